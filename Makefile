@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0
 #
-# The user's commands. Each is a script in tools/rig; Kbuild is the kernel's
-# entry to the same directory.
+# This Makefile has the commands for users. Each target runs a script; most of the scripts are in
+# tools/rig. The kernel's build system uses the file Kbuild in the same directory.
 
-# "make -C KDIR M=..." reads Kbuild instead of this file.
+# The kernel's build system (make -C KDIR M=...) reads Kbuild instead of this Makefile.
 MAKEFLAGS += --no-print-directory
 PREFIX ?= /usr/local
 rig := tools/rig
 
-# Variables given to make reach the scripts through the environment.
+# Variables that the user gives to make are passed to the scripts in the environment.
 export KDIR ONLY WORLDS LOAD LIMIT WORLD GUEST PMU SMP MEM CMD DIRECT JOBS DEMO_SECONDS DESTDIR PREFIX
 export DEBIAN_MIRROR KERNEL_RELEASE PERFCOUNTERS_CACHE
 
@@ -30,11 +30,12 @@ vm:
 test:
 	@$(rig)/test.sh
 
-# With what make test leaves out: the long tests, and the debug kernel's world.
+# "make test-all" also runs the tests that "make test" leaves out: the long tests, and the tests on
+# the debug kernel.
 test-all:
 	@$(rig)/test.sh all
 
-# The two debug kernels. KCSAN needs one of its own.
+# "make test-debug" runs the tests on both debug kernels: KCSAN needs a kernel of its own.
 test-debug:
 	@$(rig)/test.sh debug
 
@@ -50,7 +51,8 @@ check:
 bench:
 	@tests/bench/run
 
-# A kernel to come.
+# "make drill" builds this project for the newest kernel of the Debian archive and runs the tests on
+# it.
 drill:
 	@$(rig)/drill.sh
 
@@ -82,33 +84,33 @@ help:
 
 #? perfcounters: per-CPU kernel counters, read from user space without system calls
 #?
-#? make demo                 boot an unmodified Debian kernel in QEMU, watch its counters
+#? make demo                 boot an unmodified Debian kernel in QEMU and watch its counters
 #? make                      build the kernel modules and the tools
-#? make test                 run the tests (ONLY=PATTERN: some; a row id, name or file)
-#? make test-all             and the long ones, and all on a debug kernel (built once)
-#? make test-debug           the tests in the guest on both debug kernels (built once)
-#? make proved               the last commits of main that passed make test and test-all
-#? make rows                 which promises the last run of each test proved
-#? make vm                   a shell in the guest (CMD='...': run that instead)
-#? make check                formatting, lints, host tests
-#? make bench                what counting and reading cost, against the bars (ONLY=guest or host)
-#? make qemu-pmu             the emulator with a PMU (done on demand; under 6 minutes)
+#? make test                 run the tests; ONLY=PATTERN selects them by row id, name or file
+#? make test-all             also run the long tests, and all tests on a debug kernel (built once)
+#? make test-debug           run the tests for guests on both debug kernels (built once)
+#? make proved               show the last commits of main that passed make test and make test-all
+#? make rows                 show which rows of Documentation/rows.md the last test runs prove
+#? make vm                   open a shell in the guest; CMD='...' runs a command instead
+#? make check                check formatting, lints and documentation, run cargo test
+#? make bench                measure the cost of counting and reading (ONLY=guest or host)
+#? make qemu-pmu             build the emulator with a PMU (done on demand; under 6 minutes)
 #? make drill                build and test against the newest kernel of the archive (porting)
-#? make install              modules, pfc, libperfmon and headers onto this machine; uninstall
-#? make deb                  Debian packages of them (Documentation/install.md)
-#? make sign KEY= CERT=      signs the installed modules, for Secure Boot; without KEY= makes one
-#? make kdir                 only set up the tool chain and kernel tree (done on demand)
-#? make clean                remove what was built; distclean: the whole cache
+#? make install              install modules, pfc, libraries and headers; make uninstall: remove them
+#? make deb                  build Debian packages of them (Documentation/install.md)
+#? make sign KEY= CERT=      sign the installed modules for Secure Boot; without KEY=: make a key
+#? make kdir                 only set up the tool chain and the kernel tree (done on demand)
+#? make clean                remove what was built from this tree; make distclean: the whole cache
 #?
 #? KDIR=DIR                  make, install: your own Rust-enabled, prepared kernel tree
 #? DIRECT=1                  on a Debian 13 host: no chroot, use its own packages
-#? WORLDS='host stock debug' test: which worlds; kcsan is one more
-#? LOAD=8                    test: beside that many busy loops
-#? LIMIT=4200                test: end after so many seconds (test-all: 10800); 0: never
-#? KERNEL_RELEASE='7.2.*'    all: with that kernel (tools/rig/kernels has the supported ones)
+#? WORLDS='host stock debug' test: the worlds to run; kcsan is another one
+#? LOAD=8                    test: run beside 8 busy loops
+#? LIMIT=4200                test: end after 4200 seconds (test-all: 10800); 0: no limit
+#? KERNEL_RELEASE='7.2.*'    all: use this kernel (tools/rig/kernels has the supported series)
 #? WORLD=debug GUEST=many    vm: another kernel, another guest (tests/vm/guests)
 #? PMU=skylake               vm: with an emulated PMU (tests/vm/guests has the models)
-#? SMP=2 MEM=1G              the guest's size
-#? PREFIX=/usr/local         install: where; DESTDIR= is put before it
-#? DEBIAN_MIRROR=ADDRESS     set-up: another archive than this machine's apt uses
-#? PERFCOUNTERS_CACHE=DIR    instead of ~/.cache/perfcounters (12 GB, 15 with the debug kernels)
+#? SMP=2 MEM=1G              CPUs and memory of the guest
+#? PREFIX=/usr/local         install: the directory; DESTDIR= is put before it
+#? DEBIAN_MIRROR=ADDRESS     set-up: another Debian archive than that of this machine's apt
+#? PERFCOUNTERS_CACHE=DIR    the cache, if not ~/.cache/perfcounters (12 GB; 15 with debug kernels)

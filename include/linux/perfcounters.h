@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * perfcounters: the interface for drivers.
+ * perfcounters: the interface for drivers that maintain counters.
  *
  *	static int reads;
  *	static perf_counter_t reads_fast;
@@ -8,14 +8,15 @@
  *	reads = perf_add("disk/sda/reads");		// process context
  *	reads_fast = perf_counter_handle(reads);
  *	...
- *	perf_adjust(reads, 1);				// any context, in order
- *	perf_counter_add(reads_fast, 1);		// any context, one instruction
+ *	perf_adjust(reads, 1);				// any context; ordered for snapshots
+ *	perf_counter_add(reads_fast, 1);		// any context; one instruction
  *	...
  *	perf_del(reads);				// process context
  *
- * A driver built without CONFIG_PERFCOUNTERS gets no-ops and depends on
- * nothing. Out of tree, add "ccflags-y += -DCONFIG_PERFCOUNTERS" and the
- * include path; see tests/modules.
+ * In a driver built without CONFIG_PERFCOUNTERS all functions of this header
+ * are no-ops, and the driver does not depend on perfcounters.ko. The Kbuild
+ * file of an out-of-tree driver has to add "ccflags-y += -DCONFIG_PERFCOUNTERS"
+ * and the include path of this header, as tests/modules/Kbuild does.
  */
 #ifndef _LINUX_PERFCOUNTERS_H
 #define _LINUX_PERFCOUNTERS_H
@@ -29,15 +30,18 @@
 
 /**
  * struct perf_counter_spec - an instance to be added with perf_add_desc()
- * @size: sizeof(struct perf_counter_spec), so that fields can be appended
+ * @size: sizeof(struct perf_counter_spec); it identifies the version of the
+ *	structure, to which fields can be appended
  * @kind: enum perfcounters_kind
  * @unit: enum perfcounters_unit
- * @exponent: a value is value * 10^exponent units
+ * @exponent: power of ten, -18 to 18: a value v means v * 10^exponent units
  * @reserved: 0
- * @nr_slots: 0 or 1; for a histogram its number of buckets, 2 to 64
- * @name: as for perf_add()
- * @help: one sentence for people, at most PERFCOUNTERS_HELP_MAX - 1 bytes of
- *	UTF-8; may be NULL
+ * @nr_slots: number of slots: 0 or 1, or for a histogram the number of buckets,
+ *	2 to 64
+ * @name: name of the instance, in the format of the argument of perf_add()
+ * @help: a sentence that describes the instance to users, at most
+ *	PERFCOUNTERS_HELP_MAX - 1 bytes of UTF-8 without control characters; may
+ *	be NULL
  */
 struct perf_counter_spec {
 	u32		size;
@@ -50,7 +54,7 @@ struct perf_counter_spec {
 	const char	*help;
 };
 
-/* A resolved instance: where this CPU's value is. */
+/* The handle of an instance: a per-CPU pointer to its first slot. */
 typedef s64 __percpu *perf_counter_t;
 
 #ifdef CONFIG_PERFCOUNTERS
@@ -60,72 +64,97 @@ int __perf_add_desc(const struct perf_counter_spec *spec, struct module *owner);
 
 /**
  * perf_add() - add a counter of events
- * @name: 1 to 127 bytes of UTF-8 without control characters
+ * @name: name of the counter: 1 to 127 bytes of UTF-8 without control
+ *	characters
  *
- * The instance is this module's: what it has not deleted when it goes is made
- * dormant then. Whatever perf_add() returns may be given to all other calls, so
- * no driver need fail for a counter.
+ * The calling module owns the instance, that is, the new counter. When the
+ * module is unloaded, the instances that it has not deleted become dormant. A
+ * driver does not have to handle a failure of perf_add(): the other functions
+ * of this header accept its errno in place of an instance number, and then have
+ * no effect.
  *
  * Context: process; may sleep.
- * Return: the instance number, the same for the name as long as perfcounters.ko
- * is loaded, unless it returns with more slots than before; values are zero.
- * -EINVAL, -ENAMETOOLONG, -EILSEQ, -EEXIST (the name is live), -ENOSPC or
- * -ENOMEM; then nothing has changed and the kernel log says why.
+ * Return: the instance number, or a negative errno; the reason for an errno is
+ * written to the kernel log, at a limited rate. The values of the new instance
+ * are zero. As long as perfcounters.ko is loaded, an instance that is added
+ * again under the same name gets the same number, unless it has more slots than
+ * before.
+ *
+ * -EINVAL: an argument is invalid, or the caller is in atomic context
+ * -ENAMETOOLONG: the name or the help text is too long
+ * -EILSEQ: the name or the help text is not UTF-8, or has control characters
+ * -EEXIST: an instance of this name is live
+ * -ENOSPC: all instance numbers are in use
+ * -ENOMEM: there is not enough memory
  */
 #define perf_add(name)	__perf_add(name, THIS_MODULE)
 
 /**
  * perf_add_desc() - add an instance of any kind
- * @spec: what to add, a pointer to a struct perf_counter_spec
+ * @spec: description of the instance, a pointer to struct perf_counter_spec
  *
- * Context: as perf_add().
- * Return: as perf_add().
+ * Context: process; may sleep.
+ * Return: the instance number, or a negative errno; see perf_add().
  */
 #define perf_add_desc(spec)	__perf_add_desc(spec, THIS_MODULE)
 
 /**
  * perf_del() - make an instance dormant
- * @instance: its number; it and the last values stay
+ * @instance: number of the instance, or an errno of perf_add(), which is ignored
  *
- * The caller has stopped its updates through handles. An errno of perf_add()
- * changes nothing; neither does a number that is not live, which is noted in
- * the kernel log.
+ * The number and the last values of a dormant instance can still be read.
+ * Before the call, the caller must have stopped all updates through handles of
+ * the instance. If the instance is not live, perf_del() only logs a message.
+ *
  * Context: process; may sleep.
  */
 void perf_del(int instance);
 
 /**
- * perf_adjust() - add to this CPU's value, seen whole and in order by snapshots
- * @instance: a number; one that is not live, or an errno, changes nothing
- * @delta: may be negative
+ * perf_adjust() - add to this CPU's value in a way that snapshots see in order
+ * @instance: number of the instance; the call has no effect if this is an errno
+ *	or the instance is not live
+ * @delta: amount to add; may be negative
+ *
+ * A single perf_adjust() has the same guarantee as a group of updates between
+ * perf_counter_begin() and perf_counter_end().
  *
  * Context: any, NMI included.
  */
 void perf_adjust(int instance, s64 delta);
 
 /**
- * perf_counter_handle() - resolve an instance for the inlines below
- * @instance: a number
+ * perf_counter_handle() - resolve an instance for the inline functions below
+ * @instance: number of the instance, or an errno of perf_add()
  *
  * Context: any.
  * Return: the handle, valid until perf_del(); perf_counter_nowhere if the
- * number is not live.
+ * instance is not live.
  */
 perf_counter_t perf_counter_handle(int instance);
 
-/* 64 slots for each CPU that nobody reads: updates of what is not live end here. */
+/*
+ * The handle of an instance that is not live: it points to 64 slots per CPU
+ * that no reader can see.
+ */
 extern perf_counter_t perf_counter_nowhere;
 
-/* The seqflags, slot 0 of every CPU. Set before any driver can be loaded. */
+/*
+ * Per-CPU pointer to the seqflags, in slot 0 of each CPU. Set before any driver
+ * can be loaded.
+ */
 extern u64 __percpu *perf_counter_seqflag;
 
 /**
- * perf_counter_add() - add to a counter that stands alone
+ * perf_counter_add() - add to a counter, without ordering
  * @counter: from perf_counter_handle()
- * @delta: may be negative
+ * @delta: amount to add; may be negative
  *
- * One instruction, in any context, NMI included. Snapshots see the value whole
- * but not in order with other counters; use a group or perf_adjust() for that.
+ * The function executes one instruction. A snapshot never sees a torn value,
+ * but may see this update out of order with updates of other counters. Use
+ * perf_adjust(), or a group of updates, if snapshots must see updates in order.
+ *
+ * Context: any, NMI included.
  */
 static __always_inline void perf_counter_add(perf_counter_t counter, s64 delta)
 {
@@ -136,6 +165,8 @@ static __always_inline void perf_counter_add(perf_counter_t counter, s64 delta)
  * perf_counter_set() - set this CPU's value of a gauge
  * @counter: from perf_counter_handle()
  * @value: the new value
+ *
+ * Context: any, NMI included.
  */
 static __always_inline void perf_counter_set(perf_counter_t counter, s64 value)
 {
@@ -145,9 +176,12 @@ static __always_inline void perf_counter_set(perf_counter_t counter, s64 value)
 /**
  * perf_counter_peak() - raise this CPU's value of a peak
  * @counter: from perf_counter_handle()
- * @value: kept if it is larger than what is there
+ * @value: stored if it is larger than the present value
  *
- * Any context; a few instructions more only when the peak rises.
+ * The function executes a compare-and-exchange only if @value is above the
+ * peak.
+ *
+ * Context: any, NMI included.
  */
 static __always_inline void perf_counter_peak(perf_counter_t counter, s64 value)
 {
@@ -160,15 +194,21 @@ static __always_inline void perf_counter_peak(perf_counter_t counter, s64 value)
 /**
  * perf_counter_hist() - count a value in its log2 bucket
  * @counter: from perf_counter_handle() of a PERFCOUNTERS_HISTOGRAM
- * @nr_slots: the number of buckets it was added with
- * @value: bucket 0 takes values <= 0, bucket b those of [2^(b-1), 2^b)
+ * @nr_slots: number of buckets of the instance
+ * @value: counted in bucket 0 if it is <= 0, in bucket b if it is in
+ *	[2^(b-1), 2^b), and in the last bucket if it is larger
+ *
+ * Context: any, NMI included.
  */
 static __always_inline void perf_counter_hist(perf_counter_t counter,
 					      unsigned int nr_slots, s64 value)
 {
 	unsigned int bucket = value > 0 ? fls64(value) : 0;
 
-	/* At most 63, also where no instance has so few slots. */
+	/*
+	 * The last bucket also counts larger values. An instance has at most 64
+	 * buckets, as many as perf_counter_nowhere has slots.
+	 */
 	if (bucket > nr_slots - 1)
 		bucket = nr_slots - 1;
 	this_cpu_inc(counter[bucket]);
@@ -177,25 +217,30 @@ static __always_inline void perf_counter_hist(perf_counter_t counter,
 /**
  * perf_counter_begin() - begin a group of updates that belong together
  *
- * No reader's snapshot shows a part of what stands between this and
- * perf_counter_end(). Any context; groups nest with those of interrupts. Keeps
- * the task on its CPU, so do not sleep before perf_counter_end().
+ * A snapshot shows either all or none of the updates made before the matching
+ * perf_counter_end(). Groups of updates nest, also with groups of interrupts
+ * and NMIs. Preemption is disabled from perf_counter_begin() to the matching
+ * perf_counter_end(), so the caller must not sleep in between.
+ *
+ * Context: any, NMI included.
  */
 static __always_inline void perf_counter_begin(void)
 {
 	preempt_disable();
-	/* A: in flight, before the values. Pairs with the reader's D. */
+	/* A: count the update as in flight before it changes values. Pairs with the reader's D. */
 	this_cpu_inc(*perf_counter_seqflag);
 	barrier();
 }
 
 /**
  * perf_counter_end() - end a group of updates
+ *
+ * Context: the context in which the matching perf_counter_begin() was called.
  */
 static __always_inline void perf_counter_end(void)
 {
 	barrier();
-	/* B: no longer in flight, one more completed. Pairs with C. */
+	/* B: count the update as completed after it changed values. Pairs with the reader's C. */
 	this_cpu_add(*perf_counter_seqflag, PERFCOUNTERS_SEQ_BUSY);
 	preempt_enable();
 }

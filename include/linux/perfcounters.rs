@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! perfcounters: the interface for drivers written in Rust.
+//! perfcounters: the interface for drivers written in Rust that maintain counters.
 //!
-//! The twin of `include/linux/perfcounters.h`; a driver includes this file:
+//! The interface is that of `include/linux/perfcounters.h`. A driver includes this file as a
+//! module:
 //!
 //! ```ignore
 //! #[path = ".../include/linux/perfcounters.rs"]
 //! mod perfcounters;
 //!
 //! let reads = perfcounters::Instance::add(&Spec::counter(c"disk/sda/reads"));
-//! reads.adjust(1);            // any context, in order with other updates
-//! reads.counter().add(1);     // any context, one instruction
+//! reads.adjust(1);            // any context; ordered for snapshots
+//! reads.counter().add(1);     // any context; one instruction
 //! let group = perfcounters::Group::begin();
 //! reads.counter().add(1);
 //! bytes.counter().add(4096);
-//! drop(group);                // no snapshot shows one without the other
+//! drop(group);                // snapshots show both updates or none
 //! ```
 
 #![allow(dead_code, unreachable_pub, reason = "a driver uses what it needs")]
@@ -24,7 +25,7 @@ use kernel::error::{to_result, Result};
 use kernel::ffi::{c_char, c_int};
 use kernel::prelude::*;
 
-/// C's `struct module`, of which only the address is wanted.
+/// C's `struct module`, of which only the address is used.
 #[repr(C)]
 struct Module([u8; 0]);
 
@@ -36,12 +37,12 @@ extern "C" {
     static perf_counter_seqflag: *mut u64;
     fn perf_counter_begin_slow();
     fn perf_counter_end_slow();
-    /// Of the module that this is linked into.
+    /// The `struct module` of the module that this file is compiled into.
     #[cfg(MODULE)]
     static __this_module: Module;
 }
 
-/// C's `THIS_MODULE`.
+/// Returns C's `THIS_MODULE`, which is null in code that is built into the kernel.
 #[inline(always)]
 fn this_module() -> *const Module {
     #[cfg(MODULE)]
@@ -50,17 +51,21 @@ fn this_module() -> *const Module {
     core::ptr::null()
 }
 
-/// Is preempt_disable() what [`Group`] has inline: a per-CPU count and a static
-/// call? Elsewhere C's own is called.
+/// True if [`Group`] inlines preempt_disable() and preempt_enable(), because in this kernel
+/// configuration they consist of a per-CPU count and a static call. In other configurations
+/// [`Group`] calls the C functions.
 pub(crate) const PREEMPT_INLINE: bool = cfg!(all(
     CONFIG_PREEMPT_DYNAMIC,
     not(CONFIG_DEBUG_PREEMPT),
     not(CONFIG_TRACE_PREEMPT_TOGGLE)
 ));
 
-/// The instructions that raise and lower the preemption count of this CPU. It has 64 bits, with
-/// the inverted need-resched bit on top, where the kernel keeps that bit apart (x86 from 7.3 on),
-/// and 32 elsewhere: a decrement of the wrong width finds zero where nothing is due.
+/// The instructions that increment and decrement the preemption count of this CPU.
+///
+/// On kernels that keep the need-resched bit apart (x86 since 7.3), the preemption count has 64
+/// bits, the highest of which is the inverted need-resched bit. On other kernels the preemption
+/// count has 32 bits. A decrement with the wrong width could set the zero flag although no
+/// reschedule is due.
 #[cfg(CONFIG_HAS_SEPARATE_PREEMPT_RESCHED_BITS)]
 macro_rules! preempt_count {
     (inc) => {
@@ -82,7 +87,7 @@ macro_rules! preempt_count {
 #[allow(unused_imports)]
 pub(crate) use preempt_count;
 
-/// `struct perf_counter_spec`, as C has it.
+/// C's `struct perf_counter_spec`.
 #[repr(C)]
 pub(crate) struct RawSpec {
     pub(crate) size: u32,
@@ -95,29 +100,29 @@ pub(crate) struct RawSpec {
     pub(crate) help: *const c_char,
 }
 
-/// How values combine; `enum perfcounters_kind`.
+/// The kind of an instance, which determines how its values are combined; `enum perfcounters_kind`.
 #[derive(Clone, Copy)]
 #[repr(u16)]
 pub enum Kind {
-    /// Only grows; sum over CPUs.
+    /// A value that only grows; the values of all CPUs are added.
     Counter = 0,
-    /// Goes both ways; sum over CPUs.
+    /// A value that grows and shrinks; the values of all CPUs are added.
     Gauge = 1,
-    /// The largest seen; maximum over CPUs.
+    /// The largest value so far; the maximum of all CPUs counts.
     Peak = 2,
-    /// Time spent; sum over CPUs.
+    /// Time spent; the times of all CPUs are added.
     Time = 3,
-    /// log2 buckets.
+    /// A histogram with log2 buckets; each bucket is added over all CPUs.
     Histogram = 4,
 }
 
-/// What is counted; `enum perfcounters_unit`.
+/// The unit of an instance's values; `enum perfcounters_unit`.
 #[derive(Clone, Copy)]
 #[repr(u16)]
 pub enum Unit {
-    /// A bare number.
+    /// A number without a unit.
     None = 0,
-    /// Things that happened.
+    /// Events.
     Events = 1,
     /// Bytes.
     Bytes = 2,
@@ -125,7 +130,7 @@ pub enum Unit {
     Seconds = 3,
     /// Clock cycles.
     Cycles = 4,
-    /// Sectors of 512 bytes.
+    /// Disk sectors of 512 bytes.
     Sectors = 5,
     /// Network packets.
     Packets = 6,
@@ -133,25 +138,26 @@ pub enum Unit {
     Pages = 7,
 }
 
-/// An instance to be added.
+/// The description of an instance to be added.
 #[derive(Clone, Copy)]
 pub struct Spec<'a> {
-    /// Unique; 1 to 127 bytes of UTF-8 without control characters.
+    /// Name of the instance: 1 to 127 bytes of UTF-8 without control characters. No other live
+    /// instance may have this name.
     pub name: &'a CStr,
-    /// One sentence, at most 79 bytes.
+    /// A sentence that describes the instance to users: at most 79 bytes of UTF-8.
     pub help: &'a CStr,
-    /// How values combine.
+    /// Kind of the instance.
     pub kind: Kind,
-    /// What is counted.
+    /// Unit of the instance's values.
     pub unit: Unit,
-    /// A value is value * 10^exponent units.
+    /// Power of ten: a value v means v * 10^exponent units.
     pub exponent: i8,
-    /// 1; for a histogram its buckets, 2 to 64.
+    /// Number of slots: 1, or for a histogram the number of buckets, 2 to 64.
     pub nr_slots: u16,
 }
 
 impl<'a> Spec<'a> {
-    /// A counter of events.
+    /// Returns the description of a counter of events, without a help text.
     pub const fn counter(name: &'a CStr) -> Self {
         Self {
             name,
@@ -164,21 +170,25 @@ impl<'a> Spec<'a> {
     }
 }
 
-/// An instance; [`Drop`] makes it dormant.
+/// An instance that was added. Dropping this value makes the instance dormant.
 ///
 /// # Invariants
 ///
-/// `number` is a live instance that this owns, or what perf_add() has refused it with; `counter`
-/// is its handle.
+/// `number` is the number of a live instance that this value owns, or the errno with which adding
+/// the instance failed. `counter` is the handle that perf_counter_handle() returned for `number`.
 pub struct Instance {
     number: c_int,
     counter: Counter,
 }
 
 impl Instance {
-    /// Adds an instance, or revives the dormant one of that name. What cannot be added counts
-    /// where nobody reads, and the kernel log says why: no driver need fail for a counter. Process
-    /// context; may sleep.
+    /// Adds an instance. If there is a dormant instance of the same name, that instance becomes
+    /// live again.
+    ///
+    /// A driver does not have to handle a failure of this function: the kernel log has the reason,
+    /// and updates of the instance change slots that no reader can see.
+    ///
+    /// Context: process; may sleep.
     #[inline]
     pub fn add(spec: &Spec<'_>) -> Self {
         let raw = RawSpec {
@@ -191,20 +201,28 @@ impl Instance {
             name: spec.name.as_char_ptr(),
             help: spec.help.as_char_ptr(),
         };
-        // SAFETY: `raw` and its two strings outlive the call, and the module its instances.
+        // SAFETY: `raw` and its two strings are valid during the call. The module outlives its live
+        // instances, as perfcounters.ko makes them dormant when the module is unloaded.
         let number = unsafe { __perf_add_desc(&raw, this_module()) };
-        // SAFETY: Any number may be asked for; that of a live instance gives
-        // its handle, any other the place that nobody reads.
+        // SAFETY: perf_counter_handle() accepts any number. For the number of a live instance it
+        // returns the handle, for any other number perf_counter_nowhere.
         let handle = unsafe { perf_counter_handle(number) };
-        // INVARIANT: just added, and nobody else knows that we own it; or refused.
+        // INVARIANT: `number` was returned to this call only: it is the number of a new live
+        // instance, or an errno. `handle` was returned by perf_counter_handle() for `number`.
         Self {
             number,
             counter: Counter(handle),
         }
     }
 
-    /// As [`Self::add`], where the driver has another way without it. `EEXIST` if the name is live,
-    /// `EINVAL`, `ENAMETOOLONG` or `EILSEQ` for a bad spec, `ENOSPC` or `ENOMEM`.
+    /// Adds an instance like [`Self::add`], but returns an error if the instance cannot be added.
+    ///
+    /// Context: process; may sleep.
+    ///
+    /// # Errors
+    ///
+    /// `EEXIST` if an instance of this name is live; `EINVAL`, `ENAMETOOLONG` or `EILSEQ` for a bad
+    /// spec; `ENOSPC` if all numbers are in use; `ENOMEM`.
     #[inline]
     pub fn try_add(spec: &Spec<'_>) -> Result<Self> {
         let this = Self::add(spec);
@@ -212,22 +230,25 @@ impl Instance {
         Ok(this)
     }
 
-    /// The instance number, or a negative errno.
+    /// Returns the instance number, or a negative errno if the instance could not be added.
     #[inline(always)]
     pub fn number(&self) -> i32 {
         self.number
     }
 
-    /// The resolved counter. Do not use it after the instance was dropped.
+    /// Returns the handle of the instance. The handle must not be used after the instance was
+    /// dropped.
     #[inline(always)]
     pub fn counter(&self) -> Counter {
         self.counter
     }
 
-    /// perf_adjust(): any context, NMI included.
+    /// Adds to this CPU's value in a way that snapshots see in order; see perf_adjust().
+    ///
+    /// Context: any, NMI included.
     #[inline(always)]
     pub fn adjust(&self, delta: i64) {
-        // SAFETY: perf_adjust() takes any number in any context.
+        // SAFETY: perf_adjust() accepts any number, in any context.
         unsafe { perf_adjust(self.number, delta) }
     }
 }
@@ -235,78 +256,91 @@ impl Instance {
 impl Drop for Instance {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: By the type's invariant the instance is ours, or none.
+        // SAFETY: By the type's invariant `number` is the number of an instance that this value
+        // owns, or an errno, which perf_del() ignores.
         unsafe { perf_del(self.number) }
     }
 }
 
-/// Where this CPU's value of an instance is.
+/// The handle of an instance: a per-CPU pointer to its first slot.
 ///
 /// # Invariants
 ///
-/// A per-CPU pointer to an aligned `i64` that exists as long as perfcounters.ko
-/// is loaded, which our symbol dependency on it guarantees.
+/// The pointer is the per-CPU address of aligned `i64` slots that exist as long as perfcounters.ko
+/// is loaded. perfcounters.ko stays loaded, because the module that contains this code uses its
+/// symbols.
 #[derive(Clone, Copy)]
 pub struct Counter(*mut i64);
 
-// SAFETY: A per-CPU address; every use of it is one instruction on the CPU it
-// runs on.
+// SAFETY: The pointer is a per-CPU address, which has the same meaning in every thread. Each access
+// through the pointer is one instruction on the slot of the CPU that executes the instruction.
 unsafe impl Send for Counter {}
-// SAFETY: As above.
+// SAFETY: Concurrent accesses through a shared reference are single instructions. Each one accesses
+// the slot of the CPU that executes the instruction.
 unsafe impl Sync for Counter {}
 
 impl Counter {
-    /// The counter at a per-CPU address.
+    /// Makes a handle of a per-CPU address.
     ///
     /// # Safety
     ///
-    /// It came from perf_counter_handle(), for an instance that is alive.
+    /// The caller passes a `handle` that perf_counter_handle() returned for an instance that is
+    /// live.
     #[inline(always)]
     pub unsafe fn from_raw(handle: *mut i64) -> Self {
-        // INVARIANT: the caller's promise.
+        // INVARIANT: By the function's contract, `handle` is the handle of a live instance.
         Self(handle)
     }
 
-    /// The per-CPU address, for C.
+    /// Returns the per-CPU address of the first slot, to be passed to C functions.
     #[inline(always)]
     pub fn raw(self) -> *mut i64 {
         self.0
     }
 
-    /// Adds: one instruction, in any context.
+    /// Adds `delta` to this CPU's value, in one instruction.
+    ///
+    /// Context: any, NMI included.
     #[inline(always)]
     pub fn add(self, delta: i64) {
-        // SAFETY: By the type's invariant.
+        // SAFETY: By the type's invariant the slot exists. The instruction adds to the slot of the
+        // CPU that executes the instruction.
         unsafe {
             asm!("addq {d}, %gs:({p})", d = in(reg) delta, p = in(reg) self.0,
                 options(att_syntax, nostack))
         }
     }
 
-    /// Sets this CPU's value of a gauge: one instruction, in any context.
+    /// Sets this CPU's value of a gauge, in one instruction.
+    ///
+    /// Context: any, NMI included.
     #[inline(always)]
     pub fn set(self, value: i64) {
-        // SAFETY: By the type's invariant.
+        // SAFETY: By the type's invariant the slot exists. The instruction stores to the slot of
+        // the CPU that executes the instruction.
         unsafe {
             asm!("movq {v}, %gs:({p})", v = in(reg) value, p = in(reg) self.0,
                 options(att_syntax, nostack, preserves_flags))
         }
     }
 
-    /// Raises this CPU's value of a peak, if `value` is larger than what is
-    /// there. Any context.
+    /// Raises this CPU's value of a peak to `value`, if `value` is larger.
+    ///
+    /// Context: any, NMI included.
     #[inline(always)]
     pub fn peak(self, value: i64) {
         let mut seen: i64;
-        // SAFETY: By the type's invariant.
+        // SAFETY: By the type's invariant the slot exists. The instruction loads from the slot of
+        // the CPU that executes the instruction.
         unsafe {
             asm!("movq %gs:({p}), {s}", s = out(reg) seen, p = in(reg) self.0,
                 options(att_syntax, nostack, readonly, preserves_flags))
         };
         while value > seen {
             let before = seen;
-            // SAFETY: By the type's invariant. Whoever came in between, on
-            // this CPU or since on another one, makes the comparison fail.
+            // SAFETY: By the type's invariant the slot exists. If the slot was updated after `seen`
+            // was loaded, or the task has moved to a CPU with another value, the comparison fails
+            // and `seen` is loaded again.
             unsafe {
                 asm!("cmpxchgq {v}, %gs:({p})", v = in(reg) value, p = in(reg) self.0,
                     inout("rax") seen, options(att_syntax, nostack))
@@ -317,17 +351,21 @@ impl Counter {
         }
     }
 
-    /// Adds to bucket `bucket` of a run of `nr_slots`; the last one if there
-    /// is no such bucket.
+    /// Adds `delta` to slot `slot` of an instance with `nr_slots` slots, or to its last slot if
+    /// `slot` is beyond the last slot.
+    ///
+    /// Context: any, NMI included.
     #[inline(always)]
     pub fn add_to_slot(self, slot: u32, nr_slots: u32, delta: i64) {
-        // No instance has more than 64, and neither has the place that nobody reads.
+        // An instance has at most 64 slots, and perf_counter_nowhere has 64.
         let slot = slot.min(nr_slots.wrapping_sub(1)) & 63;
         Counter(self.0.wrapping_add(slot as usize)).add(delta)
     }
 
-    /// Counts a value in its log2 bucket: bucket 0 takes values <= 0, bucket b
-    /// those of [2^(b-1), 2^b).
+    /// Counts a value in its log2 bucket: bucket 0 counts values <= 0, bucket b counts values in
+    /// [2^(b-1), 2^b), and the last bucket counts larger values as well.
+    ///
+    /// Context: any, NMI included.
     #[inline(always)]
     pub fn hist(self, nr_slots: u32, value: i64) {
         let bucket = if value > 0 {
@@ -339,34 +377,40 @@ impl Counter {
     }
 }
 
-/// A group of updates that belong together, from [`Group::begin`] to drop.
-/// Keeps the task on its CPU: do not sleep in between.
+/// A group of updates that belong together: snapshots show either all or none of them.
+///
+/// The group lasts from [`Group::begin`] until this value is dropped. During a group preemption is
+/// disabled, so the caller must not sleep.
 ///
 /// # Invariants
 ///
-/// Holds the per-CPU address of the seqflags; not `Send`.
+/// The pointer is the per-CPU address of the seqflags. `Group` is not `Send`, so a group is dropped
+/// on the CPU on which it began.
 #[must_use]
 pub struct Group(*mut u64);
 
 impl Group {
-    /// Begins a group. Any context; nests.
+    /// Begins a group of updates. Groups nest, also with groups of interrupts and NMIs.
+    ///
+    /// Context: any, NMI included.
     #[inline(always)]
     pub fn begin() -> Self {
-        // SAFETY: Set before any driver can be loaded, and never again.
+        // SAFETY: perfcounters.ko writes the static once, before any driver can be loaded.
         let flag = unsafe { perf_counter_seqflag };
         if PREEMPT_INLINE {
-            // SAFETY: The first instruction is preempt_disable(); the second
-            // adds to this CPU's seqflag, which exists while perfcounters.ko
-            // does. A of the seqflag protocol.
+            // SAFETY: The first instruction is preempt_disable(). The second instruction, which is
+            // A of the seqflag protocol, adds to the seqflag of this CPU, which exists as long as
+            // perfcounters.ko is loaded.
             unsafe {
                 asm!(preempt_count!(inc),
                      "incq %gs:({f})", f = in(reg) flag, options(att_syntax, nostack))
             };
         } else {
-            // SAFETY: May be called in any context; ended by drop.
+            // SAFETY: perf_counter_begin_slow() may be called in any context. `Group`'s drop()
+            // calls the matching perf_counter_end_slow().
             unsafe { perf_counter_begin_slow() };
         }
-        // INVARIANT: just read.
+        // INVARIANT: `flag` was read from perf_counter_seqflag.
         Self(flag)
     }
 }
@@ -375,11 +419,12 @@ impl Drop for Group {
     #[inline(always)]
     fn drop(&mut self) {
         if PREEMPT_INLINE {
-            // SAFETY: B of the seqflag protocol, then preempt_enable(), which
-            // calls the scheduler through its register-preserving static call
-            // when the count and the inverted need-resched bit are both zero.
-            // The kernel has no red zone and aligns stacks to 8, so the call
-            // needs no frame.
+            // SAFETY: The first instruction is B of the seqflag protocol, on the seqflag of the CPU
+            // on which the group began, as preemption was disabled since. The other instructions
+            // are preempt_enable(): if the preemption count and the inverted need-resched bit are
+            // both zero, they call the scheduler through a static call that preserves registers.
+            // The kernel has no red zone and aligns stacks to 8 bytes, so this call needs no stack
+            // frame.
             unsafe {
                 asm!("addq $65535, %gs:({f})",
                      preempt_count!(dec),
@@ -390,7 +435,7 @@ impl Drop for Group {
                      options(att_syntax, nostack))
             };
         } else {
-            // SAFETY: Pairs with begin().
+            // SAFETY: `Group::begin()` called the matching perf_counter_begin_slow().
             unsafe { perf_counter_end_slow() };
         }
     }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * perfmon: what a PMU description module gives to perfcounters.ko.
+ * perfmon: the interface between perfcounters.ko and the modules that describe
+ * PMUs or implement sampling formats.
  *
- * A description is two tables, of the registers that configure (PMCs) and of
- * those that hold data (PMDs), one row each, as in the processor's manual. A
- * row's place, counted from the description's first number, is the logical
- * number that tools use. See Documentation/perfmon.md; the twin for Rust is
- * perfmon.rs beside this file.
+ * A PMU description has two tables, one of PMCs (configuration registers) and one of PMDs (data
+ * registers), with a row for each register. Tools use the logical number of a register, which is
+ * the description's first number plus the index of the row. Modules in Rust use the same interface
+ * through include/linux/perfmon.rs. The interface is described in Documentation/perfmon.md.
  */
 #ifndef _LINUX_PERFMON_H
 #define _LINUX_PERFMON_H
@@ -18,39 +18,42 @@ struct pid_namespace;
 struct pt_regs;
 struct task_struct;
 
-/* perfmon_register.type; 0 is a hole in the numbers */
-#define PERFMON_REG_CONTROL	0x01	/* configures: a PMC */
-#define PERFMON_REG_COUNTER	0x02	/* counts: a PMD made 64 bits wide */
-#define PERFMON_REG_READ_ONLY	0x04	/* writes are ignored */
-#define PERFMON_REG_VIRTUAL	0x08	/* not a register: the description's read() */
-#define PERFMON_REG_SYSTEM	0x10	/* only in system-wide contexts */
-#define PERFMON_REG_THREAD	0x20	/* only in contexts of threads */
-#define PERFMON_REG_NO_64	0x40	/* a counter that is not made 64 bits wide */
-#define PERFMON_REG_TASK	0x80	/* virtual: in a thread's context read() is the thread's */
-#define PERFMON_REG_CLOCK	0x100	/* virtual counter: nanoseconds; a timer waits for it */
+/* Bits of perfmon_register.type; a row of type 0 is empty: its number is not used. */
+#define PERFMON_REG_CONTROL	0x01	/* PMC */
+#define PERFMON_REG_COUNTER	0x02	/* PMD that counts; the module extends it to 64 bits */
+#define PERFMON_REG_READ_ONLY	0x04	/* PMD that ignores writes */
+#define PERFMON_REG_VIRTUAL	0x08	/* PMD without hardware: read() returns its value */
+#define PERFMON_REG_SYSTEM	0x10	/* register that only system-wide contexts can use */
+#define PERFMON_REG_THREAD	0x20	/* register that only thread contexts can use */
+#define PERFMON_REG_NO_64	0x40	/* counter that is not extended to 64 bits */
+#define PERFMON_REG_TASK	0x80	/* virtual PMD: read() returns a count of the thread */
+#define PERFMON_REG_CLOCK	0x100	/* virtual PMD: counts ns; a timer ends its periods */
 
 /*
- * A virtual register is either a value, read-only; or with PERFMON_REG_COUNTER
- * something that only grows, of which a context counts what it grows by while its
- * thread is on a CPU. With PERFMON_REG_TASK it belongs to the thread, and grows
- * wherever that is.
+ * There are two kinds of virtual registers. A virtual register without PERFMON_REG_COUNTER has a
+ * value and is read-only. A virtual register with PERFMON_REG_COUNTER is a count that only grows: a
+ * context counts by how much the register grows while the context is loaded into a PMU. With both
+ * PERFMON_REG_COUNTER and PERFMON_REG_TASK, a thread's context counts by how much the register
+ * grows from PERFMON_START to PERFMON_STOP, also while the thread is not running.
  */
 
 /**
- * struct perfmon_register - a row of a table
- * @name: the manual's name, without blanks
- * @address: the MSR; of a virtual register whatever read() understands
- * @reset: PMC: value before it is written, and for ever of its @reserved bits
- * @reserved: PMC: bits that a write does not change
- * @enable: PMC: bits of which a counter needs one to count. PMD: bits of its PMC that
- *	are for this counter alone, where several share the PMC
- * @interrupt: PMC: bits that make an overflow interrupt; the kernel's to set. PMD: those
- *	of them that are for this counter; 0: all
- * @kernel: PMC: bits that let it count in the kernel; they want CAP_PERFMON
- * @pmcs: PMD: bit n: PMC n of this table controls it
- * @rdpmc: PMD: what RDPMC calls it
+ * struct perfmon_register - a row of the table of PMCs or of the table of PMDs
+ * @name: name of the register in the processor's manual, without blanks
+ * @address: number of the MSR; for a virtual register, a number that perfmon_pmu.read() understands
+ * @reset: for a PMC, its value before the first write, and the permanent value of the @reserved
+ *	bits
+ * @reserved: for a PMC, the bits that a write does not change
+ * @enable: for a PMC, the bits of which at least one must be set for a counter to count. For a PMD,
+ *	the bits in its PMC that belong to this counter only, if several counters share the PMC
+ * @interrupt: for a PMC, the bits that enable the overflow interrupt; only the kernel sets them.
+ *	For a PMD, those interrupt bits of its PMC that belong to this counter; 0: all of them
+ * @kernel: for a PMC, the bits that enable counting in kernel mode. Setting them needs CAP_PERFMON
+ *	or kernel.perf_event_paranoid <= 1, and a kernel that is not locked down for confidentiality
+ * @pmcs: for a PMD, a bit mask: bit n is set if PMC n of the table controls this counter
+ * @rdpmc: for a PMD, the operand (ECX) of RDPMC that reads this counter
  * @type: PERFMON_REG_*
- * @width: PMD: bits of the counter
+ * @width: for a PMD, the width of the counter in bits
  */
 struct perfmon_register {
 	const char *name;
@@ -67,35 +70,41 @@ struct perfmon_register {
 };
 
 /**
- * struct perfmon_pmu - a description
- * @size: sizeof(struct perfmon_pmu), which says the version, too
- * @nr_pmcs: rows of @pmcs
- * @nr_pmds: rows of @pmds
- * @first: number of the first row of both: 0 for hardware, of which there is one
- *	description; 256 to 319 for others, as many as do not overlap
+ * struct perfmon_pmu - a PMU description
+ * @size: sizeof(struct perfmon_pmu), which also identifies the version
+ * @nr_pmcs: number of rows in @pmcs
+ * @nr_pmds: number of rows in @pmds
+ * @first: logical number of the first row of both tables: 0 for the hardware PMU, of which
+ *	there can be one description; 256 to 319 for virtual registers, of which there can be
+ *	several descriptions that do not overlap
  * @reserved: zero
- * @owner: THIS_MODULE; it stays while a context uses the description
- * @name: letters, digits, dots and dashes
+ * @owner: THIS_MODULE; the module cannot be unloaded while a context uses the description
+ * @name: name of the PMU; it consists of letters, digits, dots and dashes
  * @pmcs: table of PMCs
  * @pmds: table of PMDs
- * @global_ctrl: MSR in which bit @rdpmc & 31 (and 32 above that for fixed
- *	counters, whose @rdpmc has bit 30) lets a counter count; 0: there is none
- * @global_status: MSR in which the same bits say which counters overflowed; 0: none
- * @global_clear: MSR that takes them back
- * @probe: is it there? 0 or an errno, which the registration returns; process
- *	context; may be NULL
- * @check: looks at a PMC's value once reserved bits are right and may change it,
- *	or refuse it with an errno; @pmc is its row; process context; may be NULL
- * @read: the virtual register at @address now, on this CPU. @control is the value
- *	of the first PMC of the row's @pmcs, @task the thread of the context or NULL
- *	if it is a CPU's or not attached, @ns the pid name space of who made the context.
- *	Any context, interrupts off for counters, preemption off for values; may be NULL
- * @cpu: a CPU has come (@online) or goes; on that CPU; also for each that is there
- *	when the description is registered, with interrupts off; perhaps twice; may
- *	be NULL
- * @here: returns whether this CPU has the hardware's register at @address; a counter
- *	must have @width bits. Called on that CPU, interrupts off. If it is NULL a register
- *	exists if its MSR can be read. Registration fails if no CPU has one of the registers
+ * @global_ctrl: number of the global-control MSR, 0 if the PMU has none. Bit @rdpmc & 31 of the MSR
+ *	enables a counter; a fixed counter, which has bit 30 set in its @rdpmc, is enabled by bit 32
+ *	+ (@rdpmc & 31)
+ * @global_status: number of the global-status MSR, 0 if the PMU has none. Its bits have the
+ *	positions of those in @global_ctrl, and report the counters that have overflowed
+ * @global_clear: number of the MSR through which bits of @global_status are cleared
+ * @probe: callback that checks whether the PMU is present; returns 0, or an errno that
+ *	perfmon_pmu_register() returns. It is called in process context, and may be NULL
+ * @check: callback that checks the value to be written to the PMC in row @pmc, after reserved bits
+ *	were replaced; it may change the value, or refuse it with an errno. It is called in process
+ *	context, and may be NULL
+ * @read: callback that returns the current value of the virtual register at @address, on this CPU.
+ *	Its argument @control is the value of the first PMC in the row's @pmcs. @task is the
+ *	context's thread, or NULL if the context is a CPU's or is detached. @ns is the pid namespace
+ *	of the context's creator. The callback is called in any context, for a counter with
+ *	interrupts off, for a value with preemption off; it may be NULL
+ * @cpu: callback that is called on a CPU when that CPU has become online (@online is true) or goes
+ *	offline. When the description is registered, it is also called on each online CPU, with
+ *	interrupts off. It may be called twice for the same change of a CPU, and may be NULL
+ * @here: callback that returns true if this CPU has the hardware register at @address and, for a
+ *	counter, if the register has @width bits. It is called with interrupts off. If it is NULL, a
+ *	register is present if its MSR can be read. The registration fails if a register is present
+ *	on no CPU
  */
 struct perfmon_pmu {
 	u32 size;
@@ -119,26 +128,36 @@ struct perfmon_pmu {
 };
 
 /*
- * Process context. -EINVAL for a table that makes no sense, the kernel's log
- * says which row; -EEXIST if its numbers or its name are taken; -ENODEV if the
- * hardware's registers are not there.
+ * Registers a PMU description, which must stay valid until it is unregistered.
+ *
+ * Context: process; may sleep.
+ * Return: 0 on success; -EINVAL if the description is invalid (the kernel log names the row);
+ * -EEXIST if its numbers or its name are in use; -ENODEV if a hardware register is present on no
+ * CPU, or a counter does not keep a value that is written to it; -ENOMEM; or an errno of probe().
  */
 int perfmon_pmu_register(const struct perfmon_pmu *pmu);
 
-/* Process context; no context uses it, or its module could not be removed. */
+/*
+ * Unregisters a PMU description. To be called while the module that owns the description is
+ * unloaded, because then no context uses the description.
+ *
+ * Context: process; may sleep.
+ */
 void perfmon_pmu_unregister(const struct perfmon_pmu *pmu);
 
 /*
- * Sampling formats: what becomes of an overflow. Documentation/sampling.md.
+ * A sampling format decides what happens when a counter overflows, and writes samples into the
+ * sampling buffer. Documentation/sampling.md describes how to write a format.
  */
 
 /**
- * struct perfmon_buffer - what a format has of a context
- * @memory: the buffer, which user space maps read-only; zeroed; of a ring: its data,
- *	to be written with perfmon_ring_write() only
- * @size: its bytes
- * @state: perfmon_format.state_size bytes of the format's own, zeroed
- * @ring: not NULL if it is a ring
+ * struct perfmon_buffer - the sampling buffer of a context, as its format sees it
+ * @memory: address of the buffer, which is zeroed when it is allocated and which user space maps
+ *	read-only; for a ring, the address of its data, which must be written with
+ *	perfmon_ring_write() only
+ * @size: size of @memory in bytes
+ * @state: private data of the format, perfmon_format.state_size bytes, initially zero
+ * @ring: the ring, private to perfcounters.ko; NULL if the buffer is not a ring
  */
 struct perfmon_buffer {
 	void *memory;
@@ -148,11 +167,13 @@ struct perfmon_buffer {
 };
 
 /**
- * struct perfmon_layout - the buffer that a format wants
- * @size: bytes; of a ring: of its data, a power of two, at least a page
- * @ring: the buffer is a ring
+ * struct perfmon_layout - the kind of buffer that a format requests
+ * @size: size of the buffer in bytes, at most 1 GiB; for a ring the size of its data, a power of
+ *	two and at least a page
+ * @ring: not 0 if the buffer is a ring
  * @ring_flags: PERFMON_RING_*
- * @watermark: perfmon_ring_write() says so after so many bytes; 0: never
+ * @watermark: number of bytes written after which perfmon_ring_write() returns PERFMON_RING_DUE; 0:
+ *	there is no watermark
  */
 struct perfmon_layout {
 	u64 size;
@@ -163,24 +184,27 @@ struct perfmon_layout {
 
 /* perfmon_overflow.flags */
 #define PERFMON_OVERFLOW_NOTIFY	0x01	/* the counter has PFM_REGFL_OVFL_NOTIFY */
-#define PERFMON_OVERFLOW_KERNEL	0x02	/* the context may see the kernel */
+#define PERFMON_OVERFLOW_KERNEL	0x02	/* the context may see kernel addresses */
 
 /**
- * struct perfmon_overflow - an overflow
- * @ip: the instruction, or PERFMON_IN_GUEST
- * @time: nanoseconds of CLOCK_MONOTONIC
- * @last_reset: what the counter held at the beginning of the period
- * @eventid: pfarg_pmd.reg_smpl_eventid
- * @values: PMDs of reg_smpl_pmds, ascending
- * @regs: where it was; NULL: only @ip is known
- * @pid: the process, in the pid name space of who made the context; 0: not there
- * @tid: the thread, the same
- * @cpu: this CPU
- * @nr_values: of @values
+ * struct perfmon_overflow - the overflow of a PMD
+ * @ip: address of the interrupted instruction, or PERFMON_IN_GUEST
+ * @time: time of the overflow, CLOCK_MONOTONIC in nanoseconds
+ * @last_reset: value of the PMD at the start of the period
+ * @eventid: value that user space has set in pfarg_pmd.reg_smpl_eventid
+ * @values: values of the PMDs in reg_smpl_pmds, in ascending order of their numbers
+ * @regs: CPU registers of the interrupted code; NULL if only @ip is known
+ * @pid: id of the process, in the pid namespace of the context's creator; 0 if the process is not
+ *	visible there
+ * @tid: id of the thread, in the pid namespace of the context's creator; 0 if the thread is not
+ *	visible there
+ * @cpu: number of the CPU on which the PMD overflowed
+ * @nr_values: number of @values
  * @flags: PERFMON_OVERFLOW_*
- * @pmd: the counter
- * @set: the event set
- * @lost: samples that were not taken since the one before, as there were too many
+ * @pmd: logical number of the PMD that overflowed
+ * @set: id of the event set that was active
+ * @lost: number of samples since the previous sample that were not taken because sampling was
+ *	throttled
  */
 struct perfmon_overflow {
 	u64 ip;
@@ -199,32 +223,36 @@ struct perfmon_overflow {
 	u64 lost;
 };
 
-/* What perfmon_format.overflow() wants to be done. */
-#define PERFMON_DO_NOTIFY	0x1	/* tell, if the counter has PFM_REGFL_OVFL_NOTIFY */
-#define PERFMON_DO_RESET	0x2	/* another period, of its short reset */
-#define PERFMON_DO_MASK		0x4	/* nothing counts until PERFMON_RESTART */
-#define PERFMON_DO_WAKE		0x8	/* a message, unless one waits; never masks */
+/* Bits of the return value of perfmon_format.overflow() */
+#define PERFMON_DO_NOTIFY	0x1	/* queue a message if the PMD has PFM_REGFL_OVFL_NOTIFY */
+#define PERFMON_DO_RESET	0x2	/* start the next period; without DO_MASK always done */
+#define PERFMON_DO_MASK		0x4	/* mask the context until PERFMON_RESTART */
+#define PERFMON_DO_WAKE		0x8	/* queue a message if there is none; never masks */
 
 /* perfmon_format.flags */
-#define PERFMON_FORMAT_RESTART_ACTIVE	0x1	/* @restart also while nothing is masked */
+#define PERFMON_FORMAT_RESTART_ACTIVE	0x1	/* call @restart for unmasked contexts too */
 
 /**
  * struct perfmon_format - a sampling format
- * @size: sizeof(struct perfmon_format), which says the version, too
- * @arg_size: bytes of its argument
- * @state_size: bytes that perfmon_buffer.state has
- * @queue_depth: messages that wait at most, 1 to 30; what comes then is MASKed
+ * @size: sizeof(struct perfmon_format), which also identifies the version
+ * @arg_size: size of the format's argument in bytes, at most PERFMON_FORMAT_ARG
+ * @state_size: size of perfmon_buffer.state in bytes, at most a page
+ * @queue_depth: maximum number of queued messages of a context, 1 to 30; if a message does not fit
+ *	into the queue, the context is masked
  * @flags: PERFMON_FORMAT_*
  * @reserved: zero
- * @owner: THIS_MODULE; it stays while a context uses the format
- * @name: letters, digits and dashes; fewer than PERFMON_FORMAT_NAME
- * @uuid: its number
- * @layout: checks the argument and says what buffer it wants, or an errno; process
- *	context
- * @init: sets a new buffer up; 0 or an errno; process context; may be NULL
- * @overflow: an overflow: PERFMON_DO_*. NMI, or interrupts off; one at a time
- * @restart: user space has seen the buffer: PERFMON_RESTART. As @overflow; returns
- *	0, or PERFMON_DO_MASK to stay as it is; may be NULL
+ * @owner: THIS_MODULE; the module cannot be unloaded while a context uses the format
+ * @name: name of the format: letters, digits and dashes, fewer than PERFMON_FORMAT_NAME
+ * @uuid: UUID of the format
+ * @layout: callback that checks the format's argument and fills in a struct perfmon_layout; returns
+ *	0 or an errno. It is called in process context
+ * @init: callback that initializes a new buffer; returns 0 or an errno. It is called in process
+ *	context, and may be NULL
+ * @overflow: callback that handles an overflow; returns PERFMON_DO_*. It is called in an NMI or
+ *	with interrupts off; calls for the same buffer are serialized
+ * @restart: callback for PERFMON_RESTART, by which user space reports that it has processed the
+ *	buffer; returns 0, or PERFMON_DO_MASK to leave the context masked. It is called with
+ *	interrupts off and is serialized with @overflow; it may be NULL
  */
 struct perfmon_format {
 	u32 size;
@@ -243,44 +271,58 @@ struct perfmon_format {
 };
 
 /*
- * Process context. -EINVAL for a format that makes no sense, the log says why; -EEXIST
- * if its name or UUID is taken.
+ * Registers a sampling format, which must stay valid until it is unregistered.
+ *
+ * Context: process; may sleep.
+ * Return: 0 on success; -EINVAL if the format is invalid (the kernel log has the reason); -EEXIST
+ * if its name or UUID is in use; -ENOMEM.
  */
 int perfmon_format_register(const struct perfmon_format *format);
 
-/* Process context; no context uses it, or its module could not be removed. */
+/*
+ * Unregisters a sampling format. To be called while the module that owns the format is unloaded,
+ * because then no context uses the format.
+ *
+ * Context: process; may sleep.
+ */
 void perfmon_format_unregister(const struct perfmon_format *format);
 
 /**
- * struct perfmon_part - a part of a record
- * @words: its content
- * @nr: how many
+ * struct perfmon_part - a part of a record for perfmon_ring_write()
+ * @words: address of the words of the part
+ * @nr: number of words in the part
  */
 struct perfmon_part {
 	const u64 *words;
 	u64 nr;
 };
 
-/* What became of a record. */
-#define PERFMON_RING_KEPT	0
-#define PERFMON_RING_DUE	1	/* the reader is to be woken: PERFMON_DO_WAKE */
-#define PERFMON_RING_LOST	2
+/* Return value of perfmon_ring_write() */
+#define PERFMON_RING_KEPT	0	/* the record was written */
+#define PERFMON_RING_DUE	1	/* watermark or end reached: return PERFMON_DO_WAKE */
+#define PERFMON_RING_LOST	2	/* the record was not written */
 
 /*
- * Writes a record of one to three parts: its header comes first by itself. From
- * perfmon_format.overflow() only.
+ * Writes a record to the ring: a header of the given type, followed by one to three parts. If the
+ * function returns PERFMON_RING_DUE, the record may have been lost because the ring was full.
+ *
+ * Context: perfmon_format.overflow() only.
  */
 u32 perfmon_ring_write(struct perfmon_buffer *buffer, u16 type,
 		       const struct perfmon_part *parts, u32 nr);
 
-/* perfmon_stack() */
+/* Bits of perfmon_stack()'s argument @which, which selects the stacks. */
 #define PERFMON_STACK_OF_KERNEL	0x1
 #define PERFMON_STACK_OF_USER	0x2
 
 /*
- * The frames of the kernel's and of user space's stack, at most @most of each, each
- * behind its PERFMON_STACK_*; returns how many words that are. @frames has room for
- * 2 * (@most + 1). NMI-safe. The kernel's by ORC; user space's by frame pointers.
+ * Unwinds the stacks that @which selects, and writes them into @frames: first PERFMON_STACK_KERNEL
+ * and at most @most frames of the kernel stack, then PERFMON_STACK_USER and at most @most frames of
+ * the user stack. The array @frames must have room for 2 * (@most + 1) words. The kernel stack is
+ * unwound with the kernel's unwinder, the user stack by its frame pointers.
+ *
+ * Context: any, NMI included.
+ * Return: the number of words written into @frames.
  */
 u32 perfmon_stack(const struct perfmon_overflow *overflow, u32 which, u64 *frames, u32 most);
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! perfmon: what a PMU description module in Rust includes; the twin of
-//! `include/linux/perfmon.h`, which says what the fields mean.
+//! perfmon: the interface for PMU descriptions and sampling formats written in Rust.
+//!
+//! `include/linux/perfmon.h` describes the fields and constants. A kernel module includes this
+//! file:
 //!
 //! ```ignore
 //! #[path = ".../include/linux/perfmon.rs"]
@@ -35,7 +37,7 @@ pub const NO_64: u16 = 0x40;
 pub const TASK: u16 = 0x80;
 pub const CLOCK: u16 = 0x100;
 
-/// `struct perfmon_register`.
+/// `struct perfmon_register`: a row of the table of PMCs or of PMDs.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Register {
@@ -70,34 +72,34 @@ impl Register {
         }
     }
 
-    /// A number that is not used.
+    /// The row of a register number that is not used.
     pub const HOLE: Self = Self::new(c"", 0, 0);
 
-    /// A PMC.
+    /// Returns the row of a PMC.
     pub const fn control(name: &'static CStr, address: u64) -> Self {
         Self::new(name, address, CONTROL)
     }
 
-    /// A PMD that counts.
+    /// Returns the row of a PMD that is a hardware counter of `width` bits.
     pub const fn counter(name: &'static CStr, address: u64, width: u16) -> Self {
         let mut register = Self::new(name, address, COUNTER);
         register.width = width;
         register
     }
 
-    /// A PMD whose value only `read` knows.
+    /// Returns the row of a virtual PMD whose value is what [`Pmu::read`] returns.
     pub const fn value(name: &'static CStr, address: u64) -> Self {
         Self::new(name, address, VIRTUAL | READ_ONLY)
     }
 
-    /// A PMD that counts what `read` grows by.
+    /// Returns the row of a virtual PMD that counts by how much the value of [`Pmu::read`] grows.
     pub const fn growth(name: &'static CStr, address: u64) -> Self {
         let mut register = Self::new(name, address, VIRTUAL | COUNTER);
         register.width = 64;
         register
     }
 
-    /// Of further types, such as [`THREAD`].
+    /// Adds further type bits to the row, such as [`THREAD`].
     pub const fn also(mut self, kinds: u16) -> Self {
         self.kind |= kinds;
         self
@@ -134,7 +136,7 @@ impl Register {
     }
 }
 
-/// `struct perfmon_pmu`.
+/// `struct perfmon_pmu`: a PMU description in the layout of C.
 #[repr(C)]
 pub struct RawPmu {
     pub size: u32,
@@ -156,11 +158,11 @@ pub struct RawPmu {
     pub here: Option<Here>,
 }
 
-/// `perfmon_pmu.check`.
+/// Type of the callback `perfmon_pmu.check`.
 pub type Check = unsafe extern "C" fn(pmc: c_uint, value: *mut u64) -> c_int;
-/// `perfmon_pmu.here`.
+/// Type of the callback `perfmon_pmu.here`.
 pub type Here = unsafe extern "C" fn(address: u64, width: c_uint) -> bool;
-/// `perfmon_pmu.read`.
+/// Type of the callback `perfmon_pmu.read`.
 pub type Read = unsafe extern "C" fn(
     address: u64,
     control: u64,
@@ -173,7 +175,8 @@ extern "C" {
     fn perfmon_pmu_unregister(pmu: *const RawPmu);
 }
 
-/// A description as a module has it; a module's `init` is its probe.
+/// A PMU description. A description in Rust has no probe callback, as the module's `init` can check
+/// whether the PMU is present, and no cpu callback.
 pub struct Pmu {
     pub name: &'static CStr,
     pub first: u16,
@@ -188,7 +191,7 @@ pub struct Pmu {
 }
 
 impl Pmu {
-    /// One without registers.
+    /// Returns a PMU description without registers and callbacks.
     #[inline]
     pub fn new(name: &'static CStr, first: u16) -> Self {
         Self {
@@ -206,23 +209,31 @@ impl Pmu {
     }
 }
 
-/// A registered description; drop takes it back.
+/// A registered PMU description. Dropping this value unregisters the description.
 ///
 /// # Invariants
 ///
-/// `raw` is registered, and its tables are those of `_pmu`.
+/// `raw` is registered, and its pointers refer to the tables in `_pmu` and to static data.
 pub struct Registered {
     raw: KBox<RawPmu>,
     _pmu: Pmu,
 }
 
-// SAFETY: Never written after registration; the pointers are to what it owns.
+// SAFETY: By the type's invariant the pointers in `raw` refer to data that the value owns or that
+// is static, so they are valid in any thread.
 unsafe impl Send for Registered {}
-// SAFETY: As above.
+// SAFETY: `Registered` has no method, so a shared reference gives no access to the description,
+// which is not written after it was registered.
 unsafe impl Sync for Registered {}
 
 impl Pmu {
-    /// Gives it to perfcounters.ko. Process context.
+    /// Registers the description with perfcounters.ko.
+    ///
+    /// Context: process; may sleep.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, and the errors of perfmon_pmu_register().
     #[inline]
     pub fn register(self, owner: &'static ThisModule) -> Result<Registered> {
         let raw = KBox::new(
@@ -255,9 +266,11 @@ impl Pmu {
             },
             GFP_KERNEL,
         )?;
-        // SAFETY: All of it stays until it is unregistered, in drop.
+        // SAFETY: The description and its tables are on the heap. `Registered` owns both, and
+        // unregisters the description before it frees them.
         to_result(unsafe { perfmon_pmu_register(&*raw) })?;
-        // INVARIANT: just registered.
+        // INVARIANT: `raw` was registered above, and its pointers refer to the tables of `self`,
+        // which becomes `_pmu`, and to static data.
         Ok(Registered { raw, _pmu: self })
     }
 }
@@ -265,12 +278,12 @@ impl Pmu {
 impl Drop for Registered {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: Registered, by the type's invariant.
+        // SAFETY: By the type's invariant `raw` is a registered PMU description.
         unsafe { perfmon_pmu_unregister(&*self.raw) }
     }
 }
 
-/// `struct perfmon_buffer`.
+/// `struct perfmon_buffer`: the sampling buffer of a context in the layout of C.
 #[repr(C)]
 pub struct Buffer {
     pub memory: *mut c_void,
@@ -279,7 +292,7 @@ pub struct Buffer {
     pub ring: *mut c_void,
 }
 
-/// `struct perfmon_layout`.
+/// `struct perfmon_layout`: the kind and size of the buffer that a format requests.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub struct Layout {
@@ -289,11 +302,11 @@ pub struct Layout {
     pub watermark: u64,
 }
 
-/// `PERFMON_OVERFLOW_*`.
+/// Bits of [`Overflow::flags`], `PERFMON_OVERFLOW_*`.
 pub const OVERFLOW_NOTIFY: u32 = 0x01;
 pub const OVERFLOW_KERNEL: u32 = 0x02;
 
-/// `struct perfmon_overflow`.
+/// `struct perfmon_overflow`: the overflow of a PMD.
 #[repr(C)]
 pub struct Overflow {
     pub ip: u64,
@@ -333,16 +346,16 @@ impl Default for Overflow {
     }
 }
 
-/// `PERFMON_DO_*`.
+/// Bits of the return value of [`Format::overflow`], `PERFMON_DO_*`.
 pub const DO_NOTIFY: u32 = 0x1;
 pub const DO_RESET: u32 = 0x2;
 pub const DO_MASK: u32 = 0x4;
 pub const DO_WAKE: u32 = 0x8;
 
-/// `PERFMON_FORMAT_*`.
+/// Bit of [`Format::FLAGS`], `PERFMON_FORMAT_RESTART_ACTIVE`.
 pub const RESTART_ACTIVE: u32 = 0x1;
 
-/// `struct perfmon_format`.
+/// `struct perfmon_format`: a sampling format in the layout of C.
 #[repr(C)]
 pub struct RawFormat {
     pub size: u32,
@@ -360,7 +373,7 @@ pub struct RawFormat {
     pub restart: Option<unsafe extern "C" fn(*mut Buffer) -> u32>,
 }
 
-/// `struct perfmon_part`: words that stay as long.
+/// `struct perfmon_part`: a part of a record for [`RingOf::write`], which borrows its words.
 #[repr(C)]
 pub struct Part<'a> {
     pub(crate) words: *const u64,
@@ -368,12 +381,12 @@ pub struct Part<'a> {
     of: core::marker::PhantomData<&'a [u64]>,
 }
 
-/// `PERFMON_RING_*`, what became of a record.
+/// Return value of [`RingOf::write`], `PERFMON_RING_*`.
 pub const RING_KEPT: u32 = 0;
 pub const RING_DUE: u32 = 1;
 pub const RING_LOST: u32 = 2;
 
-/// `perfmon_stack()`.
+/// Stacks that [`Overflow::stack`] unwinds, `PERFMON_STACK_OF_*`.
 pub const STACK_OF_KERNEL: u32 = 0x1;
 pub const STACK_OF_USER: u32 = 0x2;
 
@@ -390,33 +403,43 @@ extern "C" {
         -> u32;
 }
 
-/// A format as a module has it, in Rust.
+/// A sampling format.
 pub trait Format {
-    /// Its argument, as user space gives it.
+    /// The format's argument, as copied from user space.
     type Arg: kernel::transmute::FromBytes;
-    /// What it keeps, zero at first; words at most are aligned.
+    /// Private data of the format for each buffer, initially zero, aligned to 8 bytes at most.
     type State: Send + pin_init::Zeroable;
-    /// Its name.
+    /// Name of the format.
     const NAME: &'static CStr;
-    /// Its number.
+    /// UUID of the format.
     const UUID: [u8; 16];
-    /// Messages that wait at most.
+    /// Maximum number of queued messages of a context, 1 to 30.
     const QUEUE_DEPTH: u32 = 1;
-    /// [`RESTART_ACTIVE`].
+    /// 0 or [`RESTART_ACTIVE`].
     const FLAGS: u32 = 0;
-    /// The buffer that it wants.
+    /// Checks the argument and returns the kind of buffer that the format requests.
+    ///
+    /// Context: process; may sleep.
     fn layout(arg: &Self::Arg) -> Result<Layout>;
-    /// Sets it up.
+    /// Initializes a new buffer.
+    ///
+    /// Context: process; may sleep.
     fn init(buffer: &mut Filled<'_, Self::State>, arg: &Self::Arg);
-    /// An overflow: `DO_*`. NMI.
+    /// Handles an overflow, and returns `DO_*` bits.
+    ///
+    /// Context: NMI, or interrupts off.
     fn overflow(buffer: &mut Filled<'_, Self::State>, overflow: &Overflow) -> u32;
-    /// User space has seen it. NMI-like.
+    /// Handles `PERFMON_RESTART`, by which user space reports that it has processed the buffer.
+    /// Returns 0, or [`DO_MASK`] to leave the context masked.
+    ///
+    /// Context: interrupts off, serialized with [`Self::overflow`].
     fn restart(_buffer: &mut Filled<'_, Self::State>) -> u32 {
         0
     }
 }
 
-/// A format's buffer: its memory as words, and its state.
+/// The sampling buffer of a context, as the callbacks of [`Format`] receive it: the memory as words
+/// (none for a ring), the private data, and the ring.
 pub struct Filled<'a, S> {
     pub words: &'a mut [u64],
     pub state: &'a mut S,
@@ -424,13 +447,13 @@ pub struct Filled<'a, S> {
 }
 
 impl<S> Filled<'_, S> {
-    /// A word; 0 where there is none.
+    /// Returns the word at index `place`, or 0 if `place` is beyond the end of the buffer.
     #[inline]
     pub fn get(&self, place: usize) -> u64 {
         self.words.get(place).copied().unwrap_or(0)
     }
 
-    /// Sets a word.
+    /// Sets the word at index `place`. Does nothing if `place` is beyond the end of the buffer.
     #[inline]
     pub fn set(&mut self, place: usize, value: u64) {
         if let Some(word) = self.words.get_mut(place) {
@@ -438,14 +461,16 @@ impl<S> Filled<'_, S> {
         }
     }
 
-    /// Adds 1 to a word.
+    /// Adds 1 to the word at index `place`. Does nothing if `place` is beyond the buffer's end.
     #[inline]
     pub fn count(&mut self, place: usize) {
         self.set(place, self.get(place).wrapping_add(1));
     }
 
-    /// Puts `struct pfm_dfl_smpl_entry` and the overflow's PMDs at a word: the word after
-    /// them, if there is room.
+    /// Writes a `struct pfm_dfl_smpl_entry` and the values of the overflow, from word `at` on.
+    ///
+    /// Returns the index of the word after the values. If the buffer has not enough room, writes
+    /// nothing and returns `None`.
     #[inline]
     pub fn put_entry(&mut self, at: usize, o: &Overflow) -> Option<usize> {
         let values = o.values();
@@ -472,50 +497,61 @@ impl<S> Filled<'_, S> {
     }
 }
 
-/// Words of `struct pfm_dfl_smpl_entry`, and of the longest one with its PMDs.
+/// Number of words of a `struct pfm_dfl_smpl_entry` without the values that follow it.
 const ENTRY: usize = 5;
+/// Number of words of an entry with 64 values, the most that an overflow can have.
 pub const LONGEST_ENTRY: usize = ENTRY + 64;
 
-/// The ring of a format whose layout is one.
+/// The ring of a sampling buffer whose [`Layout`] requested a ring.
+///
+/// # Invariants
+///
+/// `raw` is the buffer for which a callback of its format was called, and the callback is running.
 pub struct RingOf<'a> {
     raw: *mut Buffer,
     of: core::marker::PhantomData<&'a mut Buffer>,
 }
 
 impl RingOf<'_> {
-    /// Writes a record of one to three parts.
+    /// Writes a record of one to three parts. Returns `RING_*`, which is [`RING_LOST`] if the
+    /// buffer is not a ring. Must be called from [`Format::overflow`] only.
     #[inline]
     pub fn write(&mut self, kind: u16, parts: &[Part<'_>]) -> u32 {
-        // SAFETY: From the format's overflow(), with its buffer.
+        // SAFETY: By the type's invariant `raw` is the buffer of a callback that is running. The
+        // slice `parts`, and the words that it refers to, are valid during the call.
         unsafe { perfmon_ring_write(self.raw, kind, parts.as_ptr(), parts.len() as u32) }
     }
 }
 
 impl Overflow {
-    /// PMDs of reg_smpl_pmds.
+    /// Returns the values of the PMDs in `reg_smpl_pmds`, in ascending order of their numbers.
     #[inline]
     pub fn values(&self) -> &[u64] {
         if self.nr_values == 0 || self.values.is_null() {
             return &[];
         }
-        // SAFETY: As the interface says.
+        // SAFETY: perfcounters.ko sets `values` to the address of `nr_values` words, which are not
+        // written while the overflow is handled.
         unsafe { core::slice::from_raw_parts(self.values, self.nr_values as usize) }
     }
 
-    /// The stacks, at most so many frames of each: how many words were written.
+    /// Unwinds the stacks that `which` selects. Writes at most `most` frames of each stack into
+    /// `frames`, or fewer if `frames` has less room. Returns the number of words written, which
+    /// includes the markers `PERFMON_STACK_*`.
     #[inline]
     pub fn stack(&self, which: u32, most: u32, frames: &mut [u64]) -> usize {
         if frames.len() < 2 {
             return 0;
         }
         let most = most.min((frames.len() as u32 / 2).saturating_sub(1));
-        // SAFETY: There is room for as many, and for the two words before them.
+        // SAFETY: `most` was limited above so that `frames` has room for 2 * (most + 1) words:
+        // `most` frames of two stacks and their markers.
         unsafe { perfmon_stack(self, which, frames.as_mut_ptr(), most) as usize }
     }
 }
 
 impl<'a> Part<'a> {
-    /// These words.
+    /// Returns a part that consists of `words`.
     #[inline]
     pub fn of(words: &'a [u64]) -> Self {
         Self {
@@ -526,7 +562,7 @@ impl<'a> Part<'a> {
     }
 }
 
-/// A registered format; drop takes it back.
+/// A registered sampling format. Dropping this value unregisters the format.
 ///
 /// # Invariants
 ///
@@ -535,18 +571,25 @@ pub struct RegisteredFormat {
     raw: KBox<RawFormat>,
 }
 
-// SAFETY: Never written after registration.
+// SAFETY: The pointers in `raw` refer to static data and to functions, so they are valid in any
+// thread.
 unsafe impl Send for RegisteredFormat {}
-// SAFETY: As above.
+// SAFETY: `RegisteredFormat` has no method with a shared reference, and the format is not written
+// after it was registered.
 unsafe impl Sync for RegisteredFormat {}
 
+/// Returns the buffer as the callbacks of [`Format`] receive it.
+///
 /// # Safety
 ///
-/// `raw` is a buffer of this format; its lock is held.
+/// `raw` is a buffer of the format `F`. A callback of this format is running, so the caller has
+/// exclusive access to the buffer for the lifetime `'a`.
 #[inline]
 unsafe fn filled<'a, F: Format>(raw: *mut Buffer) -> Filled<'a, F::State> {
-    // SAFETY: As many bytes as it says, zeroed when they were new; a ring's words are
-    // for perfmon_ring_write() only.
+    // SAFETY: `memory` has `size` bytes and `state` has the size of `F::State`; both were zeroed
+    // when they were allocated and are aligned to words. By the function's contract no other
+    // reference to `memory` and `state` exists. Only perfmon_ring_write() writes words of a ring.
+    // INVARIANT of `RingOf`: by the function's contract a callback is running for `raw`.
     unsafe {
         let words = match (*raw).ring.is_null() {
             true => core::slice::from_raw_parts_mut(
@@ -568,12 +611,13 @@ unsafe fn filled<'a, F: Format>(raw: *mut Buffer) -> Filled<'a, F::State> {
 
 /// # Safety
 ///
-/// Called as `perfmon_format.layout` of this format.
+/// Only perfcounters.ko may call this function, as `perfmon_format.layout` of the format `F`.
 unsafe extern "C" fn format_layout<F: Format>(arg: *const c_void, to: *mut Layout) -> c_int {
-    // SAFETY: An argument of this format, of which any bytes are one.
+    // SAFETY: `arg` has `arg_size` bytes, the size of `F::Arg`, and is aligned to words. Any bytes
+    // are a valid `F::Arg`, as `F::Arg` implements `FromBytes`.
     match F::layout(unsafe { &*arg.cast::<F::Arg>() }) {
         Ok(layout) => {
-            // SAFETY: The caller's.
+            // SAFETY: The caller passes a pointer to a `Layout` that it owns.
             unsafe { *to = layout };
             0
         }
@@ -583,31 +627,40 @@ unsafe extern "C" fn format_layout<F: Format>(arg: *const c_void, to: *mut Layou
 
 /// # Safety
 ///
-/// Called as `perfmon_format.init` of this format.
+/// Only perfcounters.ko may call this function, as `perfmon_format.init` of the format `F`.
 unsafe extern "C" fn format_init<F: Format>(raw: *mut Buffer, arg: *const c_void) -> c_int {
-    // SAFETY: As above, and a new buffer.
+    // SAFETY: `raw` is a new buffer of the format `F`, to which nothing else refers yet. `arg` has
+    // the size of `F::Arg` and is aligned to words, and any bytes are a valid `F::Arg`.
     unsafe { F::init(&mut filled::<F>(raw), &*arg.cast::<F::Arg>()) }
     0
 }
 
 /// # Safety
 ///
-/// Called as `perfmon_format.overflow` of this format.
+/// Only perfcounters.ko may call this function, as `perfmon_format.overflow` of the format `F`.
 unsafe extern "C" fn format_overflow<F: Format>(raw: *mut Buffer, o: *const Overflow) -> u32 {
-    // SAFETY: A buffer of this format; its lock is held.
+    // SAFETY: `raw` is a buffer of the format `F`, and perfcounters.ko holds the lock of its
+    // context. `o` is valid during the call.
     unsafe { F::overflow(&mut filled::<F>(raw), &*o) }
 }
 
 /// # Safety
 ///
-/// Called as `perfmon_format.restart` of this format.
+/// Only perfcounters.ko may call this function, as `perfmon_format.restart` of the format `F`.
 unsafe extern "C" fn format_restart<F: Format>(raw: *mut Buffer) -> u32 {
-    // SAFETY: As above.
+    // SAFETY: `raw` is a buffer of the format `F`, and perfcounters.ko holds the lock of its
+    // context.
     unsafe { F::restart(&mut filled::<F>(raw)) }
 }
 
 impl RegisteredFormat {
-    /// Gives a format to perfcounters.ko. Process context.
+    /// Registers a format with perfcounters.ko.
+    ///
+    /// Context: process; may sleep.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, and the errors of perfmon_format_register().
     #[inline]
     pub fn new<F: Format>(owner: &'static ThisModule) -> Result<Self> {
         const { assert!(align_of::<F::State>() <= 8 && align_of::<F::Arg>() <= 8) };
@@ -629,9 +682,10 @@ impl RegisteredFormat {
             },
             GFP_KERNEL,
         )?;
-        // SAFETY: It stays until it is unregistered, in drop.
+        // SAFETY: The format's structure is on the heap. `RegisteredFormat` owns the structure, and
+        // unregisters the format before it frees the structure.
         to_result(unsafe { perfmon_format_register(&*raw) })?;
-        // INVARIANT: just registered.
+        // INVARIANT: `raw` was registered above, by perfmon_format_register().
         Ok(Self { raw })
     }
 }
@@ -639,7 +693,7 @@ impl RegisteredFormat {
 impl Drop for RegisteredFormat {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: Registered, by the type's invariant.
+        // SAFETY: By the type's invariant `raw` is a registered sampling format.
         unsafe { perfmon_format_unregister(&*self.raw) }
     }
 }

@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The structures of `include/uapi/linux/perfcounters.h`, word for word.
+//! The structures of `include/uapi/linux/perfcounters.h`, with the same layout.
 //!
-//! The header says what each field means; the sizes and offsets are asserted
-//! here and, from the C side, in `sys/shim/shim.c`.
+//! The header documents the fields. Sizes and offsets are asserted here and, for C, in
+//! `src/perfcounters/sys/shim/shim.c`.
 
 /// Version of the layout.
 pub const VERSION: u32 = 1;
-/// Bytes of a name with its NUL.
+/// Size of a name in bytes, including NUL.
 pub const NAME_MAX: usize = 128;
-/// Bytes of a help text with its NUL.
+/// Size of a help text in bytes, including NUL.
 pub const HELP_MAX: usize = 80;
-/// No more slots than this, ever; slot 0 included.
+/// Maximum number of slots, including slot 0.
 pub const MAX_INSTANCES: u32 = 65536;
-/// `header.flags`: an aligned slot never tears.
+/// `header.flags`: loads and stores of an aligned slot do not tear.
 pub const F_ATOMIC64: u32 = 1 << 0;
-/// Bytes of a page, on every machine this runs on.
+/// Size of a page on all supported machines.
 pub const PAGE_SIZE: usize = 4096;
-/// File offset of the descriptors: far behind the last chunk that can exist.
+/// File offset of the descriptors, far behind the last chunk that can exist.
 pub const DESC_OFFSET: u64 = 1 << 40;
-/// Most CPUs that the bitmaps in the header page have room for.
+/// Maximum number of CPUs, for which the bitmaps in the header page have room.
 pub const MAX_CPUS: u32 = 8192;
 /// Offset of the bitmap of possible CPUs in the header page.
 pub const POSSIBLE_OFFSET: u32 = 1024;
@@ -53,7 +53,7 @@ pub struct Header {
     pub loaded_ns: u64,
 }
 
-/// What one instance is.
+/// The descriptor of an instance.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "documented in the uapi header")]
@@ -93,12 +93,12 @@ impl Desc {
         help: [0; HELP_MAX],
     };
 
-    /// The name, without its padding.
+    /// Returns the name, without its padding.
     pub fn name(&self) -> &[u8] {
         until_nul(&self.name)
     }
 
-    /// The help text, without its padding.
+    /// Returns the help text, without its padding.
     pub fn help(&self) -> &[u8] {
         until_nul(&self.help)
     }
@@ -108,31 +108,31 @@ fn until_nul(bytes: &[u8]) -> &[u8] {
     bytes.split(|b| *b == 0).next().unwrap_or(&[])
 }
 
-/// `desc.state`: no instance here.
+/// `desc.state`: the slot has no instance.
 pub const FREE: u32 = 0;
-/// `desc.state`: counting.
+/// `desc.state`: the instance is counting.
 pub const LIVE: u32 = 1;
-/// `desc.state`: its owner has gone; number and last values stay.
+/// `desc.state`: the instance was deleted; it keeps its number and last values.
 pub const DORMANT: u32 = 2;
 
-/// How values combine.
+/// The kind of an instance: how its values change, and how they combine over CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Kind {
-    /// Only grows; sum over CPUs.
+    /// Only increases; sum over CPUs.
     Counter = 0,
-    /// Goes both ways; sum over CPUs.
+    /// Increases and decreases; sum over CPUs.
     Gauge = 1,
-    /// The largest seen; maximum over CPUs.
+    /// The maximum so far; maximum over CPUs.
     Peak = 2,
-    /// Time spent; only grows; sum over CPUs.
+    /// Time spent; only increases; sum over CPUs.
     Time = 3,
-    /// A run of log2 buckets.
+    /// A histogram: consecutive slots with log2 buckets.
     Histogram = 4,
 }
 
 impl Kind {
-    /// The kind with this number, if there is one.
+    /// Returns the kind with this number, if there is one.
     pub const fn from_raw(raw: u16) -> Option<Self> {
         match raw {
             0 => Some(Self::Counter),
@@ -144,7 +144,7 @@ impl Kind {
         }
     }
 
-    /// The word for it, everywhere.
+    /// Returns the name of the kind, which is the same in all output.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Counter => "counter",
@@ -156,13 +156,13 @@ impl Kind {
     }
 }
 
-/// What a value is a number of, times 10^exponent.
+/// The unit of a value, before it is multiplied by 10^exponent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Unit {
-    /// A bare number.
+    /// A number without a unit.
     None = 0,
-    /// Things that happened.
+    /// Number of events.
     Events = 1,
     /// Bytes.
     Bytes = 2,
@@ -179,7 +179,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// The unit with this number, if there is one.
+    /// Returns the unit with this number, if there is one.
     pub const fn from_raw(raw: u16) -> Option<Self> {
         match raw {
             0 => Some(Self::None),
@@ -194,7 +194,7 @@ impl Unit {
         }
     }
 
-    /// The word for it, everywhere.
+    /// Returns the name of the unit, which is the same in all output.
     pub const fn name(self) -> &'static str {
         match self {
             Self::None => "none",

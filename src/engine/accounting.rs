@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Process accounting: where the time of each task and CPU goes, from time stamps.
+//! Process accounting: computes from time stamps how each task and each CPU spends its time.
 //!
-//! Whatever happens on a CPU is written down by that CPU: in the task's context with
-//! preemption off, in interrupts, in the scheduler. Nobody turns interrupts off for it:
-//! interrupts have words of their own, which whoever they interrupt only reads.
+//! The words of a CPU are written by that CPU only: in the context of a task with preemption off,
+//! in interrupts, and in the scheduler. (The last run of an offline CPU is ended by another one.)
+//! Interrupts are not disabled for this. Interrupts have words of their own, which the code that
+//! they interrupt only reads.
 //!
-//! A task's *own* time is what passes between its switch in and its switch out, without
-//! interrupts; a CPU's times are those of its tasks. So user, system, interrupts and idle
-//! of a CPU are all of the time between two readings, whatever is between them.
+//! The *own* time of a task is the time between its switch in and its switch out, without
+//! interrupts. The times of a CPU are those of its tasks. Between two readings the user, system,
+//! interrupt and idle times of a CPU therefore add up to the elapsed time.
 //!
 //! ```text
 //!   own = now - run - (interrupts - interrupts then)      since the switch in
 //!   system += own - own at the call                       at a call's end, or a switch
 //! ```
 //!
-//! Readers are elsewhere and do not disturb: each change of several words counts in
-//! `begins`, and then in `ends`, which agree in what was read whole.
+//! Readers run on other CPUs and do not disturb the writer. Each change of several words increments
+//! `begins` before and `ends` after it; a reader that finds both equal has read a consistent state.
 
 mod span;
 mod task;
@@ -26,13 +27,13 @@ pub use task::{Bounds, Read, Task, Values};
 use crate::sync::{fence_acquire, fence_release, Word};
 use span::{above, above_63, tried, turn, Changes, Since, Span};
 
-/// Values of a task for each group of CPUs: `PPA_*`.
+/// Number of values of a task for each group of CPUs: `PPA_*`.
 pub const NR_VALUES: usize = 11;
-/// Values of a CPU: `PPA_CPU_*`.
+/// Number of values of a CPU: `PPA_CPU_*`.
 pub const NR_CPU_VALUES: usize = 18;
-/// Lengths of latencies that are told apart.
+/// Number of classes in the histogram of wakeup latencies.
 pub const NR_LATENCIES: usize = 8;
-/// Signals, 0 included.
+/// Number of signals, including 0.
 pub const NR_SIGNALS: usize = 65;
 
 /// Indices of a task's values.
@@ -51,10 +52,10 @@ pub mod value {
     pub const SWITCHING: usize = 10;
 }
 
-/// Softirqs that `/proc/rawsysppa` tells apart, by the kernel's number: HI, TASKLET,
-/// TIMER, NET_TX, NET_RX.
+/// Softirqs that `/proc/rawsysppa` lists, by the kernel's number: HI, TASKLET, TIMER, NET_TX,
+/// NET_RX.
 const SHOWN: [usize; 5] = [0, 6, 1, 2, 3];
-/// Softirqs of the kernel.
+/// Number of softirqs of the kernel.
 const NR_SOFTIRQS: usize = 10;
 
 #[inline(always)]
@@ -62,63 +63,77 @@ fn add(word: &Word, more: u64) {
     word.store_relaxed(word.load_relaxed().wrapping_add(more));
 }
 
-/// How a task leaves its CPU.
+/// The reason for which a task leaves its CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leave {
-    /// It waits, or ends.
+    /// The task sleeps, or exits.
     Blocked,
-    /// Another task's turn.
+    /// The time slice of the task is over, or it called sched_yield().
     Expired,
-    /// A more urgent one came.
+    /// Another task runs although the slice of this one is not over, for example one of a higher
+    /// priority.
     Preempted,
 }
 
-/// What runs on a CPU.
+/// Modes of a CPU, by what is running on it.
 const USER: u64 = 0;
 const SYSTEM: u64 = 1;
 const IDLE: u64 = 2;
 
-/// A CPU's words. It alone writes them; in interrupts only the functions that are for those.
+/// The accounting words of a CPU. Only this CPU writes them while it is online. The words of
+/// interrupts are written only in the functions for interrupts.
 #[derive(Default)]
 #[repr(C)]
 pub struct Cpu {
     changes: Changes,
-    /// `USER`, `SYSTEM`, `IDLE`.
+    /// The mode: `USER`, `SYSTEM` or `IDLE`.
     mode: Word,
-    /// Own time of this turn when that began.
+    /// Own time of this run when the mode began.
     mode_own: Word,
-    /// When this turn began, and how much interrupts had had then, twice: as their word has
-    /// it while none is on.
+    /// Time at which this run began; 0 if accounting has not begun.
     run: Word,
+    /// The word `span` when this run began. No interrupt was running, so it was twice the total.
     run_span: Since,
+    /// Number of interrupts when this run began.
     run_count: Word,
-    /// Ticks that are over: of all tasks; of that in system calls; of the idle task.
+    /// Ticks of finished runs, including those of the idle task.
     all: Word,
+    /// Ticks in system calls, up to the last end of a call or switch.
     system: Word,
+    /// Ticks of finished runs of the idle task.
     idle: Word,
+    /// Number of system calls.
     calls: Word,
-    /// It is going, or gone.
+    /// The CPU is going offline, or is offline.
     away: Word,
-    /// A call's probe is at work.
+    /// A probe of system calls is updating words.
     looking: Word,
-    /// Interrupts: time, in softirqs too; a time for that is taken, and not written yet; how
-    /// deep inside; hard ones, their time.
+    /// Interrupt time, including softirqs.
     span: Span,
+    /// Number of time stamps for `span` that are taken and not written yet.
     turning: Word,
+    /// Nesting depth of interrupts.
     depth: Word,
+    /// Number of hard interrupts.
     count: Word,
+    /// Time of hard interrupts.
     hard: Span,
+    /// Nesting depth of hard interrupts.
     hard_depth: Word,
-    /// The softirq that is on: its number and one, above that whether its time is that of
-    /// interrupts; when it began.
+    /// The running softirq: its number + 1 (0: none) in the low 32 bits, and in bit 32 whether its
+    /// time is interrupt time.
     softirq: Word,
+    /// Time at which the running softirq began.
     softirq_since: Word,
+    /// Time of hard interrupts when the running softirq began.
     softirq_hard: Word,
+    /// Time of each softirq.
     softirq_time: [Word; NR_SOFTIRQS],
+    /// Number of runs of each softirq.
     softirq_count: [Word; NR_SOFTIRQS],
 }
 
-/// Of a turn: ticks without interrupts, and those of interrupts.
+/// Ticks of a run: without interrupts, and in interrupts.
 #[derive(Clone, Copy)]
 struct Turn {
     own: u64,
@@ -126,7 +141,7 @@ struct Turn {
 }
 
 impl Cpu {
-    /// This turn, up to now; `total` of its interrupts.
+    /// Returns the ticks of the present run up to `now`; `total` is the interrupt time at `now`.
     #[inline(always)]
     fn turn(&self, now: u64, total: u64) -> Turn {
         let interrupts = above(total.wrapping_shl(1), self.run_span.0.load_relaxed()) >> 1;
@@ -136,29 +151,30 @@ impl Cpu {
         }
     }
 
-    /// Of this turn, without interrupts.
+    /// Returns the own time of the present run.
     #[inline(always)]
     fn own(&self, now: u64, interrupts: u64) -> u64 {
         match self.run.load_relaxed() {
-            // It has not begun.
+            // Accounting has not begun on this CPU.
             0 => 0,
             run => above(now, run.wrapping_add(interrupts)),
         }
     }
 
-    /// The same in the task's own context, where interrupts come: of one moment.
+    /// Returns the own time of the present run in the context of the task, where an interrupt may
+    /// come between two reads.
     #[inline(always)]
     fn own_now(&self, clock: impl Fn() -> u64) -> u64 {
         let (now, total) = self.span.total_now(&clock);
         self.turn(now, total).own
     }
 
-    /// Has accounting begun here, by a switch or by [`begin`](Self::begin)?
+    /// Returns true if accounting has begun on this CPU, by a switch or by [`begin`](Self::begin).
     pub fn has_begun(&self) -> bool {
         self.run.load_relaxed() != 0
     }
 
-    /// Accounting begins here, with what runs. Interrupts off.
+    /// Begins accounting on this CPU, with the task that is running. Interrupts off.
     pub fn begin(&self, idle: bool, now: u64) {
         self.changes.begin();
         self.mode.store_relaxed(if idle { IDLE } else { USER });
@@ -180,13 +196,14 @@ impl Cpu {
         self.run_count.store_relaxed(self.count.load_relaxed());
     }
 
-    /// It goes, or is back: what it does in between is not counted as idle.
+    /// Marks the CPU as offline or online. Idle time in between is not counted.
     pub fn set_away(&self, away: bool) {
         self.away.store_relaxed(away.into());
     }
 
-    /// It is off: of its last switches, to the idle task, the kernel does not tell, so what
-    /// ran last would run on. From another CPU, when this one does nothing any more.
+    /// Ends the last run of a CPU that is offline, which otherwise would continue: the kernel does
+    /// not report the last switches to the idle task. Called on another CPU, when this one executes
+    /// nothing any more.
     pub fn die<V: Values>(&self, cpu: u32, last: Option<&Task<V>>, now: u64) {
         self.set_away(true);
         self.begin_switch();
@@ -194,15 +211,16 @@ impl Cpu {
         self.switch(cpu, (last, Leave::Blocked), (None, &bounds), || true, now);
     }
 
-    /// A switch begins, for readers: the time that is taken then is later than any that they
-    /// have told of. Interrupts off.
+    /// Marks the beginning of a switch for readers. Called before the clock is read, so that the
+    /// time of the switch is later than any that a reader has used. Interrupts off.
     #[inline(always)]
     pub fn begin_switch(&self) {
         self.changes.begin();
     }
 
-    /// How long this turn is, if it has begun, no interrupt came since and no clock went back:
-    /// then nothing else has to be worked out. Interrupts off.
+    /// Returns the own time of the present run, if accounting has begun, no interrupt came during
+    /// the run, and the clock did not go back. Otherwise returns `None`, and the slow path has to
+    /// compute it. Interrupts off.
     #[inline(always)]
     pub fn quiet_turn(&self, now: u64) -> Option<u64> {
         let run = self.run.load_relaxed();
@@ -214,9 +232,9 @@ impl Cpu {
         }
     }
 
-    /// From one task, and why it leaves, to another; `None`: one that is not accounted, or
-    /// the idle task. After [`begin_switch`](Self::begin_switch), and [`Task::comes`] of the other
-    /// one. Interrupts off.
+    /// Accounts a switch from one task to another; `Leave` says why the first one leaves. A task is
+    /// `None` if it is not accounted, or is the idle task. Interrupts off. Called after
+    /// [`begin_switch`](Self::begin_switch), and after [`Task::comes`] of the next task.
     #[inline]
     pub fn switch<V: Values>(
         &self,
@@ -231,10 +249,12 @@ impl Cpu {
         self.switch_quiet(own, cpu, prev, next, next_idle, now);
     }
 
-    /// The same after a [`quiet_turn`](Self::quiet_turn), in fewer instructions.
+    /// Accounts a switch after [`quiet_turn`](Self::quiet_turn), which is faster than
+    /// [`switch`](Self::switch).
     ///
-    /// A task's words change in parts, each between its own two counts; this CPU's two are
-    /// around all of them, and who reads a task that runs looks at both.
+    /// The words of a task change in several steps, each between the task's own two counts. The two
+    /// counts of this CPU enclose all of these steps, and readers of a running task check both
+    /// pairs.
     #[inline(always)]
     pub fn switch_quiet<V: Values>(
         &self,
@@ -262,7 +282,8 @@ impl Cpu {
         self.changes.end();
     }
 
-    /// A turn is this CPU's, and its last call the task's: is that in one?
+    /// Adds the run to the CPU's sums, and the time of an unfinished system call to the task's.
+    /// Returns 1 if the task is in a system call, otherwise 0.
     #[inline(always)]
     fn end_turn<V: Values>(&self, own: u64, task: Option<&Task<V>>) -> u64 {
         add(&self.all, own);
@@ -286,7 +307,8 @@ impl Cpu {
         }
     }
 
-    /// What interrupts had of this turn, which is over; the next one's begins.
+    /// Adds the interrupts during the run that ends to the task, and starts those of the next run.
+    /// Returns the ticks.
     #[inline(always)]
     fn interrupted<V: Values>(&self, task: Option<&Task<V>>, now: u64) -> u64 {
         let interrupts = self.turn(now, self.span.total(now)).interrupts;
@@ -300,8 +322,8 @@ impl Cpu {
         interrupts
     }
 
-    /// The task that runs here has other words from now on, or none. After
-    /// [`begin_switch`](Self::begin_switch). Interrupts off.
+    /// Changes the record of the running task, or removes it. Interrupts off. Called after
+    /// [`begin_switch`](Self::begin_switch).
     pub fn replace<V: Values>(&self, cpu: u32, task: Option<&Task<V>>, now: u64) {
         let interrupts = self.interrupted(None::<&Task<V>>, now);
         let _ = self.end_turn(self.own(now, interrupts), None::<&Task<V>>);
@@ -313,7 +335,8 @@ impl Cpu {
         self.changes.end();
     }
 
-    /// The scheduler is done, and this task runs. Preemption off.
+    /// Called when the scheduler returns to a task. `other`: it has switched to this task;
+    /// otherwise the same task continues. Preemption off.
     #[inline(always)]
     pub fn switched<V: Values>(&self, task: &Task<V>, other: bool, now: u64) {
         let Some(values) = task.part() else { return };
@@ -326,12 +349,13 @@ impl Cpu {
         }
     }
 
-    /// A system call begins. The task's context, preemption off.
+    /// Accounts the beginning of a system call. Context: the task's, preemption off.
     #[inline]
     pub fn call<V: Values>(&self, task: Option<&Task<V>>, clock: impl Fn() -> u64) {
         self.look();
         self.mode_own.store_relaxed(self.own_now(clock));
-        // Release: who reads this mode reads that time, or a later one.
+        // Release: a reader that reads this mode also reads this time, or a later one. Pairs with
+        // the acquire in `mode_now`.
         self.mode.store_release(SYSTEM);
         add(&self.calls, 1);
         if let Some(values) = task.and_then(Task::part) {
@@ -340,14 +364,15 @@ impl Cpu {
         self.looked();
     }
 
-    /// It returns.
+    /// Accounts the end of a system call. Context: the task's, preemption off.
     #[inline]
     pub fn call_ends<V: Values>(&self, task: Option<&Task<V>>, clock: impl Fn() -> u64) {
         if self.mode.load_relaxed() != SYSTEM {
             return;
         }
         self.look();
-        // Of the task, too: who reads one that runs reads its CPU.
+        // These counts cover the task's words, too: a reader of a running task checks its CPU's
+        // counts.
         self.changes.begin();
         let own = self.own_now(clock);
         let called = own.wrapping_sub(self.mode_own.load_relaxed());
@@ -360,11 +385,12 @@ impl Cpu {
         self.looked();
     }
 
-    /// A call's words are looked at, and must not be changed by an interrupt here.
+    /// Begins an update of the words of system calls, during which interrupts on this CPU must not
+    /// change them.
     #[inline(always)]
     fn look(&self) {
         self.looking.store_relaxed(1);
-        // Of this CPU's own interrupts: in the order of the program.
+        // Only interrupts on this CPU have to see the order: program order suffices.
         fence_release();
     }
 
@@ -373,23 +399,28 @@ impl Cpu {
         self.looking.store_release(0);
     }
 
-    /// What is done here since before a clock was read: that comes first. `None`: a call that
-    /// has read the clock, too, is just about to say so. Its time would be told twice.
+    /// Returns the mode of the CPU. Called after the caller has read the clock.
+    ///
+    /// Returns `None` if a probe of a system call is updating the mode. That probe may have read
+    /// the clock and not stored the mode yet: the time since then would be reported as user time
+    /// now, and as system time later.
     #[inline]
     fn mode_now(&self) -> Option<u64> {
         let is_quiet = !self.is_looked_at();
-        // Acquire: with the release in `call`, of the time since when.
+        // Acquire: pairs with the release in `call`, for the time at which the mode began.
         let mode = self.mode.load_acquire();
         is_quiet.then_some(mode)
     }
 
-    /// Was what runs here interrupted where [`replace`](Self::replace) or
-    /// [`begin`](Self::begin) would be wrong? In an interrupt on it.
+    /// Returns true if the current interrupt has interrupted an update of the words of system
+    /// calls, so that [`replace`](Self::replace) and [`begin`](Self::begin) must not be called.
+    /// Context: an interrupt on this CPU.
     pub fn is_looked_at(&self) -> bool {
         self.looking.load_acquire() != 0
     }
 
-    /// A hard interrupt begins, or the next handler of one. Interrupts off.
+    /// Accounts the beginning of a hard interrupt, or of the next handler of a shared one.
+    /// Interrupts off.
     #[inline]
     pub fn interrupt(&self, is_first: bool, clock: impl Fn() -> u64) {
         add(&self.count, is_first.into());
@@ -406,7 +437,7 @@ impl Cpu {
         }
     }
 
-    /// It is over.
+    /// Accounts the end of a hard interrupt, or of one of its handlers. Interrupts off.
     #[inline]
     pub fn interrupt_ends(&self, clock: impl Fn() -> u64) {
         if !self.hard.is_on() {
@@ -425,33 +456,38 @@ impl Cpu {
         self.turned();
     }
 
-    /// The time that was taken is written.
+    /// Marks the time stamp that was taken as written.
     #[inline(always)]
     fn turned(&self) {
-        // Release: with the acquire in `settled`, who sees this sees the word.
+        // Release: pairs with the acquire in `settled`, so that a reader that sees this count sees
+        // the word.
         let turning = self.turning.load_relaxed().wrapping_sub(1);
         self.turning.store_release(turning);
     }
 
-    /// Interrupts' time, and a time that it is of, from anywhere. `None`: one just begins or
-    /// ends. So no time is told that an interrupt's stamp turns out to be earlier than.
+    /// Returns a time and the interrupt time at that moment; on any CPU. `None` if an interrupt is
+    /// just beginning or ending, because its time stamp may turn out to be earlier than this time.
     fn settled(&self, clock: &impl Fn() -> u64) -> Option<(u64, u64)> {
+        // Acquire: pairs with the release in `turned`.
         let turning = self.turning.load_acquire();
         let before = self.span.0.load_relaxed();
         let now = clock();
         let total = self.span.total(now);
+        // Fence: both words are read again after the clock.
         fence_acquire();
         let turning = turning | self.turning.load_relaxed();
         (turning == 0 && self.span.0.load_relaxed() == before).then_some((now, total))
     }
 
-    /// A softirq begins; `own`: of a thread that is there for it, whose time it is.
+    /// Accounts the beginning of a softirq. `own`: it runs in ksoftirqd, and its time is that of
+    /// the thread.
     #[inline]
     pub fn softirq(&self, number: usize, own: bool, clock: impl Fn() -> u64) {
         if !own {
             self.try_turn(&clock, 0);
         }
-        // Whose time it is, too: what runs here may get other words before its end.
+        // Also store whether the time is interrupt time, because the record of the current task may
+        // change before the softirq ends.
         let ours = u64::from(!own).wrapping_shl(32);
         self.softirq
             .store_relaxed(number.wrapping_add(1) as u64 | ours);
@@ -460,7 +496,7 @@ impl Cpu {
         self.softirq_hard.store_relaxed(hard);
     }
 
-    /// It is over.
+    /// Accounts the end of a softirq.
     #[inline]
     pub fn softirq_ends(&self, clock: impl Fn() -> u64) {
         let on = self.softirq.load_relaxed();
@@ -484,8 +520,8 @@ impl Cpu {
         }
     }
 
-    /// Enters or leaves where interrupts come: those that came between are not
-    /// written over.
+    /// Enters (`on` is 0) or leaves (1) interrupt time while hard interrupts may come. Their
+    /// changes of the word are not overwritten.
     #[inline(always)]
     fn try_turn(&self, clock: &impl Fn() -> u64, on: u64) {
         add(&self.turning, 1);
@@ -504,8 +540,8 @@ impl Cpu {
         self.turned();
     }
 
-    /// All values up to now, from anywhere; `online`: it is there. `None`: it is just being
-    /// changed. The clock is read after what it is to be later than.
+    /// Returns all values up to now; on any CPU. `online`: the CPU is online. Returns `None` if the
+    /// values are being changed. The read of `clock` must be ordered after earlier loads.
     pub fn values(&self, online: bool, clock: impl Fn() -> u64) -> Option<[u64; NR_CPU_VALUES]> {
         let mut all = tried(|| {
             let start = self.changes.start();
@@ -532,7 +568,7 @@ impl Cpu {
             all[3] = idle;
             all[4] = self.calls.load_relaxed();
             all[5] = self.count.load_relaxed();
-            // D: pairs with the release in `Span::begin`.
+            // D: pairs with the release fence in `Changes::begin`.
             fence_acquire();
             self.changes.is_whole(start).then_some(all)
         })?;

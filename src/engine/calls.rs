@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The structures of `include/uapi/linux/perfmon.h`, word for word, and what is
-//! right about them whatever the context.
+//! The structures of `include/uapi/linux/perfmon.h`, with the same layout, and the checks of their
+//! fields that do not depend on a context.
 
 use crate::context::Error;
 use crate::pmu::{Numbers, Scope};
 use crate::sampling;
 use crate::sets::Terms;
 
-/// `pfarg_ctx.ctx_flags`.
+/// `pfarg_ctx.ctx_flags`: the context is for a CPU.
 pub const FL_SYSTEM_WIDE: u32 = 0x02;
-/// The same.
+/// `pfarg_ctx.ctx_flags`: the thread sleeps after a notification until `PERFMON_RESTART`.
 pub const FL_NOTIFY_BLOCK: u32 = 0x01;
-/// The same.
+/// `pfarg_ctx.ctx_flags`: overflows queue no messages.
 pub const FL_OVFL_NO_MSG: u32 = 0x80;
-/// `PERFMON_FL_CORE`.
+/// `PERFMON_FL_CORE`: the context counts only on CPUs of the core type `ctx_core`.
 pub const FL_CORE: u32 = 0x100;
-/// `PERFMON_FORMAT_NAME`.
+/// `PERFMON_FORMAT_NAME`: size of a format's name.
 pub const FORMAT_NAME: usize = 32;
-/// `PERFMON_FORMAT_ARG`.
+/// `PERFMON_FORMAT_ARG`: maximum size of a format's argument.
 pub const FORMAT_ARG: usize = 4096;
-/// Bytes of registers that a call takes at most.
+/// `PERFMON_VECTOR_MAX`: maximum size in bytes of the elements of a [`Vector`].
 pub const VECTOR_MAX: usize = 4096;
 
-/// A new context.
+/// `struct pfarg_ctx`: a new context.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 #[allow(missing_docs, reason = "documented in the uapi header")]
@@ -33,7 +33,7 @@ pub struct Ctx {
     pub ctx_reserved2: [u64; 7],
 }
 
-/// A PMC.
+/// `struct pfarg_pmc`: a PMC to write.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 #[allow(missing_docs, reason = "documented in the uapi header")]
@@ -45,7 +45,7 @@ pub struct Pmc {
     pub reg_reserved2: [u64; 4],
 }
 
-/// A PMD.
+/// `struct pfarg_pmd`: a PMD to write or read.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 #[allow(missing_docs, reason = "documented in the uapi header")]
@@ -66,7 +66,7 @@ pub struct Pmd {
     pub reg_reserved2: [u32; 7],
 }
 
-/// Begin to count.
+/// `struct pfarg_start`: the argument of `PERFMON_START`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 #[allow(missing_docs, reason = "documented in the uapi header")]
@@ -77,7 +77,7 @@ pub struct Start {
     pub start_reserved3: [u64; 3],
 }
 
-/// Attach.
+/// `struct pfarg_load`: the argument of `PERFMON_LOAD`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 #[allow(missing_docs, reason = "documented in the uapi header")]
@@ -88,7 +88,7 @@ pub struct Load {
     pub load_reserved2: [u64; 3],
 }
 
-/// A new context that samples in a format.
+/// `struct perfmon_create`: a new context with a sampling format.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 #[allow(missing_docs, reason = "documented in the uapi header")]
@@ -100,7 +100,7 @@ pub struct Create {
     pub arg_size: u64,
 }
 
-/// An event set.
+/// `struct pfarg_setdesc`: an event set to create or to change.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 #[allow(missing_docs, reason = "documented in the uapi header")]
@@ -112,7 +112,7 @@ pub struct SetDesc {
     pub reserved: [u64; 6],
 }
 
-/// What became of an event set.
+/// `struct pfarg_setinfo`: the state of an event set.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 #[allow(missing_docs, reason = "documented in the uapi header")]
@@ -129,7 +129,7 @@ pub struct SetInfo {
     pub reserved: [u64; 6],
 }
 
-/// How the turns of a set differed.
+/// `struct perfmon_runs`: sums over the runs of an event set, for one PMD.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 #[allow(missing_docs, reason = "documented in the uapi header")]
@@ -145,7 +145,7 @@ pub struct Runs {
     pub value_time: [u64; 2],
 }
 
-/// Several registers.
+/// `struct perfmon_vector`: an array of registers or event sets.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 #[allow(missing_docs, reason = "documented in the uapi header")]
@@ -155,7 +155,7 @@ pub struct Vector {
     pub size: u32,
 }
 
-// The sum of the fields, so there is no padding; the shim asserts the same of C's.
+// Each size is the sum of the fields, so there is no padding.
 const _: () = {
     assert!(size_of::<Ctx>() == 64);
     assert!(size_of::<Pmc>() == 48);
@@ -170,7 +170,7 @@ const _: () = {
     assert!(size_of::<Status>() == 64);
 };
 
-/// How a context stands.
+/// `struct perfmon_status`: the state of a context.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 #[allow(missing_docs, reason = "documented in the uapi header")]
@@ -193,14 +193,14 @@ pub mod status {
     pub const ELSEWHERE: u32 = 0x10;
 }
 
-/// `PERFMON_TYPE`: free in the kernel's ioctl-number.rst.
+/// `PERFMON_TYPE`: not used by others according to ioctl-number.rst of the kernel.
 const TYPE: u32 = 0xbf;
 
 const fn write_call<T>(number: u32) -> u32 {
     (1 << 30) | ((size_of::<T>() as u32) << 16) | (TYPE << 8) | number
 }
 
-/// Numbers of the calls.
+/// Number of the ioctl that creates a context.
 pub const CREATE: u32 = write_call::<Ctx>(1);
 /// Writes PMCs.
 pub const WRITE_PMCS: u32 = write_call::<Vector>(2);
@@ -208,34 +208,34 @@ pub const WRITE_PMCS: u32 = write_call::<Vector>(2);
 pub const WRITE_PMDS: u32 = write_call::<Vector>(3);
 /// Reads PMDs.
 pub const READ_PMDS: u32 = write_call::<Vector>(4);
-/// Attaches.
+/// Attaches the context to a thread or a CPU.
 pub const LOAD: u32 = write_call::<Load>(5);
-/// Detaches.
+/// Detaches the context.
 pub const UNLOAD: u32 = (TYPE << 8) | 6;
-/// Counts.
+/// Starts counting.
 pub const START: u32 = write_call::<Start>(7);
-/// Counts no more.
+/// Stops counting.
 pub const STOP: u32 = (TYPE << 8) | 8;
-/// Samples in a format.
+/// Creates a context with a sampling format.
 pub const CREATE_FORMAT: u32 = write_call::<Create>(9);
-/// Goes on after a notification.
+/// Resumes counting after a notification.
 pub const RESTART: u32 = (TYPE << 8) | 0x0a;
-/// Holds a ring.
+/// Pauses a ring, or ends the pause.
 pub const PAUSE: u32 = write_call::<u32>(0x0b);
-/// Makes or changes event sets.
+/// Creates or changes event sets.
 pub const CREATE_EVTSETS: u32 = write_call::<Vector>(0x0c);
-/// Removes some.
+/// Deletes event sets.
 pub const DELETE_EVTSETS: u32 = write_call::<Vector>(0x0d);
-/// What became of some.
+/// Reads the state of event sets.
 pub const GETINFO_EVTSETS: u32 = write_call::<Vector>(0x0e);
-/// How their turns differed.
+/// Reads sums over the runs of event sets.
 pub const READ_RUNS: u32 = write_call::<Vector>(0x0f);
 
 const fn read_call<T>(number: u32) -> u32 {
     (2 << 30) | ((size_of::<T>() as u32) << 16) | (TYPE << 8) | number
 }
 
-/// How it stands.
+/// Reads the state of the context.
 pub const STATUS: u32 = read_call::<Status>(0x10);
 
 const fn unless(wrong: bool, error: Error) -> Result<(), Error> {
@@ -245,11 +245,12 @@ const fn unless(wrong: bool, error: Error) -> Result<(), Error> {
     }
 }
 
-/// Nobody can block a CPU.
+/// Flags that exclude each other: a CPU cannot be made to sleep.
 const BLOCKED_CPU: u32 = FL_SYSTEM_WIDE | FL_NOTIFY_BLOCK;
 
 impl Ctx {
-    /// What it is for.
+    /// Returns the scope that the flags select. [`Error::Flags`] if flags, core type or reserved
+    /// fields are invalid.
     pub fn scope(&self) -> Result<Scope, Error> {
         unless(
             self.ctx_flags & !(FL_SYSTEM_WIDE | FL_OVFL_NO_MSG | FL_NOTIFY_BLOCK | FL_CORE) != 0
@@ -266,14 +267,14 @@ impl Ctx {
 }
 
 impl Pmc {
-    /// Reserved fields zero.
+    /// Checks that reserved fields are zero.
     pub fn check(&self) -> Result<(), Error> {
         unless(self.reg_reserved2 != [0; 4], Error::Flags)
     }
 }
 
 impl Pmd {
-    /// What a write may say.
+    /// Checks the fields for a write: flags, random mask, and the number of PMDs to record.
     pub fn check(&self) -> Result<(), Error> {
         self.check_read()?;
         unless(
@@ -284,12 +285,12 @@ impl Pmd {
         )
     }
 
-    /// What a read looks at.
+    /// Checks that reserved fields are zero, which is all that a read requires.
     pub fn check_read(&self) -> Result<(), Error> {
         unless(self.reg_reserved2 != [0; 7], Error::Flags)
     }
 
-    /// Does it say anything of overflows?
+    /// Returns true if a field is set that is about overflows.
     pub fn samples(&self) -> bool {
         self.reg_flags != 0
             || self.reg_long_reset != 0
@@ -301,7 +302,7 @@ impl Pmd {
 }
 
 impl SetDesc {
-    /// When its turns end; the timer's resolution is in nanoseconds.
+    /// Returns when the set is switched; `resolution` is that of the timer, in nanoseconds.
     pub fn terms(&self, resolution: u64) -> Result<Terms, Error> {
         unless(self.reserved != [0; 6], Error::Flags)?;
         Terms::new(
@@ -314,7 +315,7 @@ impl SetDesc {
 }
 
 impl Start {
-    /// Reserved fields zero.
+    /// Checks that reserved fields are zero.
     pub fn check(&self) -> Result<(), Error> {
         unless(
             self.start_reserved1 != 0
@@ -326,7 +327,7 @@ impl Start {
 }
 
 impl Load {
-    /// Reserved fields zero.
+    /// Checks that reserved fields are zero.
     pub fn check(&self) -> Result<(), Error> {
         unless(
             self.load_reserved1 != 0 || self.load_reserved2 != [0; 3],

@@ -1,33 +1,34 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which registers of the hardware contexts want, so that those of threads and
-//! those of CPUs can be loaded at the same time.
+//! Claims: the hardware registers that contexts use, so that contexts of threads and of CPUs can be
+//! loaded at the same time.
 //!
-//! Contexts of threads take turns, and so may use the same registers; so do those
-//! of CPUs, each on its own. But a thread runs on some CPU: what contexts of
-//! the one kind use, none of the other kind may.
+//! Only one thread's context is in a PMU at a time, so contexts of threads may use the same
+//! registers. Contexts of different CPUs may do so as well. A thread and the CPU that it runs on
+//! share one PMU, however: registers that contexts of one scope use are not available to contexts
+//! of the other.
 
 use crate::pmu::{Scope, ROWS};
 
-/// Registers of the hardware, a bit each.
+/// A set of hardware registers, as bit masks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Claims {
     /// PMCs.
     pub pmcs: u64,
-    /// PMDs that count.
+    /// PMDs of hardware counters.
     pub pmds: u64,
 }
 
 impl Claims {
-    /// None.
+    /// No registers.
     pub const NONE: Self = Self { pmcs: 0, pmds: 0 };
 
-    /// Any?
+    /// Returns true if the set is empty.
     pub fn is_none(&self) -> bool {
         *self == Self::NONE
     }
 
-    /// In either.
+    /// Returns the union of two sets.
     pub const fn with(&self, other: &Self) -> Self {
         Self {
             pmcs: self.pmcs | other.pmcs,
@@ -35,18 +36,18 @@ impl Claims {
         }
     }
 
-    /// Returns whether `other` contains all of them.
+    /// Returns true if `other` contains all registers of this set.
     pub const fn is_within(&self, other: &Self) -> bool {
         self.pmcs & !other.pmcs == 0 && self.pmds & !other.pmds == 0
     }
 
-    /// In both?
+    /// Returns true if the two sets have a register in common.
     pub fn meets(&self, other: &Self) -> bool {
         self.pmcs & other.pmcs != 0 || self.pmds & other.pmds != 0
     }
 }
 
-/// How many contexts of a kind claim each register.
+/// Number of contexts of one scope that claim each register.
 #[derive(Clone, Debug)]
 struct Counts {
     pmcs: [u32; ROWS],
@@ -85,7 +86,7 @@ impl Counts {
     }
 }
 
-/// What all attached contexts claim.
+/// The claims of all attached contexts.
 #[derive(Clone, Debug)]
 pub struct Shares {
     threads: Counts,
@@ -93,13 +94,13 @@ pub struct Shares {
 }
 
 impl Shares {
-    /// Nothing.
+    /// No claims.
     pub const NONE: Self = Self {
         threads: Counts::NONE,
         systems: Counts::NONE,
     };
 
-    /// What contexts of the other kind have.
+    /// Returns the registers that contexts of the other scope claim.
     fn others(&self, scope: Scope) -> Claims {
         match scope {
             Scope::Thread => self.systems.claimed(),
@@ -107,12 +108,12 @@ impl Shares {
         }
     }
 
-    /// May a context of this kind have these?
+    /// Returns true if a context of this scope may claim these registers.
     pub fn fits(&self, scope: Scope, claims: &Claims) -> bool {
         !self.others(scope).meets(claims)
     }
 
-    /// What a context of this kind may have.
+    /// Returns the registers that a context of this scope may claim.
     pub fn free(&self, scope: Scope) -> Claims {
         let others = self.others(scope);
         Claims {
@@ -128,17 +129,17 @@ impl Shares {
         }
     }
 
-    /// A context claims these.
+    /// Adds the claims of a context.
     pub fn add(&mut self, scope: Scope, claims: &Claims) {
         self.of(scope).change(claims, 1);
     }
 
-    /// It gives them back.
+    /// Removes the claims of a context.
     pub fn remove(&mut self, scope: Scope, claims: &Claims) {
         self.of(scope).change(claims, -1);
     }
 
-    /// Does nobody claim anything?
+    /// Returns true if no register is claimed.
     pub fn is_empty(&self) -> bool {
         self.threads.claimed().is_none() && self.systems.claimed().is_none()
     }

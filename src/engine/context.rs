@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A context's registers: what was written, what that makes the hardware do,
-//! and how narrow counters become 64-bit ones.
+//! Registers of an event set: the values that were written, the program of the PMU that follows
+//! from them, and the extension of narrow counters to 64 bits.
 //!
-//! A counter is never trusted to hold a value. It starts at some number when
-//! the context comes onto a CPU, and what it has moved since is added to the
-//! 64-bit value, modulo its width. So nothing of another task can show.
+//! A hardware counter never holds the value of a PMD. It is started at 0, or near an overflow, when
+//! the context is loaded into a PMU. Its increment since then, modulo its width, is added to the
+//! PMD's 64-bit value. Counts of another task therefore cannot show up in a PMD.
 
 use crate::claims::Claims;
 use crate::pmu::{kind, Map, Numbers, Register, Rows, Scope, FIRST_SOFT, ROWS};
@@ -13,35 +13,35 @@ use crate::program::{
     moved, replace, value, value_mut, Counter, Growth, Memory, Needs, Program, Room,
 };
 
-/// Why a call was refused. Nothing has changed then.
+/// The reason for which a call was refused. A refused call has changed nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// There is no register of that number, or no PMU at all.
+    /// There is no register of that number, or no PMU.
     NoRegister,
-    /// The register is for the other kind of context.
+    /// The register is for contexts of the other scope.
     OtherScope,
-    /// The value would count in the kernel.
+    /// The value would count in the kernel, and the caller may not do that.
     Kernel,
-    /// Flags that are not known, or not here, or reserved fields not zero.
+    /// Unknown flags, flags that are not allowed here, or reserved fields that are not zero.
     Flags,
-    /// An event set that does not exist.
+    /// There is no such event set, or it cannot be deleted.
     NoSet,
-    /// Only while it is attached.
+    /// The context is not attached.
     NotLoaded,
-    /// Only while it is not attached.
+    /// The context is attached.
     Loaded,
-    /// Only from the CPU it belongs to.
+    /// The caller does not run on the CPU of the context.
     OtherCpu,
-    /// What it watched is no more.
+    /// The monitored thread has exited, or the monitored CPU is offline.
     Ended,
-    /// There is nothing to restart.
+    /// The context is not masked, so there is nothing to restart.
     NotMasked,
-    /// Nothing counts until a restart.
+    /// The context is masked until `PERFMON_RESTART`.
     Masked,
 }
 
 impl Error {
-    /// The errno, positive.
+    /// Returns the errno, as a positive number.
     pub const fn errno(self) -> i32 {
         match self {
             Self::Kernel => 1,                                                    // EPERM
@@ -52,14 +52,14 @@ impl Error {
     }
 }
 
-/// `reg_flags` of a PMC.
+/// `PFM_REGFL_NO_EMUL64`, in `reg_flags` of a PMC.
 pub const NO_EMUL64: u32 = 0x04;
 
-/// `PERFMON_REGFL_SHORT`.
+/// `PERFMON_REGFL_SHORT`, in `reg_flags` of a PMD: its value is incomplete.
 pub const SHORT: u32 = 0x100;
 
-/// The value that a write gives a PMC, if it may be written: `privileged`
-/// says that kernel mode may be monitored.
+/// Returns the value that a PMC has after a write of `value`, if the write is allowed.
+/// `privileged`: the caller may monitor kernel mode.
 pub fn check_pmc(
     map: &Map<'_>,
     scope: Scope,
@@ -73,8 +73,7 @@ pub fn check_pmc(
     if flags & !NO_EMUL64 != 0 {
         return Err(Error::Flags);
     }
-    // Overflow interrupts are not the caller's to ask for: they are the
-    // kernel's, which counts without.
+    // Callers cannot enable overflow interrupts. The program does that for counters that sample.
     let value = register.settled(value) & !register.interrupt;
     if value & register.kernel != 0 && !privileged {
         return Err(Error::Kernel);
@@ -82,7 +81,8 @@ pub fn check_pmc(
     Ok(value)
 }
 
-/// Registers of the hardware that are claimed by those that are used.
+/// Returns the hardware registers that are claimed by the use of these PMCs and PMDs: the PMCs, the
+/// counters that are used or whose PMC is written, and all PMCs of those counters.
 fn claims(map: &Map<'_>, pmcs: &Numbers, pmds: &Numbers) -> Claims {
     let first = |numbers: &Numbers| numbers.0.first().copied().unwrap_or(0);
     let (written, asked) = (first(pmcs), first(pmds));
@@ -100,8 +100,8 @@ fn claims(map: &Map<'_>, pmcs: &Numbers, pmds: &Numbers) -> Claims {
     claims
 }
 
-/// The counters in `partial` that share their PMC with others and that are not in `asked`. They are
-/// not programmed, so that the others can be used on CPUs that lack these.
+/// Returns the counters in `partial` that share their PMC with others and that are not in `asked`.
+/// They are not programmed, so that the others can be used on CPUs that lack these.
 fn spare(map: &Map<'_>, asked: &Numbers) -> u64 {
     let asked = asked.0.first().copied().unwrap_or(0);
     let rows = map.hardware.pmds.iter().take(ROWS).enumerate();
@@ -109,38 +109,40 @@ fn spare(map: &Map<'_>, asked: &Numbers) -> u64 {
     shared.fold(0, |all, (n, _)| all | 1u64.wrapping_shl(n as u32)) & map.partial & !asked
 }
 
-/// The values; by default nothing is written, and there is no room for any.
+/// The registers of an event set. By default none is written, and there is no memory for values.
 #[derive(Default)]
 pub struct Registers<M: Memory> {
     pmc_used: Numbers,
     pmd_used: Numbers,
-    /// PMCs whose counters are as wide as they are.
+    /// PMCs that were written with [`NO_EMUL64`]: the PMDs of their counters show only the
+    /// counter's bits.
     narrow: Numbers,
-    /// PMDs whose overflows are waited for.
+    /// PMDs that sample: their overflows are handled.
     armed: Rows,
-    /// Those of them that have overflowed.
+    /// Armed PMDs that have overflowed, until [`Self::take_pending`].
     pending: Rows,
-    /// Nothing overflows, for now: counters count on.
+    /// Sampling is throttled: counters keep counting, but overflows are only noted in `skipped`.
     held: bool,
-    /// PMDs that would have overflowed.
+    /// Armed PMDs that have overflowed while `held` was set.
     skipped: Rows,
-    /// PMDs that were set since their counters were.
+    /// PMDs that were set since their hardware counter was last started.
     touched: Rows,
-    /// PMDs whose counters were not there to be read: something is missing in them.
+    /// PMDs whose values are incomplete, because a counter could not be read or did not count.
     short: Rows,
-    /// Some PMDs show their counter's own bits only.
+    /// Some PMDs show only the bits that their counter has.
     mixed: bool,
-    /// Counters that turned over in the hardware, as it interrupts for, since asked.
+    /// Number of armed hardware counters that wrapped, each of which raises an interrupt, until
+    /// [`Self::take_turned`].
     turned: u32,
-    /// The hardware's, the kernel's own.
+    /// Values of the hardware's registers, and of soft ones.
     pmc: [M::Of<u64>; 2],
     pmd: [M::Of<u64>; 2],
-    /// What all that makes the hardware do.
+    /// The program that follows from these values.
     pub program: Program<M>,
 }
 
 impl<M: Memory> Registers<M> {
-    /// How much memory these need, once PMCs and PMDs were written, too.
+    /// Returns the memory that the registers need if `pmcs` and `pmds` are written as well.
     pub fn needs(&self, map: &Map<'_>, pmcs: &Numbers, pmds: &Numbers) -> Needs {
         let (mut all_pmcs, mut all_pmds) = (self.pmc_used, self.pmd_used);
         all_pmcs.add(pmcs);
@@ -152,7 +154,7 @@ impl<M: Memory> Registers<M> {
             register.is(kind::COUNTER) && all_pmds.has(number)
         });
         let growths = growths.count();
-        // A counter's PMD changes though nobody wrote it.
+        // The PMD of a claimed counter changes even if it was not written.
         if let Some(first) = all_pmds.0.first_mut() {
             *first |= claims.pmds;
         }
@@ -165,7 +167,7 @@ impl<M: Memory> Registers<M> {
         }
     }
 
-    /// How much there is.
+    /// Returns the size of the present memory.
     pub fn room(&self) -> Needs {
         let [controls, counters, growths] = self.program.room();
         Needs {
@@ -177,7 +179,7 @@ impl<M: Memory> Registers<M> {
         }
     }
 
-    /// Takes larger memory, and leaves its own.
+    /// Moves the values to larger memory, and leaves the old memory in `room`.
     pub fn move_into(&mut self, room: &mut Room<M>) {
         for (old, new) in self.pmc.iter_mut().zip(&mut room.pmcs) {
             replace(old, new);
@@ -188,7 +190,7 @@ impl<M: Memory> Registers<M> {
         self.program.move_into(room);
     }
 
-    /// Keeps what [`check_pmc`] gave.
+    /// Stores the value of a PMC that [`check_pmc`] has returned.
     pub fn set_pmc(&mut self, number: u16, flags: u32, value: u64) {
         if let Some(place) = value_mut(&mut self.pmc, number) {
             *place = value;
@@ -200,7 +202,7 @@ impl<M: Memory> Registers<M> {
         }
     }
 
-    /// Keeps a PMD's value. One that is read-only keeps its own.
+    /// Stores the value of a PMD. A read-only PMD keeps its own value.
     pub fn set_pmd(&mut self, map: &Map<'_>, number: u16, value: u64) {
         let read_only = map.pmd(number).is_none_or(|r| r.is(kind::READ_ONLY));
         if let Some(place) = value_mut(&mut self.pmd, number) {
@@ -213,12 +215,12 @@ impl<M: Memory> Registers<M> {
         }
     }
 
-    /// PMDs are used, as another one records or resets them.
+    /// Marks PMDs as used, because another PMD records or resets them when it overflows.
     pub fn use_pmds(&mut self, numbers: &Numbers) {
         self.pmd_used.add(numbers);
     }
 
-    /// Waits for a PMD's overflow, or not.
+    /// Arms a PMD, so that its overflows are handled, or disarms it.
     pub fn set_armed(&mut self, number: u16, armed: bool) {
         match armed {
             true => self.armed.set(number),
@@ -226,26 +228,27 @@ impl<M: Memory> Registers<M> {
         }
     }
 
-    /// PMDs that have overflowed since the last time.
+    /// Returns the PMDs that have overflowed since the last call.
     #[inline]
     pub fn take_pending(&mut self) -> Rows {
         core::mem::take(&mut self.pending)
     }
 
-    /// How many counters turned over in the hardware since the last time.
+    /// Returns how many hardware counters have wrapped since the last call.
     #[inline]
     pub fn take_turned(&mut self) -> u32 {
         core::mem::take(&mut self.turned)
     }
 
-    /// Has any?
+    /// Returns true if a PMD has overflowed since [`Self::take_pending`].
     #[inline]
     pub fn has_pending(&self) -> bool {
         !self.pending.is_empty()
     }
 
-    /// Counters of the hardware do not interrupt from now on, and nothing overflows:
-    /// `write` puts them where they turn over in hours. They have just been looked at.
+    /// Throttles sampling while the counters are in the PMU: overflows are no longer handled.
+    /// `write` sets each armed counter to 0, a whole turn before its next interrupt. [`Self::fold`]
+    /// was called just before.
     pub fn hold(&mut self, mut write: impl FnMut(&Counter)) {
         self.held = true;
         for counter in self.program.counters_mut() {
@@ -256,37 +259,38 @@ impl<M: Memory> Registers<M> {
         }
     }
 
-    /// Holds overflows back, or no longer, while the counters are not in the hardware.
+    /// Throttles sampling, or ends that, while the counters are not in the PMU.
     #[inline]
     pub fn set_held(&mut self, held: bool) {
         self.held = held;
     }
 
-    /// They do again, once they were put into the hardware, or armed.
+    /// Ends the throttling. Overflows are handled again after the next [`Self::begin`] or
+    /// [`Self::rearm`].
     pub fn let_go(&mut self) {
         self.held = false;
         self.touched.add(&self.armed);
     }
 
-    /// PMDs that would have overflowed meanwhile.
+    /// Returns the PMDs that have overflowed while sampling was throttled.
     #[inline]
     pub fn take_skipped(&mut self) -> Rows {
         core::mem::take(&mut self.skipped)
     }
 
-    /// Are there any?
+    /// Returns true if a PMD has overflowed while sampling was throttled.
     #[inline]
     pub fn has_skipped(&self) -> bool {
         !self.skipped.is_empty()
     }
 
-    /// They overflow now.
+    /// Marks PMDs as overflowed.
     pub fn overflow(&mut self, pmds: &Rows) {
         self.pending.add(pmds);
     }
 
-    /// A new period begins with this value, in which `beyond`, what it counted beyond the
-    /// old one, is counted already.
+    /// Begins a new period at `value`. `beyond` is what the PMD has counted after the end of the
+    /// old period; it is part of the new one, modulo the new period.
     #[inline]
     pub fn reset(&mut self, number: u16, value: u64, beyond: u64) {
         if let Some(place) = value_mut(&mut self.pmd, number) {
@@ -296,8 +300,8 @@ impl<M: Memory> Registers<M> {
         }
     }
 
-    /// [`reset`](Self::reset) of a PMD all of whose bits show: what it counted beyond its old
-    /// period is its value.
+    /// [`Self::reset`] for a PMD that shows all 64 bits: its value is what it has counted since the
+    /// end of the old period.
     #[inline]
     pub fn reset_plain(&mut self, number: u16, value: u64) {
         if let Some(place) = value_mut(&mut self.pmd, number) {
@@ -307,7 +311,7 @@ impl<M: Memory> Registers<M> {
         }
     }
 
-    /// The same without what it counted beyond.
+    /// Begins a new period at `value`, without what was counted after the end of the old one.
     #[inline]
     pub fn set_value(&mut self, number: u16, value: u64) {
         if let Some(place) = value_mut(&mut self.pmd, number) {
@@ -317,12 +321,12 @@ impl<M: Memory> Registers<M> {
         }
     }
 
-    /// Is something missing in a PMD's value?
+    /// Returns true if the value of a PMD is incomplete.
     pub fn is_short(&self, number: u16) -> bool {
         self.short.has(number)
     }
 
-    /// Returns [`SHORT`] if something is missing in a PMD's value, else 0.
+    /// Returns [`SHORT`] if the value of a PMD is incomplete, else 0.
     pub fn short_flag(&self, number: u16) -> u32 {
         match self.is_short(number) {
             true => SHORT,
@@ -330,13 +334,13 @@ impl<M: Memory> Registers<M> {
         }
     }
 
-    /// Is something missing in the value of any PMD?
+    /// Returns true if the value of any PMD is incomplete.
     #[inline]
     pub fn is_any_short(&self) -> bool {
         !self.short.is_empty()
     }
 
-    /// Counting ends before its time: something is missing in all PMDs that count.
+    /// Marks all PMDs of counters as incomplete, because counting ended early.
     pub fn cut_short(&mut self) {
         self.distrust();
         for growth in self.program.growths() {
@@ -344,7 +348,8 @@ impl<M: Memory> Registers<M> {
         }
     }
 
-    /// Marks what counts only while the context is in a PMU: its thread ran elsewhere.
+    /// Marks the PMDs as incomplete that count only while the context is in a PMU, because its
+    /// thread ran on a CPU that lacks a register.
     pub fn miss(&mut self) {
         self.distrust();
         for growth in self.program.growths().iter().filter(|g| !g.carried) {
@@ -352,20 +357,21 @@ impl<M: Memory> Registers<M> {
         }
     }
 
-    /// Nobody knows what the counters of the hardware did.
+    /// Marks the PMDs of hardware counters as incomplete, because their increments are unknown.
     pub fn distrust(&mut self) {
         for counter in self.program.counters() {
             self.short.set(counter.pmd);
         }
     }
 
-    /// A PMD's 64 bits, as of when they were last looked at.
+    /// Returns the 64 bits of a PMD, as of the last [`Self::fold`] or [`Self::grow`].
     #[inline]
     pub fn value(&self, number: u16) -> u64 {
         value(&self.pmd, number)
     }
 
-    /// A PMD's value, as of when the hardware was last looked at.
+    /// Returns the value of a PMD as the user sees it, as of the last [`Self::fold`] or
+    /// [`Self::grow`].
     pub fn pmd(&self, map: &Map<'_>, number: u16) -> u64 {
         let value = self.value(number);
         match map.pmd(number) {
@@ -374,15 +380,15 @@ impl<M: Memory> Registers<M> {
         }
     }
 
-    /// Does every PMD show all its 64 bits?
+    /// Returns true if every PMD shows all of its 64 bits.
     #[inline]
     pub fn is_plain(&self) -> bool {
         !self.mixed
     }
 
-    /// Does a PMD show its counter's own bits only?
+    /// Returns true if a PMD shows only the bits that its counter has.
     fn is_narrow(&self, register: &Register, number: u16) -> bool {
-        // A row's PMCs are of its own half of the numbers.
+        // `Register::pmcs` refers to PMCs of the same table, of the hardware or soft.
         let first = match number {
             FIRST_SOFT.. => usize::from(FIRST_SOFT),
             _ => 0,
@@ -391,16 +397,15 @@ impl<M: Memory> Registers<M> {
         register.is(kind::NO_64) || register.pmcs & narrow != 0
     }
 
-    /// Registers of the hardware that it claims, once `more` were written, too.
-    /// A counter counts because its PMC was written; whether its PMD was, too,
-    /// does not matter.
+    /// Returns the hardware registers that the event set claims if `more` are written as well. A
+    /// counter counts because its PMC was written, whether its PMD was written or not.
     pub fn claims(&self, map: &Map<'_>, more: Claims) -> Claims {
         let (written, asked) = self.with(more);
         claims(map, &written, &asked)
     }
 
-    /// Registers of the hardware that a CPU must have for these to count there, once `more` were
-    /// written, too.
+    /// Returns the hardware registers that a CPU must have for the event set to count there, if
+    /// `more` are written as well.
     pub fn uses(&self, map: &Map<'_>, more: Claims) -> Claims {
         let (written, asked) = self.with(more);
         let mut uses = claims(map, &written, &asked);
@@ -408,7 +413,7 @@ impl<M: Memory> Registers<M> {
         uses
     }
 
-    /// The numbers of PMCs and of PMDs that are used, and `more`.
+    /// Returns the PMCs and the PMDs that are used, with `more`.
     fn with(&self, more: Claims) -> (Numbers, Numbers) {
         let (mut written, mut asked) = (self.pmc_used, self.pmd_used);
         for (all, more) in [(&mut written, more.pmcs), (&mut asked, more.pmds)] {
@@ -419,7 +424,7 @@ impl<M: Memory> Registers<M> {
         (written, asked)
     }
 
-    /// The value of the PMC that controls a virtual register; 0 if none does.
+    /// Returns the value of the PMC that controls a virtual register; 0 if none does.
     pub fn control_of(&self, map: &Map<'_>, register: &Register) -> u64 {
         let number = FIRST_SOFT.wrapping_add(register.pmcs.trailing_zeros() as u16);
         match map.pmc(number) {
@@ -429,7 +434,7 @@ impl<M: Memory> Registers<M> {
         }
     }
 
-    /// Works the program out anew. All must have been looked at.
+    /// Computes the program. The counters of the old one must have been folded before.
     pub fn plan(&mut self, map: &Map<'_>, scope: Scope) {
         let claims = self.claims(map, Claims::NONE);
         let written = self.pmc_used.0.first().copied().unwrap_or(0);
@@ -445,7 +450,8 @@ impl<M: Memory> Registers<M> {
                 self.program.counter(register, n as u16, narrow, armed);
             }
         }
-        // What another context left in a PMC must not make a counter of ours move.
+        // PMCs that are claimed but not written get their reset values, so that no counter of this
+        // event set counts what another context has left in a PMC.
         for (n, register) in map.hardware.pmcs.iter().take(ROWS).enumerate() {
             if (claims.pmcs >> n) & 1 != 0 && register.exists() {
                 let mut value = match (written >> n) & 1 {
@@ -458,7 +464,8 @@ impl<M: Memory> Registers<M> {
                         continue;
                     }
                     if spare.wrapping_shr(pmd) & 1 != 0 {
-                        // Its bits are set, so the caller may read it: mark the value.
+                        // The PMC enables this counter, so the caller may read it: mark its value
+                        // as incomplete.
                         if value & counter.enable & register.enable != 0 {
                             self.short.set(pmd as u16);
                         }
@@ -493,8 +500,9 @@ impl<M: Memory> Registers<M> {
         }
     }
 
-    /// Adds what counters moved since they were last looked at; `now` reads one, if it
-    /// is there. False: one was not.
+    /// Adds the increments of the hardware counters to their PMDs. `now` reads a counter, or
+    /// returns `None` if this CPU does not have it. Returns false if a counter could not be read;
+    /// its PMD is marked as incomplete.
     #[inline]
     pub fn fold(&mut self, mut now: impl FnMut(&Counter) -> Option<u64>) -> bool {
         let mut all = true;
@@ -527,7 +535,8 @@ impl<M: Memory> Registers<M> {
         all
     }
 
-    /// The same of virtual counters: those that are carried, or those that are not.
+    /// Adds the increments of virtual counters to their PMDs: of those that follow their thread
+    /// (`carried`), or of the others.
     #[inline(always)]
     pub fn grow(&mut self, carried: bool, now: impl FnMut(&Growth) -> u64) {
         if self.program.nr_growths != 0 {
@@ -551,7 +560,7 @@ impl<M: Memory> Registers<M> {
         }
     }
 
-    /// Virtual counters begin where they are now.
+    /// Starts virtual counters at their present values.
     #[inline]
     pub fn set_out(&mut self, carried: bool, mut now: impl FnMut(&Growth) -> u64) {
         for growth in self.program.growths_mut(carried) {
@@ -559,8 +568,9 @@ impl<M: Memory> Registers<M> {
         }
     }
 
-    /// Says where counters begin: at 0, where they are; or near an overflow that is
-    /// waited for, where `write` puts them.
+    /// Starts the hardware counters of a context that is being loaded. A counter starts at 0, the
+    /// value that an unused counter has; an armed one starts near its overflow, where `write` sets
+    /// it.
     #[inline]
     pub fn begin(&mut self, mut write: impl FnMut(&Counter)) {
         for counter in self.program.counters_mut() {
@@ -573,7 +583,8 @@ impl<M: Memory> Registers<M> {
         self.touched = Rows::default();
     }
 
-    /// The same while they count, of those whose overflow moved or came.
+    /// Starts those armed hardware counters again that have wrapped, or whose PMD was set, while
+    /// the context is in the PMU.
     #[inline]
     pub fn rearm(&mut self, mut write: impl FnMut(&Counter)) {
         if self.held {
@@ -588,7 +599,7 @@ impl<M: Memory> Registers<M> {
         }
     }
 
-    /// Nanoseconds until a clock overflows that is waited for.
+    /// Returns the nanoseconds until the first clock that samples overflows.
     #[inline]
     pub fn clock_left(&mut self) -> Option<u64> {
         let mut least = None;

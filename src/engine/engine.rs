@@ -1,32 +1,32 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The engine: every rule, table and protocol of perfcounters, and nothing else.
+//! The engine: the rules, tables and protocols of perfcounters, without any kernel API.
 //!
-//! The same files are compiled into `perfcounters.ko` and, by cargo, into the
-//! user-space library and its tests. So the code here calls no kernel, allocates
-//! nothing, keeps no statics, uses no floats, and cannot panic: arithmetic
-//! wraps or saturates by name, slices are read with `get`.
+//! The same files are compiled into `perfcounters.ko` and, by cargo, into the user-space library
+//! and its tests. The code here therefore does not call the kernel, does not allocate, has no
+//! statics, uses no floating point in the kernel, and cannot panic: arithmetic wraps or saturates
+//! explicitly, and slices are read with `get`.
 //!
-//! | module | holds |
+//! | module | contents |
 //! |---|---|
-//! | [`abi`] | the structures that kernel and user space share, with their sizes |
-//! | [`calls`] | the structures of `/dev/perfmon` |
-//! | [`layout`] | where a CPU's slot lies in the file, and which slots fit a run |
-//! | [`seqflag`] | per-CPU consistency: updates in flight and completed |
-//! | [`generation`] | gen1/gen2: changes of the set of instances |
-//! | [`spec`] | what may be added: names, units, kinds |
-//! | [`registry`] | names to numbers: add, del, revive |
-//! | [`pmu`] | logical registers: what a description says, what may be written |
-//! | [`context`], [`program`] | a context's registers: 64-bit values; what they make the hardware do |
-//! | [`claims`] | which registers contexts of both kinds may have at once |
-//! | [`sampling`], [`random`] | what an overflow does; messages |
-//! | [`sets`] | whose turn it is in the hardware, and how the turns differed |
-//! | [`ring`] | records that one writes and others read meanwhile |
-//! | [`accounting`] | where the time of tasks and CPUs goes |
-//! | [`filter`] | which events of user programs a trace wants |
-//! | [`selfpage`] | what a thread reads of its context without a call |
-//! | [`trace`] | the structures of user tracing, and what its buffers' counts mean |
-//! | [`sync`] | the only place that knows the processor and loom apart |
+//! | [`abi`] | structures of `/dev/perfcounters`, with their sizes |
+//! | [`calls`] | structures and ioctl numbers of `/dev/perfmon` |
+//! | [`layout`] | offsets of a CPU's slots in the file; where a run of slots fits |
+//! | [`seqflag`] | consistent reads of a CPU's counters: updates in flight and completed |
+//! | [`generation`] | gen1 and gen2: changes of the set of instances |
+//! | [`spec`] | rules for names, units and kinds of new instances |
+//! | [`registry`] | instances by name: add, delete, revive |
+//! | [`pmu`] | logical registers: rows of a PMU description, values that may be written |
+//! | [`context`], [`program`] | an event set's registers: 64-bit values, program of the PMU |
+//! | [`claims`] | registers that contexts of threads and of CPUs may use at the same time |
+//! | [`sampling`], [`random`] | handling of overflows, messages, random periods |
+//! | [`sets`] | event sets: when they are switched, sums over their runs |
+//! | [`ring`] | ring buffer with one writer and concurrent readers |
+//! | [`accounting`] | process accounting: times of tasks and CPUs |
+//! | [`filter`] | filters for events of user tracing |
+//! | [`selfpage`] | page from which a thread reads its own counters |
+//! | [`trace`] | structures of user tracing, checks of its buffers |
+//! | [`sync`] | atomics: the processor's, or loom's |
 
 #![cfg_attr(not(engine_kernel), no_std)]
 #![deny(unsafe_code)]

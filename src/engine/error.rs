@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What can be wrong with a request, and the errno that says so.
+//! Errors of requests to add or delete instances, and their errnos.
 
-/// Why a request was refused. Nothing has changed when one is returned.
+/// The reason for which a request was refused. A refused request has changed nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
     /// The name is empty.
@@ -13,11 +13,12 @@ pub enum Error {
     NotText,
     /// The name is in use; its owner must delete it first.
     Exists,
-    /// Kind, unit, exponent or number of slots make no sense.
+    /// Kind, unit, exponent or number of slots are invalid.
     BadSpec,
-    /// There is no such live instance.
+    /// There is no live instance with this number.
     Unknown,
-    /// Updates of the last life of this instance may still run: wait for them, and ask again.
+    /// The name belongs to a dormant instance, whose number this is, and updates of it may still be
+    /// running. Wait for them, and add the instance again.
     Unsettled(u32),
     /// All instance numbers are taken.
     Full,
@@ -26,7 +27,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The errno, positive.
+    /// Returns the errno, as a positive number.
     pub const fn errno(self) -> i32 {
         match self {
             Self::NameEmpty | Self::BadSpec => 22, // EINVAL
@@ -40,18 +41,24 @@ impl Error {
         }
     }
 
-    /// A sentence for the kernel log.
+    /// Returns a line for the kernel log that says what to do.
     pub const fn advice(self) -> &'static str {
         match self {
-            Self::NameEmpty => "an instance needs a name",
-            Self::TooLong => "a name has at most 127 bytes, a help text at most 79",
-            Self::NotText => "names and help texts are UTF-8 without control characters",
-            Self::Exists => "this name is in use; perf_del() it first or choose another",
-            Self::BadSpec => "see struct perf_counter_spec for kinds, units and slots",
+            Self::NameEmpty => "its name is empty",
+            Self::TooLong => "its name is longer than 127 bytes, or its help text longer than 79",
+            Self::NotText => "its name or help text is not UTF-8, or has control characters",
+            Self::Exists => {
+                "the name is in use; choose another, or delete that instance with perf_del()"
+            }
+            Self::BadSpec => {
+                "invalid kind, unit, exponent or number of slots; see struct perf_counter_spec"
+            }
             Self::Unknown => "no such live instance",
-            Self::Unsettled(_) => "its last life is not over yet; try again",
+            Self::Unsettled(_) => {
+                "updates of its previous instance may still be running; try again"
+            }
             Self::Full => {
-                "all 65536 instance numbers are taken; reload perfcounters.ko to begin anew"
+                "all 65536 instance numbers are taken; reload perfcounters.ko to free them"
             }
             Self::NoMemory => "no memory for another chunk of counters",
         }

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which events of user programs a trace wants: globs of markers' names, and filters.
+//! Selection of events in user tracing: globs for names of markers, and filters.
 //!
-//! A filter is a program that only goes forwards (`include/uapi/linux/perftrace.h`). The kernel
-//! checks it when a trace is made; a traced program runs it from a page that may become another
-//! trace's at any moment. So running it relies on no check: each number is read once, held
-//! against what is there, and each step goes further than the last one. Whatever the bytes
-//! are, the answer is yes or no, and it comes.
+//! A filter is a program that only jumps forward (`include/uapi/linux/perftrace.h`). The kernel
+//! checks it when a trace is created. A traced program runs it from a page that may be reused for
+//! another trace at any time, so the execution does not rely on that check. Each number is read
+//! once and compared with the bounds, and each step has a higher number than the one before. For
+//! any contents the execution ends, with the result true or false.
 //!
-//! Kinds of fields are two: numbers and texts. Integers are compared by their values, whatever
-//! their sizes and signs; where the field or the constant has a fraction, both are compared
-//! as doubles. The kernel has no floats: there, such a comparison is false.
+//! A field is a number or a text. Integers are compared by value, whatever their sizes and signs.
+//! If the field or the constant has a fraction, both are compared as doubles. The kernel has no
+//! floating point: there, such a comparison is false.
 
 use crate::sync::Word;
 use crate::trace::{FIELDS_MAX, FILTER_MAX, NAME_MAX};
@@ -20,50 +20,50 @@ mod glob;
 use glob::matches;
 pub use glob::{glob, globs};
 
-/// Fields of a marker.
+/// Maximum number of fields of a marker.
 pub const NR_FIELDS: usize = 16;
-/// Bytes of a field's name.
+/// Maximum length of a field's name in bytes.
 pub const FIELD_NAME_MAX: usize = 31;
-/// Bytes of struct perftrace_filter; steps follow.
+/// Size of `struct perftrace_filter`, which the steps follow.
 pub const HEADER: usize = 8;
-/// Bytes of struct perftrace_step.
+/// Size of `struct perftrace_step`.
 pub const STEP: usize = 16;
 
-/// Equal.
+/// The field is equal to the constant.
 pub const EQ: u8 = 1;
-/// Not equal.
+/// The field is not equal to the constant.
 pub const NE: u8 = 2;
-/// Less.
+/// The field is less than the constant.
 pub const LT: u8 = 3;
-/// Less or equal.
+/// The field is less than or equal to the constant.
 pub const LE: u8 = 4;
-/// Greater.
+/// The field is greater than the constant.
 pub const GT: u8 = 5;
-/// Greater or equal.
+/// The field is greater than or equal to the constant.
 pub const GE: u8 = 6;
-/// A bit of the constant is set.
+/// The field and the constant have a bit in common.
 pub const ANY: u8 = 7;
 /// The text matches the pattern.
 pub const GLOB: u8 = 8;
-/// The bits of [`Step::op`] that are one of the above.
+/// Mask of the operation in [`Step::op`].
 pub const OP: u8 = 0x0f;
 /// The constant is an `i64`.
 pub const SIGNED: u8 = 0x10;
 /// The constant is an `f64`.
 pub const FLOAT: u8 = 0x20;
 
-/// Instead of a step's number: the event is wanted.
+/// Target of a step: the event is accepted.
 pub const ACCEPT: u16 = 0xffff;
-/// Instead of a step's number: it is not.
+/// Target of a step: the event is rejected.
 pub const REJECT: u16 = 0xfffe;
 
-/// Where a filter lies: bytes of one's own, or a page that others change meanwhile.
+/// Memory of a filter: the caller's own bytes, or a page that others change meanwhile.
 pub trait Source {
-    /// How many bytes there are.
+    /// Returns the number of bytes.
     fn length(&self) -> usize;
-    /// One of them; 0 behind the end.
+    /// Returns a byte; 0 behind the end.
     fn byte(&self, at: usize) -> u8;
-    /// Eight of them, read at once, from a multiple of eight on; 0 where not all are there.
+    /// Returns eight bytes, read at once, at a multiple of eight; 0 if they are not all present.
     fn word(&self, at: usize) -> u64;
 }
 
@@ -100,20 +100,20 @@ impl Source for [Word] {
     }
 }
 
-/// struct perftrace_step.
+/// `struct perftrace_step`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Step {
-    /// [`EQ`] to [`GLOB`], and [`SIGNED`] or [`FLOAT`].
+    /// [`EQ`] to [`GLOB`], with [`SIGNED`] or [`FLOAT`].
     pub op: u8,
-    /// 0.
+    /// Must be 0.
     pub reserved: u8,
-    /// Where the field's name is.
+    /// Offset of the field's name.
     pub field: u16,
-    /// The next step, if it is true.
+    /// Next step if the comparison is true.
     pub yes: u16,
-    /// If it is false.
+    /// Next step if the comparison is false.
     pub no: u16,
-    /// The constant, or where the pattern is.
+    /// The constant, or the offset of the pattern.
     pub value: u64,
 }
 
@@ -129,7 +129,7 @@ impl Step {
         }
     }
 
-    /// As it lies in a filter.
+    /// Returns the step as its bytes in a filter.
     pub fn bytes(&self) -> [u8; STEP] {
         let mut first = u64::from(self.no);
         first = (first << 16) | u64::from(self.yes);
@@ -141,25 +141,25 @@ impl Step {
     }
 }
 
-/// What is asked about: an event that has not been written yet.
+/// An event that has not been written yet.
 #[derive(Clone, Copy, Debug)]
 pub struct Event<'e> {
-    /// "provider:event".
+    /// Name of the marker, "provider:event".
     pub marker: &'e [u8],
     /// The fields of the marker, as text.
     pub fields: &'e [u8],
-    /// The fields' bytes, without holes.
+    /// The bytes of the fields, without padding.
     pub payload: &'e [u8],
-    /// As gettid() has it.
+    /// Number of the thread, as gettid() returns it.
     pub thread: u32,
-    /// As getpid() has it.
+    /// Number of the process, as getpid() returns it.
     pub process: u32,
 }
 
-/// A field's value, or a constant.
+/// Value of a field, or a constant.
 #[derive(Clone, Copy)]
 enum Value<'e> {
-    /// The bits of a `u64`, or of an `i64` that is less than 0.
+    /// The bits of a `u64`, or of an `i64` that is negative.
     Integer {
         negative: bool,
         bits: u64,
@@ -199,18 +199,18 @@ impl Value<'_> {
     }
 }
 
-/// A filter, of whatever bytes.
+/// A filter. Its bytes may have any contents.
 pub struct Filter<'a, S: Source + ?Sized = [u8]> {
     source: &'a S,
-    /// Bytes of it, as it says, but no more than there are.
+    /// Length that the header gives, limited to the bytes that there are.
     end: usize,
     nr_steps: u16,
-    /// The header says what it has to.
+    /// The header is valid.
     sound: bool,
 }
 
 impl<'a, S: Source + ?Sized> Filter<'a, S> {
-    /// What lies at the beginning of `source`.
+    /// Reads the header of the filter at the beginning of `source`.
     pub fn new(source: &'a S) -> Self {
         let header = source.word(0);
         let bytes = header as u32 as usize;
@@ -224,12 +224,12 @@ impl<'a, S: Source + ?Sized> Filter<'a, S> {
         }
     }
 
-    /// The bytes that are part of it.
+    /// Returns the length of the filter in bytes.
     pub fn length(&self) -> usize {
         self.end
     }
 
-    /// Where the steps end and texts begin.
+    /// Returns the offset at which the steps end and the texts begin.
     fn texts(&self) -> usize {
         usize::from(self.nr_steps)
             .wrapping_mul(STEP)
@@ -257,12 +257,15 @@ impl<'a, S: Source + ?Sized> Filter<'a, S> {
         }
     }
 
-    /// Is it as the header has it? If not: `position` is the number of the step that is
-    /// wrong, or `u32::MAX` if what is around the steps is.
-    #[expect(clippy::result_unit_err, reason = "there is one errno, and a position")]
+    /// Checks the filter. On failure `position` is the number of the invalid step, or `u32::MAX` if
+    /// the header or the texts are invalid.
+    #[expect(
+        clippy::result_unit_err,
+        reason = "position says where; the errno is always the same"
+    )]
     pub fn check(&self, position: &mut u32) -> Result<(), ()> {
         *position = u32::MAX;
-        // The last NUL belongs to the texts: so all of them end.
+        // The last byte is a NUL and belongs to the texts, so all texts end.
         let last = self.end.checked_sub(1).ok_or(())?;
         if !self.sound || last < self.texts() || self.byte(last) != 0 {
             return Err(());
@@ -301,7 +304,7 @@ impl<'a, S: Source + ?Sized> Filter<'a, S> {
         at >= self.texts() as u64 && at < self.end as u64
     }
 
-    /// Is there a name that a field can have?
+    /// Returns true if a valid name of a field begins at this offset.
     fn is_field(&self, at: usize) -> bool {
         if self.byte(at) == b'$' {
             return [&b"$thread"[..], b"$process", b"$marker"]
@@ -318,7 +321,7 @@ impl<'a, S: Source + ?Sized> Filter<'a, S> {
         length > 0 && self.byte(at.wrapping_add(length)) == 0
     }
 
-    /// Is this the text there?
+    /// Returns true if this text is at this offset.
     fn is(&self, at: usize, text: &[u8]) -> bool {
         let mut at = at;
         for &byte in text {
@@ -330,7 +333,8 @@ impl<'a, S: Source + ?Sized> Filter<'a, S> {
         self.byte(at) == 0
     }
 
-    /// Is this event wanted? Of a filter that [`Self::check`] does not like, any answer.
+    /// Returns true if the filter accepts the event. If [`Self::check`] rejects the filter, the
+    /// result may be either.
     pub fn accepts(&self, event: &Event<'_>) -> bool {
         let mut number = 0;
         while let Some(step) = self.step(number) {
@@ -367,7 +371,7 @@ impl<'a, S: Source + ?Sized> Filter<'a, S> {
         compare(step.op & OP, value, constant)
     }
 
-    /// The field whose name is there.
+    /// Returns the value of the field whose name is at this offset.
     fn value<'e>(&self, at: usize, event: &Event<'e>) -> Option<Value<'e>> {
         if self.byte(at) == b'$' {
             return if self.is(at, b"$thread") {
@@ -399,7 +403,7 @@ impl<'a, S: Source + ?Sized> Filter<'a, S> {
         if from >= self.end {
             return false;
         }
-        // To the NUL; where there is none, to the end.
+        // The pattern ends at a NUL, or else at the end of the filter.
         let mut to = from;
         while self.byte(to) != 0 {
             to = to.wrapping_add(1);
@@ -408,8 +412,12 @@ impl<'a, S: Source + ?Sized> Filter<'a, S> {
     }
 }
 
-/// Is this a filter, and nothing behind it? As [`Filter::check`].
-#[expect(clippy::result_unit_err, reason = "as there")]
+/// Checks that the bytes are a valid filter and nothing more. `position` is set as by
+/// [`Filter::check`].
+#[expect(
+    clippy::result_unit_err,
+    reason = "position says where; the errno is always the same"
+)]
 pub fn check(bytes: &[u8], position: &mut u32) -> Result<(), ()> {
     let filter = Filter::new(bytes);
     filter.check(position)?;
@@ -420,7 +428,7 @@ pub fn check(bytes: &[u8], position: &mut u32) -> Result<(), ()> {
     Ok(())
 }
 
-/// A value of this type from the beginning of the payload, and what is behind it.
+/// Returns the first value of the payload, of the type `kind`, and the payload behind it.
 fn take<'e>(kind: &[u8], payload: &'e [u8]) -> Option<(Value<'e>, &'e [u8])> {
     let (first, digits) = kind.split_first()?;
     if kind == b"str" {
@@ -467,7 +475,7 @@ fn compare(op: u8, value: Value<'_>, constant: Value<'_>) -> bool {
             if op == ANY {
                 return bits & with != 0;
             }
-            // Of one sign, bits are in the order of values.
+            // For two integers of the same sign, bits compare like values.
             match (negative, other) {
                 (true, false) => Ordering::Less,
                 (false, true) => Ordering::Greater,
@@ -480,7 +488,7 @@ fn compare(op: u8, value: Value<'_>, constant: Value<'_>) -> bool {
         _ => match (value.real(), constant.real()) {
             (Some(left), Some(right)) => match left.partial_cmp(&right) {
                 Some(order) => order,
-                // No number is equal to what is none.
+                // A NaN differs from every number.
                 None => return op == NE,
             },
             _ => return false,
@@ -499,12 +507,12 @@ fn compare(op: u8, value: Value<'_>, constant: Value<'_>) -> bool {
     }
 }
 
-/// The text in an array: to the NUL. None: there is none.
+/// Returns the text in an array, up to its NUL. `None` if there is no NUL.
 pub fn text(array: &[u8]) -> Option<&[u8]> {
     array.get(..array.iter().position(|&byte| byte == 0)?)
 }
 
-/// Is this "provider:event"?
+/// Returns true if this is a valid name of a marker, "provider:event".
 pub fn check_name(name: &[u8]) -> bool {
     let mut parts = name.splitn(2, |&byte| byte == b':');
     name.len() < NAME_MAX
@@ -512,21 +520,22 @@ pub fn check_name(name: &[u8]) -> bool {
         && parts.next().is_some_and(check_event)
 }
 
-/// Is this what an event, a provider or a trace may be called?
+/// Returns true if this is a valid name of an event, a provider or a trace.
 pub fn check_event(name: &[u8]) -> bool {
     let good = |&byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-');
     !name.is_empty() && name.len() < NAME_MAX && name.iter().all(good)
 }
 
-/// Are these globs with single blanks between, or none?
+/// Returns true if this is a valid list of globs, separated by single blanks. It may be empty.
 pub fn check_globs(list: &[u8]) -> bool {
-    // No longer than names can be: a class of many is looked through for each byte of a name.
+    // A glob is no longer than a name: a long class would be searched for each byte of a name.
     let length = 1..=NAME_MAX;
     let good = |glob: &[u8]| length.contains(&glob.len()) && glob.iter().all(u8::is_ascii_graphic);
     list.len() < FIELDS_MAX && (list.is_empty() || list.split(|&byte| byte == b' ').all(good))
 }
 
-/// Are these fields of a marker, "name:type" with single blanks between, or none?
+/// Returns true if this is a valid list of a marker's fields, "name:type", separated by single
+/// blanks. It may be empty.
 pub fn check_fields(fields: &[u8]) -> bool {
     if fields.len() >= FIELDS_MAX {
         return false;
@@ -555,7 +564,7 @@ pub fn check_fields(fields: &[u8]) -> bool {
     true
 }
 
-/// Before and behind the first colon.
+/// Splits a field at its first colon.
 fn halves(field: &[u8]) -> Option<(&[u8], &[u8])> {
     let colon = field.iter().position(|&byte| byte == b':')?;
     Some((field.get(..colon)?, field.get(colon.wrapping_add(1)..)?))

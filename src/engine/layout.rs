@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Where things lie in `/dev/perfcounters`.
+//! Layout of the file `/dev/perfcounters`.
 //!
-//! Header page, then chunks; in a chunk, for each CPU, `pages_per_chunk` pages
-//! of that CPU's slots. Growing appends a chunk: no offset ever moves.
+//! The header page is followed by chunks. A chunk has `pages_per_chunk` pages of slots for each
+//! CPU. The file grows by appending a chunk, so offsets never change.
 
 use core::num::{NonZeroU32, NonZeroU64};
 
@@ -14,15 +14,15 @@ pub const SLOTS_PER_PAGE: u32 = (PAGE_SIZE / 8) as u32;
 const SLOTS_PER_PAGE_NZ: NonZeroU32 = NonZeroU32::MIN.saturating_add(SLOTS_PER_PAGE - 1);
 /// Descriptors in a page.
 pub const DESCS_PER_PAGE: u32 = (PAGE_SIZE / core::mem::size_of::<Desc>()) as u32;
-/// More pages of one CPU than this in one chunk are not to be had from the
-/// kernel's per-CPU allocator (32 KiB).
+/// Maximum number of pages of one CPU in a chunk: the kernel's per-CPU allocator does not provide
+/// more than 32 KiB at once.
 pub const MAX_PAGES_PER_CHUNK: u32 = 8;
 
-/// Pages of one CPU's slots that can ever exist: the last chunk may reach
-/// beyond the last slot by less than a chunk.
+/// Maximum number of pages of one CPU's slots. The last chunk may extend beyond the last slot, by
+/// less than a chunk.
 pub const MAX_SLOT_PAGES: u32 = MAX_INSTANCES / SLOTS_PER_PAGE + MAX_PAGES_PER_CHUNK;
 
-/// The two numbers that fix every offset.
+/// The two numbers that determine every offset.
 ///
 /// # Invariants
 ///
@@ -33,48 +33,48 @@ pub struct Layout {
     pages_per_chunk: NonZeroU32,
 }
 
-/// What a page of the file is.
+/// The contents of a page of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Page {
-    /// The header and the bitmaps.
+    /// The header and the bitmaps of CPUs.
     Header,
-    /// A page of one CPU's slots.
+    /// Slots of one CPU.
     Slots {
-        /// The chunk.
+        /// Number of the chunk.
         chunk: u32,
-        /// The CPU.
+        /// Number of the CPU.
         cpu: u32,
-        /// The page within the CPU's part of the chunk.
+        /// Number of the page within the CPU's part of the chunk.
         page: u32,
     },
-    /// A page of descriptors.
+    /// Descriptors; the number of the page among those of descriptors.
     Descs(u32),
 }
 
 impl Layout {
-    /// A layout, if the numbers are possible.
+    /// Creates a layout. Returns `None` if a number is 0 or `pages_per_chunk` is too large.
     pub fn new(nr_cpus: u32, pages_per_chunk: u32) -> Option<Self> {
         if pages_per_chunk > MAX_PAGES_PER_CHUNK {
             return None;
         }
-        // INVARIANT: checked just above.
+        // INVARIANT: `pages_per_chunk` was checked above.
         Some(Self {
             nr_cpus: NonZeroU32::new(nr_cpus)?,
             pages_per_chunk: NonZeroU32::new(pages_per_chunk)?,
         })
     }
 
-    /// CPU blocks in a chunk.
+    /// Returns the number of CPUs that each chunk has pages for.
     pub fn nr_cpus(&self) -> u32 {
         self.nr_cpus.get()
     }
 
-    /// Pages of one CPU in a chunk.
+    /// Returns the number of pages of one CPU in a chunk.
     pub fn pages_per_chunk(&self) -> u32 {
         self.pages_per_chunk.get()
     }
 
-    /// Slots of one CPU in a chunk.
+    /// Returns the number of slots of one CPU in a chunk.
     pub fn slots_per_chunk(&self) -> u32 {
         self.per_chunk().get()
     }
@@ -84,19 +84,19 @@ impl Layout {
         self.pages_per_chunk.saturating_mul(SLOTS_PER_PAGE_NZ)
     }
 
-    /// Chunks that `slots` slots need.
+    /// Returns the number of chunks that `slots` slots need.
     pub fn chunks_for(&self, slots: u32) -> u32 {
         let partly = slots % self.per_chunk() != 0;
         (slots / self.per_chunk()).wrapping_add(u32::from(partly))
     }
 
-    /// Chunks that can ever exist.
+    /// Returns the maximum number of chunks.
     pub fn max_chunks(&self) -> u32 {
         self.chunks_for(MAX_INSTANCES)
     }
 
-    /// File offset of a slot of a CPU. `perfcounters_offset()` in the uapi
-    /// header is this function's twin.
+    /// Returns the file offset of a CPU's slot. `perfcounters_offset()` in the uapi header computes
+    /// the same.
     pub fn offset(&self, cpu: u32, slot: u32) -> u64 {
         let block = u64::from(self.slots_per_chunk()).wrapping_mul(8);
         let before = u64::from(slot / self.per_chunk())
@@ -107,13 +107,13 @@ impl Layout {
             .wrapping_add(u64::from(slot % self.per_chunk()).wrapping_mul(8))
     }
 
-    /// File offset behind the last page of `chunks` chunks.
+    /// Returns the file offset behind the last page of `chunks` chunks.
     pub fn end(&self, chunks: u32) -> u64 {
         self.offset(0, chunks.wrapping_mul(self.slots_per_chunk()))
     }
 
-    /// What the file's page number `pgoff` is, whether it exists yet or not.
-    /// `None` for the gap before the descriptors and for what lies behind them.
+    /// Returns what page `pgoff` of the file contains, whether the page exists yet or not. `None`
+    /// for the gap before the descriptors, and behind them.
     pub fn page(&self, pgoff: u64) -> Option<Page> {
         const DESC_PAGE: u64 = DESC_OFFSET / PAGE_SIZE as u64;
         const DESC_PAGES: u64 = (MAX_INSTANCES / DESCS_PER_PAGE) as u64;
@@ -136,8 +136,8 @@ impl Layout {
         })
     }
 
-    /// First slot at or behind `next` where a run of `count` slots lies within
-    /// one chunk, so that it is contiguous for each CPU. `None`: no room left.
+    /// Returns the first slot, `next` or later, at which a run of `count` slots lies within one
+    /// chunk and is therefore contiguous for each CPU. Returns `None` if there is no room.
     pub fn place(&self, next: u32, count: u32) -> Option<u32> {
         if count == 0 || count > self.slots_per_chunk() {
             return None;

@@ -1,51 +1,51 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The logical registers: what a PMU description says of each, and what may be
-//! written there. `include/linux/perfmon.h` says what the fields mean.
+//! Logical registers: the rows of a PMU description, and the values that may be written to a
+//! register. `include/linux/perfmon.h` documents the fields.
 
 use crate::context::Error;
 
-/// Numbers of PMCs, and of PMDs.
+/// Number of PMCs, and of PMDs.
 pub const NUMBERS: usize = 256 + 64;
-/// The first number that is not the hardware's.
+/// Number of the first soft register. Soft registers belong to the kernel, not to the hardware.
 pub const FIRST_SOFT: u16 = 256;
-/// Most rows of a description's table: [`Register::pmcs`] is 64 bits.
+/// Maximum number of rows of a table: [`Register::pmcs`] has 64 bits.
 pub const ROWS: usize = 64;
-/// Most counters, and most control registers, of the hardware.
+/// Maximum number of counters, and of control registers, of the hardware.
 pub const MOST: usize = 32;
 
-/// A set of register numbers, as the calls have it.
+/// A set of register numbers, in the form that the ioctls use.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Numbers(pub [u64; NUMBERS / 64]);
 
 impl Numbers {
-    /// Puts one in. A number that there is not is none.
+    /// Adds a number. A number that no register can have is ignored.
     pub fn set(&mut self, n: usize) {
         if let Some(word) = self.0.get_mut(n / 64) {
             *word |= 1 << (n % 64);
         }
     }
 
-    /// Takes one out.
+    /// Removes a number.
     pub fn clear(&mut self, n: usize) {
         if let Some(word) = self.0.get_mut(n / 64) {
             *word &= !(1 << (n % 64));
         }
     }
 
-    /// Is it in?
+    /// Returns true if the number is in the set.
     pub fn has(&self, n: usize) -> bool {
         self.0.get(n / 64).is_some_and(|w| (w >> (n % 64)) & 1 != 0)
     }
 
-    /// Is none in it?
+    /// Returns true if the set is empty.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.0 == [0; NUMBERS / 64]
     }
 
-    /// Puts all of another set in.
+    /// Adds all numbers of another set.
     #[inline]
     pub fn add(&mut self, other: &Self) {
         for (word, more) in self.0.iter_mut().zip(&other.0) {
@@ -53,7 +53,7 @@ impl Numbers {
         }
     }
 
-    /// Calls a function with each, ascending.
+    /// Calls a function with each number, in ascending order.
     pub fn each(&self, mut function: impl FnMut(u16)) {
         let mut first = 0u16;
         for word in &self.0 {
@@ -66,12 +66,12 @@ impl Numbers {
         }
     }
 
-    /// How many?
+    /// Returns the size of the set.
     pub fn count(&self) -> usize {
         self.0.iter().map(|w| w.count_ones() as usize).sum()
     }
 
-    /// Those in it, ascending.
+    /// Returns the numbers in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
         self.0.iter().enumerate().flat_map(|(at, word)| {
             let mut left = *word;
@@ -84,7 +84,7 @@ impl Numbers {
     }
 }
 
-/// A set of PMDs that have rows: the hardware's, and the kernel's own.
+/// A set of PMDs that have rows: of the hardware, and soft ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rows {
     hardware: u64,
@@ -108,7 +108,7 @@ impl Rows {
         }
     }
 
-    /// Puts one in. A number without a row is none.
+    /// Adds a PMD. A number without a row is ignored.
     #[inline]
     pub fn set(&mut self, number: u16) {
         let bit = 1u64.wrapping_shl(number.into());
@@ -119,32 +119,32 @@ impl Rows {
         }
     }
 
-    /// Takes one out.
+    /// Removes a PMD.
     pub fn clear(&mut self, number: u16) {
         let bit = Self::bit(number);
         self.hardware &= !bit.hardware;
         self.soft &= !bit.soft;
     }
 
-    /// Is it in?
+    /// Returns true if the PMD is in the set.
     #[inline]
     pub fn has(&self, number: u16) -> bool {
         self.meets(&Self::bit(number))
     }
 
-    /// Is any of another set in?
+    /// Returns true if the two sets have a PMD in common.
     #[inline]
     pub fn meets(&self, other: &Self) -> bool {
         (self.hardware & other.hardware) | (self.soft & other.soft) != 0
     }
 
-    /// Is none in it?
+    /// Returns true if the set is empty.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.hardware | self.soft == 0
     }
 
-    /// Takes the first one out.
+    /// Removes and returns the first PMD.
     #[inline]
     pub fn pop(&mut self) -> Option<u16> {
         let (bits, first) = match self.hardware {
@@ -159,14 +159,14 @@ impl Rows {
         Some(number)
     }
 
-    /// Puts all of another set in.
+    /// Adds all PMDs of another set.
     #[inline]
     pub fn add(&mut self, other: &Self) {
         self.hardware |= other.hardware;
         self.soft |= other.soft;
     }
 
-    /// As the calls have it.
+    /// Returns the set in the form that the ioctls use.
     pub fn numbers(mut self) -> Numbers {
         let mut numbers = Numbers::default();
         while let Some(number) = self.pop() {
@@ -176,7 +176,7 @@ impl Rows {
     }
 }
 
-/// `perfmon_register.type`.
+/// Bits of `perfmon_register.type`.
 pub mod kind {
     #![allow(missing_docs, reason = "documented in include/linux/perfmon.h")]
     pub const CONTROL: u16 = 0x01;
@@ -191,7 +191,7 @@ pub mod kind {
     pub const ALL: u16 = 0x1ff;
 }
 
-/// A row, without its name.
+/// A row of a PMU description, without its name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs, reason = "documented in include/linux/perfmon.h")]
 pub struct Register {
@@ -208,23 +208,23 @@ pub struct Register {
 }
 
 impl Register {
-    /// Is there one?
+    /// Returns true if the row describes a register.
     pub const fn exists(&self) -> bool {
         self.kind != 0
     }
 
-    /// Has it all of these [`kind`]s?
+    /// Returns true if the register has all of these [`kind`] bits.
     pub const fn is(&self, kinds: u16) -> bool {
         self.kind & kinds == kinds
     }
 
-    /// Its bit in the global control and status: RDPMC's number of a fixed counter has bit
-    /// 30, its bit is 32 higher.
+    /// Returns the bit of a counter in the global control and status. The RDPMC number of a fixed
+    /// counter has bit 30 set; its global bit is 32 higher.
     pub const fn global_bit(&self) -> u64 {
         1u64.wrapping_shl((self.rdpmc & 31) | (((self.rdpmc >> 30) & 1) << 5))
     }
 
-    /// The bits of a counter; all 64 of anything else.
+    /// Returns a mask of the bits that a counter has; of all 64 bits for other registers.
     pub const fn mask(&self) -> u64 {
         match self.width {
             1..=63 => (1 << self.width) - 1,
@@ -232,26 +232,27 @@ impl Register {
         }
     }
 
-    /// Why a PMC's row makes no sense; `nr_pmcs` rows are in its table.
+    /// Returns what is wrong with the row of a PMC, if anything.
     pub fn wrong_pmc(&self) -> Option<&'static str> {
         if !self.exists() {
             None
         } else if self.kind & !(kind::CONTROL | kind::SYSTEM | kind::THREAD) != 0 {
-            Some("a PMC is a control register, no counter and nothing virtual")
+            Some("invalid type of a PMC; use PERFMON_REG_CONTROL with at most _SYSTEM or _THREAD")
         } else if self.kind & kind::CONTROL == 0 {
             Some("a PMC needs PERFMON_REG_CONTROL")
         } else if self.is(kind::SYSTEM | kind::THREAD) {
-            Some("a register that is for systems only and for threads only is for nobody")
+            Some("PERFMON_REG_SYSTEM and PERFMON_REG_THREAD exclude each other")
         } else if self.reserved & (self.enable | self.kernel) != 0 {
-            Some("the bits that enable it, or count in the kernel, cannot be reserved")
+            Some("reserved overlaps enable or kernel")
         } else if self.reset & self.enable != 0 {
-            Some("it would count before it is written")
+            Some("reset has bits of enable: it would count before the first write")
         } else {
             None
         }
     }
 
-    /// The same of a PMD's row.
+    /// Returns what is wrong with the row of a PMD, if anything. The table of PMCs has `nr_pmcs`
+    /// rows.
     pub fn wrong_pmd(&self, nr_pmcs: u16) -> Option<&'static str> {
         let controlled = match 1u64.checked_shl(nr_pmcs.into()) {
             Some(above) => above.wrapping_sub(1),
@@ -260,64 +261,65 @@ impl Register {
         if !self.exists() {
             None
         } else if self.kind & !kind::ALL != 0 || self.kind & kind::CONTROL != 0 {
-            Some("a PMD is a counter or virtual, and no control register")
+            Some("invalid type of a PMD: it has PERFMON_REG_CONTROL or unknown bits")
         } else if self.kind & (kind::COUNTER | kind::VIRTUAL) == 0 {
             Some("a PMD needs PERFMON_REG_COUNTER or PERFMON_REG_VIRTUAL")
         } else if self.is(kind::VIRTUAL) && self.kind & (kind::COUNTER | kind::READ_ONLY) == 0 {
-            Some("a value that only read() knows cannot be written: PERFMON_REG_READ_ONLY")
+            Some("a virtual register without PERFMON_REG_COUNTER needs PERFMON_REG_READ_ONLY")
         } else if self.is(kind::TASK) && !self.is(kind::VIRTUAL) {
-            Some("only a virtual register is a thread's own")
+            Some("PERFMON_REG_TASK needs PERFMON_REG_VIRTUAL")
         } else if self.is(kind::CLOCK) && !self.is(kind::VIRTUAL | kind::COUNTER) {
-            Some("only a virtual counter is a clock")
+            Some("PERFMON_REG_CLOCK needs PERFMON_REG_VIRTUAL and PERFMON_REG_COUNTER")
         } else if self.is(kind::SYSTEM | kind::THREAD) {
-            Some("a register that is for systems only and for threads only is for nobody")
+            Some("PERFMON_REG_SYSTEM and PERFMON_REG_THREAD exclude each other")
         } else if self.is(kind::COUNTER) && !(1..=64).contains(&self.width) {
-            Some("a counter is 1 to 64 bits wide")
+            Some("width of a counter must be 1 to 64 bits")
         } else if self.pmcs & !controlled != 0 {
-            Some("it names a PMC that the table has not")
+            Some("pmcs has bits beyond the last PMC of the table")
         } else {
             None
         }
     }
 
-    /// The value that a write of `value` gives a PMC.
+    /// Returns the value that a PMC has after a write of `value`: reserved bits keep their reset
+    /// values.
     pub const fn settled(&self, value: u64) -> u64 {
         (value & !self.reserved) | (self.reset & self.reserved)
     }
 }
 
-/// The tables of a description; their rows have numbers from its first on.
+/// The tables of one description. The first row has the description's first number.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tables<'a> {
-    /// PMCs.
+    /// Rows of PMCs.
     pub pmcs: &'a [Register],
-    /// PMDs.
+    /// Rows of PMDs.
     pub pmds: &'a [Register],
 }
 
-/// All registers that there are.
+/// All registers that are described.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Map<'a> {
-    /// From number 0 on.
+    /// The hardware's registers, from number 0 on.
     pub hardware: Tables<'a>,
-    /// From [`FIRST_SOFT`] on.
+    /// Soft registers, from [`FIRST_SOFT`] on.
     pub soft: Tables<'a>,
     /// `perfmon_pmu.global_ctrl` of the hardware's description.
     pub global_ctrl: u64,
-    /// `perfmon_pmu.global_status`.
+    /// `perfmon_pmu.global_status` of the hardware's description.
     pub global_status: u64,
-    /// `perfmon_pmu.global_clear`.
+    /// `perfmon_pmu.global_clear` of the hardware's description.
     pub global_clear: u64,
-    /// The hardware's PMDs that some CPUs do not have, a bit each.
+    /// Bit mask of the hardware's PMDs that some CPUs do not have.
     pub partial: u64,
 }
 
-/// What a context is for.
+/// The scope of a context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// A thread.
+    /// The context is for a thread.
     Thread,
-    /// A CPU.
+    /// The context is for a CPU.
     System,
 }
 
@@ -330,19 +332,19 @@ impl<'a> Map<'a> {
         row.filter(|r| r.exists())
     }
 
-    /// The PMC of a number.
+    /// Returns the row of a PMC.
     pub fn pmc(&self, number: u16) -> Option<&'a Register> {
         Self::at(number, self.hardware.pmcs, self.soft.pmcs)
     }
 
-    /// The PMD of a number.
+    /// Returns the row of a PMD.
     pub fn pmd(&self, number: u16) -> Option<&'a Register> {
         Self::at(number, self.hardware.pmds, self.soft.pmds)
     }
 }
 
 impl Register {
-    /// May a context of this scope use it?
+    /// Checks that a context of this scope may use the register.
     pub fn usable(&self, scope: Scope) -> Result<(), Error> {
         let foreign = match scope {
             Scope::Thread => kind::SYSTEM,

@@ -1,83 +1,85 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a set's registers make the hardware do, and the memory of both: as much of it as there
-//! are registers, got by who may wait for it.
+//! The program of an event set: the control registers to write, and the counters to read. Also the
+//! memory of an event set's registers, which is allocated in the size that they need by a caller
+//! that may sleep.
 
 use core::mem::size_of;
 use core::ops::{Deref, DerefMut};
 
 use crate::pmu::{Numbers, Register, FIRST_SOFT};
 
-/// A control register as it is programmed.
+/// A control register to write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Control {
     /// The MSR.
     pub address: u64,
-    /// While it counts.
+    /// Value while the context counts.
     pub on: u64,
-    /// While it does not.
+    /// Value while the context does not count.
     pub off: u64,
 }
 
-/// A counter of the hardware as it is read.
+/// A hardware counter to read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counter {
     /// The MSR.
     pub address: u64,
-    /// For RDPMC.
+    /// Number of the counter for RDPMC.
     pub rdpmc: u32,
-    /// The PMD.
+    /// Number of the PMD.
     pub pmd: u16,
-    /// Its bits.
+    /// Mask of the bits that the counter has.
     pub mask: u64,
-    /// It is not made 64 bits wide.
+    /// The PMD shows only the counter's bits, not 64.
     pub narrow: bool,
-    /// Its overflow is waited for.
+    /// The PMD samples: its overflows are handled.
     pub armed: bool,
-    /// Where it was when it was last looked at.
+    /// Value of the hardware counter when it was last started or read.
     pub start: u64,
 }
 
 impl Counter {
-    /// Sets where it begins, so that it overflows when `value` does, or before: the
-    /// hardware takes 31 bits and their sign.
+    /// Sets the start value so that the hardware counter overflows when a PMD with this `value`
+    /// does, or before: a write to the counter has 31 bits and a sign.
     #[inline]
     pub(crate) fn arm(&mut self, value: u64) {
         let shown = if self.narrow { self.mask } else { u64::MAX };
-        // 0 is a whole turn away.
+        // The overflow of a PMD of 0 is a whole turn away.
         let left = value.wrapping_neg().wrapping_sub(1) & shown;
         let reach = (self.mask >> 1).min(0x7fff_ffff);
-        // Some processors do not take the very last count.
+        // Some processors do not accept a counter that is one count before its overflow.
         let left = left.saturating_add(1).clamp(2, reach.max(2));
         self.start = left.wrapping_neg() & self.mask;
     }
 
-    /// It has turned over in the hardware, or not been set to.
+    /// Returns true if the hardware counter has wrapped since it was started, or was not started
+    /// near an overflow.
     #[inline]
     pub(crate) fn is_spent(&self) -> bool {
         self.start & (self.mask ^ (self.mask >> 1)) == 0
     }
 }
 
-/// A virtual counter as it is read.
+/// A virtual counter to read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Growth {
-    /// What its description's read() understands.
+    /// Argument of the description's read().
     pub address: u64,
-    /// The value of its PMC.
+    /// Value of the PMC that controls the counter.
     pub control: u64,
-    /// The PMD.
+    /// Number of the PMD.
     pub pmd: u16,
-    /// It grows wherever its thread is, and not by turns on a CPU.
+    /// The counter follows its thread: it also counts while the context is in no PMU.
     pub carried: bool,
-    /// It is time, in nanoseconds.
+    /// The counter counts nanoseconds.
     pub clock: bool,
     pub(crate) mask: u64,
     pub(crate) start: u64,
 }
 
-/// What a counter of so many bits moved since it was at `start`; which it is at
-/// `now` from here on.
+/// Returns the increment of a counter from `start` to `now`, modulo the width that `mask` gives,
+/// and sets `start` to `now`.
 #[inline]
 pub(crate) fn moved(start: &mut u64, now: u64, mask: u64) -> u64 {
     let moved = now.wrapping_sub(*start) & mask;
@@ -85,13 +87,13 @@ pub(crate) fn moved(start: &mut u64, now: u64, mask: u64) -> u64 {
     moved
 }
 
-/// Memory of whoever has registers: slices of values, as long as there was need.
+/// The allocator for the memory of registers: slices of values, of the size that was needed.
 pub trait Memory: Default {
-    /// Of one kind of them; none by default.
+    /// A slice of one type; empty by default.
     type Of<T: Copy + Default>: DerefMut<Target = [T]> + Default;
 }
 
-/// Room for whatever may be written, in place: for tests.
+/// Arrays with room for all registers, for tests.
 #[cfg(not(engine_kernel))]
 #[derive(Default)]
 pub struct Whole;
@@ -101,7 +103,7 @@ impl Memory for Whole {
     type Of<T: Copy + Default> = WholeOf<T>;
 }
 
-/// Of one kind.
+/// An array of one type.
 #[cfg(not(engine_kernel))]
 pub struct WholeOf<T>([T; crate::pmu::ROWS]);
 
@@ -128,24 +130,24 @@ impl<T> DerefMut for WholeOf<T> {
     }
 }
 
-/// How many of each kind a set's registers need; of values, as many as there are numbers up to
-/// the last one that is used: the hardware's, and the kernel's own.
+/// Number of elements of each type that an event set's registers need. Values are needed up to the
+/// highest number in use, in two arrays: of the hardware's registers and of soft ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
     /// Values of PMCs.
     pub pmcs: [usize; 2],
     /// Values of PMDs.
     pub pmds: [usize; 2],
-    /// Registers to write.
+    /// Control registers to write.
     pub controls: usize,
-    /// Registers to read.
+    /// Hardware counters to read.
     pub counters: usize,
-    /// Virtual ones.
+    /// Virtual counters to read.
     pub growths: usize,
 }
 
 impl Needs {
-    /// Values of these numbers.
+    /// Returns the number of values that these registers need: hardware registers, soft ones.
     pub(crate) fn values(numbers: &Numbers) -> [usize; 2] {
         [0, usize::from(FIRST_SOFT) / 64].map(|word| {
             let word = numbers.0.get(word).copied().unwrap_or(0);
@@ -153,7 +155,7 @@ impl Needs {
         })
     }
 
-    /// In bytes.
+    /// Returns the size in bytes.
     pub fn bytes(&self) -> usize {
         let sum = |all: usize, one: &usize| all.wrapping_add(*one);
         let values = self.pmcs.iter().chain(&self.pmds).fold(0, sum);
@@ -168,21 +170,21 @@ impl Needs {
     }
 }
 
-/// Memory of a set's registers, all of it default.
+/// Memory for an event set's registers, filled with default values.
 pub struct Room<M: Memory> {
-    /// Values of PMCs: the hardware's, the kernel's own.
+    /// Values of PMCs: of the hardware, and of soft ones.
     pub pmcs: [M::Of<u64>; 2],
-    /// Values of PMDs.
+    /// Values of PMDs: of the hardware, and of soft ones.
     pub pmds: [M::Of<u64>; 2],
-    /// Registers to write.
+    /// Control registers to write.
     pub controls: M::Of<Control>,
-    /// Registers to read.
+    /// Hardware counters to read.
     pub counters: M::Of<Counter>,
-    /// Virtual ones.
+    /// Virtual counters to read.
     pub growths: M::Of<Growth>,
 }
 
-/// Larger memory takes a smaller one's place, and has what that has.
+/// Copies `old` to the larger memory `new`, and swaps the two.
 pub(crate) fn replace<T: Copy, S: DerefMut<Target = [T]>>(old: &mut S, new: &mut S) {
     for (to, from) in new.iter_mut().zip(old.iter()) {
         *to = *from;
@@ -190,14 +192,14 @@ pub(crate) fn replace<T: Copy, S: DerefMut<Target = [T]>>(old: &mut S, new: &mut
     core::mem::swap(old, new);
 }
 
-/// Index of a number in the kernel's own table. A number below that table wraps to an index
+/// Index of a number in the table of soft registers. A number below that table wraps to an index
 /// past the end of any table.
 #[inline]
 fn soft_index(number: u16) -> usize {
     number.wrapping_sub(FIRST_SOFT).into()
 }
 
-/// The value of a number; 0 if the tables have no room for it.
+/// Returns the value of a register; 0 if the tables have no room for it.
 #[inline]
 pub(crate) fn value<S: Deref<Target = [u64]>>([hardware, soft]: &[S; 2], number: u16) -> u64 {
     let value = match number < 64 {
@@ -207,7 +209,7 @@ pub(crate) fn value<S: Deref<Target = [u64]>>([hardware, soft]: &[S; 2], number:
     value.copied().unwrap_or(0)
 }
 
-/// The place of a number's value, if the tables have room for it.
+/// Returns the value of a register to change it, if the tables have room for it.
 #[inline]
 pub(crate) fn value_mut<S: DerefMut<Target = [u64]>>(
     [hardware, soft]: &mut [S; 2],
@@ -219,7 +221,7 @@ pub(crate) fn value_mut<S: DerefMut<Target = [u64]>>(
     }
 }
 
-/// Registers of a context that are in the hardware, in the order of their use.
+/// The program of an event set: its registers in the PMU, in the order in which they are used.
 #[derive(Default)]
 pub struct Program<M: Memory> {
     controls: M::Of<Control>,
@@ -228,11 +230,11 @@ pub struct Program<M: Memory> {
     nr_counters: usize,
     growths: M::Of<Growth>,
     pub(crate) nr_growths: usize,
-    /// Value of the MSR that lets counters count, if there is one.
+    /// Bits of the counters in the global control, if the PMU has one.
     pub global: u64,
-    /// Something that its thread carries is waited for.
+    /// Some virtual counter that follows its thread is armed.
     pub carries: bool,
-    /// A clock is waited for.
+    /// Some clock is armed, so a timer is needed.
     pub clocks: bool,
 }
 
@@ -246,12 +248,12 @@ impl<M: Memory> Program<M> {
         self.clocks = false;
     }
 
-    /// To write.
+    /// Returns the control registers to write.
     pub fn controls(&self) -> &[Control] {
         self.controls.get(..self.nr_controls).unwrap_or(&[])
     }
 
-    /// To read.
+    /// Returns the hardware counters to read.
     pub fn counters(&self) -> &[Counter] {
         self.counters.get(..self.nr_counters).unwrap_or(&[])
     }
@@ -306,14 +308,14 @@ impl<M: Memory> Program<M> {
             self.nr_growths = self.nr_growths.wrapping_add(1);
         }
     }
-    /// Takes larger memory, and leaves its own.
+    /// Moves the program to larger memory, and leaves the old memory in `room`.
     pub(crate) fn move_into(&mut self, room: &mut Room<M>) {
         replace(&mut self.controls, &mut room.controls);
         replace(&mut self.counters, &mut room.counters);
         replace(&mut self.growths, &mut room.growths);
     }
 
-    /// How much of it there is.
+    /// Returns the number of elements that the memory has room for.
     pub(crate) fn room(&self) -> [usize; 3] {
         [self.controls.len(), self.counters.len(), self.growths.len()]
     }

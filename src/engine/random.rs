@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Random numbers for sampling periods: the "minimal standard" generator of Park and
-//! Miller, x' = 16807 x mod 2^31 - 1, without a division, as D. F. Carta does it ("Two
-//! fast implementations of the minimal standard random number generator",
-//! Communications of the ACM 33(1), 1990).
+//! Random numbers for sampling periods: the "minimal standard" generator of Park and Miller, x' =
+//! 16807 x mod 2^31 - 1. It is computed without a division, by D. F. Carta's method ("Two fast
+//! implementations of the minimal standard random number generator", Communications of the ACM
+//! 33(1), 1990).
 //!
-//! Good enough that a period is not in step with a loop; whoever knows one number
-//! knows the next, so nothing else.
+//! The numbers are good enough to keep a period out of step with a loop. Anyone who knows one
+//! number can compute the next, so they must not be used for anything else.
 
 /// The modulus, a prime.
 const MODULUS: u32 = (1 << 31) - 1;
 /// The multiplier.
 const MULTIPLIER: u32 = 16807;
 
-/// A sequence of 2^31 - 2 numbers, which every seed enters somewhere.
+/// A generator. Its sequence has 2^31 - 2 numbers; the seed selects where it starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Random {
-    /// From 1 to the modulus less 1.
+    /// The last number, from 1 to the modulus - 1.
     state: u32,
 }
 
@@ -27,7 +27,7 @@ impl Default for Random {
 }
 
 impl Random {
-    /// Any seed; 0 and multiples of 2^31 - 1, which would stay 0, are taken for 1.
+    /// Creates a generator from any seed. 0 and multiples of 2^31 - 1 would stay 0, and count as 1.
     pub const fn new(seed: u32) -> Self {
         let state = seed % MODULUS;
         Self {
@@ -35,12 +35,12 @@ impl Random {
         }
     }
 
-    /// The next number of 31 bits: not 0.
+    /// Returns the next number, of 31 bits and not 0.
     ///
-    /// The product of 46 bits is `high * 2^31 + low`, and 2^31 is 1 to the modulus: the
-    /// two are added, and the modulus taken off at most once. The upper half of `x` is
-    /// multiplied by itself, its product shifted by 16: its lower 15 bits belong to
-    /// `low`, the rest to `high`. All of it fits in 32 bits.
+    /// The product has 46 bits, `high * 2^31 + low`. As 2^31 is congruent to 1 modulo the modulus,
+    /// the product is congruent to `high + low`, and the modulus is subtracted at most once. The
+    /// upper half of `x` is multiplied separately. Of that product, shifted by 16, the lower 15
+    /// bits belong to `low` and the rest to `high`. All values fit in 32 bits.
     #[inline]
     pub fn step(&mut self) -> u32 {
         let upper = MULTIPLIER.wrapping_mul(self.state >> 16);
@@ -56,10 +56,10 @@ impl Random {
         self.state
     }
 
-    /// 62 bits, for masks of any width: a step in the lower 31, the next one in the
-    /// upper 31. Masks of up to 31 bits see one step of two.
+    /// Returns 62 bits, for masks of any width: one step in the lower 31 bits, the next one in the
+    /// upper 31. A mask of up to 31 bits therefore uses every second step only.
     #[inline]
-    #[expect(clippy::should_implement_trait, reason = "it never ends")]
+    #[expect(clippy::should_implement_trait, reason = "the generator is endless")]
     pub fn next(&mut self) -> u64 {
         let low = self.step();
         let high = self.step();

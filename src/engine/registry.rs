@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Names to numbers: adding, deleting and reviving instances.
+//! The registry of instances: adds, deletes and revives them by name.
 //!
 //! ```text
 //!            add                    del
@@ -10,13 +10,13 @@
 //!                             same number, next incarnation, values zero
 //! ```
 //!
-//! A name that comes back with more slots than its number has room for gets another number, and
-//! the old one is nobody's. A number is never given to another name. The rules are here; where the
-//! descriptors lie, how counters are zeroed and where memory comes from is the
-//! [`Store`]'s business: the kernel's pages, or a test's vectors.
+//! If a name is added again with more slots than its old number has room for, it gets another
+//! number, and the old number has no instance any more. A number is never given to another name.
+//! The rules are here. A [`Store`] holds the descriptors, zeroes counters and allocates memory: the
+//! kernel's pages, or vectors in tests.
 //!
-//! All of this runs under one lock, in process context. Readers run without it,
-//! under [`crate::generation`].
+//! All functions are called with one lock held, in process context. Readers take no lock, but use
+//! [`crate::generation`].
 
 use core::hash::Hasher;
 #[expect(
@@ -30,47 +30,46 @@ use crate::error::Error;
 use crate::layout::Layout;
 use crate::spec::Spec;
 
-/// Heads of the hash chains: as many as there can be names, so that a chain has
-/// one of them on average when all are taken, and the 60,000th name costs what
-/// the 10th did. That few names share a bucket whoever chooses them is the
-/// keyed hash's doing; `tools/engine/tests/probes.rs` counts.
+/// Number of hash chains: as many as there can be names. If all names are in use a chain has one of
+/// them on average, so the 60,000th name costs no more than the 10th. The hash has a secret key, so
+/// that users cannot choose names that share a chain; `tools/engine/tests/probes.rs` counts the
+/// steps.
 pub const BUCKETS: u32 = MAX_INSTANCES;
 
-/// Where a registry keeps things.
+/// The storage of a registry.
 ///
-/// Slots below the count last given to [`Store::grow`] exist; the registry asks
-/// for no others. Chain links are 0 where nothing was stored, which is no
-/// instance's number.
+/// It has the slots below the count last passed to [`Store::grow`], and the registry uses no
+/// others. A chain link that was never stored is 0; no instance has that number.
 pub trait Store {
-    /// Makes counters, descriptors and links exist for slots `0..slots`, all
-    /// zero. On failure nothing has changed.
+    /// Provides counters, descriptors and links for the slots `0..slots`, all zero. On failure no
+    /// slot that is in use has changed.
     fn grow(&mut self, slots: u32) -> Result<(), Error>;
-    /// First instance of a chain, for `bucket < BUCKETS`.
+    /// Returns the first instance of a chain, for `bucket < BUCKETS`.
     fn head(&self, bucket: u32) -> u32;
-    /// Sets what [`Store::head`] gives.
+    /// Sets the first instance of a chain.
     fn set_head(&mut self, bucket: u32, instance: u32);
-    /// The instance after this one in its chain.
+    /// Returns the instance that follows this one in its chain.
     fn next(&self, instance: u32) -> u32;
-    /// Sets what [`Store::next`] gives.
+    /// Sets the instance that follows this one in its chain.
     fn set_next(&mut self, instance: u32, next: u32);
-    /// A descriptor.
+    /// Returns a descriptor.
     fn desc(&self, instance: u32) -> Desc;
-    /// Writes a descriptor; readers may be looking.
+    /// Writes a descriptor, which readers may be reading.
     fn set_desc(&mut self, instance: u32, desc: &Desc);
-    /// Lets [`crate::seqflag`]-guarded updates by number through, or not.
+    /// Allows or rejects updates of an instance by its number.
     fn set_live(&mut self, instance: u32, nr_slots: u16, live: bool);
-    /// Is no update by number still running that began before the last
-    /// `set_live(.., false)` of this instance?
+    /// Returns true if no update by number is still running that began before the last
+    /// `set_live(.., false)` of this instance.
     fn is_settled(&self, instance: u32) -> bool;
-    /// Zeroes the slots on every CPU. They are not live.
+    /// Zeroes slots on every CPU. They are not live.
     fn zero(&mut self, instance: u32, nr_slots: u16);
-    /// Publishes how many slots are in use.
+    /// Publishes the number of slots in use.
     fn set_nr_slots(&mut self, slots: u32);
-    /// gen1 up: readers discard what they copy from here on.
+    /// Increments gen1: readers discard what they copy from here on.
     fn begin_change(&mut self);
-    /// gen2 follows.
+    /// Sets gen2 to gen1: the change is complete.
     fn end_change(&mut self);
-    /// CLOCK_REALTIME in nanoseconds.
+    /// Returns `CLOCK_REALTIME` in nanoseconds.
     fn now_ns(&self) -> u64;
 }
 
@@ -79,8 +78,8 @@ pub trait Store {
 /// # Invariants
 ///
 /// - `next_slot` is at least 1: slot 0 is the seqflag.
-/// - Every instance below `next_slot` that was ever added is on the chain of
-///   its name's bucket, and stays there until its name gets another number.
+/// - Every instance below `next_slot` that was ever added is on the chain of its name's bucket,
+///   until its name gets another number.
 pub struct Registry<S> {
     layout: Layout,
     key: (u64, u64),
@@ -89,8 +88,8 @@ pub struct Registry<S> {
 }
 
 impl<S: Store> Registry<S> {
-    /// An empty set. The key makes chains unpredictable: names come from
-    /// devices, and those may come from people.
+    /// Creates an empty set. `key` is random, so that the chains are unpredictable: users can
+    /// choose the names of some devices, and thereby names of instances.
     pub fn new(layout: Layout, key: (u64, u64), mut store: S) -> Result<Self, Error> {
         store.grow(1)?;
         store.set_nr_slots(1);
@@ -103,24 +102,28 @@ impl<S: Store> Registry<S> {
         })
     }
 
-    /// The store, for those who read it under the same lock.
+    /// Returns the store, to read it under the same lock.
     pub fn store(&self) -> &S {
         &self.store
     }
 
-    /// The store, to change what is not the registry's.
+    /// Returns the store, to change data in it that the registry does not use.
     pub fn store_mut(&mut self) -> &mut S {
         &mut self.store
     }
 
-    /// Slots in use; every instance's number is below.
+    /// Returns the number of slots in use. The numbers of all instances are below it.
     pub fn nr_slots(&self) -> u32 {
         self.next_slot
     }
 
-    /// Adds an instance, or gives a dormant one its next life. Its values are
-    /// zero on every CPU. [`Error::Unsettled`]: updates of the old life may still run; nobody need
-    /// hold the lock while waiting for them.
+    /// Adds an instance, or revives a dormant one. Its values are zero on every CPU. Returns its
+    /// number.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsettled`] if updates of the dormant instance may still be running. The caller
+    /// need not hold the lock while it waits for them.
     pub fn add(&mut self, spec: &Spec<'_>) -> Result<u32, Error> {
         let wanted = spec.check()?;
         let bucket = self.bucket(wanted.name());
@@ -137,7 +140,7 @@ impl<S: Store> Registry<S> {
         }
     }
 
-    /// Makes a live instance dormant.
+    /// Deletes a live instance: it becomes dormant.
     pub fn del(&mut self, instance: u32) -> Result<(), Error> {
         let mut desc = self.live(instance).ok_or(Error::Unknown)?;
         desc.state = DORMANT;
@@ -149,7 +152,7 @@ impl<S: Store> Registry<S> {
         Ok(())
     }
 
-    /// The descriptor of a live instance.
+    /// Returns the descriptor of a live instance.
     fn live(&self, instance: u32) -> Option<Desc> {
         if instance == 0 || instance >= self.next_slot {
             return None;
@@ -158,14 +161,15 @@ impl<S: Store> Registry<S> {
         (desc.state == LIVE).then_some(desc)
     }
 
-    /// The number of a name, live or dormant. For the stand-in device; the
-    /// kernel's side never asks.
+    /// Returns the number of a name, live or dormant. The simulated device (`tools/fake`) and
+    /// tests use it; the kernel does not.
     #[cfg(not(engine_kernel))]
     pub fn find(&self, name: &[u8]) -> Option<u32> {
         self.find_in(self.bucket(name), name).map(|(n, _)| n)
     }
 
-    /// Are so many slots at this number nobody else's, and contiguous for each CPU?
+    /// Returns true if `nr_slots` slots from this number on belong to no other instance, and are
+    /// contiguous for each CPU.
     fn has_room(&self, instance: u32, old: &Desc, nr_slots: u16) -> bool {
         let end = instance.wrapping_add(u32::from(nr_slots));
         let mut more = instance.wrapping_add(u32::from(old.nr_slots))..end;
@@ -174,7 +178,7 @@ impl<S: Store> Registry<S> {
             && more.all(|slot| self.store.desc(slot).state == FREE)
     }
 
-    /// The next life, in its old place.
+    /// Revives an instance under its old number.
     fn revive(&mut self, instance: u32, old: &Desc, mut desc: Desc) -> u32 {
         desc.instance = instance;
         desc.state = LIVE;
@@ -188,7 +192,7 @@ impl<S: Store> Registry<S> {
         instance
     }
 
-    /// The next life, in another place: the old one is too small.
+    /// Revives an instance under a new number, because the old place is too small.
     fn reshape(
         &mut self,
         bucket: u32,
@@ -215,7 +219,7 @@ impl<S: Store> Registry<S> {
         Ok(first)
     }
 
-    /// Where so many slots can be. On failure nothing has changed.
+    /// Returns the first of `nr_slots` new slots. On failure the registry is unchanged.
     fn make_room(&mut self, nr_slots: u16) -> Result<u32, Error> {
         let count = u32::from(nr_slots);
         let first = self
@@ -226,7 +230,8 @@ impl<S: Store> Registry<S> {
         Ok(first)
     }
 
-    /// A new number, from [`Self::make_room`], in a change.
+    /// Puts an instance at a number from [`Self::make_room`]. Called between
+    /// [`Store::begin_change`] and [`Store::end_change`].
     fn place(&mut self, bucket: u32, first: u32, mut desc: Desc) {
         self.next_slot = first.wrapping_add(u32::from(desc.nr_slots));
         desc.instance = first;
@@ -235,12 +240,12 @@ impl<S: Store> Registry<S> {
         self.store.set_desc(first, &desc);
         self.store.set_nr_slots(self.next_slot);
         self.store.set_live(first, desc.nr_slots, true);
-        // INVARIANT: on its chain before anyone else can hold the lock.
+        // INVARIANT: the instance is on its chain before the lock is released.
         self.store.set_next(first, self.store.head(bucket));
         self.store.set_head(bucket, first);
     }
 
-    /// Takes a number off its chain.
+    /// Removes an instance from its chain.
     fn remove(&mut self, bucket: u32, instance: u32) {
         let behind = self.store.next(instance);
         let mut at = self.store.head(bucket);
@@ -269,7 +274,7 @@ impl<S: Store> Registry<S> {
     }
 
     fn bucket(&self, name: &[u8]) -> u32 {
-        #[expect(deprecated, reason = "see the import")]
+        #[expect(deprecated, reason = "as for the import: the only keyed hash in core")]
         let mut hasher = SipHasher::new_with_keys(self.key.0, self.key.1);
         hasher.write(name);
         (hasher.finish() % u64::from(BUCKETS)) as u32

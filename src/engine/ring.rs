@@ -1,24 +1,28 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A ring of records that one writes and others read while it is written, forward or
-//! backward, overwritten or not: `include/uapi/linux/perfmon_ring.h`.
+//! A ring buffer of records with one writer and concurrent readers:
+//! `include/uapi/linux/perfmon_ring.h`. It is written forward or backward, and either keeps old
+//! records or overwrites them.
 //!
-//! Positions are bytes modulo 2^64. A forward ring begins at 0 and grows; a backward
-//! one begins at 0 and falls: its newest record is at its head, and the older ones
-//! follow it, so that all of it can be read without knowing where a record ended.
+//! Positions are bytes modulo 2^64. The position of a forward ring begins at 0 and increases. That
+//! of a backward ring begins at 0 and decreases: the newest record is at the head and older ones
+//! follow it, so that the whole ring can be read without knowing where an old record ended.
 //!
 //! ```text
 //!   writer                              reader
 //!   T: tail, acquire                    C: head, acquire
 //!   A: reserve, write barrier              words of a record
-//!      words of a record                D: fence; reserve: was it overwritten?
+//!      words of a record                D: acquire fence; reserve: overwritten?
 //!   B: head, release                    U: tail, release
 //! ```
 //!
-//! B pairs with C: who sees the new head sees the record. A pairs with D: who saw a
-//! word of a newer record sees that the older one's place was reserved. T pairs with U:
-//! the reader is done with what is written over. Only the tail is the reader's to
-//! write, and it is a number to the writer, never a place.
+//! - B pairs with C: a reader that sees the new head sees the record.
+//! - A pairs with D: a reader that read a word of a newer record sees that the place of the older
+//!   one was reserved.
+//! - T pairs with U: the reader has finished with the bytes that the writer overwrites.
+//!
+//! The reader writes only the tail. The writer compares it with other positions, but never uses it
+//! as an address.
 
 use crate::sync::{fence_acquire, fence_release, Word};
 
@@ -41,8 +45,7 @@ pub const UNTHROTTLE: u16 = 4;
 /// `PERFMON_RECORD_EXEC`.
 pub const EXEC: u16 = 5;
 
-/// `struct perfmon_ring_page`: two 32-bit fields are one word, the first one in the
-/// low half.
+/// `struct perfmon_ring_page`: two 32-bit fields are one word, the first one in the low half.
 #[repr(C)]
 pub struct Page {
     version_size: Word,
@@ -54,14 +57,14 @@ pub struct Page {
     paused: Word,
 }
 
-/// Bytes of the page's structure.
+/// Size of the structure at the beginning of the page.
 pub const PAGE_BYTES: usize = 56;
 
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<Page>() == PAGE_BYTES);
 
 impl Page {
-    /// A page of one's own, for tests.
+    /// Creates a page in memory of the caller, for tests.
     pub fn new() -> Self {
         let zero = || Word::new(0);
         Self {
@@ -75,7 +78,7 @@ impl Page {
         }
     }
 
-    /// Fills in what stays, on a page of zeros that nobody sees yet.
+    /// Sets the fields that do not change, on a page of zeros that no reader sees yet.
     pub fn init(&self, flags: u32, data_offset: u32, data_size: u64) {
         let size = PAGE_BYTES as u64;
         self.version_size
@@ -85,33 +88,33 @@ impl Page {
         self.data_size.store_relaxed(data_size);
     }
 
-    /// `PERFMON_RING_*`.
+    /// Returns the flags of the ring: [`BACKWARD`], [`OVERWRITE`].
     pub fn flags(&self) -> u32 {
         self.flags_offset.load_relaxed() as u32
     }
 
-    /// Bytes of data.
+    /// Returns the size of the data in bytes.
     pub fn data_size(&self) -> u64 {
         self.data_size.load_relaxed()
     }
 
-    /// Where the data begin in the file.
+    /// Returns the offset of the data in the file.
     pub fn data_offset(&self) -> u32 {
         (self.flags_offset.load_relaxed() >> 32) as u32
     }
 
-    /// Is it a page of this version?
+    /// Returns true if the page has this version.
     pub fn is_known(&self) -> bool {
         let begin = self.version_size.load_relaxed();
         begin as u32 == VERSION && begin >> 32 >= PAGE_BYTES as u64
     }
 
-    /// Records that could not be written.
+    /// Returns the number of records that could not be written.
     pub fn lost(&self) -> u64 {
         self.lost.load_relaxed()
     }
 
-    /// Nothing is written until it goes on.
+    /// Pauses the ring, or ends the pause. While it is paused, records are lost.
     pub fn pause(&self, paused: bool) {
         self.paused.store_relaxed(paused.into());
     }
@@ -123,12 +126,12 @@ impl Default for Page {
     }
 }
 
-/// The data of a ring, as its writer has them: 64-bit words that others read meanwhile.
+/// The data of a ring, as its writer accesses it: 64-bit words that others read meanwhile.
 pub trait Data {
-    /// Sets the word of a position, relaxed.
+    /// Stores the word at a position, relaxed.
     fn put(&self, position: u64, value: u64);
 
-    /// Sets words from a position on, each by itself.
+    /// Stores words from a position on, each with [`put`](Self::put).
     #[inline]
     fn put_each(&self, mut position: u64, values: &[u64]) {
         for value in values {
@@ -137,7 +140,7 @@ pub trait Data {
         }
     }
 
-    /// The same, as it is fastest.
+    /// Stores words from a position on, in the fastest way.
     #[inline]
     fn put_all(&self, position: u64, values: &[u64]) {
         self.put_each(position, values);
@@ -154,13 +157,13 @@ impl Data for [Word] {
     }
 }
 
-/// What both sides have of a ring. The data were zeros when it began.
+/// The parts of a ring that writer and readers use. The data must have been zero at first.
 pub struct Shared<'a, D: ?Sized = [Word]> {
-    /// How it stands. The writer's.
+    /// The page with the ring's state. Only the writer changes it.
     pub page: &'a Page,
-    /// The reader's word.
+    /// The tail. Only the reader changes it.
     pub tail: &'a Word,
-    /// The data: a power of two.
+    /// The data. Their size is a power of two.
     pub data: &'a D,
 }
 
@@ -179,42 +182,43 @@ impl<'a> Shared<'a> {
     }
 }
 
-/// The first word of a record.
+/// Returns the first word of a record.
 const fn header(size: u64, kind: u16) -> u64 {
     size | ((kind as u64) << 32)
 }
 
-/// The writing side, which one has at a time.
+/// The state of the writer. There is one writer at a time.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Writer {
     head: u64,
     flags: u32,
     size: u64,
-    /// Lost, and not yet said so in the ring.
+    /// Number of lost records that no record in the ring reports yet.
     untold: u64,
     lost: u64,
-    /// Bytes between wakeups; 0: never.
+    /// Bytes after which the reader is woken; 0: never.
     watermark: u64,
     since: u64,
 }
 
-/// What became of a record. The numbers' low bits are `PERFMON_RING_*`.
+/// Result of a write. The two low bits are `PERFMON_RING_*`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Written {
-    /// It is in the ring.
+    /// The record is in the ring.
     Kept = 0,
-    /// It is, and it is time to wake the reader: by the watermark, or as there is no
-    /// room for another one like it.
+    /// The record is in the ring, and the reader should be woken: the watermark is reached, or
+    /// there is no room for another record of this size.
     Due = 1,
-    /// There is no room, or the ring is paused.
+    /// The record is lost: there is no room, or the ring is paused.
     Lost = 2,
-    /// The same, and it is time to wake the reader, who has not been since the last record.
+    /// The record is lost, and the reader should be woken: it was not since the last record that
+    /// was written.
     Full = 5,
 }
 
 impl Written {
-    /// `PERFMON_RING_*`.
+    /// Returns the result as `PERFMON_RING_*`.
     #[inline]
     pub const fn number(self) -> u32 {
         self as u32 & 3
@@ -222,7 +226,7 @@ impl Written {
 }
 
 impl Writer {
-    /// Of a ring of so many bytes, a power of two.
+    /// Creates the writer of a ring with `size` bytes of data, a power of two.
     pub const fn new(flags: u32, size: u64, watermark: u64) -> Self {
         Self {
             head: 0,
@@ -235,8 +239,8 @@ impl Writer {
         }
     }
 
-    /// Begins at another position than 0, a multiple of 8, which the tail must say, too:
-    /// for tests of what comes after years.
+    /// Begins at another position than 0, for tests of positions that take years to reach. It is a
+    /// multiple of 8, and the caller stores it in the tail as well.
     pub fn begin<D: ?Sized>(&mut self, ring: &Shared<'_, D>, position: u64) {
         self.head = position;
         ring.page.reserve.store_relaxed(position);
@@ -244,13 +248,13 @@ impl Writer {
         ring.page.head.store_release(position);
     }
 
-    /// Bytes that may be written.
+    /// Returns the number of bytes that may be written.
     #[inline]
     fn room<D: ?Sized>(&self, ring: &Shared<'_, D>) -> u64 {
         if self.flags & OVERWRITE != 0 {
             return self.size;
         }
-        // T: pairs with U. Whatever it says, it is only compared.
+        // T: pairs with U. The tail may have any value, as it is only compared.
         let tail = ring.tail.load_acquire();
         let used = match self.flags & BACKWARD {
             0 => self.head.wrapping_sub(tail),
@@ -259,7 +263,7 @@ impl Writer {
         self.size.saturating_sub(used)
     }
 
-    /// Where a record of so many bytes begins, and the head once it is written.
+    /// Returns the position of a record of this size, and the head after it is written.
     #[inline]
     fn place(&self, bytes: u64) -> (u64, u64) {
         match self.flags & BACKWARD {
@@ -294,7 +298,7 @@ impl Writer {
         ring.page.head.store_release(head);
     }
 
-    /// A record finds no room. Says whether its reader is to be woken.
+    /// Counts a record that found no room. The result says whether to wake the reader.
     #[cold]
     fn lose_one<D: ?Sized>(&mut self, ring: &Shared<'_, D>) -> Written {
         self.lose(ring, 1);
@@ -305,22 +309,26 @@ impl Writer {
         Written::Lost
     }
 
-    /// Writes how many records were lost since the last one that was kept.
+    /// Writes a record that reports how many records were lost since the last one that was kept.
     #[cold]
     fn put_lost<D: Data + ?Sized>(&mut self, ring: &Shared<'_, D>) {
         let untold = core::mem::take(&mut self.untold);
         self.put(ring, LOST, 16, &[&[untold]]);
     }
 
-    /// So many records were not even made. The same callers.
+    /// Counts records as lost that the caller did not even make. Callers are serialised with those
+    /// of [`write`](Self::write).
     pub fn lose<D: ?Sized>(&mut self, ring: &Shared<'_, D>, nr: u64) {
         self.lost = self.lost.wrapping_add(nr);
         self.untold = self.untold.wrapping_add(nr);
         ring.page.lost.store_relaxed(self.lost);
     }
 
-    /// Writes a record. Any context; one at a time. Records of up to 16 bytes less than
-    /// the ring's always find room in the end, larger ones unless some were lost before.
+    /// Writes a record. Any context; the caller serialises writers.
+    ///
+    /// A record that is at least 16 bytes smaller than the ring fits once the reader has read
+    /// everything. The 16 bytes are for the report of lost records, so a larger record fits only if
+    /// none were lost.
     #[inline(always)]
     pub fn write<D: Data + ?Sized, const N: usize>(
         &mut self,
@@ -343,7 +351,8 @@ impl Writer {
         self.put(ring, kind, bytes, parts);
         let bytes = bytes.wrapping_add(first);
         self.since = self.since.wrapping_add(bytes);
-        // Before nothing is kept any more that could become due.
+        // Wake the reader now if another record of this size does not fit: lost records do not
+        // count towards the watermark.
         let full = self.flags & OVERWRITE == 0 && room.wrapping_sub(bytes) < bytes;
         if self.watermark != 0 && (self.since >= self.watermark || full) {
             self.since = 0;
@@ -353,38 +362,38 @@ impl Writer {
     }
 }
 
-/// What a reader found at a position.
+/// Result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// A record of that kind: so many words of it, header included, were copied.
+    /// A record was copied.
     Record {
         /// `PERFMON_RECORD_*`.
         kind: u16,
-        /// Its words, header included.
+        /// Number of its words, header included.
         words: usize,
     },
-    /// Nothing further has been written.
+    /// There are no further records.
     End,
-    /// It has been written over, or is being.
+    /// The record is overwritten, or is just being overwritten.
     Gone,
-    /// It has so many words: bring more room.
+    /// The record has this many words, more than the caller has room for.
     Long(usize),
-    /// It is no record: this is not a ring's memory.
+    /// There is no record at this position: the memory is not that of a ring.
     Broken,
 }
 
-/// The head, with all that was written up to it.
+/// Returns the head. All that was written up to it can be read.
 pub fn head(ring: &Shared<'_>) -> u64 {
     // C: pairs with B.
     ring.page.head.load_acquire()
 }
 
-/// Copies the record at a position between which and `head` others may lie: forward
-/// from an older position to the head, backward from the head to an older position.
+/// Copies the record at the position `at`. A forward ring is read from an older position up to
+/// `head`, a backward one from `head` to older positions.
 pub fn read(ring: &Shared<'_>, head: u64, at: u64, to: &mut [u64]) -> Found {
     let flags = ring.page.flags();
     let size = (ring.data.len() as u64).wrapping_mul(8);
-    // Bytes that may be a record's: up to the head, or up to what is written over.
+    // Maximum size of the record: up to the head, or up to the bytes that are overwritten next.
     let left = match flags & BACKWARD {
         0 => head.wrapping_sub(at),
         _ => head.wrapping_add(size).wrapping_sub(at),
@@ -392,7 +401,7 @@ pub fn read(ring: &Shared<'_>, head: u64, at: u64, to: &mut [u64]) -> Found {
     if left == 0 {
         return match flags & BACKWARD {
             0 => Found::End,
-            // Everything the ring has room for was read.
+            // All that the ring has room for was read.
             _ => Found::Gone,
         };
     }
@@ -407,9 +416,9 @@ pub fn read(ring: &Shared<'_>, head: u64, at: u64, to: &mut [u64]) -> Found {
     let found = if bytes > left || bytes < 8 || bytes % 8 != 0 {
         match flags & BACKWARD {
             0 => Found::Broken,
-            // Older than the first record.
+            // Zeros: the position is before the first record.
             _ if first == 0 => Found::End,
-            // The last one that is written over in part.
+            // The oldest record, of which a part is overwritten.
             _ => Found::Gone,
         }
     } else {
@@ -422,7 +431,8 @@ pub fn read(ring: &Shared<'_>, head: u64, at: u64, to: &mut [u64]) -> Found {
                     *value = ring.word(from).map_or(0, Word::load_relaxed);
                     from = from.wrapping_add(8);
                 }
-                // Loaded once: the copy is as long as it says.
+                // Use the header that was loaded first, so that it agrees with the length of the
+                // copy.
                 if let Some(value) = to.first_mut() {
                     *value = first;
                 }
@@ -452,8 +462,8 @@ pub fn read(ring: &Shared<'_>, head: u64, at: u64, to: &mut [u64]) -> Found {
     }
 }
 
-/// The reader is done with everything up to a position: with the records of a
-/// forward ring below it, or those of a backward one from it on.
+/// Reader: allows the writer to overwrite everything up to a position. These are the records below
+/// it in a forward ring, and those from it on in a backward one.
 pub fn release(ring: &Shared<'_>, position: u64) {
     // U: pairs with T.
     ring.tail.store_release(position);

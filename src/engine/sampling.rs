@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a PMD does when it overflows, and the messages that tell of it.
+//! Sampling: the attributes of a PMD that samples, and the messages about overflows.
 
 use crate::calls::Pmd;
 use crate::pmu::{kind, Map, Numbers, Register, Rows};
@@ -10,10 +10,10 @@ use crate::random::Random;
 pub const NOTIFY: u32 = 0x01;
 /// `PFM_REGFL_RANDOM`.
 pub const RANDOM: u32 = 0x02;
-/// PMDs that a sample records at most.
+/// Maximum number of PMDs that a sample records.
 pub const VALUES: usize = 64;
 
-/// What a sampling format says is to be done: `PERFMON_DO_*`.
+/// Actions that a sampling format requests: `PERFMON_DO_*`.
 pub mod action {
     #![allow(missing_docs, reason = "documented in include/linux/perfmon.h")]
     pub const NOTIFY: u32 = 0x1;
@@ -22,41 +22,41 @@ pub mod action {
     pub const WAKE: u32 = 0x8;
 }
 
-/// A PMD that samples.
+/// Attributes of a PMD that samples.
 #[derive(Clone, Copy, Debug)]
 pub struct Attr {
-    /// The PMD.
+    /// Number of the PMD.
     pub pmd: u16,
-    /// It alone.
+    /// The PMD as a set.
     pub row: Rows,
-    /// [`NOTIFY`], [`RANDOM`].
+    /// [`NOTIFY`] and [`RANDOM`].
     pub flags: u32,
-    /// What it is set to at a restart.
+    /// Value of the PMD after a restart.
     pub long: u64,
-    /// What it is set to otherwise.
+    /// Value of the PMD after an overflow without a restart.
     pub short: u64,
-    /// What it was set to the last time.
+    /// The last value that the PMD was reset to.
     pub last: u64,
-    /// PMDs that are set with it.
+    /// PMDs that are reset together with this one.
     pub reset_pmds: Rows,
     values: [u16; VALUES],
     nr_values: usize,
-    /// Only the description knows some of those.
+    /// A recorded PMD is a virtual register, which only the description's read() can read.
     pub reads: bool,
-    /// For the format.
+    /// Identifies the event for the sampling format.
     pub eventid: u64,
-    /// Overflows in a turn of its set after which it is over; 0: any number.
+    /// Number of overflows after which a run of the event set ends; 0 if overflows do not end it.
     switch: u64,
-    /// Those that are left.
+    /// Overflows left until the present run ends.
     left: u64,
-    /// Bits of the period that are random.
+    /// Random bits of the period.
     pub mask: u64,
-    /// Where they come from.
+    /// Source of the random bits.
     pub random: Random,
 }
 
 impl Attr {
-    /// How a PMD overflows that was written so.
+    /// Creates the attributes of a PMD from the arguments of its write.
     pub fn new(map: &Map<'_>, pmd: &Pmd) -> Self {
         let mut attr = Self {
             pmd: pmd.reg_num,
@@ -88,18 +88,18 @@ impl Attr {
         attr
     }
 
-    /// PMDs that its samples record, ascending.
+    /// Returns the PMDs that a sample records, in ascending order.
     #[inline]
     pub fn values(&self) -> &[u16] {
         self.values.get(..self.nr_values).unwrap_or(&[])
     }
 
-    /// A turn of its set begins.
+    /// Begins a run of the event set: starts the countdown of overflows again.
     pub fn begin_turn(&mut self) {
         self.left = self.switch;
     }
 
-    /// It overflowed so often: does that end its set's turn?
+    /// Counts overflows, and returns true if the run of the event set ends.
     #[inline]
     pub fn counts_down(&mut self, overflows: u64) -> bool {
         if self.switch == 0 {
@@ -109,15 +109,15 @@ impl Attr {
         self.left == 0
     }
 
-    /// How often it overflowed that is now so far beyond the first time.
+    /// Returns how often a PMD has overflowed that is now `beyond` counts after its first overflow.
     pub fn overflows(&self, beyond: u64) -> u64 {
         let period = self.short.wrapping_neg();
         let more = beyond.checked_div(period).unwrap_or(0);
         more.saturating_add(1)
     }
 
-    /// Where the next period begins, random bits included: they make it longer, as
-    /// periods are negative.
+    /// Returns the start value of the next period. Start values are negative, so that random bits,
+    /// which are subtracted, make a period longer.
     #[inline]
     pub fn next(&mut self, long: bool) -> u64 {
         let mut value = if long { self.long } else { self.short };
@@ -129,7 +129,7 @@ impl Attr {
     }
 }
 
-/// Does only its description know what it is?
+/// Returns true if only the description's read() can read the register.
 pub fn is_read(register: &Register) -> bool {
     register.is(kind::VIRTUAL) && !register.is(kind::COUNTER)
 }
@@ -159,7 +159,7 @@ pub const FAULT: u32 = 3;
 /// `PFM_MSG_EVICTED`.
 pub const EVICTED: u32 = 4;
 
-/// Messages that nobody has read yet.
+/// The queue of messages that were not read yet.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Queue {
     slots: [Message; Self::ROOM],
@@ -169,21 +169,21 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// The deepest, with one for a fault and one for the end.
+    /// Capacity: the maximum depth, and two slots for [`END`], [`FAULT`] and [`EVICTED`].
     pub const ROOM: usize = 32;
 
-    /// Of so many messages, the end's not counted.
+    /// Sets the depth, which limits messages about overflows only.
     pub fn set_depth(&mut self, depth: usize) {
         self.depth = depth.clamp(1, Self::ROOM - 2);
     }
 
-    /// Is there anything to read?
+    /// Returns true if there is no message.
     pub fn is_empty(&self) -> bool {
         self.nr == 0
     }
 
-    /// Puts one in; false if there are as many as it holds. There is always room for
-    /// a fault and for the end, each of which is but one.
+    /// Appends a message. Returns false if the queue is full. The last two slots are reserved for
+    /// [`END`], [`FAULT`] and [`EVICTED`].
     pub fn push(&mut self, message: &Message) -> bool {
         let depth = match message.msg_type {
             END | FAULT | EVICTED => Self::ROOM,
@@ -200,7 +200,7 @@ impl Queue {
         true
     }
 
-    /// Takes the oldest one out.
+    /// Removes and returns the oldest message.
     pub fn pop(&mut self) -> Option<Message> {
         if self.nr == 0 {
             return None;
@@ -211,7 +211,7 @@ impl Queue {
         message
     }
 
-    /// Puts one back that was taken out, and could not be given out.
+    /// Puts a message back to the front that was removed but could not be delivered.
     pub fn put_back(&mut self, message: &Message) {
         if self.nr >= Self::ROOM {
             return;
@@ -223,7 +223,7 @@ impl Queue {
         }
     }
 
-    /// Forgets all.
+    /// Removes all messages.
     pub fn clear(&mut self) {
         self.nr = 0;
     }

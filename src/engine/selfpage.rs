@@ -1,36 +1,38 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The self page: what a thread's context has counted, for that thread to read
-//! without a call. `struct perfmon_self` of `include/uapi/linux/perfmon.h`.
+//! The self page, from which a thread reads the counts of its context without a system call:
+//! `struct perfmon_self` of `include/uapi/linux/perfmon.h`.
 //!
 //! ```text
 //!   writer (the context's lock held)      reader (its thread)
 //!   A: sequence odd, write barrier        C: sequence even, acquire
 //!      flags, sums, starts                   flags, sum, start, RDPMC
-//!   B: sequence even, release             D: fence; sequence as before? else again
+//!   B: sequence even, release             D: acquire fence; sequence changed? retry
 //! ```
 //!
-//! B pairs with C: who sees the new sequence sees all that was written before it.
-//! A pairs with D: who saw a part of a change sees its sequence. A switch of
-//! threads between the load and RDPMC changes the sequence, too.
+//! - B pairs with C: a reader that sees the new sequence sees all that was written before it.
+//! - A pairs with D: a reader that saw a part of a change sees its sequence.
+//!
+//! A switch of threads between C and RDPMC changes the sequence, too.
 
 use crate::program::Counter as Hardware;
 use crate::sync::{fence_acquire, fence_release, Word};
 
 /// `PERFMON_SELF_VERSION`.
 pub const VERSION: u32 = 1;
-/// `PERFMON_SELF_COUNTING`.
+/// `PERFMON_SELF_COUNTING`: the context is in a PMU.
 pub const COUNTING: u32 = 0x01;
-/// `PERFMON_SELF_RDPMC`.
+/// `PERFMON_SELF_RDPMC`: the owner may execute RDPMC.
 pub const RDPMC: u32 = 0x02;
-/// `PERFMON_SELF_COUNTERS`; a model has fewer words to try.
+/// `PERFMON_SELF_COUNTERS`. One under loom, so that the model has fewer words.
 pub const COUNTERS: usize = if cfg!(loom) { 1 } else { 32 };
 /// `sizeof(struct perfmon_self)`.
 const SIZE: usize = 48 + COUNTERS * 24;
 /// `PERFMON_SELF_OFFSET`.
 pub const OFFSET: u64 = 1 << 40;
 
-/// A counter; `what` is rdpmc, pmd and width, from the low end.
+/// A counter of the page. `what` holds the RDPMC number (bits 0 to 31), the PMD (32 to 47) and the
+/// width (48 and up).
 #[repr(C)]
 pub struct Counter {
     sum: Word,
@@ -38,8 +40,8 @@ pub struct Counter {
     what: Word,
 }
 
-/// The page. Two 32-bit fields of the uapi structure are one word here, the
-/// first one in the low half.
+/// The page. Two 32-bit fields of the uapi structure are one word here, the first one in the low
+/// half.
 #[repr(C)]
 pub struct SelfPage {
     version_size: Word,
@@ -51,21 +53,21 @@ pub struct SelfPage {
     owner: Word,
 }
 
-// As in the uapi header, which the shim asserts.
+// The size in the uapi header, which the shim asserts for C.
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<SelfPage>() == SIZE);
 
-/// How to read a counter without a call.
+/// How to obtain the value of a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reading {
-    /// The page alone knows, and here is the value.
+    /// The value, computed from the page and, if the counter counts, from RDPMC.
     Value(u64),
-    /// The kernel has to be asked.
+    /// The value has to be read by a system call.
     Ask,
 }
 
 impl SelfPage {
-    /// A page of one's own, for tests.
+    /// Creates a page in memory of the caller, for tests.
     pub fn new() -> Self {
         let zero = || Word::new(0);
         Self {
@@ -83,15 +85,17 @@ impl SelfPage {
         }
     }
 
-    /// Writer: fills in what stays, on a page of zeros that nobody sees yet.
+    /// Writer: sets version and size, on a page of zeros that no reader sees yet.
     pub fn init(&self) {
         self.version_size
             .store_relaxed(u64::from(VERSION) | ((SIZE as u64) << 32));
     }
 
-    /// Writer: how it stands, `owner` being who may use RDPMC. `value` gives a PMD's 64 bits as of its counter's
-    /// start, `ran` what the time stamp counter moved since the last call if it
-    /// counted meanwhile. The caller holds the context's lock.
+    /// Writer: publishes the state of the context. Caller holds the context's lock.
+    ///
+    /// `owner` is the thread pointer of the thread that may execute RDPMC. `value` returns the 64
+    /// bits of a PMD as of the start value of its counter. `ran` is what the time stamp counter
+    /// advanced since the last call, if the context counted during that time, otherwise 0.
     #[inline]
     pub fn update(
         &self,
@@ -111,7 +115,7 @@ impl SelfPage {
         self.tsc_start.store_relaxed(tsc);
         self.owner.store_relaxed(owner);
         let mut nr = 0u64;
-        // What is as narrow as the hardware's, only the kernel gives.
+        // A PMD that is only as wide as its counter is left out; it is read by a system call.
         let wide = counters.iter().filter(|c| !c.narrow);
         for (place, counter) in self.counters.iter().zip(wide) {
             nr = nr.wrapping_add(1);
@@ -128,8 +132,8 @@ impl SelfPage {
             .store_release(u64::from(sequence.wrapping_add(2)) | (u64::from(flags) << 32));
     }
 
-    /// Reader, whose thread pointer is `thread`: a PMD's value; `rdpmc` reads a counter of the
-    /// hardware. `None` if the page changed meanwhile: try again.
+    /// Reader with the thread pointer `thread`: reads a PMD. `rdpmc` reads a hardware counter.
+    /// Returns `None` if the page changed meanwhile; the caller retries.
     #[inline]
     pub fn read(&self, pmd: u16, thread: u64, rdpmc: impl FnOnce(u32) -> u64) -> Option<Reading> {
         // C: pairs with B.
@@ -153,7 +157,7 @@ impl SelfPage {
                 continue;
             }
             let sum = counter.sum.load_relaxed();
-            // Another thread's counter is on another CPU, or was.
+            // If the reader is not the owner, the counter is not in the PMU of this CPU.
             let own = flags & RDPMC != 0 && self.owner.load_relaxed() == thread;
             return match (flags & COUNTING != 0, own) {
                 (false, _) => Reading::Value(sum),
@@ -171,7 +175,8 @@ impl SelfPage {
         Reading::Ask
     }
 
-    /// Reader: time stamp counts on a CPU while it counted; `tsc` is now.
+    /// Reader: returns the ticks of the time stamp counter during which the context was in a PMU.
+    /// `tsc` reads the time stamp counter. Returns `None` if the page changed meanwhile.
     #[inline]
     pub fn ran(&self, tsc: impl FnOnce() -> u64) -> Option<u64> {
         // C: pairs with B.

@@ -1,53 +1,70 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The seqflag: one word per CPU that tells readers whether what they copied
-//! of that CPU's counters belongs together.
+//! The seqflag: a per-CPU sequence word for consistent reads of that CPU's counters.
 //!
-//! Low 16 bits: updates in flight on this CPU (a task's, and nested in it a
-//! softirq's, a hard interrupt's, an NMI's). High bits: completed updates. Only
-//! the CPU itself writes the word, one instruction each for [`BEGIN`] and
-//! [`END`], so neither an interrupt nor an NMI can tear or lose an update.
+//! It works like a seqcount, but nests: a task's update may be interrupted by updates of a softirq,
+//! a hard interrupt and an NMI on the same CPU.
+//!
+//! | bits | hold |
+//! |---|---|
+//! | 0 to 15 | updates in flight on this CPU |
+//! | 16 to 63 | updates completed, modulo 2^48 |
+//!
+//! A writer adds [`BEGIN`], changes counters, and adds [`END`], with preemption off. Each addition
+//! is one instruction on the CPU's own word, so an interrupt or NMI cannot split it. No other CPU
+//! writes the word.
+//!
+//! A reader copies the counters between two reads of the word. The copy is consistent if no update
+//! was in flight and the word did not change.
+//!
+//! # Ordering
 //!
 //! ```text
 //!   writer (its own CPU)                 reader (any CPU)
-//!   A: flag += BEGIN                     C: w = flag, acquire; busy? try again
+//!   A: flag += BEGIN                     C: w = flag, acquire; in flight? retry
 //!      values += ...                        copy values
-//!   B: flag += END                       D: fence, flag again; != w? try again
+//!   B: flag += END                       D: acquire fence; flag != w? retry
 //! ```
 //!
-//! B pairs with C: a reader that sees the completed count sees the values of
-//! all completed updates. A pairs with D: a reader that saw a value of an
-//! update sees, in D, at least the beginning of that update. x86 keeps stores
-//! in order and loads in order; elsewhere B is a release and A is followed by a
-//! write barrier.
+//! - B pairs with C: a reader that sees a completed update in the word sees its values.
+//! - A pairs with D: a reader that copied a value of an update sees at D that the update began.
+//!
+//! On x86 stores are not reordered with stores, nor loads with loads, so A and B need compiler
+//! barriers only. Elsewhere A needs a write barrier after it and B must be a release.
+//!
+//! The writers are `perf_adjust()` and, in drivers, `perf_counter_begin()` with
+//! `perf_counter_end()` (`include/linux/perfcounters.h`) or a `Group` (`perfcounters.rs` beside
+//! it). This file has the readers' half. `tools/engine/tests/loom.rs` checks the protocol under
+//! loom.
 
 use crate::sync::{fence_acquire, Word};
 
-/// Bits of the count in flight.
+/// Number of bits of the in-flight count.
 pub const SHIFT: u32 = 16;
-/// Mask of the count in flight.
+/// Mask of the in-flight count.
 pub const BUSY: u64 = (1 << SHIFT) - 1;
-/// Added when an update begins.
+/// Added at the begin of an update: one more in flight.
 pub const BEGIN: u64 = 1;
-/// Added when it ends: one less in flight, one more completed.
+/// Added at the end of an update: one fewer in flight (-1), one more completed (+2^16).
 pub const END: u64 = (1 << SHIFT) - 1;
 
-/// Is no update in flight?
+/// Returns true if no update is in flight.
 #[inline(always)]
 pub const fn quiet(word: u64) -> bool {
     word & BUSY == 0
 }
 
-/// Updates completed so far, modulo 2^48.
+/// Returns the number of completed updates, modulo 2^48.
 #[inline(always)]
 pub const fn completed(word: u64) -> u64 {
     word >> SHIFT
 }
 
-/// One try at a consistent copy: runs `copy` between two looks at the flag.
+/// Makes one attempt at a consistent copy of a CPU's counters.
 ///
-/// `copy` must load with [`Word::load_relaxed`] and may be run in vain; its
-/// result is given out only if no update was in flight or came in between.
+/// Returns `None` if an update was in flight before the copy, or began or ended during it; the
+/// caller retries. In the second case `copy` has run and its result is dropped, so `copy` must
+/// tolerate values of different updates. It must load with [`Word::load_relaxed`].
 #[inline]
 pub fn try_read<T>(flag: &Word, copy: impl FnOnce() -> T) -> Option<T> {
     // C: pairs with B.
@@ -56,7 +73,7 @@ pub fn try_read<T>(flag: &Word, copy: impl FnOnce() -> T) -> Option<T> {
         return None;
     }
     let copied = copy();
-    // D: pairs with A. The copy's loads are done before the second look.
+    // D: pairs with A. Keeps the loads of `copy` before the second load of the flag.
     fence_acquire();
     if flag.load_relaxed() == before {
         Some(copied)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Event sets: whose turn it is, for how long, and how the turns of one differed.
+//! Event sets: when a context switches from one set to the next, and sums over the runs of a set.
 //!
-//! A turn lasts from one switch to the next; its time is what its context spends in the
-//! hardware meanwhile, so it goes on over the switches of threads.
+//! A run lasts from one switch of sets to the next. Its duration is the time that the context
+//! spends in a PMU, so a run continues across switches of threads.
 
 use crate::context::Error;
 use crate::pmu::Rows;
@@ -14,12 +14,13 @@ pub const OVFL_SWITCH: u32 = 0x01;
 pub const TIME_SWITCH: u32 = 0x02;
 /// `PFM_SETFL_EXPL_NEXT`.
 pub const EXPL_NEXT: u32 = 0x04;
-/// Sets of a context, at most.
+/// Maximum number of event sets of a context.
 pub const MOST: usize = 1024;
-/// Nanoseconds of a turn, at least: less would be all that the processor does.
+/// Minimum duration of a run in nanoseconds. Shorter runs would leave the processor no time for
+/// anything else.
 pub const LEAST: u64 = 10_000;
 
-/// When a set's turn ends, and whose is next.
+/// The conditions that end a run of a set, and the set that follows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Terms {
     flags: u32,
@@ -28,7 +29,8 @@ pub struct Terms {
 }
 
 impl Terms {
-    /// What a user asks for; `resolution` is the timer's, in nanoseconds.
+    /// Checks what a user requests; `resolution` is that of the timer, in nanoseconds. The timeout
+    /// is rounded up to it.
     pub fn new(flags: u32, next: u16, timeout: u64, resolution: u64) -> Result<Self, Error> {
         let timed = flags & TIME_SWITCH != 0;
         if flags & !(OVFL_SWITCH | TIME_SWITCH | EXPL_NEXT) != 0
@@ -51,36 +53,37 @@ impl Terms {
         })
     }
 
-    /// `PFM_SETFL_*`.
+    /// Returns the flags, `PFM_SETFL_*`.
     pub const fn flags(&self) -> u32 {
         self.flags
     }
 
-    /// Nanoseconds of a turn, rounded up; 0: any number.
+    /// Returns the duration of a run in nanoseconds, rounded up; 0 if time does not end it.
     pub const fn timeout(&self) -> u64 {
         self.timeout
     }
 
-    /// The set that is next, if it is not the one with the next higher number.
+    /// Returns the set that follows, if it is not the one with the next higher number.
     pub fn next(&self) -> Option<u16> {
         (self.flags & EXPL_NEXT != 0).then_some(self.next)
     }
 
-    /// Is it over after some time?
+    /// Returns true if a run ends after some time.
     #[inline]
     pub const fn is_timed(&self) -> bool {
         self.flags & TIME_SWITCH != 0
     }
 
-    /// Is it over after overflows?
+    /// Returns true if a run ends after a number of overflows.
     #[inline]
     pub const fn counts_down(&self) -> bool {
         self.flags & OVFL_SWITCH != 0
     }
 }
 
-/// The place of the set after the one at `at`, of so many in the order of their numbers;
-/// `place` finds a number's.
+/// Returns the index of the set that follows the one at the index `at`, among `nr` sets in the
+/// order of their numbers. `place` finds the index of a number. [`Error::NoSet`] if there is no
+/// such set.
 pub fn after(
     terms: &Terms,
     at: usize,
@@ -93,32 +96,32 @@ pub fn after(
     }
 }
 
-/// The product, in full.
+/// Returns the full product.
 const fn times(a: u64, b: u64) -> u128 {
     (a as u128).wrapping_mul(b as u128)
 }
 
-/// A set's turns.
+/// The runs of an event set.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Turns {
-    /// How they end.
+    /// The conditions that end a run.
     pub terms: Terms,
-    /// PMDs whose overflow ended the last one.
+    /// PMDs whose overflows ended the last run.
     pub ended_by: Rows,
     runs: u64,
-    /// Nanoseconds of those that are over, and the sum of their squares.
+    /// Nanoseconds of the finished runs, and the sum of their squares.
     over: u64,
     squares: u128,
-    /// Nanoseconds of this one, up to `since`.
+    /// Nanoseconds of the present run, up to `since`.
     spent: u64,
-    /// In the hardware since then.
+    /// The time at which the context was loaded into a PMU; `None` if it is in none.
     since: Option<u64>,
-    /// There is this one.
+    /// A run has begun.
     begun: bool,
 }
 
 impl Turns {
-    /// Into the hardware: does a turn begin?
+    /// Records that the context was loaded into a PMU. Returns true if a run begins.
     #[inline]
     pub fn enter(&mut self, now: u64) -> bool {
         self.since = Some(now);
@@ -130,14 +133,14 @@ impl Turns {
         begins
     }
 
-    /// Out of the hardware.
+    /// Records that the context was removed from the PMU.
     #[inline]
     pub fn leave(&mut self, now: u64) {
         self.spent = self.spent(now);
         self.since = None;
     }
 
-    /// The turn is over, if there is one: its nanoseconds. It is out of the hardware.
+    /// Ends the run, if there is one, and returns its nanoseconds. The context is in no PMU.
     pub fn end(&mut self) -> u64 {
         let spent = core::mem::take(&mut self.spent);
         self.over = self.over.wrapping_add(spent);
@@ -146,26 +149,26 @@ impl Turns {
         spent
     }
 
-    /// Nanoseconds of this turn.
+    /// Returns the nanoseconds of the present run.
     #[inline]
     pub fn spent(&self, now: u64) -> u64 {
         let more = self.since.map_or(0, |since| now.saturating_sub(since));
         self.spent.wrapping_add(more)
     }
 
-    /// Nanoseconds that are left of it, of one that is over after some time.
+    /// Returns the nanoseconds that are left of a run that ends after some time.
     #[inline]
     pub fn left(&self, now: u64) -> Option<u64> {
         let timeout = self.terms.timeout();
         (timeout != 0).then(|| timeout.saturating_sub(self.spent(now)))
     }
 
-    /// Turns that have begun.
+    /// Returns the number of runs that have begun.
     pub const fn runs(&self) -> u64 {
         self.runs
     }
 
-    /// Nanoseconds of all turns, and the sum of their squares.
+    /// Returns the nanoseconds of all runs, and the sum of their squares.
     pub fn duration(&self, now: u64) -> (u64, u128) {
         let spent = self.spent(now);
         let squares = self.squares.wrapping_add(times(spent, spent));
@@ -173,23 +176,23 @@ impl Turns {
     }
 }
 
-/// How much a PMD counted in each turn of its set: sums, for its variance.
+/// Sums of a PMD's increments over the runs of its event set, from which a variance follows.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Moments {
-    /// The PMD.
+    /// Number of the PMD.
     pub pmd: u16,
-    /// Its value when this turn began.
+    /// Value of the PMD when this run began, or when the PMD was last set or reset.
     begin: u64,
-    /// What it counted in this turn, up to then.
+    /// Increment of the PMD in this run, before `begin` was stored.
     carried: u64,
     over: u64,
     squares: u128,
-    /// Of the products with a turn's nanoseconds.
+    /// Sum of the products with the nanoseconds of each run.
     products: u128,
 }
 
 impl Moments {
-    /// Of a PMD that has just been set.
+    /// Creates the sums of a PMD that has just been set to `value`.
     pub fn new(pmd: u16, value: u64) -> Self {
         Self {
             pmd,
@@ -198,31 +201,32 @@ impl Moments {
         }
     }
 
-    /// It was written, in this turn: what it had counted in it is not known any more.
+    /// Records that the PMD was written with `value`. The increment before that is discarded.
     pub fn set(&mut self, value: u64) {
         self.begin = value;
         self.carried = 0;
     }
 
-    /// It goes on with another value, as one that overflowed says.
+    /// Records that an overflow reset the PMD from `before` to `value`. The increment before that
+    /// is kept.
     pub fn reset(&mut self, before: u64, value: u64) {
         self.carried = self.counted(before);
         self.begin = value;
     }
 
-    /// What it counted in this turn.
+    /// Returns the increment of the PMD in this run.
     fn counted(&self, value: u64) -> u64 {
         self.carried.wrapping_add(value.wrapping_sub(self.begin))
     }
 
-    /// A turn of so many nanoseconds is over.
+    /// Ends a run of `time` nanoseconds.
     pub fn end(&mut self, value: u64, time: u64) {
         (self.over, self.squares, self.products) = self.totals(value, time);
         self.set(value);
     }
 
-    /// What it counted in all turns, this one of so many nanoseconds included; the sum of
-    /// the squares; and of the products with the time.
+    /// Returns sums over all runs, including the present one of `time` nanoseconds: of the
+    /// increments, of their squares, and of their products with the time.
     pub fn totals(&self, value: u64, time: u64) -> (u64, u128, u128) {
         let counted = self.counted(value);
         (

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What may be added: the rules for names, help texts, kinds and shapes.
+//! Rules for new instances: names, help texts, kinds and numbers of slots.
 
 use crate::abi::{Desc, Kind, Unit, HELP_MAX, NAME_MAX};
 use crate::error::Error;
 
-/// Most buckets of a histogram: one for each power of two of a positive `s64`,
-/// and one for the rest.
+/// Maximum number of buckets of a histogram: one for each power of two of a positive `s64`, and one
+/// for all other values.
 pub const MAX_BUCKETS: u16 = 64;
-/// Largest power of ten, either way.
+/// Maximum of the absolute value of the exponent of ten.
 pub const MAX_EXPONENT: i8 = 18;
 
-/// A request to add an instance, not yet checked.
+/// A request to add an instance, not checked yet.
 #[derive(Clone, Copy, Debug)]
 pub struct Spec<'a> {
     /// The name, without NUL.
@@ -22,14 +22,14 @@ pub struct Spec<'a> {
     pub kind: u16,
     /// [`Unit`] as a number.
     pub unit: u16,
-    /// A value is value * 10^exponent units.
+    /// A value `v` stands for v * 10^exponent units.
     pub exponent: i8,
-    /// 0 or 1; for a histogram the number of buckets.
+    /// Number of slots: 0 or 1, and for a histogram the number of buckets, 2 to [`MAX_BUCKETS`].
     pub nr_slots: u16,
 }
 
 impl<'a> Spec<'a> {
-    /// What `perf_add(name)` asks for: a bare counter of events.
+    /// Returns the request of `perf_add(name)`: a counter of events, without a help text.
     pub const fn counter(name: &'a [u8]) -> Self {
         Self {
             name,
@@ -41,7 +41,7 @@ impl<'a> Spec<'a> {
         }
     }
 
-    /// Checks everything and makes the descriptor, without number and times.
+    /// Checks the request and returns its descriptor, without instance number and times.
     pub fn check(&self) -> Result<Desc, Error> {
         if self.name.is_empty() {
             return Err(Error::NameEmpty);
@@ -70,9 +70,10 @@ impl<'a> Spec<'a> {
     }
 }
 
-/// Copies text that people will see on one line of a terminal.
+/// Copies a text, which must be UTF-8 without control characters, as users will see it on one line
+/// of a terminal.
 fn put_text<const N: usize>(to: &mut [u8; N], text: &[u8]) -> Result<(), Error> {
-    // The last byte stays NUL.
+    // One byte less than the field: the last byte stays NUL.
     if text.len() >= N {
         return Err(Error::TooLong);
     }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! One 64-bit word shared with another CPU or with user space, and the two
-//! fences that the protocols use. The only file that knows two worlds apart: the
-//! processor's atomics, and loom's.
+//! [`Word`]: a 64-bit word shared with another CPU or with user space, and the two fences that the
+//! protocols use. Only this file distinguishes the processor's atomics from those of loom, with
+//! which the tests check the protocols.
 
-// In the kernel, too, these are Rust's own: the kernel crate's are a call each where the
-// rest is compiled by gcc, and its loads and stores are the same instructions. No word is
-// ever touched by C; the models under loom have these orderings.
+// The kernel uses Rust's own atomics here, too. Those of the kernel crate are a function call each
+// where the rest of the kernel is compiled by gcc, and their loads and stores are the same
+// instructions. No C code of the kernel accesses a `Word`. The models that loom checks have the
+// orderings of Rust's memory model.
 mod world {
     #[cfg(not(loom))]
     use core::sync::atomic::{fence, AtomicU64, Ordering};
@@ -21,7 +22,7 @@ mod world {
     }
     #[inline(always)]
     pub(super) fn load_acquire(w: &Inner) -> u64 {
-        // Of memory mapped read-only, Rust only allows relaxed loads.
+        // Rust allows only relaxed loads of memory that is mapped read-only.
         let v = w.load(Ordering::Relaxed);
         fence(Ordering::Acquire);
         v
@@ -51,43 +52,43 @@ mod world {
 
 /// A 64-bit word that others read or write at the same time.
 ///
-/// In the kernel and on the host it has the size and alignment of a `u64`, so
-/// it may be laid over mapped memory; under loom it is a model and may not.
+/// In the kernel and on the host it has the size and alignment of a `u64`, so it can be overlaid on
+/// mapped memory. Under loom it is a model, and cannot.
 #[cfg_attr(not(loom), repr(transparent))]
 pub struct Word(world::Inner);
 
 impl Word {
-    /// A word of one's own.
+    /// Creates a word with an initial value.
     pub fn new(value: u64) -> Self {
         Self(world::Inner::new(value))
     }
 
-    /// Another value, if it still is the old one: did it change? Earlier accesses do not
-    /// pass it.
+    /// Replaces `old` by `new`. Returns false, and leaves the word, if it has another value than
+    /// `old`. Release ordering: accesses before the call are not moved behind it.
     #[inline(always)]
     pub fn replace(&self, old: u64, new: u64) -> bool {
         world::replace(&self.0, old, new)
     }
 
-    /// A load that only never tears.
+    /// Loads the word without ordering other accesses. The load does not tear.
     #[inline(always)]
     pub fn load_relaxed(&self) -> u64 {
         world::load_relaxed(&self.0)
     }
 
-    /// A load that later loads do not pass.
+    /// Loads the word before any later load or store.
     #[inline(always)]
     pub fn load_acquire(&self) -> u64 {
         world::load_acquire(&self.0)
     }
 
-    /// A store that only never tears.
+    /// Stores a value without ordering other accesses. The store does not tear.
     #[inline(always)]
     pub fn store_relaxed(&self, value: u64) {
         world::store_relaxed(&self.0, value)
     }
 
-    /// A store that earlier accesses do not pass.
+    /// Stores a value after all earlier loads and stores.
     #[inline(always)]
     pub fn store_release(&self, value: u64) {
         world::store_release(&self.0, value)
@@ -100,13 +101,13 @@ impl Default for Word {
     }
 }
 
-/// Earlier loads are done before later loads (and, on the host, stores).
+/// Orders earlier loads before later loads and stores.
 #[inline(always)]
 pub fn fence_acquire() {
     world::fence_acquire()
 }
 
-/// Earlier stores are done before later stores.
+/// Orders earlier loads and stores before later stores.
 #[inline(always)]
 pub fn fence_release() {
     world::fence_release()

@@ -1,36 +1,37 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! User tracing: `include/uapi/linux/perftrace.h`, and what its buffers' counts mean.
+//! User tracing: the structures of `include/uapi/linux/perftrace.h`, and the positions and counts
+//! of its buffers.
 //!
-//! Whatever is in a buffer was written by somebody who may be hostile: nothing here trusts a
-//! count of its, and nothing is said of its records, which whoever reads them checks.
+//! Traced processes write the buffers and may be hostile. The functions here do not trust the
+//! counts of a buffer. They do not look into records, which each reader has to check.
 
 use core::mem::size_of;
 
 use crate::sync::{fence_acquire, Word};
 
-/// Of the interface.
+/// Version of the interface.
 pub const VERSION: u32 = 1;
-/// Traces at once.
+/// Maximum number of traces at a time.
 pub const NR_TRACES: usize = 16;
-/// Markers that a process has in its life.
+/// Maximum number of markers that a process registers while it exists.
 pub const NR_MARKERS: usize = 4096;
-/// Of a marker that is refused.
+/// Number of a marker that was refused.
 pub const NO_NUMBER: u32 = u32::MAX;
-/// Bytes of names.
+/// Size of a name in bytes, including NUL.
 pub const NAME_MAX: usize = 64;
-/// Bytes of fields, and of a trace's globs.
+/// Size of the list of a marker's fields, and of a trace's globs, in bytes.
 pub const FIELDS_MAX: usize = 256;
-/// Bytes of a filter.
+/// Maximum size of a filter in bytes.
 pub const FILTER_MAX: usize = 4096;
-/// Bytes of a buffer's records.
+/// Minimum size of the records of a buffer, in bytes.
 pub const BYTES_MIN: u32 = 4096;
-/// The same.
+/// Maximum size of the records of a buffer, in bytes.
 pub const BYTES_MAX: u32 = 4 << 20;
 /// log2 of the bytes from one buffer to the next.
 pub const STRIDE: u32 = 23;
 
-/// Where what a process maps is, in bytes.
+/// Offsets in the memory that a process maps, in bytes.
 pub mod map {
     #![allow(missing_docs, reason = "documented in the C header")]
     pub const WORDS: u64 = 0x1000;
@@ -39,17 +40,17 @@ pub mod map {
     pub const BUFFERS: u64 = 0x10_0000;
 }
 
-/// Bytes of a record, with all that belongs to it.
+/// Maximum size of a record in bytes, including its header and the key in shared buffers.
 pub const RECORD_MAX: usize = 2048;
-/// Where records are in a buffer.
+/// Offset of the records in a buffer.
 pub const RECORDS: usize = 4096;
-/// 8-byte words of `struct perftrace_record`.
+/// Size of `struct perftrace_record` in 8-byte words.
 pub const HEAD_WORDS: usize = 2;
-/// A record that is nothing.
+/// Marker number of a record that only fills space.
 pub const PAD: u16 = 0xffff;
-/// A record that says how many events were lost.
+/// Marker number of a record that reports how many events were lost.
 pub const LOST: u16 = 0xfffe;
-/// In the number of a thread (`struct perftrace_thread`): another process shares it.
+/// Bit in the number of a thread (`struct perftrace_thread`): another process shares the number.
 pub const THREAD_SHARED: u64 = 1;
 /// Ticks are those of RDTSC.
 pub const CLOCK_TSC: u32 = 0;
@@ -67,25 +68,26 @@ pub mod flag {
     pub const PAUSED: u32 = 0x20;
     pub const ALL_USERS: u32 = 0x40;
     pub const UNSTABLE: u32 = 0x80;
-    /// Those that a new trace may have.
+    /// Flags that a new trace may have.
     pub const ALL: u32 = FLIGHT | WAIT | SHARED | KEEP | PAUSED | ALL_USERS;
-    /// Those that a traced process sees.
+    /// Flags that a traced process sees.
     pub const SEEN: u32 = FLIGHT | WAIT | SHARED | FILTERED;
 }
 
-/// Of `PERFTRACE_RELEASE`: not any more.
+/// Flag of `PERFTRACE_RELEASE`: processes may attach again.
 pub const RESUME: u32 = 0x01;
-/// In a word of the file that stands for the first piece: attach.
+/// Bit in each word of the file that replaces the first piece of the mapping: the program attaches
+/// again at its next event.
 pub const WAKE: u32 = 1 << 31;
 
-/// Keys that are no process's.
+/// Key of the kernel's events. This key and [`KEY_SHARED`] belong to no process.
 pub const KEY_KERNEL: u64 = 1;
-/// The same.
+/// Key of the buffers that all processes of a trace share.
 pub const KEY_SHARED: u64 = 2;
 
-/// What is all zeroes.
+/// A type that may be all zeros.
 pub trait Zero {
-    /// It.
+    /// The value that is all zeros.
     const ZERO: Self;
 }
 
@@ -117,21 +119,21 @@ macro_rules! structures {
                 };
             }
             const _: () = assert!(size_of::<$name>() == $size);
-            // Without padding.
+            // The size is the sum of the fields: there is no padding.
             const _: () = assert!(0 $(+ size_of::<$type>())* == $size);
         )*
     };
 }
 
 structures! {
-    /// A trace, as a process in it sees it.
+    /// `struct perftrace_slot`: a trace, as a process in it sees it.
     Slot(16) {
         generation: u32,
         flags: u32,
         mask: u32,
         wait_ms: u32,
     }
-    /// The page that a process reads, but for the slots behind it.
+    /// `struct perftrace_control`: the page that a process reads, without the slots that follow.
     Control(48) {
         version: u32,
         nr_cpus: u32,
@@ -143,7 +145,7 @@ structures! {
         reserved: u32,
         reserved2: u64,
     }
-    /// `PERFTRACE_ATTACH`
+    /// `PERFTRACE_ATTACH`.
     Attach(56) {
         size: u32,
         flags: u32,
@@ -155,14 +157,14 @@ structures! {
         buffers: u64,
         thread: u64,
     }
-    /// A marker.
+    /// `struct perftrace_marker`: a marker.
     Marker(328) {
         name: [u8; NAME_MAX],
         fields: [u8; FIELDS_MAX],
         number: u32,
         error: u32,
     }
-    /// `PERFTRACE_REGISTER`, `PERFTRACE_UNREGISTER`
+    /// `PERFTRACE_REGISTER`, `PERFTRACE_UNREGISTER`.
     Markers(24) {
         size: u32,
         nr: u32,
@@ -170,14 +172,14 @@ structures! {
         bad: u32,
         refused: u32,
     }
-    /// `PERFTRACE_RELEASE`
+    /// `PERFTRACE_RELEASE`.
     Release(16) {
         size: u32,
         flags: u32,
         wake: u32,
         left: u32,
     }
-    /// `PERFTRACE_CREATE`, `PERFTRACE_OPEN`
+    /// `PERFTRACE_CREATE`, `PERFTRACE_OPEN`.
     Create(360) {
         size: u32,
         flags: u32,
@@ -191,7 +193,7 @@ structures! {
         name: [u8; NAME_MAX],
         markers: [u8; FIELDS_MAX],
     }
-    /// `PERFTRACE_INFO`, `PERFTRACE_NEXT_TRACE`
+    /// `PERFTRACE_INFO`, `PERFTRACE_NEXT_TRACE`.
     Info(432) {
         size: u32,
         slot: u32,
@@ -214,7 +216,7 @@ structures! {
         name: [u8; NAME_MAX],
         markers: [u8; FIELDS_MAX],
     }
-    /// `PERFTRACE_READ`
+    /// `PERFTRACE_READ`.
     Read(48) {
         key: u64,
         cpu: u32,
@@ -224,7 +226,7 @@ structures! {
         position: u64,
         ticks: u64,
     }
-    /// `PERFTRACE_PROCESS`
+    /// `PERFTRACE_PROCESS`.
     Process(48) {
         key: u64,
         pid: u32,
@@ -234,19 +236,19 @@ structures! {
         began: u64,
         comm: [u8; 16],
     }
-    /// `PERFTRACE_DESCRIBE`, `PERFTRACE_NEXT_MARKER`
+    /// `PERFTRACE_DESCRIBE`, `PERFTRACE_NEXT_MARKER`.
     Describe(344) {
         key: u64,
         number: u32,
         refs: u32,
         marker: Marker,
     }
-    /// `PERFTRACE_NOTIFY`
+    /// `PERFTRACE_NOTIFY`.
     Notify(8) {
         slot: u32,
         cpu: u32,
     }
-    /// `PERFTRACE_WAIT_ROOM`
+    /// `PERFTRACE_WAIT_ROOM`.
     Room(16) {
         slot: u32,
         cpu: u32,
@@ -254,10 +256,10 @@ structures! {
     }
 }
 
-/// `PERFTRACE_ENDED`
+/// `PERFTRACE_ENDED`: the process has ended.
 pub const ENDED: u32 = 1;
 
-/// The calls' numbers.
+/// Numbers of the ioctls.
 pub mod call {
     #![allow(missing_docs, reason = "documented in the C header")]
     use super::*;
@@ -288,23 +290,20 @@ pub mod call {
     pub const END: u32 = ((b'A' as u32) << 8) | 0x97;
 }
 
-/// Where in a buffer's first page its counts are: words of 8 bytes.
+/// Positions of a buffer's counts in its first page, in words of 8 bytes.
 pub mod count {
     #![allow(missing_docs, reason = "documented in the C header")]
     pub const HEAD: usize = 0;
     pub const LIMIT: usize = 1;
-    pub const RESERVE: usize = 2;
     pub const LOST: usize = 3;
-    pub const TOLD: usize = 4;
-    pub const TAIL: usize = 8;
-    /// How many there are.
+    /// Number of words up to the last count.
     pub const NR: usize = 9;
 }
 
-/// A buffer's counts: the writer's, but for the tail.
+/// The counts of a buffer. The reader writes the tail, the writer all others.
 pub type Counts = [Word; count::NR];
 
-/// Sets a new buffer's.
+/// Sets the limit of a new buffer, whose other counts are 0.
 pub fn begin(counts: &Counts, bytes: u32, flight: bool) {
     let bytes = u64::from(bytes);
     let [_, limit, ..] = counts;
@@ -314,37 +313,39 @@ pub fn begin(counts: &Counts, bytes: u32, flight: bool) {
     });
 }
 
-/// How many events a writer can have lost: it says `claimed`, at its last look `seen` were
-/// believed, so many ticks ago. Each loss takes longer than four. `None`: it makes no sense.
+/// Checks the number of lost events that a writer claims. `seen` is the number that was accepted at
+/// the last check, `ticks` ago. A writer takes more than four ticks to lose an event; 1,024 more
+/// are tolerated. Returns `claimed`, or `None` if it cannot be true.
 pub fn plausible(seen: u64, claimed: u64, ticks: u64) -> Option<u64> {
     let most = seen.saturating_add(ticks / 4).saturating_add(1024);
     (claimed >= seen && claimed <= most).then_some(claimed)
 }
 
-/// Of a buffer's records: from a place in it, so many bytes.
+/// A range of a buffer's records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// Bytes that were written before these, all in all; of flight recorders: up to these.
+    /// Number of bytes written before this range; in a flight recorder, of all bytes written.
     pub position: u64,
-    /// Where the first of them is.
+    /// Offset of the first byte in the buffer.
     pub from: u32,
-    /// So many, then on from the buffer's beginning.
+    /// Number of bytes. At the end of the buffer the range continues at its beginning.
     pub bytes: u32,
-    /// Where what is new begins afterwards.
+    /// Position at which the next range begins.
     pub next: u64,
 }
 
-/// The counts make no sense: where to go on.
+/// The counts of a buffer are corrupt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Senseless {
-    /// Nothing up to here.
+    /// Position to resume at. Records before it are dropped.
     pub next: u64,
 }
 
-/// What is new since a position, of a buffer of so many bytes, a power of two.
+/// Returns the range written since the position `since`, in a buffer of `bytes` bytes, a power of
+/// two.
 pub fn written(counts: &Counts, since: u64, bytes: u32) -> Result<Span, Senseless> {
     let [head, ..] = counts;
-    // Acquire: with the store that commits, all records before it are there.
+    // Acquire: pairs with the store that commits a record. All records before it can be read.
     let head = head.load_acquire();
     let new = head.wrapping_sub(since);
     if new > bytes.into() || head % 8 != 0 {
@@ -358,11 +359,11 @@ pub fn written(counts: &Counts, since: u64, bytes: u32) -> Result<Span, Senseles
     })
 }
 
-/// What a flight recorder has, newest first, with all that is left of the oldest. Once it
-/// was copied, [`left`] says how much of it is good.
+/// Returns the records of a flight recorder, newest first. The last one may be incomplete. After
+/// they are copied, [`left`] returns how many bytes of the copy are valid.
 pub fn recorded(counts: &Counts, bytes: u32) -> Result<Span, Senseless> {
     let [head, ..] = counts;
-    // Acquire: as above.
+    // Acquire: pairs with the store that commits a record, as in [`written`].
     let head = head.load_acquire();
     if head % 8 != 0 {
         return Err(Senseless { next: 0 });
@@ -376,13 +377,14 @@ pub fn recorded(counts: &Counts, bytes: u32) -> Result<Span, Senseless> {
     })
 }
 
-/// Bytes of a span that were not written over while it was copied.
+/// Returns how many bytes at the beginning of a range were not overwritten while it was copied.
 pub fn left(counts: &Counts, span: &Span, bytes: u32) -> u32 {
     let [_, _, reserve, ..] = counts;
-    // With the writer's order of reserve and record: who copied a new byte sees this.
+    // Pairs with the fence between a writer's reserve and its record: a reader that copied a byte
+    // of a newer record sees this reserve.
     fence_acquire();
     let reserve = reserve.load_relaxed();
-    // Below the head of the span: so much was begun since.
+    // Bytes that writers have begun to write below the head of the range since it was taken.
     let over = span.next.wrapping_sub(reserve);
     let over = match reserve {
         0 => 0,
@@ -393,13 +395,13 @@ pub fn left(counts: &Counts, span: &Span, bytes: u32) -> u32 {
     u64::from(span.bytes).saturating_sub(over.saturating_sub(free)) as u32
 }
 
-/// A record of the kernel's own: a header, so many words of fields.
+/// A record that the kernel writes: a header and N words of fields.
 pub struct Record<const N: usize> {
-    /// Its marker's number.
+    /// Number of the marker.
     pub marker: u16,
-    /// Whose it is.
+    /// Number of the thread.
     pub thread: u32,
-    /// When.
+    /// Time of the event, in ticks.
     pub time: u64,
     /// The fields.
     pub fields: [u64; N],
@@ -409,21 +411,22 @@ const fn header(marker: u16, words: usize, thread: u32) -> u64 {
     marker as u64 | ((words as u64) << 16) | ((thread as u64) << 32)
 }
 
-/// Writes into a buffer that only this CPU writes, preemption off, where no other writer can
-/// come in between. `word` finds a word of its records.
+/// The writer of a buffer into which only this CPU writes. Preemption is off, and no other writer
+/// of the buffer can interrupt this one.
 pub struct Writer<'a, F> {
-    /// Its counts.
+    /// The counts of the buffer.
     pub counts: &'a Counts,
-    /// Bytes of its records.
+    /// Size of the records in bytes.
     pub bytes: u32,
-    /// A flight recorder?
+    /// The buffer is a flight recorder.
     pub flight: bool,
-    /// A word of the records.
+    /// Returns a word of the records, by its index.
     pub word: F,
 }
 
 impl<'a, F: Fn(usize) -> Option<&'a Word>> Writer<'a, F> {
-    /// Says whether the buffer is half full.
+    /// Writes a record. Returns true if the reader should be woken: the buffer was more than half
+    /// full, or the event is lost.
     pub fn write<const N: usize>(&self, record: &Record<N>) -> bool {
         let [head, _, _, lost, told, ..] = self.counts;
         if self.flight {
@@ -433,10 +436,10 @@ impl<'a, F: Fn(usize) -> Option<&'a Word>> Writer<'a, F> {
         let now_lost = lost.load_relaxed();
         let tells = now_lost != told.load_relaxed();
         let words = N.wrapping_add(2);
-        // As if both were to cross the end.
+        // Enough for the report of lost events and for the record, each with a pad before the end.
         let most = words.wrapping_mul(2).wrapping_add(6).wrapping_mul(8) as u64;
         let [.., tail] = self.counts;
-        // Acquire: with the reader's release, it has copied what is written over.
+        // Acquire: pairs with the reader's release. The reader has copied what is overwritten now.
         let used = head.load_relaxed().wrapping_sub(tail.load_acquire());
         if used.wrapping_add(most) > self.bytes.into() {
             lost.store_relaxed(now_lost.wrapping_add(1));
@@ -469,7 +472,7 @@ impl<'a, F: Fn(usize) -> Option<&'a Word>> Writer<'a, F> {
             self.put(at, *word);
             at = at.wrapping_add(8);
         }
-        // Release: with the acquire in `written`.
+        // Release: pairs with the acquire in [`written`].
         head.store_release(at);
     }
 
@@ -482,7 +485,7 @@ impl<'a, F: Fn(usize) -> Option<&'a Word>> Writer<'a, F> {
             place => place as u64,
         };
         if room < bytes {
-            // What is left before the end is a pad, of whole words.
+            // The record would cross the beginning of the buffer: fill the rest with a pad.
             let begin = end.wrapping_sub(room);
             self.lower(reserve, begin);
             self.put(begin, header(PAD, (room / 8) as usize, 0));
@@ -500,13 +503,13 @@ impl<'a, F: Fn(usize) -> Option<&'a Word>> Writer<'a, F> {
             self.put(at, *word);
             at = at.wrapping_add(8);
         }
-        // Release: with the acquire in `recorded`.
+        // Release: pairs with the acquire in [`recorded`].
         head.store_release(begin);
     }
 
     fn lower(&self, reserve: &Word, begin: u64) {
         reserve.store_relaxed(begin);
-        // The bytes come after it: with the fence in `left`.
+        // The bytes are written after the reserve: pairs with the fence in [`left`].
         crate::sync::fence_release();
     }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! pfm_histogram: no samples but how many there were at which addresses, as DCPI and
-//! OProfile had it; `include/uapi/linux/perfmon_formats.h`. It is never full.
+//! pfm_histogram: counts samples by instruction address, as DCPI and OProfile did, and does not
+//! keep the samples; `include/uapi/linux/perfmon_formats.h`. The buffer is never full.
 
 use kernel::prelude::*;
 use perfcounters::description::{
@@ -12,12 +12,12 @@ module! {
     type: Module,
     name: "pfm_histogram",
     authors: ["The perfcounters developers"],
-    description: "perfmon: how many samples were where",
+    description: "perfmon: sampling format that counts samples by address",
     license: "GPL",
     alias: ["perfmon-format-histogram"],
 }
 
-/// Words of `struct perfmon_histogram` before the buckets, and places of its fields.
+/// Words of `struct perfmon_histogram` before the buckets, and the indices of its fields.
 const HEADER: usize = 8;
 const BASE: usize = 0;
 const SHIFT: usize = 1;
@@ -29,7 +29,7 @@ const LOST: usize = 5;
 struct Histogram;
 
 impl Format for Histogram {
-    /// `struct perfmon_histogram_arg`: base, shift and number; the rest is zero.
+    /// `struct perfmon_histogram_arg`: base, shift and number of buckets; the rest is zero.
     type Arg = [u64; 8];
     type State = [u64; 0];
     const NAME: &'static CStr = c"histogram";

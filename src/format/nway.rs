@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! pfm_nway: several buffers filled by turns, `include/uapi/linux/perfmon_formats.h`.
-//! While one is being read the next is filled, so that there are no blind spots: nothing
-//! is masked until all are full.
+//! pfm_nway: several buffers that are filled in turn, `include/uapi/linux/perfmon_formats.h`.
+//!
+//! While one buffer is read the next one is filled, so that no samples are missed. The context is
+//! masked only when all buffers are full.
 
 use kernel::prelude::*;
 use perfcounters::description::{
@@ -14,12 +15,12 @@ module! {
     type: Module,
     name: "pfm_nway",
     authors: ["The perfcounters developers"],
-    description: "perfmon: sampling into several buffers by turns",
+    description: "perfmon: sampling format with several buffers, filled in turn",
     license: "GPL",
     alias: ["perfmon-format-n-way"],
 }
 
-/// Words of `struct perfmon_nway_hdr`, and the places of its fields in it.
+/// Words of `struct perfmon_nway_hdr`, and the indices of its fields.
 const HEADER: usize = 24;
 const NR: usize = 0;
 const SIZE: usize = 1;
@@ -29,13 +30,13 @@ const TOTAL: usize = 4;
 const MASKED: usize = 5;
 const LOST: usize = 6;
 const USED: usize = 8;
-/// Buffers at most.
+/// Maximum number of buffers.
 const MOST: u64 = 16;
 
 struct Nway;
 
 impl Format for Nway {
-    /// `struct perfmon_nway_arg`: size and number; the rest is zero.
+    /// `struct perfmon_nway_arg`: size and number of buffers; the rest is zero.
     type Arg = [u64; 8];
     type State = [u64; 0];
     const NAME: &'static CStr = c"n-way";
@@ -67,7 +68,7 @@ impl Format for Nway {
     fn overflow(buffer: &mut Filled<'_, [u64; 0]>, o: &Overflow) -> u32 {
         let (nr, size) = (buffer.get(NR), (buffer.get(SIZE) / 8) as usize);
         buffer.set(LOST, buffer.get(LOST).wrapping_add(o.lost));
-        // Another counter's, at the moment when the last one was filled.
+        // Another counter overflowed together with the one that filled the last buffer.
         if buffer.get(NR_FULL) >= nr {
             return DO_MASK;
         }

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! pfm_ring: samples as records of a ring, `include/uapi/linux/perfmon_ring.h`. Three
-//! names of one format: "ring", as its argument says; "flight-recorder", backward and
-//! overwritten; "call-stack", with both stacks.
+//! pfm_ring: samples as records of a ring buffer, `include/uapi/linux/perfmon_ring.h`.
+//!
+//! The format has three names. The argument of "ring" selects all options. "flight-recorder" writes
+//! backward and overwrites old records. "call-stack" records the stacks of kernel and user space
+//! unless the argument selects one of them.
 
 use kernel::prelude::*;
 use perfcounters::description::{
@@ -14,7 +16,7 @@ module! {
     type: Module,
     name: "pfm_ring",
     authors: ["The perfcounters developers"],
-    description: "perfmon: sampling into a ring, with call stacks",
+    description: "perfmon: sampling format with a ring buffer and call stacks",
     license: "GPL",
     alias: ["perfmon-format-ring", "perfmon-format-flight-recorder", "perfmon-format-call-stack"],
 }
@@ -22,7 +24,7 @@ module! {
 /// `struct perfmon_ring_arg`, in words.
 type Arg = [u64; 8];
 
-/// What it says.
+/// The fields of the argument.
 struct Wanted {
     size: u64,
     flags: u32,
@@ -51,15 +53,15 @@ const OVERWRITE: u32 = 0x02;
 const STACKS: u32 = STACK_OF_KERNEL | STACK_OF_USER;
 /// `PERFMON_RECORD_SAMPLE`.
 const SAMPLE: u16 = 1;
-/// Frames of each stack.
+/// Maximum number of frames of each stack.
 const FRAMES: usize = 127;
 
-/// Words of `struct perfmon_sample` behind its header.
+/// Words of `struct perfmon_sample` after its header.
 const HEAD: usize = 7;
-/// PMDs that a sample records at most.
+/// Maximum number of PMDs that a sample records.
 const VALUES: usize = 64;
 
-/// What it keeps: the interrupt's stack has no room for a record.
+/// The options, and the record that is being built: an NMI's stack has no room for a record.
 #[derive(Zeroable)]
 struct State {
     fields: u32,

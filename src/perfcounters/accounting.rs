@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Process accounting as users switch it on and read it. What is measured is in
-//! [`crate::accounts`], the rules in `engine::accounting`.
+//! Process accounting: its settings and its readers. The probes are in [`crate::accounts`], the
+//! arithmetic is in `engine::accounting`.
 
 use engine::accounting::NR_CPU_VALUES;
 use kernel::alloc::flags::GFP_KERNEL;
@@ -21,51 +21,57 @@ use crate::sys::sched::{self, NoPreempt};
 use crate::sys::{costs, cpu};
 use crate::totals::{self, Totals};
 
-/// Past the last place: those that have ended until then come now.
+/// The position in `/dev/ppa` at which the tasks that have ended follow. Lower ones are of living
+/// tasks.
 const PAST: u64 = 1 << 62;
-/// They are on their way to readers. Who ends later is not of this round, which would else
-/// have no end where tasks end all the time.
+/// Position after the tasks that have ended were moved to `unread`. A reader gets only those: tasks
+/// that end later are for the next pass, which otherwise might never end.
 const LAST: u64 = PAST + 1;
-/// Tasks that are told of at once.
+/// Maximum number of tasks that one read returns.
 const AT_ONCE: usize = 256;
-/// Rounds over tasks that are made while others are looked at.
+/// Maximum number of passes over the task list when accounting starts. Each pass finds tasks that
+/// the one before missed.
 const ADOPTIONS: u32 = 10;
-/// Tries of what changes: a virtual CPU may be stopped in the middle of that.
+/// Attempts to read values that are being changed, 1 ms apart. The change may take long if a
+/// virtual CPU is preempted in the middle of it.
 pub(crate) const ROUNDS: u32 = 200;
 
-/// There is no accounting of that: an error that the kernel crate has no name for.
+/// Returns `ENODATA`, for which the kernel crate has no name: the task is not accounted.
 pub(crate) fn nothing() -> Error {
     Error::from_errno(-61)
 }
 
-/// What the seed's four values say, of all or of one task.
+/// The four values of `kernel.ppa` and of the `ppactl` files, for all tasks or for one. The third
+/// one, for timers, must be 0 and is not stored.
 #[derive(Clone, Copy)]
 pub(crate) struct Wanted {
+    /// Accounting is on.
     pub(crate) on: bool,
-    /// Latencies are told apart.
+    /// Wakeup latencies are also counted by length, in a histogram.
     pub(crate) latencies: bool,
-    /// CPUs of a group.
+    /// CPUs per group.
     pub(crate) scaling: u32,
 }
 
 impl Wanted {
-    /// `EINVAL` if one makes no sense, `EOPNOTSUPP` for timers on precise time; the log says
-    /// more.
+    /// Checks the four values. Invalid ones are reported in the kernel log.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for an invalid value, `EOPNOTSUPP` if timers are requested.
     pub(crate) fn new(values: &[i32; 4]) -> Result<Self> {
         let [on, latencies, timers, scaling] = *values;
         let mut flags = [on, latencies, timers].into_iter();
         if flags.any(|flag| !(0..=1).contains(&flag)) || scaling < 1 {
-            pr_notice!("ppa takes three flags of 0 or 1 and CPUs of a group\n");
+            pr_notice!("ppa: expected \"ON LATENCIES TIMERS CPUS\", three flags of 0 or 1 and CPUs per group >= 1\n");
             return Err(EINVAL);
         }
         if timers != 0 {
-            pr_notice!(
-                "ppa: timers on precise time are not there; see Documentation/accounting.md\n"
-            );
+            pr_notice!("ppa: timers (third value) are not supported; set it to 0\n");
             return Err(Error::from_errno(-95));
         }
         if latencies > on {
-            pr_notice!("ppa: latencies need the first flag\n");
+            pr_notice!("ppa: latencies (second value) require accounting on (first value 1)\n");
             return Err(EINVAL);
         }
         Ok(Self {
@@ -75,7 +81,7 @@ impl Wanted {
         })
     }
 
-    /// The same as numbers.
+    /// Returns the four values.
     pub(crate) fn values(&self) -> [i32; 4] {
         [
             self.on.into(),
@@ -86,22 +92,24 @@ impl Wanted {
     }
 }
 
-/// How it stands.
+/// The state of process accounting, protected by `ACCOUNTING`.
 pub(crate) struct Accounting {
+    /// The probes and their state; `None` while accounting is off.
     on: Option<Probes<Accounts>>,
-    /// What is wanted of all; a scaling of 0: all CPUs.
+    /// The settings for all tasks. A `scaling` of 0 is one group of all CPUs.
     wanted: Wanted,
-    /// And of some.
+    /// The tasks that are accounted individually.
     pub(crate) entries: Entries,
+    /// The levels (`PPA_LEVEL_*`) that are measured.
     levels: u32,
-    /// CPUs' values as instances, once it was on.
+    /// The values of CPUs as instances of the counter pages; `None` before the first start.
     totals: Option<Totals>,
-    /// Of tasks that have ended, on their way to a reader.
+    /// Records of ended tasks that were taken for a reader and are not read yet.
     unread: KVVec<Option<KBox<Record>>>,
 }
 
 impl Accounting {
-    /// Off.
+    /// The state before accounting was first started.
     pub(crate) const OFF: Self = Self {
         on: None,
         wanted: Wanted {
@@ -115,6 +123,7 @@ impl Accounting {
         unread: KVVec::new(),
     };
 
+    /// Returns the number of CPUs per group.
     fn scaling(&self) -> u32 {
         match self.wanted.scaling {
             0 => cpu::nr_cpu_ids(),
@@ -122,6 +131,8 @@ impl Accounting {
         }
     }
 
+    /// Stops accounting and frees its records. The last values of CPUs are added to the counter
+    /// pages.
     fn stop(&mut self) {
         self.unread = KVVec::new();
         let Some(probes) = self.on.take() else { return };
@@ -133,7 +144,8 @@ impl Accounting {
         ppa::wait_for_frees();
     }
 
-    /// Nobody wants it any more, and what there was is read.
+    /// Stops accounting if it is off for all tasks, no task is accounted individually, and all
+    /// records were read.
     pub(crate) fn stop_if_done(&mut self) {
         let is_done = |accounts: &Accounts| {
             accounts.nr_tasks.load_relaxed() == 0 && accounts.nr_ended.load_relaxed() == 0
@@ -143,13 +155,14 @@ impl Accounting {
         }
     }
 
+    /// Adds the instances of the counter pages if they do not exist.
     fn make_totals(&mut self) -> Result {
         if self.totals.is_none() {
             match Totals::new() {
                 Ok(totals) => self.totals = Some(totals),
-                // Somebody else's names, or too many: accounting is no worse for it.
+                // The names are in use, or the table is full: accounting works without them.
                 Err(error) if error != ENOMEM => pr_notice!(
-                    "accounting has no instances in the counter pages: error {}\n",
+                    "cannot add accounting counters (error {}); accounting runs without them\n",
                     error.to_errno()
                 ),
                 Err(error) => return Err(error),
@@ -158,7 +171,7 @@ impl Accounting {
         Ok(())
     }
 
-    /// It begins, with whom it is wanted of.
+    /// Starts accounting, for all tasks or for those with entries.
     pub(crate) fn start(&mut self) -> Result {
         self.make_totals()?;
         let Wanted { on, latencies, .. } = self.wanted;
@@ -176,12 +189,13 @@ impl Accounting {
         accounts.begin();
         self.on = Some(probes);
         proc::queue_publisher(totals::PERIOD);
-        // Of a task that ended meanwhile nobody has heard.
+        // A task with an entry may have exited before its probe was attached: have the worker look.
         proc::queue_worker();
         Ok(())
     }
 
-    /// As it was asked for; off, if that cannot be.
+    /// Stops accounting and starts it with the current settings. If it cannot be started, it is
+    /// switched off.
     fn restart(&mut self) -> Result {
         self.stop();
         if !self.wanted.on && self.entries.is_empty() {
@@ -194,12 +208,14 @@ impl Accounting {
         })
     }
 
+    /// Returns the state of the probes; `None` while accounting is off.
     pub(crate) fn accounts(&self) -> Option<&Accounts> {
         self.on.as_ref().map(Probes::state)
     }
 }
 
-/// Records for tasks that are there and have none: how many there were.
+/// Creates records for tasks that have none. Returns the number of tasks without a record at the
+/// begin.
 fn adopt(accounts: &Accounts) -> Result<usize> {
     let mut missing = 0usize;
     ppa::each_task(&mut |task| {
@@ -218,7 +234,8 @@ fn adopt(accounts: &Accounts) -> Result<usize> {
             record.fill(task);
             record.words.set_out(false, latencies, accounts.clock.now());
             if let Some(rejected) = accounts.enter_found(record, task) {
-                // Not freed here; there is room where it was.
+                // Not freed inside the RCU read-side critical section. It takes the room of its
+                // blank.
                 let _ = blanks.push_within_capacity(rejected);
             }
         }
@@ -226,8 +243,7 @@ fn adopt(accounts: &Accounts) -> Result<usize> {
     Ok(missing)
 }
 
-/// The seed's four values: given out, or set. `EINVAL` if one makes no sense,
-/// `EOPNOTSUPP` for timers on precise time.
+/// Reads or writes the four values of `kernel.ppa`. See [`Wanted::new`] for errors.
 pub(crate) fn settings(values: &mut [i32; 4], write: bool) -> Result {
     let mut all = ACCOUNTING.lock();
     if !write {
@@ -258,7 +274,7 @@ pub(crate) fn settings(values: &mut [i32; 4], write: bool) -> Result {
     Ok(())
 }
 
-/// What is measured: given out, or set.
+/// Reads or writes `kernel.ppa_levels`. `EINVAL` for an invalid value.
 pub(crate) fn levels(value: &mut i32, write: bool) -> Result {
     let mut all = ACCOUNTING.lock();
     if !write {
@@ -267,7 +283,11 @@ pub(crate) fn levels(value: &mut i32, write: bool) -> Result {
     }
     let levels = *value as u32;
     if levels & level::SCHED == 0 || levels & !level::ALL != 0 {
-        pr_notice!("kernel.ppa_levels takes 1, and 2 for interrupts, 4 for system calls, 8 for how long switches take besides\n");
+        pr_notice!(
+            "kernel.ppa_levels={}: expected 1, plus 2 for interrupts, 4 for system calls, 8 for the \
+             duration of switches\n",
+            *value
+        );
         return Err(EINVAL);
     }
     if core::mem::replace(&mut all.levels, levels) != levels {
@@ -276,7 +296,7 @@ pub(crate) fn levels(value: &mut i32, write: bool) -> Result {
     Ok(())
 }
 
-/// How it stands.
+/// Returns the data of `PPA_GETINFO`.
 pub(crate) fn info() -> Info {
     let all = ACCOUNTING.lock();
     let clock = all
@@ -303,8 +323,8 @@ pub(crate) fn info() -> Info {
     info
 }
 
-/// Bytes of records by users of their tasks, in order; ended ones that nobody has read included.
-/// May sleep.
+/// Returns the bytes of records for each user, sorted by user. Records of ended tasks that were not
+/// read yet are included. May sleep.
 pub(crate) fn of_users() -> Result<KVVec<(u32, u64)>> {
     let mut users: KVVec<(u32, u64)> = KVVec::new();
     let mut add = |user: u32, bytes: u64| -> Result {
@@ -335,7 +355,7 @@ pub(crate) fn of_users() -> Result<KVVec<(u32, u64)>> {
             add(user, bytes)?;
             place = next;
         }
-        // Taken under this lock only.
+        // The list is emptied only with `ACCOUNTING` held.
         let mut done = Ok(());
         accounts.ended.each(|record| {
             if done.is_ok() {
@@ -350,8 +370,8 @@ pub(crate) fn of_users() -> Result<KVVec<(u32, u64)>> {
     Ok(users)
 }
 
-/// Tells of tasks from a place on, so many at most, then of those that have ended: which
-/// are there until [`forget`]. `ENODATA` if there is no accounting.
+/// Returns at most `most` tasks from the position `at` on, first the living ones, then those that
+/// have ended. Records of the latter are kept until [`forget`]. `ENODATA` if accounting is off.
 pub(crate) fn tell(at: &mut u64, most: usize) -> Result<KVVec<Told>> {
     let most = most.min(AT_ONCE);
     let mut found = KVVec::with_capacity(most, GFP_KERNEL)?;
@@ -370,7 +390,7 @@ pub(crate) fn tell(at: &mut u64, most: usize) -> Result<KVVec<Told>> {
                 }
             }
         };
-        // Changed all the time: whoever does that may need a processor.
+        // The record is being changed. Sleep: the task that changes it may need this CPU.
         if told.is_none() && next != PAST && tries < ROUNDS {
             tries = tries.wrapping_add(1);
             ppa::pause();
@@ -407,7 +427,7 @@ pub(crate) fn tell(at: &mut u64, most: usize) -> Result<KVVec<Told>> {
     Ok(found)
 }
 
-/// Those of them that have ended were read.
+/// Frees the records of those of these tasks that have ended, after they were copied to user space.
 pub(crate) fn forget(told: &[Told]) {
     if !told.iter().any(Told::has_ended) {
         return;
@@ -416,7 +436,7 @@ pub(crate) fn forget(told: &[Told]) {
     let done = !all.wanted.on;
     let Accounting { on, unread, .. } = &mut *all;
     for told in told.iter().filter(|told| told.has_ended()) {
-        // Not always the last one: others may read, too.
+        // This record need not be the last one, as other readers may run at the same time.
         let is_it = |place: &&mut Option<KBox<Record>>| {
             place.as_ref().is_some_and(|record| told.is_of(record))
         };
@@ -435,8 +455,12 @@ pub(crate) fn forget(told: &[Told]) {
     }
 }
 
-/// Tells of one task. `ESRCH` if there is none, `EPERM` if the caller may not read it,
-/// `ENODATA` if it is not accounted.
+/// Returns the values of one task.
+///
+/// # Errors
+///
+/// `ESRCH` if the task does not exist, `EPERM` if the caller may not watch it, `ENODATA` if it is
+/// not accounted, `EAGAIN` if its values kept changing.
 pub(crate) fn tell_one(pid: u32) -> Result<Told> {
     let task = sched::find(pid).ok_or(ESRCH)?;
     if !rights::may_watch(&task) && !rights::is_perfmon_capable() {
@@ -458,7 +482,8 @@ pub(crate) fn tell_one(pid: u32) -> Result<Told> {
     Err(EAGAIN)
 }
 
-/// The values of each CPU that can be. `EAGAIN` if one's are being changed all the time.
+/// Calls `each` with the values of each possible CPU number. While accounting is off, the idle time
+/// is the kernel's. `EAGAIN` if the values of a CPU kept changing.
 pub(crate) fn each_cpu(each: &mut dyn FnMut([u64; NR_CPU_VALUES])) -> Result {
     let all = ACCOUNTING.lock();
     let khz = u64::from(ppa::Clock::choose().khz);
@@ -493,7 +518,8 @@ pub(crate) fn each_cpu(each: &mut dyn FnMut([u64; NR_CPU_VALUES])) -> Result {
     Ok(())
 }
 
-/// This CPU has come, or is about to go: what is idle between is not time of its own.
+/// Notes that this CPU has come online (`here`) or is going offline. Idle time in between is not
+/// counted.
 pub(crate) fn cpu_comes(here: bool) {
     let _preempt = NoPreempt::new();
     if let Some(words) = Here::get() {
@@ -501,16 +527,16 @@ pub(crate) fn cpu_comes(here: bool) {
     }
 }
 
-/// The module goes: no probe is left.
+/// Stops accounting when the module is unloaded or could not be loaded.
 pub(crate) fn stop_for_good() {
     let mut all = ACCOUNTING.lock();
     all.stop();
     all.totals = None;
-    // Of one that could not begin, too.
+    // Also waits for records of a start that failed.
     ppa::wait_for_frees();
 }
 
-/// A CPU is off. Called on another one.
+/// Ends the last run of a CPU that is offline. Called on another CPU.
 pub(crate) fn cpu_is_gone(cpu: u32) {
     let _preempt = NoPreempt::new();
     if let Some(here) = Here::of(cpu) {
@@ -520,7 +546,8 @@ pub(crate) fn cpu_is_gone(cpu: u32) {
     }
 }
 
-/// CPUs' values go into the counter pages, and again a little later, while it is on.
+/// Copies the values of CPUs to the counter pages. Called by a worker, which this queues again
+/// while accounting is on.
 pub(crate) fn publish() {
     let mut all = ACCOUNTING.lock();
     let Accounting { on, totals, .. } = &mut *all;

@@ -1,8 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Process accounting's probes: what the kernel does, told to the engine's words of this
-//! CPU and of the task that runs. Nothing is allocated, no lock is taken, no interrupt
-//! turned off in them, but that a new task's record is made where it is forked.
+//! Tracepoint probes of process accounting.
+//!
+//! Most probes read a time stamp and update two groups of counters: those of the current CPU
+//! ([`Here`]) and those of the task that runs on it ([`Record`]); a wakeup updates the record of
+//! the task that is woken. The arithmetic is in `engine::accounting`, which `tools/engine` tests
+//! against a model.
+//!
+//! Some probes run under the run-queue lock or in hard interrupts. The frequent ones (switch,
+//! wakeup, system call, interrupt) take no lock and allocate nothing. Three rare ones do more:
+//!
+//! - `task_newtask` allocates the record of the new task, in process context, and inserts it under
+//!   `index_lock`, a raw spinlock that is taken with interrupts off;
+//! - the last `sched_switch` of a task removes its record under `index_lock`;
+//! - `sched_process_exit` queues a worker if the task is accounted individually.
 
 use engine::accounting::{Bounds, Cpu, Leave};
 use engine::sync::Word;
@@ -19,7 +30,7 @@ use crate::sys::records::{Index, List, Record};
 use crate::sys::sched::{self, CpusStay, NoPreempt};
 use crate::sys::task::TaskRef;
 
-/// What is measured: `PPA_LEVEL_*`.
+/// The levels that can be measured: `PPA_LEVEL_*`.
 pub(crate) mod level {
     pub(crate) const SCHED: u32 = 1;
     pub(crate) const IRQ: u32 = 2;
@@ -28,35 +39,47 @@ pub(crate) mod level {
     pub(crate) const ALL: u32 = SCHED | IRQ | CALLS | SWITCHES;
 }
 
-/// Records of tasks that have ended, at most: until they are read; and their bytes.
+/// Limits for the list of ended tasks: records, and bytes. Beyond them records are dropped and
+/// counted in `lost`.
 const ENDED: u64 = 16384;
 const ENDED_BYTES: u64 = 64 << 20;
 
-/// What the probes know.
+/// The state of accounting while it is on, shared by all probes.
 pub(crate) struct Accounts {
+    /// The values of each CPU.
     pub(crate) heres: Heres,
+    /// The records of living tasks, by the addresses of the tasks.
     pub(crate) index: Index,
+    /// The clock of all time stamps.
     pub(crate) clock: Clock,
+    /// The bounds of the latency histogram.
     pub(crate) bounds: Bounds,
-    /// CPUs of a group.
+    /// CPUs per group: a task has one set of values for each group.
     pub(crate) scaling: u32,
+    /// The levels that are measured.
     pub(crate) levels: u32,
-    /// All tasks are accounted.
+    /// Every task is accounted; otherwise only those with an entry in `/proc/ppa`.
     everyone: bool,
-    /// New tasks' latencies are told apart.
+    /// New records also count wakeup latencies by length, in a histogram.
     pub(crate) latencies: Word,
-    /// They ended, and were not read yet.
+    /// Records of tasks that have ended and were not read from `/dev/ppa` yet.
     pub(crate) ended: List,
-    /// They are not needed any more.
+    /// Records that were removed from the index and that no reader will get: replaced or dropped
+    /// ones. [`sweep`](Self::sweep) frees them after a grace period.
     spent: List,
+    /// Number of records in the index.
     pub(crate) nr_tasks: Word,
+    /// Number of records of ended tasks, in `ended` and on their way to a reader.
     pub(crate) nr_ended: Word,
+    /// Bytes of these records.
     ended_bytes: Word,
+    /// Number of records of ended tasks that were dropped.
     pub(crate) lost: Word,
+    /// Number of new tasks that got no record for lack of memory.
     pub(crate) refused: Word,
 }
 
-/// Calls a function on each CPU, with interrupts off, until all of them say that it is done.
+/// Calls a function on each CPU, with interrupts off. Repeats this until it returns true on all.
 fn on_all(function: &dyn Fn() -> bool) {
     loop {
         let late = Word::new(0);
@@ -71,7 +94,7 @@ fn on_all(function: &dyn Fn() -> bool) {
     }
 }
 
-/// Changes a number that several CPUs change; 64 bits, modulo 2^64.
+/// Adds to a number that several CPUs change, modulo 2^64. Returns the new value.
 pub(crate) fn count(word: &Word, more: u64) -> u64 {
     loop {
         let old = word.load_relaxed();
@@ -83,7 +106,7 @@ pub(crate) fn count(word: &Word, more: u64) -> u64 {
 }
 
 impl Accounts {
-    /// For CPUs in groups of so many.
+    /// Creates the state for groups of `scaling` CPUs.
     pub(crate) fn new(everyone: bool, levels: u32, scaling: u32, latencies: bool) -> Result<Self> {
         let clock = Clock::choose();
         Ok(Self {
@@ -105,7 +128,10 @@ impl Accounts {
         })
     }
 
-    /// The probes of its levels: the ends first, so that nothing begins without an end.
+    /// Attaches the probes of the selected levels (`PPA_LEVEL_*`), and those that all levels need.
+    ///
+    /// For interrupts, softirqs and system calls the exit probe is attached before the entry probe,
+    /// so that every interval that is opened is also closed.
     pub(crate) fn attach(probes: &mut Probes<Self>) -> Result {
         let levels = probes.state().levels;
         if levels & level::IRQ != 0 {
@@ -119,7 +145,7 @@ impl Accounts {
             probes.attach::<SysExit<'_>>()?;
             probes.attach::<SysEnter<'_>>()?;
         }
-        // New tasks last: what takes a record out when its task ends is there before.
+        // task_newtask last: once records are created, sched_switch must be there to remove them.
         probes.attach::<SchedSwitch<'_>>()?;
         if levels & level::SWITCHES != 0 {
             probes.attach::<SchedExit<'_>>()?;
@@ -131,7 +157,7 @@ impl Accounts {
         probes.attach::<TaskNew<'_>>()
     }
 
-    /// A new record of a task. May sleep.
+    /// Creates and inserts the record of a task. May sleep. `ENOMEM`.
     pub(crate) fn add(&self, task: TaskRef<'_>, calling: bool) -> Result {
         let latencies = self.latencies.load_relaxed() != 0;
         let record = Record::new(task, calling, self.scaling, latencies, self.clock.now())
@@ -146,14 +172,18 @@ impl Accounts {
         Ok(())
     }
 
-    /// Puts a record in, or gives it back if its task has one. Preemption off, or under RCU.
+    /// Adds a record to the index. Returns it to the caller if the task already has one.
+    ///
+    /// Context: preemption off, or inside an RCU read-side critical section.
     fn enter(&self, record: KBox<Record>, task: TaskRef<'_>) -> Option<KBox<Record>> {
         let rejected = self.index.insert(record);
         if rejected.is_some() {
             return rejected;
         }
         count(&self.nr_tasks, 1);
-        // Nobody buries one that had run for the last time before: then it is ours still.
+        // The task has exited. If its last sched_switch came before the insertion, no probe will
+        // remove this record; remove it here. If that switch is still to come, either side may win:
+        // take() gives the record to one of them only.
         if task.has_ended() {
             if let Some(record) = self.index.take(task.address()) {
                 count(&self.nr_tasks, u64::MAX);
@@ -163,8 +193,10 @@ impl Accounts {
         None
     }
 
-    /// The same of a task that may be in a system call. As it may run and leave it
-    /// meanwhile, this is told afterwards, and only to one that does not run.
+    /// Adds the record of a task that may be in a system call, like [`enter`](Self::enter).
+    ///
+    /// Whether it is in a system call is found out after the insertion, and only for a task that
+    /// does not run: a running one may leave the call at any time.
     pub(crate) fn enter_found(
         &self,
         record: KBox<Record>,
@@ -179,17 +211,17 @@ impl Accounts {
         rejected
     }
 
-    /// Has it a record, or needs none any more?
+    /// Returns whether the task has a record, or has exited and needs none.
     pub(crate) fn knows(&self, task: TaskRef<'_>) -> bool {
         task.has_ended() || self.record_of(task).is_some()
     }
 
-    /// A CPU's words.
+    /// Returns the values of a CPU.
     pub(crate) fn words_of(&self, cpu: u32) -> Option<&Cpu> {
         self.heres.of(cpu).map(|here| &here.words)
     }
 
-    /// A task is accounted anew, by itself. May sleep.
+    /// Gives a task a new record of its own settings. May sleep. `ENOMEM`.
     pub(crate) fn account(&self, task: TaskRef<'_>, scaling: u32, latencies: bool) -> Result {
         let mut record = Record::new(task, false, scaling, latencies, self.clock.now())?;
         record.own = true;
@@ -197,7 +229,8 @@ impl Accounts {
         Ok(())
     }
 
-    /// It is no longer accounted by itself, but as all are. May sleep.
+    /// Ends the individual accounting of a task. If all tasks are accounted, it gets a new record
+    /// with the common settings. May sleep. `ENOMEM`.
     pub(crate) fn release(&self, task: TaskRef<'_>) -> Result {
         let latencies = self.latencies.load_relaxed() != 0;
         let record = match self.everyone && !task.has_ended() {
@@ -211,8 +244,10 @@ impl Accounts {
         Ok(())
     }
 
+    /// Replaces or removes the record of a task. May sleep.
     fn change(&self, task: TaskRef<'_>, record: Option<KBox<Record>>) {
-        // What a CPU that goes has last is taken from it when it is gone.
+        // With the hotplug lock held, on_all() reaches every CPU that may use the old record. A CPU
+        // that is offline has dropped its reference in cpu_is_gone().
         let _cpus = CpusStay::new();
         let before = self.index.take(task.address());
         if before.is_some() {
@@ -223,7 +258,8 @@ impl Accounts {
             self.enter_found(record, task)
         });
         drop(rejected);
-        // Where it runs, its CPU has the one before; elsewhere it is found anew.
+        // A CPU on which the task runs still uses the old record; elsewhere the next switch looks
+        // the record up.
         on_all(&|| self.look_again());
         if let Some(before) = before {
             self.spent.push(before);
@@ -231,7 +267,8 @@ impl Accounts {
         }
     }
 
-    /// A CPU looks again for the record of what runs there. On it, interrupts off.
+    /// Looks up the record of the task that runs on this CPU again. Returns false if that is not
+    /// possible now, as the CPU's system-call values are being updated. Interrupts off.
     fn look_again(&self) -> bool {
         let Some(here) = Here::get() else { return true };
         let found = self.record_of(ppa::running());
@@ -249,11 +286,12 @@ impl Accounts {
         true
     }
 
-    /// Each CPU's accounting begins with what runs there. May sleep.
+    /// Starts accounting on each CPU, with the task that runs there. May sleep.
     pub(crate) fn begin(&self) {
         on_all(&|| self.begin_here());
     }
 
+    /// Starts accounting on this CPU. Returns false if that is not possible now. Interrupts off.
     fn begin_here(&self) -> bool {
         let Some(here) = Here::get() else { return true };
         if here.words.has_begun() {
@@ -271,23 +309,28 @@ impl Accounts {
         true
     }
 
-    /// Has freed what nobody needs any more. Not under a run-queue lock.
+    /// Frees the records in `spent` after a grace period. Not under a run-queue lock.
     pub(crate) fn sweep(&self) {
         self.spent.free_later();
     }
 
+    /// Returns the record of a task.
     #[inline(always)]
     fn record_of(&self, task: TaskRef<'_>) -> Option<&Record> {
         self.index.get(task.address())
     }
 
-    /// One that has ended, of so many bytes, is kept no longer.
+    /// Subtracts the record of an ended task, which has this many bytes, from the totals.
     pub(crate) fn forget(&self, bytes: u64) {
         count(&self.nr_ended, u64::MAX);
         count(&self.ended_bytes, bytes.wrapping_neg());
     }
 
-    /// Its task has run for the last time.
+    /// Moves the record of a task to the list of ended tasks. Called at the task's last switch,
+    /// with the run-queue lock held.
+    ///
+    /// The record is kept until `/dev/ppa` is read. If [`ENDED`] or [`ENDED_BYTES`] is exceeded it
+    /// is dropped, and counted in `lost` and in the instance `perfcounters/accounting/lost`.
     #[cold]
     fn bury(&self, task: TaskRef<'_>, now: u64) {
         let Some(record) = self.index.take(task.address()) else {
@@ -308,8 +351,8 @@ impl Accounts {
     }
 }
 
-// The kernel calls these three at each switch. What they do most often calls nothing, and so
-// saves few registers; all else is a function of its own, called at their ends.
+// The next three probes are the most frequent ones. Their fast paths call no function, so the
+// compiler saves few registers. All other work is in separate functions, which are called last.
 
 impl Handler<SchedSwitch<'_>> for Accounts {
     #[inline(always)]
@@ -372,7 +415,7 @@ impl Handler<SchedWakeupNew<'_>> for Accounts {
 }
 
 impl Accounts {
-    /// Any switch, which has begun.
+    /// Handles every switch that is not on the fast path. `begin_switch()` was called before.
     #[inline(never)]
     fn switch_else(
         &self,
@@ -381,7 +424,7 @@ impl Accounts {
         blocks: bool,
         dies: bool,
     ) {
-        // At this tracepoint the task before is still the one that runs.
+        // At this tracepoint the previous task is still the current one.
         let (before, now) = (ppa::running(), self.clock.now());
         let leave = if blocks {
             Leave::Blocked
@@ -406,6 +449,8 @@ impl Accounts {
         }
     }
 
+    /// Adds the time of a switch to the next task's values, or counts a call of the scheduler that
+    /// did not switch.
     #[inline(always)]
     fn switched(&self, is_switch: bool, now: u64) {
         let Some(here) = Here::get() else { return };
@@ -419,6 +464,7 @@ impl Accounts {
         self.switched(is_switch, self.clock.now());
     }
 
+    /// Notes the time at which a task is woken.
     #[inline(always)]
     fn wake(&self, task: TaskRef<'_>, now: u64) {
         if let Some(record) = self.record_of(task) {
@@ -438,7 +484,7 @@ impl Handler<TaskNew<'_>> for Accounts {
         if !self.everyone {
             return;
         }
-        // A user's task begins at the end of its parent's call.
+        // A new user task starts inside a system call, as it returns from its parent's fork.
         let calls = self.levels & level::CALLS != 0;
         let _ = self.add(event.task, calls && !event.task.is_kernel());
     }

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Contexts: a PMU's registers for a thread or a CPU.
+//! Monitoring contexts: virtual PMU registers for one thread or one CPU.
 //!
-//! A context that counts is *in the hardware* of one CPU, whose number `State`
-//! has, or in none: its thread does not run. That CPU's words in `sys::sched` say
-//! so, too; all change together, on that CPU, with interrupts off and the
-//! context's lock held. So whoever wants the registers takes the lock; if they
-//! are in another CPU's hardware it asks that CPU.
+//! A context is *attached* to a thread or a CPU by `PERFMON_LOAD`. While it counts, its active
+//! event set is *in the PMU* of at most one CPU, which [`State::cpu`] names. This changes only on
+//! that CPU, with interrupts off and the context's lock held, together with the per-CPU words
+//! `loaded` and `counting` of [`crate::sys::sched`]. Code that needs current values takes the lock.
+//! If the registers are in another CPU's PMU, it runs there by IPI: see [`Context::with`].
 //!
-//! A counter of the hardware is 0 unless a context is loaded that uses it: nothing of one thread is
-//! there for another to read. What perf left in a CPU's registers is cleared when the first context
-//! is loaded there (`session::quiet_first`), so that taking the PMU interrupts no CPU.
+//! A hardware counter is 0 unless a context in this CPU's PMU uses it, so no thread sees another
+//! one's count. Values that perf left on a CPU are cleared when the first context is programmed
+//! there after the PMU was reserved (`session::quiet_first`), so reserving interrupts no CPU.
 //!
-//! Lock order: a context's `growing`, `SESSION`, `HELD`, a context's lock. Only the last
-//! is taken by the probes; nothing is called under it that locks. CPU hotplug takes no
-//! `SESSION`: under that, probes are attached, which waits for hotplug.
+//! Lock order, outermost first: a context's `growing`, `SESSION`, `HELD`, the context's lock. The
+//! probes take only the last. As they may hold a run-queue lock, none is taken under it. CPU
+//! hotplug callbacks must not take `SESSION`: attaching probes under `SESSION` waits for hotplug.
 
 use engine::claims::Claims;
 use engine::context::Error;
@@ -48,107 +48,114 @@ use crate::sys::{msr, nmi, rights, sched};
 use crate::target::Target;
 use crate::watch::Watch;
 
-/// What changes.
+/// The mutable state of a [`Context`], protected by its lock.
 pub(crate) struct State {
-    /// The active set, and the others.
+    /// The active event set: the one that is programmed while the context is in a PMU.
     pub(crate) set: KBox<Set>,
+    /// The inactive event sets, the order of all sets, and whether a switch to the next one is due.
     pub(crate) sets: Sets,
+    /// The attachment: a thread, a CPU, nothing, or a thread or CPU that has ended.
     pub(crate) target: Target,
-    /// The thread that it is, or was, attached to.
+    /// The thread of the last attach. Cleared by `PERFMON_UNLOAD`, not when the thread exits.
     pub(crate) thread: Option<ARef<Task>>,
-    /// Counting, whenever its thread runs.
+    /// Set by `PERFMON_START`: the context counts whenever its target runs, unless it is masked.
     pub(crate) started: bool,
-    /// The CPU in whose hardware it is.
+    /// The CPU whose PMU holds the registers; `None` while they are in memory only.
     pub(crate) cpu: Option<u32>,
-    /// CPUs on which it does not count.
+    /// The CPUs on which the context can count, and the time that its thread ran on others.
     pub(crate) elsewhere: Elsewhere,
-    /// A register was not there; the bell ends it.
+    /// A register could not be accessed. The notifier's irq_work ends the context.
     pub(crate) broken: bool,
-    /// What the session knows it to use. Changes under `SESSION` only.
+    /// The hardware registers that `Session` has reserved. Written with `SESSION` held as well.
     pub(crate) claims: Claims,
+    /// The self page (`struct perfmon_self`), allocated when it is first mapped.
     page: Option<Page>,
-    /// Mappings of that page, and whether the process that has them may use RDPMC.
+    /// The mappings of the self page, and whether the process that has them may execute RDPMC.
     mapped: Mapped,
-    /// The time stamp counter when the page was last written.
+    /// The time stamp counter when the self page was last written.
     tsc: u64,
-    /// Where it is found by its thread.
+    /// The context's entry in the table of monitored threads.
     pub(crate) listed: Option<Place>,
-    /// The process that has attached it, whose right it is to stop its thread.
+    /// The process that attached the context, whose permission to stop the thread is checked.
     pub(crate) loader: Option<Process>,
-    /// Their right to watch its thread, if that can be lost.
+    /// The permission to watch the thread; `None` if it cannot be lost.
     pub(crate) watch: Option<Watch>,
-    /// The bell has it asked for again.
+    /// The permission must be checked again; the notifier queues a worker for that.
     pub(crate) asks: bool,
-    /// Somebody attaches it.
+    /// `PERFMON_LOAD` is attaching the context, and has released `SESSION` in between.
     pub(crate) loading: bool,
-    /// Modules of its registers' descriptions.
+    /// Keep the modules of the PMU descriptions loaded.
     pins: pmu::Pins,
-    /// The memory of its buffer.
+    /// The mappable memory of the sampling buffer.
     areas: Option<Arc<Areas>>,
+    /// Sampling: the buffer, the message queue, and the state of masking and throttling.
     pub(crate) sampling: Sampling,
 }
 
-/// Bytes of a context beside its own: its file, its bell, what a sample is made of.
+/// Bytes charged for a context besides its size: its file, its notifier, the values of a sample.
 const BESIDE: usize = 2048;
 
-/// A context.
+/// A monitoring context, which belongs to an open `/dev/perfmon` file.
 #[pin_data]
 pub(crate) struct Context {
-    /// First: when it goes, nobody looks after the rest any more.
+    /// Wakes readers and defers work. Declared first because fields are dropped in order: its drop
+    /// cancels the timer and the work, and waits for them, as their callbacks use the fields below.
     pub(crate) bell: Bell,
     scope: Scope,
-    /// It may see the kernel.
+    /// The creator was allowed to monitor the kernel: samples may contain kernel addresses.
     pub(crate) privileged: bool,
-    /// It queues no messages.
+    /// `PFM_FL_OVFL_NO_MSG`: overflows queue no messages.
     pub(crate) silent: bool,
-    /// Its thread waits for restarts.
+    /// `PFM_FL_NOTIFY_BLOCK`: the thread sleeps after a notification that masks, until a restart.
     pub(crate) blocks: bool,
+    /// The PMU descriptions that were registered when the context was created.
     pub(crate) registers: Arc<pmu::Registers>,
-    /// Of its memory.
+    /// The memory that is charged to the creator for this context.
     pub(crate) charge: Charge,
-    /// Whose numbers for threads it tells.
+    /// The creator's PID namespace, in which samples and messages number processes and threads.
     pub(crate) ns: ARef<PidNamespace>,
+    /// MSR of the global control; 0 if the PMU has none.
     global_ctrl: u64,
-    /// Held while room for registers and sets is made: no other lock is held while memory is waited
-    /// for.
+    /// Held while memory for registers and sets is allocated. No other lock is held meanwhile.
     #[pin]
     pub(crate) growing: Mutex<()>,
     #[pin]
     pub(crate) state: RawLock<State>,
 }
 
-/// Mappings of the self page: of one process at a time.
+/// The mappings of the self page. At most one process has mappings at a time.
 #[derive(Default)]
 struct Mapped {
-    /// Its address space, by its address.
+    /// The address of that process's `mm_struct`.
     by: usize,
     nr: usize,
-    /// Its threads may use RDPMC.
+    /// The threads of that process may execute RDPMC.
     rdpmc: bool,
 }
 
-/// What a new context is.
+/// Arguments of [`Context::new`], checked by `PERFMON_CREATE` and `PERFMON_CREATE_FORMAT`.
 pub(crate) struct Kind {
-    /// What it is for.
+    /// A thread's context or a CPU's.
     pub(crate) scope: Scope,
-    /// No messages.
+    /// See [`Context::silent`].
     pub(crate) silent: bool,
-    /// The thread waits while its tool looks.
+    /// See [`Context::blocks`].
     pub(crate) blocks: bool,
-    /// The type of core that it counts on; 0: any.
+    /// The core type on which the context counts; 0 is any.
     pub(crate) core: u32,
-    /// What it samples into.
+    /// The sampling buffer and its memory; `None` for a context without a sampling format.
     pub(crate) buffer: Option<(Buffer, Arc<Areas>)>,
 }
 
-/// Counters of whichever contexts are in this CPU's hardware.
+/// Returns the global-control bits of all counters in use on this CPU. Interrupts off.
 #[inline]
 pub(crate) fn all_counting() -> u64 {
     sched::counting(Scope::Thread) | sched::counting(Scope::System)
 }
 
 impl Context {
-    /// A new context. `EBUSY` if no PMU is described.
+    /// Creates a context with an empty event set 0, detached and stopped. May sleep. `EBUSY` if no
+    /// PMU description is registered, `EDQUOT`, `ESRCH`, `ENOMEM`.
     pub(crate) fn new(kind: Kind) -> Result<Arc<Self>> {
         let charge = Charge::of_caller(size_of::<Self>().wrapping_add(BESIDE))?;
         let ns = ARef::from(current!().active_pid_ns().ok_or(ESRCH)?);
@@ -201,13 +208,13 @@ impl Context {
         Ok(context)
     }
 
-    /// The memory of its buffer.
+    /// Returns the mappable memory of the sampling buffer.
     pub(crate) fn areas(&self) -> Option<Arc<Areas>> {
         self.state.lock().areas.clone()
     }
 
-    /// Its file is closed, it is detached: what is others' is given back now, the rest goes when
-    /// nobody looks at it any more who found it before. Process context.
+    /// Frees a detached context whose file is closed: the buffer and the references to descriptions
+    /// at once, the rest by a worker after an RCU grace period, as a probe may just have found it.
     pub(crate) fn close(self: Arc<Self>) {
         let given = {
             let mut state = self.state.lock();
@@ -219,27 +226,28 @@ impl Context {
         };
         drop(given);
         let context = Arc::into_raw(self);
-        // SAFETY: Ours, and given away: nobody else has one, as the file is closed.
+        // SAFETY: `context` is the reference that `Arc::into_raw()` gave up. It is valid until
+        // `leave()`'s worker drops it, and `leave()` is called once, as the file is closed.
         unsafe { (*context).bell.leave() }
     }
 
-    /// What it is for.
+    /// Returns whether this is a thread's context or a CPU's.
     pub(crate) fn scope(&self) -> Scope {
         self.scope
     }
 
-    /// Its registers' descriptions.
+    /// Returns the PMU descriptions that the context uses.
     pub(crate) fn described(&self) -> &pmu::Registers {
         &self.registers
     }
 
-    /// A virtual counter, now.
+    /// Returns the current value of a virtual counter.
     #[inline]
     fn grown(&self, growth: &Growth, thread: Option<&ARef<Task>>) -> u64 {
         self.value_now(growth.pmd, growth.address, growth.control, thread)
     }
 
-    /// A virtual register, now.
+    /// Reads a virtual register from its description: for the context's thread, or for this CPU.
     #[inline]
     pub(crate) fn value_now(
         &self,
@@ -253,7 +261,9 @@ impl Context {
             .read(pmd, address, control, thread.map(|t| &**t), &self.ns)
     }
 
-    /// Into this CPU's hardware. Interrupts off.
+    /// Programs the active event set into this CPU's PMU. Interrupts off; the context is in no PMU.
+    /// Start values are set first, so that nothing is counted from a stale one; counters are
+    /// enabled last. If a register cannot be written, the context is removed from the PMU and ends.
     #[inline]
     pub(crate) fn enter(&self, state: &mut State) {
         let thread = state.thread.as_ref();
@@ -281,8 +291,8 @@ impl Context {
             there &= msr::write(control.address, control.on);
         }
         sched::set_counting(self.scope, program.global);
-        // Who has no counter has no PMU: the register may be perf's. In an NMI nothing
-        // counts, until it is over.
+        // A set without hardware counters need not have reserved the PMU: the global control may be
+        // perf's. In an NMI counting is stopped; the handler enables it before it returns.
         if self.global_ctrl != 0 && program.global != 0 && !sched::in_nmi() {
             there &= self.let_count();
         }
@@ -293,8 +303,8 @@ impl Context {
         }
     }
 
-    /// Lets those counters count that do. An NMI between the two may have taken some out.
-    /// False: it cannot.
+    /// Enables the counters of [`all_counting`] in the global control, again if an NMI has changed
+    /// them in between. Returns false if the register cannot be written.
     #[inline]
     fn let_count(&self) -> bool {
         loop {
@@ -306,8 +316,8 @@ impl Context {
         }
     }
 
-    /// A register that it uses is not there, on this CPU: it counts no more, and ends as soon
-    /// as the bell can. It is out of the hardware. Any context.
+    /// Stops a context that uses a register which this CPU lacks; the irq_work ends it. Any
+    /// context.
     #[cold]
     fn break_down(&self, state: &mut State) {
         state.started = false;
@@ -315,7 +325,7 @@ impl Context {
         self.bell.call();
     }
 
-    /// Into this CPU's hardware, unless it is there or something holds it.
+    /// Programs the context here if it is started, in no PMU, not masked, and all registers exist.
     #[inline]
     pub(crate) fn enter_if_it_counts(&self, state: &mut State) {
         if state.started && state.cpu.is_none() && !state.sampling.masked && self.fits_here(state) {
@@ -323,7 +333,8 @@ impl Context {
         }
     }
 
-    /// Out of this CPU's hardware; what overflowed is told. Interrupts off; it is in it.
+    /// Removes the context from this CPU's PMU, delivers overflows, and switches to the next event
+    /// set if that is due. Interrupts off; the context is in this CPU's PMU.
     #[inline]
     fn leave(&self, state: &mut State) {
         self.take_out(state);
@@ -331,7 +342,7 @@ impl Context {
             self.settle_carried(state);
         }
         self.tell(state, None);
-        // The timer may never have had the time to say so.
+        // The run of the set may be over before the timer could expire.
         if state.sets.due || state.set.turns.left(0) == Some(0) {
             if !state.sets.due {
                 costs::count(Cost::SetsLate);
@@ -340,17 +351,18 @@ impl Context {
         }
     }
 
-    /// Out of this CPU's hardware, no more.
+    /// Stops the counters, adds their increments to the values in memory and clears them. Overflows
+    /// are noted, but not delivered (see [`leave`](Self::leave)). Interrupts off.
     #[inline]
     pub(crate) fn take_out(&self, state: &mut State) {
         sched::set_counting(self.scope, 0);
         if self.global_ctrl != 0 && state.set.registers.program.global != 0 {
-            // In an NMI nothing counts, until it is over.
+            // In an NMI counting is stopped; the handler enables it before it returns.
             if !sched::in_nmi() {
                 self.let_count();
             }
         }
-        // Also with a global register: perf writes that for what is not ours (PT, BTS).
+        // Also with a global control, which perf writes for features of its own (PT, BTS).
         for control in state.set.registers.program.controls() {
             msr::write(control.address, control.off);
         }
@@ -366,7 +378,7 @@ impl Context {
         }
         state.cpu = None;
         state.publish(true);
-        // A CPU's context keeps the CPU.
+        // The `loaded` word of a CPU's context is set for as long as the context is attached.
         if self.scope == Scope::Thread {
             sched::set_loaded(self.scope, None);
         }
@@ -375,11 +387,12 @@ impl Context {
         }
     }
 
-    /// All values are of now; what overflowed is told: how many. Where its registers are.
+    /// Brings all values up to date. If the context is in a PMU, which must be this CPU's, delivers
+    /// overflows and rearms the counters. Returns the number of PMDs that overflowed.
     pub(crate) fn look(&self, state: &mut State) -> u32 {
         self.catch_up(state);
         let mut told = 0;
-        // Elsewhere it is told when its thread is there.
+        // While the context is in no PMU, overflows stay pending.
         if state.cpu.is_some() {
             told = self.tell(state, None);
             self.go_on(state);
@@ -388,7 +401,7 @@ impl Context {
         told
     }
 
-    /// All values are of now.
+    /// Brings all values up to date. Overflows are noted, but not delivered.
     #[inline(always)]
     pub(crate) fn catch_up(&self, state: &mut State) {
         let thread = state.thread.as_ref();
@@ -404,7 +417,7 @@ impl Context {
         self.settle_carried(state);
     }
 
-    /// What its thread carries is of now.
+    /// Adds what the thread's own virtual counters (`PERFMON_REG_TASK`) count in or outside a PMU.
     #[inline]
     pub(crate) fn settle_carried(&self, state: &mut State) {
         let thread = state.thread.as_ref();
@@ -413,13 +426,13 @@ impl Context {
         }
     }
 
-    /// It begins now.
+    /// Takes the current values of the thread's own virtual counters as their start values.
     pub(crate) fn set_out_carried(&self, state: &mut State) {
         let thread = state.thread.as_ref();
         state.set.registers.set_out(true, |g| self.grown(g, thread));
     }
 
-    /// The same, if it is in this CPU's hardware. Interrupts off.
+    /// Calls [`look`](Self::look) if the context is in this CPU's PMU. Interrupts off.
     pub(crate) fn look_here(&self) -> u32 {
         let mut state = self.state.lock();
         match state.cpu == Some(sched::this_cpu()) {
@@ -428,7 +441,7 @@ impl Context {
         }
     }
 
-    /// Counting ends, for now.
+    /// Stops counting. Runs on the CPU whose PMU holds the registers.
     pub(crate) fn halt(&self, state: &mut State) {
         if state.cpu.is_some() {
             self.leave(state);
@@ -438,7 +451,7 @@ impl Context {
         state.started = false;
     }
 
-    /// Who it is for runs here now: into the hardware, if it counts.
+    /// Programs the context here if it counts: its target starts to run here, or is started here.
     #[inline]
     pub(crate) fn arrive(&self, target: Target) {
         let mut state = self.state.lock();
@@ -449,7 +462,7 @@ impl Context {
         }
     }
 
-    /// Out of this CPU's hardware, if it is in it: its thread goes.
+    /// Removes the context from this CPU's PMU before a context switch or suspend.
     #[inline]
     pub(crate) fn depart(&self) {
         let mut state = self.state.lock();
@@ -458,8 +471,8 @@ impl Context {
         }
     }
 
-    /// Calls a function with the state, where its registers are: on the CPU that it
-    /// is attached to or in whose hardware it is, else here. Process context.
+    /// Calls a function with the locked state on the CPU where the registers must be accessed, or
+    /// on this one if any CPU will do (see [`State::place`]). Process context.
     pub(crate) fn with(&self, function: &mut dyn FnMut(&mut State)) {
         loop {
             let elsewhere = {
@@ -472,7 +485,7 @@ impl Context {
             let mut done = false;
             sched::call_on(elsewhere, &mut || {
                 let mut state = self.state.lock();
-                // It may have gone on, or to rest, in the meantime.
+                // The thread may have been switched out or have moved in the meantime.
                 if state.place().is_none_or(|cpu| cpu == sched::this_cpu()) {
                     function(&mut state);
                     done = true;
@@ -484,7 +497,8 @@ impl Context {
         }
     }
 
-    /// The same for a caller's sake: a CPU's context is for callers on that CPU.
+    /// Calls a function like [`with`](Self::with), on behalf of a system call. `OtherCpu` if this
+    /// is the context of a CPU that the caller is not on.
     pub(crate) fn call(&self, function: &mut dyn FnMut(&mut State)) -> Result<(), Error> {
         if self.scope == Scope::Thread {
             self.with(function);
@@ -496,12 +510,12 @@ impl Context {
         Ok(())
     }
 
-    /// Would [`call`](Self::call) be refused? The answer holds while preemption is off.
+    /// Returns the result of [`is_here`](Self::is_here), which is valid while preemption is off.
     pub(crate) fn is_callable(&self) -> Result<(), Error> {
         self.is_here(&self.state.lock())
     }
 
-    /// `OtherCpu` for the context of a CPU that the caller is not on.
+    /// Returns `OtherCpu` if this is the context of a CPU that the caller is not on.
     fn is_here(&self, state: &State) -> Result<(), Error> {
         match state.place() {
             Some(cpu) if self.scope == Scope::System && cpu != sched::this_cpu() => {
@@ -511,16 +525,17 @@ impl Context {
         }
     }
 
-    /// Counting begins, whenever its thread runs.
+    /// Starts counting: the context counts whenever its target runs.
     pub(crate) fn resume(&self, state: &mut State) {
-        // Time before the start is not missing.
+        // Time that the thread ran on CPUs without the registers before the start is not missing.
         self.settle_elsewhere(state);
         self.set_out_carried(state);
         state.started = true;
         self.settle_elsewhere(state);
     }
 
-    /// Counts from now on, with that set or the active one.
+    /// Starts counting, with the given set or the active one. `EINVAL` if detached or without that
+    /// set, `ESRCH` if the target has ended, `EBUSY` on another CPU or if a restart is outstanding.
     pub(crate) fn start(&self, set: Option<u16>) -> Result {
         let mut done = Ok(Target::None);
         self.call(&mut |state| {
@@ -548,7 +563,7 @@ impl Context {
         Ok(())
     }
 
-    /// Counts no more.
+    /// Stops counting. `EINVAL` if detached, `EBUSY` if the caller is on another CPU.
     pub(crate) fn stop(&self) -> Result {
         let mut done = Ok(());
         self.call(&mut |state| {
@@ -561,13 +576,13 @@ impl Context {
         .map_err(refused)
     }
 
-    /// The frame of its self page, made when it is first asked for. `EINVAL` if it
-    /// is not a thread's.
+    /// Returns the frame number of the self page, which is allocated at the first call. `EINVAL`
+    /// for a CPU's context, `EDQUOT`, `ENOMEM`.
     pub(crate) fn self_page(&self) -> Result<usize> {
         if self.scope != Scope::Thread {
             return Err(EINVAL);
         }
-        // Each page fault asks: none shall need memory that is there.
+        // Each page fault calls this: no memory is allocated if the page exists.
         if let Some(page) = &self.state.lock().page {
             return Ok(page.frame());
         }
@@ -584,8 +599,8 @@ impl Context {
         Ok(frame)
     }
 
-    /// The caller's process maps its page: `EACCES` if its thread is another's, `EBUSY` while
-    /// another has it mapped.
+    /// Counts a mapping of the self page by the caller's process. `EACCES` if the thread belongs to
+    /// another process, `EBUSY` while another process has the page mapped.
     pub(crate) fn map(&self) -> Result {
         let mut state = self.state.lock();
         let memory = sched::memory();
@@ -601,13 +616,13 @@ impl Context {
         Ok(())
     }
 
-    /// A mapping of the page moves: its process has one more until the old one goes.
+    /// Counts the copy of a mapping of the self page, for example when it is moved.
     pub(crate) fn map_again(&self) {
         let mut state = self.state.lock();
         state.mapped.nr = state.mapped.nr.wrapping_add(1);
     }
 
-    /// One mapping less.
+    /// Counts a mapping of the self page that was closed.
     pub(crate) fn unmap(&self) {
         let mut state = self.state.lock();
         state.mapped.nr = state.mapped.nr.wrapping_sub(1);
@@ -616,7 +631,7 @@ impl Context {
         }
     }
 
-    /// Threads of the process that has it mapped may use RDPMC, or may no more.
+    /// Sets whether the threads that map the self page may execute RDPMC, and updates the page.
     pub(crate) fn set_rdpmc(&self, may: bool) {
         self.with(&mut |state| {
             state.mapped.rdpmc = may;
@@ -626,7 +641,7 @@ impl Context {
 }
 
 impl State {
-    /// Does the timer have to look after it?
+    /// Returns whether a sampling clock, the active set or throttling needs the timer.
     #[inline]
     pub(crate) fn is_timed(&self) -> bool {
         self.set.registers.program.clocks
@@ -634,13 +649,13 @@ impl State {
             || self.sampling.is_throttled()
     }
 
-    /// Nanoseconds until the timer may end the active set's turn, if it does.
+    /// Returns the nanoseconds until the timer may end the active set's run; `None` if it may not.
     pub(crate) fn turn_left(&self, now: u64) -> Option<u64> {
         let left = self.set.turns.left(now)?;
         Some(left.max(self.sets.held.saturating_sub(now)))
     }
 
-    /// The CPU where its registers are.
+    /// Returns the CPU on which the registers must be accessed; `None` if any CPU will do.
     fn place(&self) -> Option<u32> {
         match self.target {
             Target::Cpu(cpu) => Some(cpu),
@@ -648,8 +663,7 @@ impl State {
         }
     }
 
-    /// Writes the self page, if there is one. `counted`: it was in the hardware
-    /// since the last time.
+    /// Updates the self page, if it exists. `counted`: the context was in a PMU until now.
     #[inline(always)]
     pub(crate) fn publish(&mut self, counted: bool) {
         if self.page.is_some() {
@@ -667,7 +681,7 @@ impl State {
             0
         };
         self.tsc = tsc;
-        // Where its registers are, there its thread runs.
+        // While the context is in a PMU, the current thread is the context's.
         let flags = match (
             self.cpu,
             self.mapped.rdpmc && self.mapped.by == sched::memory(),

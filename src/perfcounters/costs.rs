@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What this module itself costs: instances `perfcounters/...` of the counter pages, and
-//! the same numbers as files of debugfs. They count from load to unload.
+//! Statistics about this module itself: instances `perfcounters/...` of the counter pages, and the
+//! same numbers as files in debugfs. They count from load to unload.
 //!
-//! `sys::costs` adds to them, where it happens: an instruction and a load for an event,
-//! with a reading of the time stamp counter before and behind it where time is told.
+//! `sys::costs` updates them. An event costs a load and an add instruction. A time needs two reads
+//! of the time stamp counter as well.
 
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::alloc::KVec;
@@ -14,7 +14,7 @@ use kernel::prelude::*;
 use crate::provider::{Instance, What};
 use crate::sys::costs::{self, File};
 
-/// Each is an instance, in the order of [`LIST`].
+/// The statistics, each of which is an instance. The order is that of [`LIST`].
 #[derive(Clone, Copy)]
 #[repr(u16)]
 pub(crate) enum Cost {
@@ -46,7 +46,7 @@ pub(crate) enum Cost {
     EventsLost,
 }
 
-/// How many there are.
+/// The number of statistics.
 pub(crate) const NR: usize = 26;
 
 const fn events(cost: Cost, name: &'static str, help: &'static CStr) -> (Cost, &'static str, What) {
@@ -57,128 +57,129 @@ const fn time(cost: Cost, name: &'static str, help: &'static CStr) -> (Cost, &'s
     (cost, name, What::nanoseconds(help))
 }
 
-/// Their names, behind `perfcounters/`.
+/// The names of the instances, without the prefix `perfcounters/`.
 const LIST: [(Cost, &str, What); NR] = {
     use Cost::*;
     [
         events(
             Regular,
             "interrupts/regular",
-            c"NMIs that told of an overflow",
+            c"NMIs with a counter overflow",
         ),
         events(
             Spurious,
             "interrupts/spurious",
-            c"NMIs, while the PMU was ours, that told of none",
+            c"NMIs without a counter overflow, while the PMU was reserved",
         ),
         events(
             Again,
             "interrupts/again",
-            c"NMIs that found a lock held: looked at once more",
+            c"NMIs deferred because the lock of a context was held",
         ),
-        time(InterruptTime, "interrupts/time", c"In the handler of NMIs"),
+        time(InterruptTime, "interrupts/time", c"Time in the NMI handler"),
         events(
             Timers,
             "timers/fired",
-            c"Timers of clocks that sample and of event sets",
+            c"Timers fired, for sampling clocks, event sets and throttling",
         ),
-        time(TimerTime, "timers/time", c"In these timers"),
+        time(
+            TimerTime,
+            "timers/time",
+            c"Time in timers for sampling clocks, event sets and throttling",
+        ),
         events(
             Samples,
             "samples/taken",
-            c"Overflows handed to sampling formats",
+            c"Overflows passed to sampling formats",
         ),
-        time(SampleTime, "samples/time", c"In the formats"),
+        time(SampleTime, "samples/time", c"Time in sampling formats"),
         events(
             SamplesLost,
             "samples/lost",
-            c"Records for which rings had no room",
+            c"Samples lost: ring full or paused, or context throttled",
         ),
         events(
             Messages,
             "messages/sent",
-            c"Messages of overflows, queued or by a signal",
+            c"Overflow notifications, queued as messages or sent as signals",
         ),
         events(
             MessagesLost,
             "messages/lost",
-            c"Messages for which the queue had no room",
+            c"Overflow messages lost because the queue was full",
         ),
         events(
             Resets,
             "sampling/resets",
-            c"Times that PMDs began another period",
+            c"Resets of PMDs to a new period, at an overflow or a restart",
         ),
         events(
             Restarts,
             "sampling/restarts",
-            c"PERFMON_RESTART that went through",
+            c"Successful PERFMON_RESTART calls",
         ),
         events(
             Waits,
             "sampling/waits",
-            c"Threads made to wait for a restart",
+            c"Threads blocked until a PERFMON_RESTART",
         ),
         events(
             Throttles,
             "sampling/throttles",
-            c"Storms: times that a context was held",
+            c"Times a context was throttled",
         ),
         events(
             SwitchesIn,
             "switches/in",
-            c"Threads with a context that came to a CPU",
+            c"Switches to threads with a context",
         ),
         time(
             InTime,
             "switches/in_time",
-            c"Putting contexts into the hardware then",
+            c"Time to load contexts at switches to their threads",
         ),
         events(
             SwitchesOut,
             "switches/out",
-            c"Threads with a context in the hardware that left",
+            c"Switches from threads with a loaded context",
         ),
         time(
             OutTime,
             "switches/out_time",
-            c"Taking contexts out of the hardware then",
+            c"Time to unload contexts at switches from their threads",
         ),
-        events(
-            SetSwitches,
-            "sets/switches",
-            c"Turns of event sets that were over",
-        ),
-        time(
-            SetTime,
-            "sets/time",
-            c"Putting the next event set in its place",
-        ),
+        events(SetSwitches, "sets/switches", c"Switches of event sets"),
+        time(SetTime, "sets/time", c"Time to switch event sets"),
         events(
             SetsLate,
             "sets/late",
-            c"Turns found to be over when their thread left",
+            c"Set switches that the timer did not do in time",
         ),
         events(
             Faults,
             "faults/served",
-            c"Page faults of mappings of our devices",
+            c"Page faults in mappings of the devices of this module",
         ),
-        time(FaultTime, "faults/time", c"In these page faults"),
+        time(
+            FaultTime,
+            "faults/time",
+            c"Time in page faults of the devices of this module",
+        ),
         events(
             RecordsLost,
             "accounting/lost",
-            c"Records of ended tasks that nobody read in time",
+            c"Records of ended tasks dropped before they were read",
         ),
         events(
             EventsLost,
             "tracing/lost",
-            c"Events of the kernel's that found a buffer full",
+            c"Kernel events lost because the buffer of a trace was full",
         ),
     ]
 };
 
-/// The numbers of perfmon2's debugfs: perfmon/cpuN/NAME, each a cost or the sum of two.
+/// The files that perfmon2 had in debugfs, `perfmon/cpuN/NAME`. Each shows one statistic or the sum
+/// of two.
 static FILES: [File; 20] = {
     use Cost::*;
     [
@@ -186,7 +187,7 @@ static FILES: [File; 20] = {
         File::of(c"ovfl_intr_regular_count", Regular),
         File::of(c"ovfl_intr_spurious_count", Spurious),
         File::of(c"ovfl_intr_replay_count", Again),
-        // There is no other interrupt.
+        // All overflow interrupts are NMIs.
         File::sum(c"ovfl_intr_nmi_count", Regular, Spurious),
         File::of(c"ovfl_intr_ns", InterruptTime),
         File::of(c"ovfl_notify_count", Messages),
@@ -206,13 +207,13 @@ static FILES: [File; 20] = {
     ]
 };
 
-/// The instances; drop makes them dormant. Nothing that costs is there by then.
+/// The instances. Dropping them makes them dormant; nothing updates them by then.
 pub(crate) struct Costs {
     _instances: KVec<Instance>,
 }
 
 impl Costs {
-    /// Adds all of them, before anything can cost. Called once, from module init.
+    /// Adds all instances, before anything can update them. Called once, from module init.
     pub(crate) fn new() -> Result<Self> {
         costs::init();
         let mut instances = KVec::with_capacity(NR, GFP_KERNEL)?;
@@ -227,7 +228,7 @@ impl Costs {
     }
 }
 
-/// A CPU has come: its files are there, from now on. Process context.
+/// Creates the debugfs files of a CPU that comes online. Process context.
 pub(crate) fn cpu_online(cpu: u32) {
     costs::show(cpu, &FILES);
 }

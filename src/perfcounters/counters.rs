@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The one registry of this machine: what perf_add() and perf_del() do.
+//! The registry of this machine: the implementation of `perf_add()` and `perf_del()`.
 
 use engine::error::Error::Unsettled;
 use engine::layout::{Layout, MAX_PAGES_PER_CHUNK};
@@ -15,19 +15,28 @@ use crate::sys::misc::Line;
 use crate::sys::modules::Owner;
 use crate::sys::{cpu, misc};
 
-/// The registry exists; drop takes it and its pages away.
+/// The lifetime of the registry. Dropping it frees the registry and its pages.
 pub(crate) struct Loaded(());
 
 impl Loaded {
-    /// An empty registry. Called once, from module init.
+    /// Creates an empty registry. Called once, from module init.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if `pages_per_chunk` is out of range, `ERANGE` if there are too many possible CPUs,
+    /// `ENOMEM`.
     pub(crate) fn new(pages_per_chunk: u32) -> Result<Self> {
         lock::init();
         let layout = Layout::new(cpu::nr_cpu_ids(), pages_per_chunk).ok_or_else(|| {
-            pr_err!("pages_per_chunk={pages_per_chunk}: give 1 to {MAX_PAGES_PER_CHUNK}\n");
+            pr_err!("pages_per_chunk={pages_per_chunk}: must be 1 to {MAX_PAGES_PER_CHUNK}\n");
             EINVAL
         })?;
         if cpu::nr_cpu_ids() > engine::abi::MAX_CPUS {
-            pr_err!("more than {} possible CPUs\n", engine::abi::MAX_CPUS);
+            pr_err!(
+                "{} possible CPUs: at most {} are supported\n",
+                cpu::nr_cpu_ids(),
+                engine::abi::MAX_CPUS
+            );
             return Err(ERANGE);
         }
         let [a, b] = [misc::random::<8>(), misc::random::<8>()];
@@ -50,12 +59,15 @@ fn to_errno(error: engine::error::Error) -> Error {
     Error::from_errno(error.errno().wrapping_neg())
 }
 
-/// perf_add(): the number, or a negative errno with a line in the kernel log.
+/// `perf_add()`: returns the instance number, or a negative errno after a message in the kernel
+/// log.
 pub(crate) fn add(spec: &Spec<'_>, owner: Owner) -> i32 {
     if !misc::may_sleep() {
         log(
             Line::Atomic,
-            format_args!("perf_add() from atomic context: call it where you may sleep"),
+            format_args!(
+                "perf_add() called from atomic context; call it where sleeping is allowed"
+            ),
         );
         return EINVAL.to_errno();
     }
@@ -74,17 +86,17 @@ pub(crate) fn add(spec: &Spec<'_>, owner: Owner) -> i32 {
                 refused => break refused,
             }
         };
-        // Without the lock: who comes and goes makes nobody else wait.
+        // Wait without the lock, so that other callers need not wait.
         death.wait();
     };
     match added {
-        // Numbers are below 65536.
+        // Instance numbers are below 65536.
         Ok(instance) => instance as i32,
         Err(error) => refused(spec.name, error),
     }
 }
 
-/// The errno of what cannot be added, and the line in the kernel log.
+/// Logs why an instance cannot be added, and returns the negative errno.
 pub(crate) fn refused(name: &[u8], error: engine::error::Error) -> i32 {
     let name = BStr::from_bytes(name);
     log(
@@ -94,10 +106,10 @@ pub(crate) fn refused(name: &[u8], error: engine::error::Error) -> i32 {
     error.errno().wrapping_neg()
 }
 
-/// Instances that are gone through without a break for others who want the lock.
+/// Number of instances that are processed before the lock is released for other callers.
 pub(crate) const PART: u32 = 512;
 
-/// A module has gone: what it has left live is dormant now.
+/// Makes the instances dormant that a module has left live when it was unloaded.
 pub(crate) fn forget(owner: Owner, name: &CStr) {
     let (mut at, mut left) = (1_u32, 0_u32);
     loop {
@@ -118,21 +130,21 @@ pub(crate) fn forget(owner: Owner, name: &CStr) {
     }
     if left != 0 {
         pr_notice!(
-            "{name} has gone without perf_del() of {left} of its instances; they are dormant now\n"
+            "{name} was unloaded without perf_del() of {left} of its instances; they are dormant now\n"
         );
     }
 }
 
-/// perf_del().
+/// `perf_del()`: makes an instance dormant.
 pub(crate) fn del(instance: i32) {
-    // Of perf_add(), which has said why.
+    // A negative number is an error of perf_add(), which was logged there.
     if instance < 0 {
         return;
     }
     if !misc::may_sleep() {
         return log(
             Line::Atomic,
-            format_args!("perf_del({instance}) from atomic context: call it where you may sleep"),
+            format_args!("perf_del({instance}) called from atomic context; call it where sleeping is allowed"),
         );
     }
     let deleted = match (u32::try_from(instance), REGISTRY.lock().as_mut()) {
@@ -147,14 +159,14 @@ pub(crate) fn del(instance: i32) {
     }
 }
 
-/// A driver's mistake, which it may repeat for each of its devices.
+/// Logs a mistake of a driver. Rate-limited, as a driver may repeat it for each of its devices.
 fn log(line: Line, what: core::fmt::Arguments<'_>) {
     if misc::may_log(line) {
         pr_notice!("{what}\n");
     }
 }
 
-/// A CPU has come online, or is about to go. Its values stay either way.
+/// Records in the header page that a CPU has come online or goes offline. Its values are kept.
 pub(crate) fn cpu_online(cpu: u32, online: bool) {
     if let Some(registry) = REGISTRY.lock().as_ref() {
         registry.store().header().set_online(cpu, online);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tasks that are accounted by themselves: `/proc/ppa/<pid>`, whether or not all are.
+//! Tasks that are accounted individually: the directories `/proc/ppa/<pid>`. This works whether or
+//! not all tasks are accounted.
 //!
-//! An entry's files may be read while it goes, and its removal waits for them: so entries
-//! are marked as gone under the lock, and removed by the worker without it.
+//! Removing the files of an entry waits for their readers, which take the lock. An entry is
+//! therefore marked as gone under the lock, and a worker removes it without the lock.
 
 use engine::accounting::{value, NR_LATENCIES, NR_SIGNALS, NR_VALUES};
 use kernel::alloc::flags::GFP_KERNEL;
@@ -24,25 +25,28 @@ use crate::sys::rights;
 use crate::sys::sched::{self, NoPreempt};
 use crate::sys::task::TaskRef;
 
-/// Tasks with entries, at the most.
+/// Maximum number of tasks with entries.
 const MOST: usize = 4096;
 
-/// A task that is accounted by itself.
+/// A task that is accounted individually.
 pub(crate) struct Entry {
-    /// What its files know it by; never given again.
+    /// The number by which its files refer to the entry. No number is used twice.
     id: usize,
-    /// In the initial name space, as its directory.
+    /// The PID in the initial namespace, which is the name of the directory.
     pid: u32,
+    /// The task.
     task: ARef<Task>,
+    /// The settings.
     wanted: Wanted,
+    /// The entry is being removed.
     gone: bool,
-    /// Until it is removed; the entry stays until after that, so that nobody makes another
-    /// of the same name.
+    /// The directory, until the worker removes it. The entry is kept until that is done, so that no
+    /// directory with the same name is created.
     directory: Option<Directory>,
 }
 
 impl Entry {
-    /// It is accounted, as it was asked for.
+    /// Starts to account the task with the settings of the entry.
     fn account(&self, accounts: &Accounts) -> Result {
         let Wanted {
             scaling, latencies, ..
@@ -50,38 +54,41 @@ impl Entry {
         accounts.account(TaskRef::of(&self.task), scaling, latencies)
     }
 
+    /// Returns whether the task is exiting or has exited.
     fn has_ended(&self) -> bool {
         sched::has_ended(&self.task)
     }
 }
 
-/// All entries, and what the next one is known by.
+/// All entries, and the number for the next one.
 pub(crate) struct Entries {
     all: KVec<Option<Entry>>,
     next: usize,
 }
 
 impl Entries {
-    /// Nobody.
+    /// No entries.
     pub(crate) const NONE: Self = Self {
         all: KVec::new(),
         next: 1,
     };
 
-    /// There are none, but those that go.
+    /// Returns whether there are no entries, not counting those that are being removed.
     pub(crate) fn is_empty(&self) -> bool {
         !self.there().any(|entry| !entry.gone && !entry.has_ended())
     }
 
+    /// Returns the number of entries, including those that are being removed.
     fn nr(&self) -> usize {
         self.there().fold(0, |n: usize, _| n.wrapping_add(1))
     }
 
+    /// Iterates over the entries, including those that are being removed.
     fn there(&self) -> impl Iterator<Item = &Entry> {
         self.all.iter().flatten()
     }
 
-    /// Puts one in; there must be room.
+    /// Adds an entry. Room for it was reserved before.
     fn put(&mut self, entry: Entry) {
         match self.all.iter_mut().find(|place| place.is_none()) {
             Some(place) => *place = Some(entry),
@@ -91,7 +98,7 @@ impl Entries {
         }
     }
 
-    /// Accounting has begun anew: theirs, too.
+    /// Starts to account the tasks of all entries, after accounting was started again.
     pub(crate) fn account(&self, accounts: &Accounts) -> Result {
         self.there()
             .try_for_each(|entry| match entry.gone || entry.has_ended() {
@@ -100,18 +107,20 @@ impl Entries {
             })
     }
 
+    /// Finds an entry that is not being removed. `ESRCH` if it does not exist.
     fn find(&self, id: usize) -> Result<&Entry> {
         self.there()
             .find(|entry| entry.id == id && !entry.gone && !entry.has_ended())
             .ok_or(ESRCH)
     }
 
+    /// Finds an entry, also one that is being removed.
     fn find_any(&mut self, id: usize) -> Option<&mut Entry> {
         let mut there = self.all.iter_mut().flatten();
         there.find(|entry| entry.id == id)
     }
 
-    /// The files of one that goes, and what it is known by.
+    /// Marks an entry that is to be removed as gone. Returns its number and its directory.
     fn take_gone(&mut self) -> Option<(usize, Option<Directory>)> {
         let goes = |entry: &&mut Entry| entry.gone || entry.has_ended();
         let entry = self.all.iter_mut().flatten().find(goes)?;
@@ -119,6 +128,7 @@ impl Entries {
         Some((entry.id, entry.directory.take()))
     }
 
+    /// Removes an entry from the list.
     fn remove(&mut self, id: usize) -> Option<Entry> {
         let mut places = self.all.iter_mut();
         places
@@ -127,8 +137,13 @@ impl Entries {
     }
 }
 
-/// A task is accounted by itself from now on, or no longer. `ESRCH`: there is none of that
-/// number in the initial name space; `EBUSY`: the number was another's, whose files go.
+/// Starts, changes or ends the individual accounting of a task. `pid` is in the initial namespace.
+///
+/// # Errors
+///
+/// `EPERM` without `CAP_PERFMON`, `ESRCH` if the task does not exist or exits, `EBUSY` while the
+/// files of an older entry with this number are being removed, `ENOSPC` if [`MOST`] is reached,
+/// `ENOMEM`, or an error of [`Wanted::new`].
 pub(crate) fn set(pid: u32, values: &[i32; 4]) -> Result {
     rights::is_perfmon_capable().then_some(()).ok_or(EPERM)?;
     let wanted = Wanted::new(values)?;
@@ -137,8 +152,8 @@ pub(crate) fn set(pid: u32, values: &[i32; 4]) -> Result {
         return Err(ESRCH);
     }
     let _others = ENTRIES.lock();
-    // What went with this number should be out of the way. Not for ever: its readers are
-    // waited for, and may take their time.
+    // Wait until an older entry with this number is removed. The wait is limited, because the
+    // removal waits for readers of its files.
     for _ in 0..ROUNDS {
         let is_going = |entry: &Entry| entry.pid == pid && (entry.gone || entry.has_ended());
         if !ACCOUNTING.lock().entries.there().any(is_going) {
@@ -156,7 +171,8 @@ pub(crate) fn set(pid: u32, values: &[i32; 4]) -> Result {
             Some((id, false)) => return change(&mut all, id, wanted),
             None => {}
         }
-        // Also of a thread that has another number since it became another program.
+        // The entry may be of another task: a thread that executes a program takes over the PID of
+        // its thread-group leader, and its old number may be in use again.
         if all.entries.there().any(|entry| entry.pid == pid) {
             proc::queue_worker();
             return Err(EBUSY);
@@ -165,7 +181,7 @@ pub(crate) fn set(pid: u32, values: &[i32; 4]) -> Result {
             return Ok(());
         }
         if all.entries.nr() >= MOST {
-            pr_notice!("{MOST} tasks are accounted by themselves; no more\n");
+            pr_notice!("limit of {MOST} individually accounted tasks reached; remove some through /proc/ppa/ppactl\n");
             return Err(ENOSPC);
         }
         all.entries.all.reserve(1, GFP_KERNEL)?;
@@ -184,16 +200,17 @@ pub(crate) fn set(pid: u32, values: &[i32; 4]) -> Result {
     add(&mut ACCOUNTING.lock(), entry)
 }
 
-/// There is room.
+/// Adds an entry and starts to account its task. Room for it was reserved before.
 fn add(all: &mut Accounting, entry: Entry) -> Result {
     let id = entry.id;
     all.entries.put(entry);
     let done = match all.accounts() {
-        // With this one.
+        // start() accounts all entries, this one included.
         None => all.start(),
         Some(accounts) => all.entries.find(id).and_then(|e| e.account(accounts)),
     };
-    // It may have ended meanwhile: then nobody else has it looked after.
+    // The task may have exited meanwhile, before its probe could find that it is accounted
+    // individually.
     let done = done.and_then(|()| all.entries.find(id).map(|_| ()));
     if done.is_err() {
         let entry = all.entries.there().find(|entry| entry.id == id);
@@ -205,7 +222,7 @@ fn add(all: &mut Accounting, entry: Entry) -> Result {
     done
 }
 
-/// An entry goes, later.
+/// Marks an entry as gone, and has the worker remove it.
 fn leave(all: &mut Accounting, id: usize) {
     if let Some(entry) = all.entries.find_any(id) {
         entry.gone = true;
@@ -213,6 +230,7 @@ fn leave(all: &mut Accounting, id: usize) {
     proc::queue_worker();
 }
 
+/// Changes the settings of an entry, or ends it if they say so.
 fn change(all: &mut Accounting, id: usize, wanted: Wanted) -> Result {
     let entry = all.entries.find(id)?;
     if !wanted.on {
@@ -248,19 +266,19 @@ fn change(all: &mut Accounting, id: usize, wanted: Wanted) -> Result {
     done
 }
 
-/// The four values of a task by its files.
+/// Returns the four values of an entry.
 pub(crate) fn settings(id: usize) -> Result<[i32; 4]> {
     Ok(ACCOUNTING.lock().entries.find(id)?.wanted.values())
 }
 
-/// The same, set.
+/// Sets the four values of an entry. `EPERM` without `CAP_PERFMON`; see [`set`] for other errors.
 pub(crate) fn set_settings(id: usize, values: &[i32; 4]) -> Result {
     rights::is_perfmon_capable().then_some(()).ok_or(EPERM)?;
     let wanted = Wanted::new(values)?;
     change(&mut ACCOUNTING.lock(), id, wanted)
 }
 
-/// Each of them: its number, its four values.
+/// Calls `each` with the PID and the four values of each entry.
 pub(crate) fn each(each: &mut dyn FnMut(u32, [i32; 4])) {
     for entry in ACCOUNTING.lock().entries.there() {
         if !entry.gone && !entry.has_ended() {
@@ -269,9 +287,10 @@ pub(crate) fn each(each: &mut dyn FnMut(u32, [i32; 4])) {
     }
 }
 
-/// Those whose tasks have ended go, and accounting with the last one if nobody else wants
-/// it and all was read: it is off before the last one's files are gone. The worker's; waits
-/// for readers of their files.
+/// Removes the entries that are gone or whose tasks have exited. Stops accounting before the last
+/// one's files are removed, if it is off for all tasks and all records were read.
+///
+/// Context: the worker; waits for readers of the files.
 pub(crate) fn tidy() {
     loop {
         let gone = {
@@ -286,14 +305,14 @@ pub(crate) fn tidy() {
     }
 }
 
-/// All go, and the room for them; nobody makes new ones any more.
+/// Removes all entries and frees the list, when no new ones can be added any more.
 pub(crate) fn remove_all() {
-    // Not under the lock: their files' readers are waited for, and need it.
+    // Dropped without the lock: this waits for readers of the files, which take the lock.
     let all = core::mem::take(&mut ACCOUNTING.lock().entries.all);
     drop(all);
 }
 
-/// What a task has had, by its entry.
+/// The values of an entry's task.
 struct Had {
     read: engine::accounting::Read,
     groups: KVVec<[u64; NR_VALUES]>,
@@ -302,7 +321,13 @@ struct Had {
     clock: Clock,
 }
 
-/// `EPERM` if ptrace would not let the caller see it.
+/// Reads the values of an entry's task.
+///
+/// # Errors
+///
+/// `ESRCH` if the entry or its record does not exist, `EPERM` if the caller may not watch the task
+/// (ptrace) and has no `CAP_PERFMON`, `ENODATA` if accounting is off, `EAGAIN` if the values kept
+/// changing, `ENOMEM`.
 fn read(id: usize) -> Result<Had> {
     let all = ACCOUNTING.lock();
     let entry = all.entries.find(id)?;
@@ -337,28 +362,29 @@ fn read(id: usize) -> Result<Had> {
     Err(EAGAIN)
 }
 
+/// Returns `sum / of`, or 0 if `of` is 0.
 fn ratio(sum: u64, of: u64) -> u64 {
     sum.checked_div(of).unwrap_or(0)
 }
 
-/// The text of 2006.
+/// Prints the values in the text format of PPA (2006).
 pub(crate) fn show(id: usize, seq: &SeqFile) -> Result {
     let had = read(id)?;
     let v = &had.read.values;
     let micros = |ticks: u64| had.clock.nanos(ticks) / 1000;
-    // Nanoseconds of each, to be shown as microseconds.
+    // Average in nanoseconds; printed as microseconds with three decimals.
     let average = |ticks: u64, of: u64| had.clock.nanos(ratio(ticks, of));
     let mut idle = 0u64;
     each_cpu(&mut |values| idle = idle.wrapping_add(values[3]))?;
-    // Precise times of others are a side channel: of them all, 10 ms will do.
+    // Precise times of other tasks are a side channel, so their sum is rounded to 10 ms.
     let idle = ratio(micros(idle), 10_000).wrapping_mul(10_000);
-    // What is rounded still adds up.
+    // User time is computed from the rounded values, so that the columns add up.
     let (total, system) = (micros(v[value::SCHED]), micros(v[value::SYSTEM]));
     let blocked = v[value::BLOCKED];
     let switches = blocked
         .wrapping_add(v[value::EXPIRED])
         .wrapping_add(v[value::PREEMPTED]);
-    // Near enough where latencies are not counted.
+    // Without the histogram, the number of blocking switches is a good approximation.
     let wakeups = match had.latencies {
         true => had
             .read
@@ -367,7 +393,7 @@ pub(crate) fn show(id: usize, seq: &SeqFile) -> Result {
             .fold(0, |n: u64, m| n.wrapping_add(*m)),
         false => blocked,
     };
-    // The first wait may not be over.
+    // The first wait may not be over: divide by 1 at least.
     let latency = average(v[value::LATENCY], wakeups.max(1));
     let switching = average(v[value::SWITCHING], switches);
     seq_print!(
@@ -404,8 +430,8 @@ pub(crate) fn show(id: usize, seq: &SeqFile) -> Result {
     Ok(())
 }
 
-/// The values as numbers: of each group of CPUs, time on the run queue, signals, latencies
-/// if they are told apart.
+/// Writes the values in binary: those of each group of CPUs, the time on the run queue, the
+/// signals, and the latencies if they are counted in a histogram.
 pub(crate) fn each_number(id: usize, write: &mut dyn FnMut(&[u8])) -> Result {
     let had = read(id)?;
     for number in had.groups.iter().flatten() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which sampling formats there are.
+//! The registered sampling formats.
 
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::alloc::KVec;
@@ -13,19 +13,19 @@ use crate::sys::format::{Format, Pinned};
 use crate::sys::lock::FORMATS;
 use crate::sys::pmu::request_module;
 
-/// The formats.
+/// The registered formats, protected by `FORMATS`.
 pub(crate) struct Formats(KVec<Format>);
 
 impl Formats {
-    /// None yet.
+    /// No formats.
     pub(crate) const NONE: Self = Self(KVec::new());
 }
 
-/// How user space says which one it wants.
+/// The format that user space asks for.
 pub(crate) enum Wanted<'a> {
-    /// By its name.
+    /// The format with this name.
     Name(&'a CStr),
-    /// By its number.
+    /// The format with this UUID.
     Uuid([u8; 16]),
 }
 
@@ -35,13 +35,16 @@ fn is_name(name: &CStr) -> bool {
     !bytes.is_empty() && bytes.len() < engine::calls::FORMAT_NAME && bytes.iter().all(letter)
 }
 
-/// Takes a format in, or says why not.
+/// Registers a format. An invalid one is reported in the kernel log.
+///
+/// # Errors
+///
+/// `EINVAL` if the format is invalid, `EEXIST` if its name or UUID is in use, `ENOMEM`.
 pub(crate) fn register(new: Format) -> Result {
     if !is_name(new.name()) || !new.is_whole() {
         pr_err!(
-            "perfmon: format {:?}: it needs a name of letters, digits and dashes, layout(), \
-             overflow(), a queue of 1 to 30 messages, an argument and a state of at most a \
-             page\n",
+            "perfmon: format {:?}: invalid; it needs a name of letters, digits and dashes, layout(), \
+             overflow(), a queue_depth of 1 to 30, an argument and a state of at most a page\n",
             new.name()
         );
         return Err(EINVAL);
@@ -54,18 +57,19 @@ pub(crate) fn register(new: Format) -> Result {
     Ok(formats.0.push(new, GFP_KERNEL)?)
 }
 
-/// Forgets one.
+/// Unregisters a format.
 pub(crate) fn unregister(raw: *const RawFormat) {
     let mut formats = FORMATS.lock();
     if let Some(place) = formats.0.iter().position(|f| f.is(raw)) {
         let _ = formats.0.remove(place);
-        // Nobody frees what a static holds when the module goes.
+        // `FORMATS` is a static, which is never dropped: free the memory with the last format.
         if formats.0.is_empty() {
             formats.0 = KVec::new();
         }
     }
 }
 
+/// Returns a registered format, and keeps its module loaded.
 fn there(wanted: &Wanted<'_>) -> Option<Pinned> {
     let formats = FORMATS.lock();
     let is = |f: &&Format| match wanted {
@@ -75,7 +79,11 @@ fn there(wanted: &Wanted<'_>) -> Option<Pinned> {
     formats.0.iter().find(is).and_then(Format::pin)
 }
 
-/// A format; its module is loaded if need be. `ENOENT` if there is none. May sleep.
+/// Finds a format. Requests its module if it is not registered. May sleep.
+///
+/// # Errors
+///
+/// `ENOENT` if there is no such format, `EINVAL` if the name is invalid, `ENOMEM`.
 pub(crate) fn find(wanted: &Wanted<'_>) -> Result<Pinned> {
     if let Some(format) = there(wanted) {
         return Ok(format);

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Kinds of CPUs: which of the hardware's registers each CPU has, and how contexts are kept off CPUs
-//! that lack some of their registers.
+//! Kinds of CPUs: which of the hardware's registers each CPU has, and how contexts are kept off
+//! CPUs that lack some of their registers.
 //!
-//! CPUs with the same registers and the same core type are of one kind. [`Kind::id`] of a CPU is set
-//! when the description is registered, and when the CPU comes online. A context remembers the
+//! CPUs with the same registers and the same core type are of one kind. [`Kind::id`] of a CPU is
+//! set when the description is registered, and when the CPU comes online. A context remembers the
 //! kind on which it was last found to fit, so that putting it into a PMU costs one comparison.
 //! Registers are compared only after a move to a CPU of another kind.
 //!
 //! A thread's context stays out of the PMU of a CPU that lacks one of its registers. It does not
-//! count there: `PERFMON_STATUS` tells for how long, and `PERFMON_REGFL_SHORT` marks its counters.
+//! count there: `PERFMON_STATUS` reports for how long, and `PERFMON_REGFL_SHORT` marks its
+//! counters.
 
 use engine::claims::Claims;
 use engine::pmu::Register;
@@ -73,6 +74,7 @@ impl Kind {
         self.pmds.checked_shr(number).unwrap_or(0) & 1 != 0
     }
 
+    /// Returns the registers that the CPU has.
     fn has(&self) -> Claims {
         Claims {
             pmcs: self.pmcs,
@@ -80,8 +82,8 @@ impl Kind {
         }
     }
 
-    /// Returns whether a context can count on the CPU, with these registers and for this core type; 0
-    /// is any type.
+    /// Returns whether a context can count on the CPU, with these registers and for this core type;
+    /// 0 is any type.
     fn fits(&self, uses: &Claims, core: u32) -> bool {
         uses.is_none() || (uses.is_within(&self.has()) && (core == 0 || core == self.core))
     }
@@ -112,8 +114,8 @@ pub(crate) struct Elsewhere {
     uses: Claims,
     /// The `id` of the kind on which the context was last found to fit.
     fits: Option<u32>,
-    /// While the context's thread is on a CPU that lacks registers: the thread's run time up to which
-    /// `time` was settled.
+    /// While the context's thread is on a CPU that lacks registers: the thread's run time up to
+    /// which `time` was settled.
     since: Option<u64>,
     /// Nanoseconds that the thread ran on such CPUs while the context was started.
     time: u64,
@@ -134,7 +136,7 @@ impl Elsewhere {
         self.fits = None;
     }
 
-    /// Forgets the target: the context is detached.
+    /// Resets the times when the context is detached.
     pub(crate) fn rest(&mut self) {
         self.since = None;
         self.time = 0;
@@ -173,8 +175,8 @@ impl Context {
         state.elsewhere.fits == Some(sched::kind()) || self.fits_another(state)
     }
 
-    /// Compares the registers with those of this CPU: after a move to another kind or a write. If the
-    /// CPU lacks some, the time of the thread is added to [`Elsewhere::time`] from here on.
+    /// Compares the registers with those of this CPU: after a move to another kind or a write. If
+    /// the CPU lacks some, the time of the thread is added to [`Elsewhere::time`] from here on.
     #[cold]
     fn fits_another(&self, state: &mut State) -> bool {
         let kind = sched::kind_of(sched::this_cpu());
@@ -186,7 +188,7 @@ impl Context {
             return true;
         }
         state.elsewhere.fits = None;
-        // Its values are marked already, unless they were written since.
+        // The values are marked already, unless they were written since.
         let is_new = state.elsewhere.since.is_none();
         if is_new {
             state.elsewhere.since = Some(Self::run_time(state));
@@ -213,8 +215,8 @@ impl Context {
         state.publish(false);
     }
 
-    /// Adds the time that the thread ran on CPUs that lack registers. If the context is started, its
-    /// values are marked as short.
+    /// Adds the time that the thread ran on CPUs that lack registers. If the context is started,
+    /// its values are marked as short.
     #[cold]
     pub(crate) fn settle_elsewhere(&self, state: &mut State) {
         let Some(since) = state.elsewhere.since else {

@@ -2,10 +2,10 @@
 
 //! perfcounters.ko: per-CPU counter pages, `/dev/perfcounters`.
 //!
-//! In the order in which data flows: drivers call [`counters`] through
-//! `sys::export`; the engine's registry decides; [`pages`] holds what it
-//! decides about, in pages that `sys::file` maps; [`names`] tells it as text.
-//! What drivers in Rust use is in [`driver`], what providers use in [`provider`].
+//! In the order in which data flows: drivers call [`counters`] through `sys::export`. The engine's
+//! registry numbers and describes their instances, in the memory of [`pages`], which `sys::file`
+//! maps into user space. [`names`] prints the instances as text. Drivers in Rust use [`driver`],
+//! providers use [`provider`].
 
 #![deny(missing_docs)]
 
@@ -53,10 +53,10 @@ module! {
     },
 }
 
-/// What lives while the module is loaded, in the order in which it goes: first
-/// nobody can open the devices, then CPUs no longer report, then the pages go.
-/// No file is open and no driver loaded by then, or the module could not be
-/// removed.
+/// The state of the module while it is loaded. The fields are dropped in this order: first the
+/// devices are removed, so that none can be opened, then CPU hotplug is no longer reported, then
+/// the counter pages are freed. By then no file is open and no driver is loaded, because each holds
+/// a reference to this module.
 struct PerfCounters {
     _trace: sys::trace::Tracer,
     _perfmon: sys::file::Device,
@@ -83,13 +83,13 @@ impl kernel::Module for PerfCounters {
             counters::Loaded::new(sys::release::given(&module_parameters::pages_per_chunk))?;
         let modules = sys::modules::Watch::begin()?;
         let costs = costs::Costs::new()?;
-        // Each CPU has a branch of it.
+        // Created before `Hotplug`, whose callbacks create a directory in it for each CPU.
         let tree = sys::pmu::Tree::create();
         let rights = sys::rights::Rights::begin()?;
         let threads = sys::threads::Threads::begin()?;
         let hotplug = sys::cpu::Hotplug::register()?;
-        // In this order: what users can open is there last, as a module whose init
-        // fails goes at once: the last one of these first.
+        // The values are created in this order. If one fails, those before it are dropped in
+        // reverse order and the module is freed at once, so most devices are registered last.
         let this = Self {
             _registry: registry,
             _modules: modules,

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Messages of a context that are of no overflow, and what its readers take out.
+//! The message queue of a context: messages that report no overflow, and reading the queue.
 
 use engine::sampling::{self, Message};
 
 use crate::contexts::{Context, State};
 
 impl Context {
-    /// Its thread has ended: who monitors another one is told.
+    /// Reports that the target has ended. The reader gets a message, unless the thread attached the
+    /// context to itself: then readers are only woken.
     pub(crate) fn tell_end(&self, state: &mut State) {
         if state.sampling.own {
             self.bell.ring();
@@ -16,7 +17,7 @@ impl Context {
         }
     }
 
-    /// A message without an overflow.
+    /// Queues a message of this type without an overflow, and wakes the readers.
     pub(crate) fn tell_of(&self, state: &mut State, msg_type: u32) {
         let message = Message {
             msg_type,
@@ -26,17 +27,17 @@ impl Context {
         self.bell.ring();
     }
 
-    /// The oldest message.
+    /// Takes the oldest message out of the queue.
     pub(crate) fn message(&self) -> Option<Message> {
         self.state.lock().sampling.queue.pop()
     }
 
-    /// It could not be given out: it is the oldest again.
+    /// Puts a message that could not be copied to user space back as the oldest one.
     pub(crate) fn put_back(&self, message: &Message) {
         self.state.lock().sampling.queue.put_back(message);
     }
 
-    /// Is there one?
+    /// Returns whether the queue has a message.
     pub(crate) fn has_message(&self) -> bool {
         !self.state.lock().sampling.queue.is_empty()
     }

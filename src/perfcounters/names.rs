@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `/dev/perfcounters_names`: the instances as text, number and name.
+//! `/dev/perfcounters_names`: numbers, states and names of the instances, as text.
 //!
 //! ```text
 //! # perfcounters generation 12 boot_id 5f0c...
@@ -8,10 +8,13 @@
 //! 2 TAB dormant TAB block/sdb/reads
 //! ```
 //!
-//! The name is last because it may hold blanks. The text is made at open, so
-//! that all reads of one open file see one generation; its memory is charged to
-//! the cgroup of whoever opens it. A driver that adds or deletes an instance meanwhile waits
-//! for a part of the text only, unless names come and go faster than all of it can be written.
+//! The name is last because it may contain blanks. The text is written at open(), so that all reads
+//! of an open file see the same generation. Its memory is charged to the control group of the
+//! process that opens the file.
+//!
+//! The text is written in parts of [`PART`] instances, and a driver that adds or deletes an
+//! instance waits for one part only. If the set of instances changes, the text is started again.
+//! After [`TRIES`] attempts it is written without releasing the lock.
 
 use core::fmt::{self, Write};
 use core::ops::Range;
@@ -36,11 +39,10 @@ impl Write for Text {
     }
 }
 
-/// How often the text is begun anew because names came or went; the next time the lock is held
-/// until all of it is written.
+/// Number of attempts to write the text in parts; see the module documentation.
 const TRIES: u32 = 8;
 
-/// The whole text. May sleep.
+/// Returns the whole text. May sleep. `ENODEV`, `ENOMEM`.
 pub(crate) fn text() -> Result<VVec<u8>> {
     for _ in 0..TRIES {
         if let Some(text) = in_parts()? {
@@ -55,8 +57,8 @@ pub(crate) fn text() -> Result<VVec<u8>> {
     Ok(text.0)
 }
 
-/// The whole text, written in parts with the lock free in between; `None` if the set of instances
-/// changed meanwhile.
+/// Writes the whole text in parts, and releases the lock in between. Returns `None` if the set of
+/// instances changed meanwhile.
 fn in_parts() -> Result<Option<VVec<u8>>> {
     let mut text = Text(VVec::new());
     let (mut at, mut generation) = (1_u32, None);
@@ -80,6 +82,7 @@ fn in_parts() -> Result<Option<VVec<u8>>> {
 }
 
 impl Text {
+    /// Writes the first line.
     fn head(&mut self, registry: &Registry<Pages>) -> Result {
         let header = registry.store().header();
         let generation = header.generation().enter();
@@ -90,6 +93,7 @@ impl Text {
         self.write_str("\n").map_err(|_| ENOMEM)
     }
 
+    /// Writes a line for each of these instances that is live or dormant.
     fn lines(&mut self, registry: &Registry<Pages>, instances: Range<u32>) -> Result {
         for instance in instances {
             let desc = registry.store().desc(instance);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Where the registry keeps things: the pages behind `/dev/perfcounters`.
+//! The memory of the registry: the pages behind `/dev/perfcounters`, and tables of the kernel.
 
 use engine::abi::{self, Desc, Header};
 use engine::error::Error;
@@ -16,41 +16,50 @@ use crate::sys::page::{self, HeaderPage, Page};
 use crate::sys::percpu::{self, Chunk};
 use crate::sys::{cpu, tables};
 
-/// What page faults need to know, fixed at load.
+/// The values that page faults need, set once at load.
 struct Fixed {
+    /// The layout of the file.
     layout: Layout,
+    /// The address of the header page.
     header: usize,
-    /// A page of zeros, for CPUs that cannot exist.
+    /// The address of a page of zeros, which is mapped for CPUs that are not possible.
     nobody: usize,
 }
 
 static FIXED: SetOnce<Fixed> = SetOnce::new();
 
-/// The pages.
+/// The memory of the registry.
 pub(crate) struct Pages {
+    /// The layout of the file.
     layout: Layout,
+    /// Page 0 of the file.
     header: HeaderPage,
+    /// A page of zeros; see [`Fixed::nobody`].
     _nobody: Page,
+    /// The per-CPU memory of the counters.
     chunks: VVec<Chunk>,
+    /// The pages of descriptors.
     descs: VVec<Page>,
+    /// The first instance of each hash bucket; 0 if the bucket is empty.
     heads: VVec<u16>,
+    /// The instance that follows each instance in its bucket; 0 at the end.
     next: VVec<u16>,
-    /// Of each instance, for as many as there are descriptors.
+    /// The last deletion and the owner of each instance that `descs` has room for.
     lives: VVec<Life>,
 }
 
-/// What is known of an instance beside its descriptor.
+/// The data of an instance that is not in its descriptor.
 #[derive(Clone, Copy)]
 struct Life {
-    /// When it was last deleted.
+    /// The grace period of the last deletion. The name cannot be added again before it is over.
     death: GracePeriod,
-    /// Whose it is while it is live.
+    /// The module that added the instance, while it is live.
     owner: Owner,
 }
 
 impl Pages {
-    /// A header page, and the index and the lists at their full size, so that
-    /// no later name pays for moving them; but for whose instances are, 16 bytes each.
+    /// Allocates the header page, the hash index and the lists at their full size, so that adding
+    /// an instance does not copy them. Only `lives` (16 bytes each) grows with the instances.
     pub(crate) fn new(layout: Layout) -> Result<Self, Error> {
         let header = HeaderPage(Page::new()?);
         let nobody = Page::new()?;
@@ -98,30 +107,31 @@ impl Pages {
         })
     }
 
-    /// Page 0 of the file.
+    /// Returns page 0 of the file.
     pub(crate) fn header(&self) -> &HeaderPage {
         &self.header
     }
 
-    /// When an instance was last deleted.
+    /// Returns the grace period of an instance's last deletion.
     pub(crate) fn death(&self, instance: u32) -> GracePeriod {
         let life = self.lives.get(instance as usize);
         life.map_or_else(GracePeriod::over, |life| life.death)
     }
 
-    /// Whose an instance is.
+    /// Returns the owner of an instance.
     pub(crate) fn owner(&self, instance: u32) -> Owner {
         let life = self.lives.get(instance as usize);
         life.map_or(Owner::NONE, |life| life.owner)
     }
 
-    /// It is this one's until it is deleted.
+    /// Sets the owner of an instance, until it is deleted.
     pub(crate) fn set_owner(&mut self, instance: u32, owner: Owner) {
         if let Some(life) = self.lives.get_mut(instance as usize) {
             life.owner = owner;
         }
     }
 
+    /// Makes room for the descriptors of this many slots.
     fn grow_descs(&mut self, slots: u32) -> Result<(), Error> {
         let pages = slots.div_ceil(DESCS_PER_PAGE) as usize;
         while self.descs.len() < pages {
@@ -143,12 +153,14 @@ impl Pages {
         Ok(())
     }
 
+    /// Makes room for the counters of this many slots.
     fn grow_chunks(&mut self, slots: u32) -> Result<(), Error> {
         let per_chunk = self.layout.pages_per_chunk();
         while (self.chunks.len() as u32) < self.layout.chunks_for(slots) {
             let chunk = Chunk::new(per_chunk)?;
             let first = self.chunks.len() as u32 * per_chunk;
-            // Kept before it is published: what a fault has seen is never freed.
+            // The list entry is reserved before the pages are published, so that the push below
+            // cannot fail: memory that a page fault has seen must not be freed.
             self.chunks
                 .reserve(1, GFP_KERNEL)
                 .map_err(|_| Error::NoMemory)?;
@@ -179,7 +191,7 @@ impl Store for Pages {
 
     fn set_head(&mut self, bucket: u32, instance: u32) {
         if let Some(head) = self.heads.get_mut(bucket as usize) {
-            // Numbers are below 65536.
+            // Instance numbers are below 65536.
             *head = instance as u16;
         }
     }
@@ -247,7 +259,7 @@ impl Store for Pages {
     }
 }
 
-/// Numbers of instances, none at first.
+/// Returns a list of `count` instance numbers, all 0.
 fn links(count: u32) -> Result<VVec<u16>, Error> {
     let mut links = VVec::new();
     links
@@ -256,8 +268,8 @@ fn links(count: u32) -> Result<VVec<u16>, Error> {
     Ok(links)
 }
 
-/// Page frame of a page of the file; `None` where there is none yet, or ever.
-/// Takes no lock: called from page faults.
+/// Returns the page frame number of a page of the file; `None` if the page does not exist (yet).
+/// Takes no lock, as it is called from page faults.
 pub(crate) fn frame(pgoff: u64) -> Option<usize> {
     let fixed = FIXED.as_ref()?;
     match fixed.layout.page(pgoff)? {
@@ -267,7 +279,8 @@ pub(crate) fn frame(pgoff: u64) -> Option<usize> {
             address => Some(page::frame(address)),
         },
         FilePage::Slots { chunk, cpu, page } => {
-            // Bounded by the layout; wrapping, so that a fault has no way to panic.
+            // The layout limits the product. Wrapping operations, so that a fault has no panic
+            // path.
             let index = chunk
                 .wrapping_mul(fixed.layout.pages_per_chunk())
                 .wrapping_add(page);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which PMU descriptions there are: one of the hardware's, others of the
-//! kernel's own registers, each with a range of numbers.
+//! The registered PMU descriptions: at most one of the hardware, and others of virtual registers of
+//! the kernel. Each has a range of register numbers.
 
 use engine::context::Error;
 use engine::pmu::{kind, Map, Register, Tables, FIRST_SOFT, MOST, NUMBERS, ROWS};
@@ -24,17 +24,19 @@ use crate::sys::pmu::{request_module, Calls, Description, Pinned, Tree};
 use crate::sys::sched;
 use crate::sys::{cpu, cpuid};
 
-/// The descriptions, in the order of their numbers.
+/// The registered descriptions, protected by `PMUS`.
 pub(crate) struct Pmus {
+    /// The descriptions, sorted by their first number.
     all: KVec<Description>,
-    /// What contexts have of them, until there are others.
+    /// The registers that new contexts share. Built when needed; `None` after the descriptions or
+    /// the kinds of CPUs have changed.
     shared: Option<Arc<Registers>>,
-    /// The last number that a kind of CPUs got. None is used again.
+    /// The last number that was given to a kind of CPUs. No number is used twice.
     last_kind: u32,
 }
 
 impl Pmus {
-    /// None yet.
+    /// No descriptions.
     pub(crate) const NONE: Self = Self {
         all: KVec::new(),
         shared: None,
@@ -42,31 +44,37 @@ impl Pmus {
     };
 }
 
-/// Modules of descriptions, which stay.
+/// References to the modules of descriptions. They keep the modules loaded.
 pub(crate) type Pins = KVec<Option<Pinned>>;
 
-/// A description as contexts have it: numbers `first` to `end`, not including it.
+/// The functions of one description, for the register numbers `first` to `end` (exclusive).
 struct Part {
     first: u16,
     end: u16,
     calls: Calls,
 }
 
-/// The registers of contexts: copies of the tables, and what is called of the modules that
-/// they are of.
+/// The registers that contexts use: copies of the descriptions' tables, and the functions of the
+/// descriptions.
 pub(crate) struct Registers {
+    /// The hardware's PMCs, from number 0.
     pmcs: KVec<Register>,
+    /// The hardware's PMDs, from number 0.
     pmds: KVec<Register>,
+    /// The virtual registers' PMCs, from number [`FIRST_SOFT`].
     soft_pmcs: KVec<Register>,
+    /// The virtual registers' PMDs, from number [`FIRST_SOFT`].
     soft_pmds: KVec<Register>,
+    /// MSRs of the global control, of the global status and for clearing that; 0 if there is none.
     global: [u64; 3],
     /// See [`Map::partial`].
     partial: u64,
+    /// The descriptions that the tables are from.
     parts: KVec<Part>,
 }
 
-/// Appends a table whose first row has the number `first`, in a table whose first
-/// row is `base`.
+/// Appends a table to `to`. `first` is the number of the table's first row, `base` that of the
+/// first row of `to`. Rows in between do not exist.
 fn append(
     to: &mut KVec<Register>,
     base: u16,
@@ -85,7 +93,11 @@ fn append(
 }
 
 impl Registers {
-    /// Those that there are now, and what keeps their modules. `EBUSY` if there are none.
+    /// Returns the registers of all descriptions, and references to their modules.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if no description is registered, `ENOMEM`.
     pub(crate) fn now() -> Result<(Arc<Self>, Pins)> {
         let mut pmus = PMUS.lock();
         let Pmus { all, shared, .. } = &mut *pmus;
@@ -93,7 +105,7 @@ impl Registers {
         for pmu in &*all {
             pins.push(pmu.pin(), GFP_KERNEL_ACCOUNT)?;
         }
-        // Unless one of the modules goes just now.
+        // A module that is being unloaded cannot be referenced; its registers are left out.
         let whole = pins.iter().all(Option::is_some);
         if let Some(shared) = shared.as_ref().filter(|_| whole) {
             return Ok((shared.clone(), pins));
@@ -106,6 +118,7 @@ impl Registers {
         Ok((registers, pins))
     }
 
+    /// Builds the tables from these descriptions. `EBUSY` if there are none.
     fn of<'a>(pmus: impl Iterator<Item = &'a Description>) -> Result<Self> {
         let mut all = Self {
             pmcs: KVec::new(),
@@ -142,7 +155,7 @@ impl Registers {
         }
     }
 
-    /// As the engine has them.
+    /// Returns the tables in the form that the engine uses.
     pub(crate) fn map(&self) -> Map<'_> {
         Map {
             hardware: Tables {
@@ -160,23 +173,25 @@ impl Registers {
         }
     }
 
-    /// Control registers of the hardware.
+    /// Iterates over the hardware's control registers.
     pub(crate) fn controls(&self) -> impl Iterator<Item = &Register> {
         self.pmcs.iter().filter(|r| r.exists())
     }
 
-    /// Counters of the hardware.
+    /// Iterates over the hardware's counters.
     pub(crate) fn counters(&self) -> impl Iterator<Item = &Register> {
         self.pmds.iter().filter(|r| r.is(kind::COUNTER))
     }
 
+    /// Returns the description that a register number belongs to.
     fn part(&self, number: u16) -> Option<&Part> {
         self.parts
             .iter()
             .find(|part| (part.first..part.end).contains(&number))
     }
 
-    /// The value that its description lets a PMC have. Process context.
+    /// Passes a PMC's value to the `check` function of its description. Returns the value to write,
+    /// or the function's error. Process context.
     pub(crate) fn check(&self, number: u16, value: u64) -> Result<u64> {
         match self.part(number) {
             Some(part) => part.calls.check(number.wrapping_sub(part.first), value),
@@ -184,7 +199,7 @@ impl Registers {
         }
     }
 
-    /// What a virtual register is now, for a thread or for this CPU.
+    /// Returns the current value of a virtual register, for a thread or for this CPU.
     #[inline]
     pub(crate) fn read(
         &self,
@@ -201,28 +216,29 @@ impl Registers {
     }
 }
 
-/// A row that makes no sense: which table, its number, its name.
+/// The row of a table that is wrong: "PMC" or "PMD", its number and its name.
 type Row<'a> = (&'static str, usize, &'a CStr);
 
-/// Why a description cannot be, and which row's fault that is.
+/// Returns why a description is invalid, and the row that is wrong, if it is a row; `None` if the
+/// description is valid.
 fn fault(new: &Description) -> Option<(Option<Row<'_>>, &'static str)> {
     let whole = |why| Some((None, why));
     let hardware = new.first() == 0;
     if new.name().to_bytes().is_empty() {
-        return whole("it has no name");
+        return whole("its name is empty");
     }
     let letter = |b: &u8| b.is_ascii_alphanumeric() || b".-".contains(b);
     if !new.name().to_bytes().iter().all(letter) {
-        return whole("its name has more than letters, digits, dots and dashes");
+        return whole("its name may have only letters, digits, dots and dashes");
     }
     if new.has_reserved() {
-        return whole("its reserved fields are not zero");
+        return whole("reserved must be zero");
     }
     if new.is_cut() {
-        return whole("it has numbers of rows, and no rows");
+        return whole("pmcs or pmds is NULL, but nr_pmcs or nr_pmds is not 0");
     }
     if !hardware && new.first() < FIRST_SOFT {
-        return whole("its first number is neither 0 nor 256 or more");
+        return whole("first must be 0, or 256 or more");
     }
     let most = match hardware {
         true => ROWS,
@@ -230,20 +246,20 @@ fn fault(new: &Description) -> Option<(Option<Row<'_>>, &'static str)> {
     };
     let nr_pmcs = new.named_pmcs().count();
     if nr_pmcs > most || new.named_pmds().count() > most {
-        return whole("it has more rows than there are numbers");
+        return whole("more rows than register numbers from first on");
     }
     let controls = new.named_pmcs().filter(|(_, r)| r.exists()).count();
     if hardware && (controls > MOST || new.named_pmds().filter(|(_, r)| r.exists()).count() > MOST)
     {
-        return whole("it has more than 32 counters or control registers");
+        return whole("more than 32 counters or control registers");
     }
     let nameless = |name: &CStr, r: &Register| {
         let word = name.to_bytes().iter().all(u8::is_ascii_graphic) && !name.to_bytes().is_empty();
-        (r.exists() && !word).then_some("its name is not a word")
+        (r.exists() && !word).then_some("name must be one word of printable ASCII characters")
     };
     let wrong_pmd = |r: &Register| match r.exists() && r.is(kind::VIRTUAL) == hardware {
-        true if hardware => Some("virtual registers have numbers from 256 on"),
-        true => Some("from 256 on all registers are virtual"),
+        true if hardware => Some("a virtual register needs a number of 256 or more"),
+        true => Some("registers from 256 on must be virtual"),
         false => r.wrong_pmd(nr_pmcs as u16),
     };
     let number = |n| usize::from(new.first()).wrapping_add(n);
@@ -259,13 +275,13 @@ fn fault(new: &Description) -> Option<(Option<Row<'_>>, &'static str)> {
     })
 }
 
-/// Sets the [`Kind`] of each CPU that is online: which of the description's registers it has. `PMUS`
-/// is held.
+/// Sets the [`Kind`] of each CPU that is online: which of the description's registers it has.
+/// `PMUS` is held.
 ///
 /// # Errors
 ///
-/// `ENODEV` if a counter keeps no value, as in a virtual machine without a PMU, or if no CPU has one
-/// of the registers.
+/// `ENODEV` if a counter keeps no value, as in a virtual machine without a PMU, or if no CPU has
+/// one of the registers.
 fn look_at_cpus(new: &Description, last: &mut u32) -> Result {
     let controls = new.pmc_rows().filter(Register::exists);
     // If perf has reserved the control registers, the counters are taken to work.
@@ -286,9 +302,8 @@ fn look_at_cpus(new: &Description, last: &mut u32) -> Result {
     let (pmcs, pmds) = kinds::all().fold((0, 0), |(pmcs, pmds), (_, kind)| {
         (pmcs | kind.pmcs, pmds | kind.pmds)
     });
-    let lacks = |has: u64, (r, n): (Register, u32)| {
-        r.exists() && has.checked_shr(n).unwrap_or(0) & 1 == 0
-    };
+    let lacks =
+        |has: u64, (r, n): (Register, u32)| r.exists() && has.checked_shr(n).unwrap_or(0) & 1 == 0;
     let mut rows = new.pmc_rows().zip(0..u64::BITS);
     let lacking = rows.any(|row| lacks(pmcs, row));
     let mut rows = new.pmd_rows().zip(0..u64::BITS);
@@ -297,8 +312,8 @@ fn look_at_cpus(new: &Description, last: &mut u32) -> Result {
         true => Ok(()),
         false => {
             pr_info!(
-                "perfmon: {}: the processor says that it has these registers, but they keep \
-                 nothing; a virtual machine without a PMU?\n",
+                "perfmon: {}: PMU registers are missing or do not keep written values; is this a VM \
+                 without a virtual PMU?\n",
                 text(new.name())
             );
             Err(ENODEV)
@@ -324,7 +339,7 @@ fn tell_kinds(pmu: &Description) {
         nr = nr.wrapping_add(u32::from(!kind.is_empty()));
         if kind.is_empty() {
             pr_info!(
-                "perfmon: {}: CPUID does not describe counters of CPU {}: nothing is counted there\n",
+                "perfmon: {}: CPUID describes no counters of CPU {}; hardware events are not counted there\n",
                 text(pmu.name()),
                 cpu
             );
@@ -333,21 +348,26 @@ fn tell_kinds(pmu: &Description) {
     let first = kinds::all().map(|(_, kind)| kind.id).min();
     if kinds::all().any(|(_, kind)| Some(kind.id) != first) && nr > 1 {
         pr_info!(
-            "perfmon: {}: CPUs differ: a context counts on those that have all of its registers; \
-             /proc/perfmon_map says which have which\n",
+            "perfmon: {}: CPUs differ: a context counts only on CPUs with all of its registers; see \
+             /proc/perfmon_map\n",
             text(pmu.name())
         );
     }
 }
 
-/// Clears the kinds of all CPUs: the hardware's description goes. `PMUS` is held.
+/// Clears the kinds of all CPUs, when the hardware's description is unregistered. `PMUS` is held.
 fn forget_kinds() {
     for cpu in cpu::possible() {
         sched::set_kind(cpu, &Kind::default());
     }
 }
 
-/// Takes a description in, or says why not.
+/// Registers a description. An invalid one is reported in the kernel log.
+///
+/// # Errors
+///
+/// `EINVAL` if the description is invalid, `EEXIST` if its name or one of its numbers is in use,
+/// `ENODEV` if the hardware lacks the registers, `ENOMEM`, or the error of its `probe` function.
 pub(crate) fn register(new: Description) -> Result {
     if let Some((row, why)) = fault(&new) {
         match row {
@@ -392,7 +412,7 @@ pub(crate) fn register(new: Description) -> Result {
     all.insert_within_capacity(place, new).map_err(|_| ENOMEM)
 }
 
-/// Forgets one.
+/// Unregisters a description.
 pub(crate) fn unregister(raw: *const RawPmu) {
     let mut pmus = PMUS.lock();
     let Pmus { all, shared, .. } = &mut *pmus;
@@ -403,7 +423,7 @@ pub(crate) fn unregister(raw: *const RawPmu) {
                 forget_kinds();
             }
         }
-        // Nobody frees what a static holds when the module goes.
+        // `PMUS` is a static, which is never dropped: free the memory with the last description.
         *shared = None;
         if all.is_empty() {
             *all = KVec::new();
@@ -411,7 +431,8 @@ pub(crate) fn unregister(raw: *const RawPmu) {
     }
 }
 
-/// A CPU has come or goes; on that CPU.
+/// Calls the `cpu` function of each description, on a CPU that has come online or goes offline. For
+/// a CPU that comes online it also determines its kind.
 pub(crate) fn cpu(cpu: u32, online: bool) {
     let mut pmus = PMUS.lock();
     let Pmus {
@@ -435,8 +456,8 @@ pub(crate) fn cpu(cpu: u32, online: bool) {
     }
 }
 
-/// Has the descriptions loaded that this machine could have and that are not
-/// there; once, as the administrator may not want them. May sleep.
+/// Requests the modules with descriptions for this machine if none is registered. Each is requested
+/// only once, as the administrator may have unloaded it. May sleep.
 pub(crate) fn load() {
     static TRIED: [Atomic<i32>; 2] = [const { Atomic::new(0) }; 2];
     let there = |hardware: bool| {
@@ -453,14 +474,14 @@ pub(crate) fn load() {
         (&TRIED[0], true, of_vendor),
         (&TRIED[1], false, c"perfmon-soft"),
     ] {
-        // Relaxed: nothing hangs on it.
+        // Relaxed: no other data depends on this flag.
         if !there(hardware) && tried.xchg(1, Relaxed) == 0 {
             request_module(alias);
         }
     }
 }
 
-/// /proc/perfmon_map: a line for each register.
+/// Prints `/proc/perfmon_map`: a line for each register.
 pub(crate) fn show(seq: &SeqFile) {
     for pmu in &PMUS.lock().all {
         seq_print!(seq, "# {}\n", text(pmu.name()));
@@ -523,7 +544,7 @@ pub(crate) fn show(seq: &SeqFile) {
     }
 }
 
-/// Ends the line of a register with the CPUs that have it, unless all do.
+/// Ends the line of a register. If some CPUs lack the register, lists those that have it.
 fn show_cpus(seq: &SeqFile, has: &dyn Fn(&Kind) -> bool) {
     let known = || kinds::all().filter(|(_, kind)| !kind.is_empty());
     if !known().all(|(_, kind)| has(&kind)) {
@@ -535,7 +556,7 @@ fn show_cpus(seq: &SeqFile, has: &dyn Fn(&Kind) -> bool) {
     seq_print!(seq, "\n");
 }
 
-/// The types of cores, of a hybrid processor, with the CPUs of each.
+/// Prints a line for each core type of a hybrid processor, with the CPUs of that type.
 fn show_cores(seq: &SeqFile) {
     let mut last = None;
     while let Some(core) = kinds::all()
@@ -556,7 +577,7 @@ fn show_cores(seq: &SeqFile) {
     }
 }
 
-/// A word with a list of CPUs, such as cpus=0,2-3.
+/// Prints a list of CPUs, for example ` cpus=0,2-3`.
 fn show_list(seq: &SeqFile, cpus: &mut dyn Iterator<Item = u32>) {
     let mut range: Option<(u32, u32)> = None;
     let mut before = " cpus=";
@@ -594,7 +615,7 @@ fn scope(register: Register) -> &'static str {
     }
 }
 
-/// An engine's refusal, for C.
+/// Converts an error of the engine to one of the kernel.
 pub(crate) fn refused(error: Error) -> kernel::error::Error {
     kernel::error::Error::from_errno(error.errno().wrapping_neg())
 }

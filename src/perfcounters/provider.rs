@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a provider is written with: instances, probes, families.
+//! The interface for providers in Rust: instances, probes, families.
 //!
-//! A provider is a small module: a state whose fields are [`Instance`]s, a
-//! [`Handler`] for each event it counts, and a [`Probes`] that holds both. See
-//! `src/provider/sched.rs` for the smallest one.
+//! A provider is a small module. It has a state whose fields are [`Instance`]s, a [`Handler`] for
+//! each event that it counts, and a [`Probes`] that holds both. See `src/provider/sched.rs` for the
+//! smallest one.
 
 use kernel::fmt;
 
@@ -16,28 +16,28 @@ pub use crate::sys::family::{Family, Key, Text};
 pub use crate::sys::probe::{self, Handler, Probes, Watched};
 pub use crate::sys::{block, net};
 
-/// What an instance of a provider counts, apart from its name.
+/// The description of a provider's instance, without its name.
 pub struct What {
-    /// How values combine.
+    /// The kind, which says how the values of CPUs are combined.
     pub kind: Kind,
-    /// What is counted.
+    /// The unit of the values.
     pub unit: Unit,
-    /// Power of ten.
+    /// A value is `value * 10^exponent` units.
     pub exponent: i8,
-    /// Buckets of a histogram, else 1.
+    /// The number of buckets of a histogram; 1 for other kinds.
     pub nr_slots: u16,
-    /// One sentence.
+    /// One sentence that says what is counted.
     pub help: &'static core::ffi::CStr,
 }
 
 impl What {
-    /// A counter of events.
+    /// Describes a counter of events.
     #[inline]
     pub const fn events(help: &'static core::ffi::CStr) -> Self {
         Self::counter(Unit::Events, help)
     }
 
-    /// A counter of something else.
+    /// Describes a counter in another unit.
     #[inline]
     pub const fn counter(unit: Unit, help: &'static core::ffi::CStr) -> Self {
         Self {
@@ -49,7 +49,7 @@ impl What {
         }
     }
 
-    /// Time spent, in nanoseconds.
+    /// Describes a time in nanoseconds.
     #[inline]
     pub const fn nanoseconds(help: &'static core::ffi::CStr) -> Self {
         Self {
@@ -61,7 +61,7 @@ impl What {
         }
     }
 
-    /// log2 buckets of nanoseconds.
+    /// Describes a histogram of nanoseconds with logarithmic (log2) buckets.
     #[inline]
     pub const fn latency(nr_slots: u16, help: &'static core::ffi::CStr) -> Self {
         Self {
@@ -73,7 +73,11 @@ impl What {
         }
     }
 
-    /// Adds the instance under a name. Process context.
+    /// Adds the instance under this name. Process context.
+    ///
+    /// # Errors
+    ///
+    /// The errors of `perf_add_desc()`, and `ENOMEM`.
     #[inline]
     pub fn named(&self, name: fmt::Arguments<'_>) -> Result<Instance> {
         let name = CString::try_from_fmt(name)?;

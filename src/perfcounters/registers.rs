@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The registers of contexts' sets, as callers write and read them.
+//! Writing and reading the registers of event sets, for `PERFMON_WRITE_PMCS`, `PERFMON_WRITE_PMDS`
+//! and `PERFMON_READ_PMDS`.
 
 use engine::calls::{Pmc, Pmd};
 use engine::context::{Error, SHORT};
@@ -18,7 +19,7 @@ use crate::sys::{msr, sched};
 use crate::target::Target;
 
 impl Context {
-    /// Writes PMCs, with values that `check_pmc` gave.
+    /// Writes PMCs. The values have passed `check_pmc`. See [`write`](Self::write) for errors.
     pub(crate) fn write_pmcs(&self, values: &[Pmc]) -> Result {
         let more = |id| {
             let mut more = Asked::default();
@@ -41,7 +42,7 @@ impl Context {
         })
     }
 
-    /// Writes PMDs: numbers that exist.
+    /// Writes PMDs, whose numbers exist. See [`write`](Self::write) for errors.
     pub(crate) fn write_pmds(&self, values: &[Pmd]) -> Result {
         let map = self.registers.map();
         let more = |id| {
@@ -82,7 +83,7 @@ impl Context {
         })
     }
 
-    /// Room in each of these sets. Under `growing`.
+    /// Makes room in each of these sets. `growing` is held.
     fn make_rooms(
         &self,
         sets: &mut dyn Iterator<Item = u16>,
@@ -97,8 +98,14 @@ impl Context {
         Ok(())
     }
 
-    /// Changes registers of sets, with them out of the hardware, and into it again after:
-    /// `touches` says whether of one, `more` what it then claims besides.
+    /// Changes registers with `function`, while the context is in no PMU, and programs the context
+    /// again. `touches` returns whether a set is changed, `more` which registers are added to it.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if a register is in use, if the context is being attached, or if the caller is on
+    /// another CPU than the one that the context is attached to; `ENODEV` if no CPU has all
+    /// registers.
     fn write(
         &self,
         session: &mut Session,
@@ -113,7 +120,8 @@ impl Context {
                 return Err(EBUSY);
             }
             let new = state.claims_with(&map, |id| more(id).claims());
-            // What has ended takes nothing: it counts no more until it is loaded again.
+            // A context whose target has ended claims nothing: it does not count until it is
+            // attached again.
             let attached = !matches!(state.target, Target::None | Target::Ended);
             let uses = state.uses_with(&map, |id| more(id).claims());
             let place = (state.elsewhere.core(), state.target.cpu());
@@ -125,7 +133,7 @@ impl Context {
         }
         let counted = if attached { new } else { old };
         session.claim(self.scope(), &self.registers, &old, &counted)?;
-        // The caller stays on the CPU, so that `call()` is not refused after contexts were ended.
+        // The caller stays on this CPU, so that call() is not refused after contexts were evicted.
         let stays = (self.scope() == Scope::System).then(sched::NoPreempt::new);
         let here = self.is_callable();
         if here.is_ok() {
@@ -153,13 +161,18 @@ impl Context {
         drop(stays);
         written
             .inspect_err(|_| {
-                // A context can always return to the claims that it had before.
+                // The old claims can be taken back without failure.
                 let _ = session.claim(self.scope(), &self.registers, &counted, &old);
             })
             .map_err(refused)
     }
 
-    /// Reads PMDs: numbers that exist, into their values.
+    /// Reads PMDs, whose numbers exist: into `reg_value`, `reg_flags` and `reg_last_reset_val`.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if a set does not exist, `EBUSY` if the caller is on another CPU than the one that
+    /// the context is attached to.
     pub(crate) fn read_pmds(&self, pmds: &mut [Pmd]) -> Result {
         let map = self.registers.map();
         let value_of = |number| map.pmd(number).filter(|row| is_read(row));
@@ -183,7 +196,8 @@ impl Context {
                     pmd.reg_last_reset_val = attr.last;
                 }
                 pmd.reg_value = match value_of(pmd.reg_num) {
-                    // What it is now takes longer: below, without the lock.
+                    // Reading the register from its description takes longer: this is done below,
+                    // without the lock. Until then `reg_value` holds the control value.
                     Some(register) => set.registers.control_of(&map, register),
                     None => set.registers.pmd(&map, pmd.reg_num),
                 };

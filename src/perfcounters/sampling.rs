@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Contexts that sample: what happens when a counter overflows.
+//! Sampling: detection and delivery of counter overflows.
 //!
-//! An overflow is seen in the counter's own value, whoever looks: the NMI, which takes
-//! the context's lock if it is free; the timer, for clocks; or whoever takes the
-//! registers out of the hardware first. An NMI that finds the lock held has this CPU
-//! look again as soon as interrupts are on. So no overflow is told twice or not at all,
-//! however late its interrupt is.
+//! An overflow is detected in the counter's value by whichever code reads the counter next: the NMI
+//! handler, if the context's lock is free; the timer, for clocks; or the code that removes the
+//! registers from the PMU. An NMI handler that finds the lock held queues an irq_work on its CPU,
+//! which reads the counters as soon as interrupts are enabled. Every overflow is therefore
+//! delivered once, however late its interrupt is.
 
 use engine::calls::{status, Status};
 use engine::context::Error;
@@ -31,27 +31,28 @@ use crate::sys::nmi::{self, Global, Interrupted};
 use crate::sys::{msr, sched};
 use crate::target::Target;
 
-/// What a context has, when it samples, besides its registers.
+/// The sampling state of a context.
 pub(crate) struct Sampling {
-    /// Of the sample that is being taken; an NMI's stack is small.
+    /// The values of the sample that is being taken. Not on the stack, because an NMI's is small.
     values: KBox<[u64; VALUES]>,
+    /// The sampling buffer; `None` for a context without a sampling format.
     pub(crate) buffer: Option<KBox<Buffer>>,
     pub(crate) queue: Queue,
-    /// Nothing counts until a restart.
+    /// The context is masked: it does not count until `PERFMON_RESTART`.
     pub(crate) masked: bool,
-    /// PMDs that the restart sets.
+    /// PMDs that overflowed before the context was masked. `PERFMON_RESTART` resets them.
     pub(crate) ended: Rows,
-    /// Nothing is sampled from then until then: a storm. All counts on.
+    /// Begin and end of throttling ([`nmi::now`]): the context counts, but takes no samples.
     throttled: Option<(u64, u64)>,
-    /// How often it was so, nanoseconds, and samples that were not taken.
+    /// Statistics of throttling.
     storms: Storms,
-    /// Lost samples that the format was not told of yet.
+    /// Lost samples that were not reported to the format yet.
     untold: u64,
-    /// Its own thread loaded it.
+    /// The thread attached the context to itself.
     pub(crate) own: bool,
 }
 
-/// What storms were there, since it was attached.
+/// Statistics since the context was attached: throttles, nanoseconds throttled, samples lost.
 #[derive(Clone, Copy, Default)]
 struct Storms {
     nr: u32,
@@ -60,7 +61,7 @@ struct Storms {
 }
 
 impl Sampling {
-    /// What is there at first.
+    /// Creates the initial state. Without a format the message queue has a depth of 8.
     pub(crate) fn new(buffer: Option<KBox<Buffer>>) -> Result<Self> {
         let mut queue = Queue::default();
         queue.set_depth(buffer.as_ref().map_or(8, |b| b.format().queue_depth()));
@@ -77,13 +78,13 @@ impl Sampling {
         })
     }
 
-    /// Does it sample, if it counts?
+    /// Returns whether the context is throttled.
     #[inline]
     pub(crate) fn is_throttled(&self) -> bool {
         self.throttled.is_some()
     }
 
-    /// It does not sample any more, for now: it is detached.
+    /// Resets the state when the context is detached.
     pub(crate) fn rest(&mut self) {
         self.masked = false;
         self.throttled = None;
@@ -94,7 +95,7 @@ impl Sampling {
     }
 }
 
-/// An NMI: how many overflows of ours it tells of; 0: it is somebody else's.
+/// Handles an NMI. Returns the number of overflows that it is for; 0 if it is not for this module.
 pub(crate) fn interrupt(interrupted: Interrupted, global: &Global) -> u32 {
     let began = msr::time_stamp();
     if global.control != 0 {
@@ -114,7 +115,7 @@ pub(crate) fn interrupt(interrupted: Interrupted, global: &Global) -> u32 {
             *busy = told != 0;
         }
     }
-    // Where a register says which it were, nothing else does.
+    // If the PMU has a global status, that alone says which counters interrupted.
     if global.status != 0 {
         handled = over.count_ones();
         if over != 0 {
@@ -125,8 +126,8 @@ pub(crate) fn interrupt(interrupted: Interrupted, global: &Global) -> u32 {
         0 => costs::count(Cost::Spurious),
         _ => costs::count(Cost::Regular),
     }
-    // Without a status register one NMI may find what two tell of. AMD's second NMI of an
-    // overflow comes with one, too: its status was cleared by the first.
+    // Without a status register, one NMI may find the overflows of two. On AMD one overflow may
+    // cause two NMIs even with a status register, which the first has cleared.
     if global.late != 0 || global.status == 0 {
         if handled == 0 && nmi::was_expected() {
             handled = 1;
@@ -135,10 +136,10 @@ pub(crate) fn interrupt(interrupted: Interrupted, global: &Global) -> u32 {
         }
     }
     if busy != [false; 2] {
-        sampled(&loaded, busy, began);
+        sampled(&loaded, busy, began, Some(interrupted));
     }
-    // The processor masks it whenever it interrupts. Late, when the overflow is
-    // cleared, or it would be told again; but before anything counts.
+    // The processor masks the LVTPC entry when it delivers the NMI. Unmask it only after the
+    // overflow is cleared, or the NMI would be repeated, and before any counter is enabled.
     nmi::unmask();
     if global.control != 0 {
         msr::write(global.control, all_counting());
@@ -147,7 +148,7 @@ pub(crate) fn interrupt(interrupted: Interrupted, global: &Global) -> u32 {
     handled
 }
 
-/// An NMI found a lock held: now it is not. Interrupts off.
+/// Reads the counters again after an NMI found a context's lock held (irq_work). Interrupts off.
 pub(crate) fn look_again() {
     costs::count(Cost::Again);
     let began = nmi::missed_since();
@@ -156,18 +157,18 @@ pub(crate) fn look_again() {
     for (context, busy) in loaded.iter().zip(&mut busy) {
         *busy = context.is_some_and(|context| context.look_here() != 0);
     }
-    // Of NMIs that find nothing but held locks there can be storms, too.
+    // NMIs that find nothing but held locks may come too often, too.
     if busy == [false; 2] {
         busy = [true; 2];
     }
-    sampled(&loaded, busy, began);
+    sampled(&loaded, busy, began, None);
 }
 
-/// Contexts of this CPU have sampled, since that time stamp: in a storm all that have do so no
-/// more, for a while. Asked about once, whatever their number: only now and then it is
-/// looked how long that took.
-fn sampled(loaded: &[Option<&Context>; 2], busy: [bool; 2], began: u64) {
-    let pause = nmi::storm(began);
+/// Accounts a sample of the contexts in `busy`, which began at the time stamp `began`, and
+/// throttles them in a storm. An NMI passes the code that it interrupted. Both contexts are one
+/// sample, as their time is not measured separately.
+fn sampled(loaded: &[Option<&Context>; 2], busy: [bool; 2], began: u64, code: Option<Interrupted>) {
+    let pause = nmi::storm(began, code);
     if pause != 0 {
         for (context, busy) in loaded.iter().zip(busy) {
             if let Some(context) = context.filter(|_| busy) {
@@ -178,8 +179,7 @@ fn sampled(loaded: &[Option<&Context>; 2], busy: [bool; 2], began: u64) {
 }
 
 impl Context {
-    /// The NMI's part for this context: how many PMDs overflowed, and how many counters
-    /// of the hardware have interrupted.
+    /// Handles an NMI for this context. Returns how many PMDs and how many counters overflowed.
     #[inline]
     fn overflowed(&self, interrupted: Interrupted) -> (u32, u32) {
         let Some(mut state) = self.state.try_lock() else {
@@ -196,8 +196,7 @@ impl Context {
         (told, turned)
     }
 
-    /// This context does not sample for so many nanoseconds, if it does: its counters
-    /// count on, and do not interrupt. In an NMI or with interrupts off.
+    /// Throttles the context: it counts on, but does not interrupt. In an NMI or interrupts off.
     fn throttle(&self, nanoseconds: u64) {
         let Some(mut state) = self.state.try_lock() else {
             return;
@@ -218,12 +217,11 @@ impl Context {
             state.publish(true);
         }
         self.tell_ring(&mut state, THROTTLE, now);
-        // Which sets the timer, as an NMI cannot.
+        // The irq_work sets the timer for the end, which an NMI cannot do.
         self.bell.call();
     }
 
-    /// The storm is over, if there was one and it is time; else the timer says when. Values
-    /// are of now. Interrupts off, no NMI.
+    /// Ends throttling if its time is over. All values are up to date. Interrupts off, no NMI.
     pub(crate) fn calm(&self, state: &mut State) {
         let Some((since, until)) = state.sampling.throttled else {
             return;
@@ -233,7 +231,7 @@ impl Context {
             return;
         }
         state.sampling.throttled = None;
-        // Whose thread is not here has been throttled no longer than that.
+        // If the context is in no PMU, it was throttled until `until` at most.
         let ended = match state.cpu {
             Some(_) => now,
             None => until,
@@ -248,8 +246,8 @@ impl Context {
         }
     }
 
-    /// What would have overflowed in a storm: its samples are lost, and it begins anew where
-    /// it would be. A context that only tells of overflows tells of one.
+    /// Accounts for overflows while the context was throttled. Their samples are lost, and each PMD
+    /// continues within its period. Without a buffer one overflow is delivered for each PMD.
     #[cold]
     fn skip(&self, state: &mut State) {
         let skipped = state.set.registers.take_skipped();
@@ -286,7 +284,7 @@ impl Context {
         self.reset(state, skipped, false);
     }
 
-    /// How it stands.
+    /// Returns the status for `PERFMON_STATUS`.
     pub(crate) fn status(&self) -> Status {
         let mut told = Status::default();
         self.with(&mut |state| {
@@ -318,7 +316,7 @@ impl Context {
         told
     }
 
-    /// Writes a word of the kernel's own into the ring, if there is one.
+    /// Writes a record of the kernel into the ring, if there is one, and wakes readers if needed.
     pub(crate) fn tell_ring(&self, state: &mut State, kind: u16, word: u64) {
         let Some(buffer) = &mut state.sampling.buffer else {
             return;
@@ -330,13 +328,13 @@ impl Context {
         }
     }
 
-    /// The bell's part: the timer of a clock or of a storm, or what an NMI could not do.
-    /// Interrupts off.
+    /// Handles the timer (`timer`) of clocks, of the set's run or of throttling; or the irq_work,
+    /// which does what an NMI could not. Interrupts off.
     pub(crate) fn tick(&self, timer: bool) {
         let _span = timer.then(|| Span::begin(Cost::Timers, Cost::TimerTime));
         let mut state = self.state.lock();
         if core::mem::take(&mut state.asks) {
-            // Waking a worker takes the lock of a run queue, under which ours is taken.
+            // Queueing work may take a run-queue lock, under which probes take the context's lock.
             drop(state);
             self.bell.ask();
             state = self.state.lock();
@@ -348,7 +346,7 @@ impl Context {
             return;
         }
         if !timer {
-            // Of a set that has none it may still run.
+            // The timer may still run for a set that is not active any more.
             if !state.is_timed() {
                 self.bell.hush();
             }
@@ -366,16 +364,16 @@ impl Context {
         if told == 0 && !samples && !ends {
             return;
         }
-        let pause = nmi::storm(began);
+        let pause = nmi::storm(began, None);
         match pause {
             0 => {}
-            // The end of a turn is no sample: counting goes on.
+            // Only runs of sets end too often, no samples are taken: postpone the next end.
             _ if told == 0 && !samples => self.hold_turn(pause),
             _ => self.throttle(pause),
         }
     }
 
-    /// This turn does not end for so many nanoseconds. Interrupts off.
+    /// Lets the timer end the active set's run after this time at the earliest. Interrupts off.
     fn hold_turn(&self, nanoseconds: u64) {
         let mut state = self.state.lock();
         if state.cpu == Some(sched::this_cpu()) {
@@ -385,10 +383,10 @@ impl Context {
         }
     }
 
-    /// Tells of all overflows that were seen, and does what is to be done then: how many.
-    /// Its values are of now.
+    /// Delivers the overflows that were noted: takes samples, queues messages, masks the context or
+    /// resets the PMDs. Returns the number of these PMDs. All values are up to date.
     pub(crate) fn tell(&self, state: &mut State, interrupted: Option<Interrupted>) -> u32 {
-        // Its own interrupt comes later, and nothing says then whose it is.
+        // The NMIs of counters that wrapped come later. Only a global status shows whose they are.
         if state.set.registers.take_turned() != 0 && self.registers.map().global_status == 0 {
             nmi::expect(msr::time_stamp());
         }
@@ -418,7 +416,7 @@ impl Context {
             untold,
             ..
         } = sampling;
-        // The first entry says so.
+        // The first sample reports the lost ones.
         overflow.lost = core::mem::take(untold);
         let mut last = Rows::default();
         let pend = |attr: &&mut Attr| pending.meets(&attr.row);
@@ -467,7 +465,7 @@ impl Context {
         nr
     }
 
-    /// A sample of one PMD that overflowed: what is to be done. NOTIFY only if it tells of overflows.
+    /// Takes a sample of one PMD that overflowed. Returns actions; NOTIFY only if it was requested.
     #[inline]
     fn sample(
         &self,
@@ -514,8 +512,7 @@ impl Context {
         }
     }
 
-    /// What a sample records of a PMD that is not a whole word of the registers, or may not
-    /// be.
+    /// Returns the value that a sample records of a PMD that is virtual or below 64 bits wide.
     #[cold]
     fn value_of(&self, registers: &Registers, pmd: u16, thread: Option<&ARef<Task>>) -> u64 {
         let map = self.described().map();
@@ -528,7 +525,7 @@ impl Context {
         }
     }
 
-    /// A message of these PMDs; what else is to be done if there is no room for it.
+    /// Queues a message for these PMDs and wakes readers. Returns MASK if the queue is full.
     #[cold]
     fn notify(&self, state: &mut State, overflow: &Overflow, pmds: Rows) -> u32 {
         let message = Message {
@@ -550,20 +547,20 @@ impl Context {
         action::MASK
     }
 
-    /// Nothing counts until a restart.
+    /// Masks the context: nothing counts until `PERFMON_RESTART`.
     #[cold]
     fn mask(&self, state: &mut State) {
         if state.cpu.is_some() {
             self.take_out(state);
         }
         self.settle_carried(state);
-        // What came meanwhile is not told.
+        // Overflows since the delivery are not delivered; the restart resets their PMDs, too.
         let more = state.set.registers.take_pending();
         state.sampling.ended.add(&more);
         state.sampling.masked = true;
     }
 
-    /// PMDs begin another period, and those that go with them.
+    /// Starts the next period of these PMDs, and resets the PMDs linked to them.
     #[inline(always)]
     fn reset(&self, state: &mut State, pmds: Rows, long: bool) {
         costs::count(Cost::Resets);
@@ -594,7 +591,7 @@ impl Context {
         }
     }
 
-    /// Counters and timers wait for the next overflows, if it is still in the hardware.
+    /// Rearms counters and timer if the context is in the PMU, and switches sets if that is due.
     #[inline(always)]
     pub(crate) fn go_on(&self, state: &mut State) {
         if state.cpu.is_some() {
@@ -609,25 +606,26 @@ impl Context {
         }
     }
 
-    /// The turn of the active set is over.
+    /// Switches to the next event set.
     #[inline(never)]
     fn switch_now(&self, state: &mut State) {
         let timed = state.is_timed();
         self.switch(state);
-        // An NMI can neither start nor stop the timer: the irq_work does.
+        // The irq_work starts or stops the timer, which an NMI cannot do.
         if (timed || state.is_timed()) && sched::in_nmi() {
             self.bell.call();
         }
     }
 
-    /// The timer of clocks that are waited for. Interrupts off; it is in the hardware. In
-    /// an NMI there is one already.
+    /// Starts the timer if needed. Interrupts off; the context is in the PMU. In an NMI the timer
+    /// runs already, or the irq_work will start it.
     #[inline]
     pub(crate) fn set_timer(&self, state: &mut State) {
         if state.is_timed() && !sched::in_nmi() {
             self.start_timer(state);
         }
     }
+    /// Starts the timer for the first of: a sampling clock, the end of the run or of throttling.
 
     fn start_timer(&self, state: &mut State) {
         let clock = state.set.registers.clock_left();
@@ -635,12 +633,14 @@ impl Context {
         let (turn, storm) = (state.turn_left(now), state.sampling.throttled);
         let calm = storm.map(|(_, until)| until.saturating_sub(now));
         if let Some(left) = [clock, turn, calm].into_iter().flatten().min() {
-            // Shorter ones would be all that the processor does.
+            // Shorter times would leave the CPU no time for anything else.
             self.bell.ring_after(left.max(sets::LEAST));
         }
     }
 
-    /// Goes on after a notification.
+    /// `PERFMON_RESTART`: continues after a notification. `EBUSY` if the context is detached or not
+    /// masked (unless its format restarts active contexts) or if the caller is on another CPU,
+    /// `ESRCH` if the target has ended.
     pub(crate) fn restart(&self) -> Result {
         let mut done = Ok(Target::None);
         self.call(&mut |state| {
@@ -690,7 +690,7 @@ impl Context {
         Ok(())
     }
 
-    /// Holds its ring, or lets it go on.
+    /// Pauses or continues writing to the ring. `EINVAL` if the context has no buffer.
     pub(crate) fn pause(&self, paused: bool) -> Result {
         let state = self.state.lock();
         state.sampling.buffer.as_ref().ok_or(EINVAL)?.pause(paused)

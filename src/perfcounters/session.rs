@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What all contexts share: the PMU while it is ours, who claims which of its
-//! registers, the probes in the scheduler, rounds against counters that turn over,
-//! CPUs that come and go, the machine's sleep.
+//! State shared by all contexts: the reserved PMU, the claims on its registers, the scheduler
+//! probes, the periodic worker that reads counters before they wrap, and the handlers of CPU
+//! hotplug and suspend.
 
 use core::cell::Cell;
 
@@ -30,28 +30,34 @@ use crate::sys::threads::context_of;
 use crate::sys::wake::{self, Rounds};
 use crate::target::Target;
 
-/// A context that is attached, and whether others may end it who need its registers.
+/// An attached context. `yields`: it was attached without `CAP_PERFMON`, so an administrator's
+/// context that needs its registers may end it.
 struct Attached {
     context: *const Context,
     yields: bool,
 }
 
-// SAFETY: Contexts may be used by all threads; see `Session::evict` for how long.
+// SAFETY: The pointer is only used for shared access, and `Context` is `Sync`. It stays valid while
+// it is in the list: a context is removed by `delist()` before it is freed.
 unsafe impl Send for Attached {}
 
-/// What is there while any context is attached.
+/// The state that is shared by all attached contexts, protected by `SESSION`.
 pub(crate) struct Session {
-    /// Attached contexts of threads; those of CPUs need no probes.
+    /// Number of attached contexts of threads. While it is not 0, the scheduler probes are
+    /// attached.
     threads: usize,
+    /// The hardware registers that attached contexts have claimed.
     shares: Shares,
+    /// The reservation of the PMU; `None` while no attached context uses hardware registers.
     held: Option<Held>,
-    /// Those that are attached.
+    /// The attached contexts.
     attached: KVec<Attached>,
+    /// The scheduler probes. They stay attached for [`IDLE_MS`] after the last detach.
     probes: Option<Probes<Switch>>,
 }
 
 impl Session {
-    /// Nothing is attached.
+    /// The state while nothing is attached.
     pub(crate) const IDLE: Self = Self {
         threads: 0,
         shares: Shares::NONE,
@@ -60,13 +66,13 @@ impl Session {
         probes: None,
     };
 
-    /// Is there room for one more context in its list?
+    /// Returns whether the list has room for one more context.
     pub(crate) fn has_room(&self) -> bool {
         self.attached.len() < self.attached.capacity()
     }
 
-    /// A context is about to be attached, by the caller; there is room. Before it claims
-    /// anything.
+    /// Adds a context that the caller is about to attach to the list, before it claims registers.
+    /// Returns `ENOMEM` if the list has no room.
     pub(crate) fn enlist(&mut self, context: &Context) -> Result {
         let yields = !rights::has_perfmon();
         let context = core::ptr::from_ref(context);
@@ -75,32 +81,32 @@ impl Session {
             .map_err(|_| ENOMEM)
     }
 
-    /// It is not any more.
+    /// Removes a context from the list, if it is in it.
     pub(crate) fn delist(&mut self, context: &Context) {
         let is = |one: &Attached| core::ptr::eq(one.context, context);
         if let Some(place) = self.attached.iter().position(is) {
             let _ = self.attached.remove(place);
         }
-        // Nobody frees what a static holds when the module goes.
+        // `SESSION` is a static, which is never dropped: free the memory with the last context.
         if self.attached.is_empty() {
             self.attached = KVec::new();
         }
     }
 
-    /// Would these registers be free if users' contexts of the other kind ended? Not if one that
-    /// was attached with the right to monitor CPUs has one of them.
+    /// Returns whether these registers would be free if all users' contexts of the other scope
+    /// ended. They would not if a context that was attached with `CAP_PERFMON` has one of them.
     fn would_be_free(&self, scope: Scope, claims: &Claims) -> bool {
         self.attached.iter().all(|one| {
-            // SAFETY: A context that is attached is delisted before it goes, and that is under
-            // our lock.
+            // SAFETY: A context is removed from the list by `delist()` before it is freed, and
+            // `delist()` needs `SESSION`, which protects `self`.
             let context = unsafe { &*one.context };
             one.yields || context.scope() == scope || !context.state.lock().claims.meets(claims)
         })
     }
 
-    /// Users' contexts of the other kind end that have one of these registers, which the caller's
-    /// context has claimed. Nothing that the caller does after that may fail. Preemption may be
-    /// off.
+    /// Ends the users' contexts of the other scope that use one of these registers. The caller's
+    /// context has claimed the registers, and no step of the caller may fail after this. Preemption
+    /// may be off.
     pub(crate) fn evict(&mut self, scope: Scope, claims: &Claims) {
         if self.shares.fits(scope, claims) {
             return;
@@ -109,8 +115,8 @@ impl Session {
             attached, shares, ..
         } = self;
         for one in attached.iter().filter(|one| one.yields) {
-            // SAFETY: A context that is attached is delisted before it goes, and that is under
-            // our lock.
+            // SAFETY: A context is removed from the list by `delist()` before it is freed, and
+            // `delist()` needs `SESSION`, which protects `self`.
             let context = unsafe { &*one.context };
             if context.scope() != scope {
                 let had = context.evict(&|state| state.claims.meets(claims));
@@ -119,18 +125,19 @@ impl Session {
         }
     }
 
-    /// Ends the context of a thread if it was attached without CAP_PERFMON, as an administrator's
-    /// takes its place. Returns whether there was one. The caller's context has claimed its
-    /// registers before. If it has none, and the ended one had the last, perf gets the PMU back.
-    /// May sleep.
+    /// Ends the context of a thread if it was attached without `CAP_PERFMON`, because an
+    /// administrator's context takes its place. Returns whether there was one. May sleep.
+    ///
+    /// The caller's context has claimed its registers before. If it claims none and the ended
+    /// context held the last ones, the PMU is released to perf.
     pub(crate) fn evict_from(&mut self, task: usize) -> bool {
         let Self {
             attached, shares, ..
         } = self;
         let ended = Cell::new(false);
         for one in attached.iter().filter(|one| one.yields) {
-            // SAFETY: A context that is attached is delisted before it goes, and that is under
-            // our lock.
+            // SAFETY: A context is removed from the list by `delist()` before it is freed, and
+            // `delist()` needs `SESSION`, which protects `self`.
             let context = unsafe { &*one.context };
             let had = context.evict(&|state| {
                 let is = state.target == Target::Thread(task);
@@ -145,10 +152,17 @@ impl Session {
         ended.get()
     }
 
-    /// A context's claims change. `EBUSY` if contexts of the other kind, perf or the
-    /// watchdog have one of the new ones; then all is as before. An administrator gets those that
-    /// users' contexts have as well: these go on until [`evict`](Self::evict), which the caller
-    /// calls when nothing can fail any more, and before its context uses the registers.
+    /// Changes the claims of a context from `old` to `new`, and reserves or releases the PMU if
+    /// needed.
+    ///
+    /// An administrator's context may also claim registers of users' contexts. These contexts keep
+    /// counting until [`evict`](Self::evict), which the caller calls when nothing can fail any
+    /// more, and before its context uses the registers.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if contexts of the other scope, perf or the NMI watchdog use one of the new
+    /// registers; `ENOMEM`. The claims are then unchanged.
     pub(crate) fn claim(
         &mut self,
         scope: Scope,
@@ -171,12 +185,13 @@ impl Session {
         Ok(())
     }
 
-    /// What a context of this kind may have, unless perf or the watchdog has it.
+    /// Returns the registers that contexts of this scope can claim, if the PMU can be reserved.
     pub(crate) fn free(&self, scope: Scope) -> Claims {
         self.shares.free(scope)
     }
 
-    /// One more context of a thread is about to be attached.
+    /// Counts one more context of a thread that is about to be attached. Attaches the probes if
+    /// they are not.
     pub(crate) fn watch(&mut self) -> Result {
         if self.probes.is_none() {
             let mut probes = Probes::new(Switch)?;
@@ -190,7 +205,8 @@ impl Session {
         Ok(())
     }
 
-    /// One less. Attaching probes costs all CPUs: they stay for a while.
+    /// Counts one context of a thread less. Attaching probes is costly for all CPUs, so they are
+    /// detached only after [`IDLE_MS`].
     pub(crate) fn unwatch(&mut self) {
         self.threads = self.threads.wrapping_sub(1);
         if self.threads == 0 {
@@ -199,8 +215,8 @@ impl Session {
     }
 }
 
-/// Makes room in the session's list. The memory is the caller's control group's, which may be
-/// full: it is waited for without the lock.
+/// Makes room for more contexts in the session's list. The memory is charged to the caller's
+/// control group. The allocation may wait for memory, so it is made without the lock.
 pub(crate) fn make_room() -> Result {
     let nr = SESSION.lock().attached.len();
     let mut larger = KVec::with_capacity(nr.wrapping_mul(2).max(8), GFP_KERNEL_ACCOUNT)?;
@@ -217,10 +233,11 @@ pub(crate) fn make_room() -> Result {
     Ok(())
 }
 
-/// Milliseconds that probes stay which nobody needs.
+/// Milliseconds for which the probes stay attached after the last context of a thread is detached.
 const IDLE_MS: u32 = 10_000;
 
-/// Nobody has needed them for a while.
+/// Detaches the probes if no context of a thread is attached. Called by a delayed work, and when
+/// the module is unloaded.
 pub(crate) fn tire() {
     let mut session = SESSION.lock();
     let unneeded = match session.threads {
@@ -228,34 +245,41 @@ pub(crate) fn tire() {
         _ => None,
     };
     drop(session);
-    // Which waits for those that run.
+    // Dropped without the lock: this waits for probes that run.
     drop(unneeded);
 }
 
-/// The PMU, ours: what perf and the watchdog cannot have meanwhile. Nothing counts
-/// and every counter is 0, but those of contexts in the hardware.
+/// The reservation of the PMU: perf and the NMI watchdog cannot use it meanwhile.
 struct Held {
+    /// The registers that are reset when the reservation ends.
     registers: Arc<pmu::Registers>,
+    /// The periodic worker that reads counters before they wrap.
     _rounds: Rounds,
+    /// The handling of overflow NMIs.
     _overflows: nmi::Owned,
+    /// The reserved control registers.
     _reserved: Reserved,
 }
 
 impl Held {
+    /// Reserves all control registers, and starts the periodic worker and the handling of NMIs.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if perf or the NMI watchdog uses the PMU; `ENOMEM`.
     fn take(registers: Arc<pmu::Registers>) -> Result<Self> {
         let all = registers.controls().map(|r| r.address);
         let reserved = Reserved::all(all).inspect_err(|error| {
             if *error == EBUSY {
                 pr_warn_once!(
-                    "perfmon: the PMU is in use, by perf or by the NMI watchdog; \
-                     end perf, and \"sysctl kernel.nmi_watchdog=0\" frees the watchdog's counter; \
-                     \"pfc doctor\" says who has it\n"
+                    "perfmon: PMU is in use by perf or the NMI watchdog; end perf, or stop the \
+                     watchdog with \"sysctl kernel.nmi_watchdog=0\"; \"pfc doctor\" lists the users\n"
                 );
             }
         })?;
         let overflows = nmi::Owned::new(&global(&registers));
         *HELD.lock() = Some(registers.clone());
-        // Relaxed: whoever loads a context sees it by that context's lock.
+        // Relaxed: the lock of the context that is loaded orders this before the load.
         TAKEN.fetch_add(1, Relaxed);
         let widths = registers.counters().map(|r| u32::from(r.width));
         Ok(Self {
@@ -268,7 +292,8 @@ impl Held {
 }
 
 impl Drop for Held {
-    /// Nothing is loaded any more. CPUs on which nothing was are left alone.
+    /// Resets the PMU of each CPU on which a context was programmed. No context is attached that
+    /// uses hardware registers.
     fn drop(&mut self) {
         let taken = TAKEN.load(Relaxed);
         sched::call_on_all_that(&|cpu| sched::quiet_since_of(cpu) == taken, &|| {
@@ -278,14 +303,15 @@ impl Drop for Held {
     }
 }
 
-/// How often the PMU was taken from perf. What perf left in a CPU's registers is cleared when the
-/// first context is loaded there, so that taking it interrupts no CPU.
+/// Number of times that the PMU was reserved. A CPU whose per-CPU word `quiet_since` has another
+/// value has not been reset since the last reservation.
 static TAKEN: Atomic<u64> = Atomic::new(0);
 
-/// A context that uses the hardware is about to be loaded on this CPU. Interrupts off.
+/// Resets this CPU's PMU, unless that was done since the PMU was reserved. Called before a context
+/// that uses hardware registers is programmed. Interrupts off.
 #[inline]
 pub(crate) fn quiet_first(registers: &pmu::Registers) {
-    // Relaxed: the PMU was taken before the context was loaded, under that context's lock.
+    // Relaxed: the PMU was reserved before the context was loaded, and that context's lock is held.
     let taken = TAKEN.load(Relaxed);
     if sched::quiet_since() != taken {
         quiet_since(registers, taken);
@@ -298,8 +324,8 @@ fn quiet_since(registers: &pmu::Registers, taken: u64) {
     sched::set_quiet_since(taken);
 }
 
-/// Milliseconds in which a counter of so many bits turns less than half, at 2^34
-/// events a second; between a tenth of a second and an hour.
+/// Returns the milliseconds in which a counter of this width advances by half its range at 2^34
+/// events a second, limited to the range of 100 ms to one hour. Below 35 bits it is 100 ms.
 fn period(width: u32) -> u32 {
     let turn = 1000u64
         .checked_shl(width.saturating_sub(35))
@@ -311,7 +337,7 @@ fn period(width: u32) -> u32 {
     turn.clamp(100, 3_600_000) as u32
 }
 
-/// What a PMU's NMIs need to know.
+/// Returns the description of the global registers that the NMI handler needs.
 fn global(registers: &pmu::Registers) -> Global {
     let map = registers.map();
     Global {
@@ -325,11 +351,11 @@ fn global(registers: &pmu::Registers) -> Global {
     }
 }
 
-/// Nothing on this CPU has overflowed.
+/// Clears the overflow status of this CPU, and unmasks the overflow interrupt (LVTPC).
 fn forget_overflows(global: &Global) {
     if global.clear != 0 {
-        // Its NMI may still be under way.
-        // The bit of a counter that this CPU does not have cannot be written.
+        // The NMI of such an overflow may still arrive; it is then recognised as expected. Only
+        // bits that are set are written: those of counters that this CPU lacks would fault.
         let over = msr::read(global.status) & global.bits;
         if global.late != 0 && over != 0 {
             nmi::expect(msr::time_stamp());
@@ -339,7 +365,7 @@ fn forget_overflows(global: &Global) {
     nmi::unmask();
 }
 
-/// Nothing counts on this CPU, and no counter has anything to tell.
+/// Resets this CPU's PMU: nothing counts, all counters are 0, no overflow is flagged.
 pub(crate) fn quiet(registers: &pmu::Registers) {
     if registers.map().global_ctrl != 0 {
         msr::write(registers.map().global_ctrl, 0);
@@ -353,11 +379,11 @@ pub(crate) fn quiet(registers: &pmu::Registers) {
     forget_overflows(&global(registers));
 }
 
-/// What the scheduler tells.
+/// The handler of the scheduler probes.
 struct Switch;
 
 impl Handler<SchedSwitch<'_>> for Switch {
-    /// A thread leaves this CPU. Interrupts off, run-queue lock held.
+    /// The current thread is switched out. Interrupts off, run-queue lock held.
     #[inline]
     fn on(&self, _: SchedSwitch<'_>) {
         if let Some(context) = sched::loaded(Scope::Thread) {
@@ -368,7 +394,7 @@ impl Handler<SchedSwitch<'_>> for Switch {
 }
 
 impl Handler<SchedExit<'_>> for Switch {
-    /// A thread has come to this CPU. Preemption off.
+    /// The current thread was switched in. Preemption off.
     #[inline]
     fn on(&self, event: SchedExit<'_>) {
         if event.is_switch {
@@ -381,7 +407,7 @@ impl Handler<SchedExit<'_>> for Switch {
 }
 
 impl Handler<ProcessExit<'_>> for Switch {
-    /// The current thread ends.
+    /// The current thread exits: its context ends.
     fn on(&self, _: ProcessExit<'_>) {
         let task = sched::current();
         let _preempt = sched::NoPreempt::new();
@@ -392,8 +418,9 @@ impl Handler<ProcessExit<'_>> for Switch {
 }
 
 impl Handler<ProcessExec<'_>> for Switch {
-    /// The current thread runs another program. What it may see is nobody
-    /// else's, if the program has more rights than its user.
+    /// The current thread has executed a program. Its context ends if the program runs with more
+    /// privileges than its user has, or may not be read. Otherwise the permission to watch it is
+    /// checked again.
     fn on(&self, event: ProcessExec<'_>) {
         let task = sched::current();
         let _preempt = sched::NoPreempt::new();
@@ -406,7 +433,7 @@ impl Handler<ProcessExec<'_>> for Switch {
     }
 }
 
-/// Each CPU's contexts look at their counters.
+/// Has every CPU read the counters of its contexts, so that no counter wraps unnoticed.
 pub(crate) fn look_round() {
     sched::call_on_all(&|| {
         for scope in [Scope::Thread, Scope::System] {
@@ -417,14 +444,14 @@ pub(crate) fn look_round() {
     });
 }
 
-/// A CPU comes: nothing counts there yet. On that CPU.
+/// Resets the PMU of a CPU that comes online, on that CPU, if the PMU is reserved.
 pub(crate) fn cpu_online() {
     if let Some(registers) = HELD.lock().as_ref() {
         quiet(registers);
     }
 }
 
-/// A CPU goes: its context has ended. On that CPU.
+/// Ends the context of a CPU that goes offline. Runs on that CPU.
 pub(crate) fn cpu_offline() {
     let _preempt = sched::NoPreempt::new();
     if let Some(context) = sched::loaded(Scope::System) {
@@ -432,8 +459,9 @@ pub(crate) fn cpu_offline() {
     }
 }
 
-/// The machine goes to sleep, or wakes up; the processor has forgotten all then. On
-/// the one CPU there is, interrupts off.
+/// Saves the registers before the machine suspends, and programs them again when it resumes.
+///
+/// Context: on the only CPU that is online, interrupts off.
 pub(crate) fn sleep(going: bool) {
     let system = sched::loaded(Scope::System);
     if going {
@@ -443,7 +471,7 @@ pub(crate) fn sleep(going: bool) {
         return;
     }
     let thread = context_of(sched::current());
-    // Firmware may have left anything in the registers. Tasks are frozen, and none holds the lock.
+    // Firmware may have changed the registers. Tasks are frozen, so none holds `HELD`.
     if let Some(held) = HELD.try_lock() {
         if let Some(registers) = held.as_ref() {
             quiet(registers);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The event sets of a context: one is active, which is the one that is in the hardware
-//! whenever the context is. Sets come and go while it is detached; under `SESSION`, and with
-//! memory that was there before, under the context's `growing`.
+//! The event sets of a context. One is active: it is programmed whenever the context is in a PMU.
+//!
+//! Sets are created and deleted while the context is detached, with `SESSION` and the context's
+//! `growing` held. Their memory is allocated before, with `growing` held.
 
 use core::cmp::Ordering;
 use core::iter::once;
@@ -27,7 +28,7 @@ use crate::sys::lock::SESSION;
 use crate::sys::nmi;
 use crate::target::Target;
 
-/// Memory of registers.
+/// The allocator of register values.
 #[derive(Default)]
 pub(crate) struct Heap;
 
@@ -35,20 +36,22 @@ impl Memory for Heap {
     type Of<T: Copy + Default> = KVec<T>;
 }
 
-/// Registers of a set.
+/// The registers of a set.
 pub(crate) type Registers = engine::context::Registers<Heap>;
 
-/// What is about to be written in a set.
+/// The registers of one set that a call is about to write.
 #[derive(Default)]
 pub(crate) struct Asked {
+    /// PMCs that are written.
     pub(crate) pmcs: Numbers,
+    /// PMDs that are written, sampled with another one or reset with another one.
     pub(crate) pmds: Numbers,
-    /// Those of them that are set themselves.
+    /// PMDs that are themselves written.
     pub(crate) own: Numbers,
 }
 
 impl Asked {
-    /// Of the hardware's registers.
+    /// Returns the hardware registers among them.
     pub(crate) fn claims(&self) -> Claims {
         let first = |numbers: &Numbers| numbers.0.first().copied().unwrap_or(0);
         Claims {
@@ -58,6 +61,7 @@ impl Asked {
     }
 }
 
+/// Allocates room for the values and the program of a set.
 fn memory(needs: &Needs) -> Result<Room<Heap>> {
     fn some<T: Copy + Default>(nr: usize) -> Result<KVec<T>> {
         Ok(KVec::from_elem(T::default(), nr, GFP_KERNEL_ACCOUNT)?)
@@ -73,24 +77,27 @@ fn memory(needs: &Needs) -> Result<Room<Heap>> {
     })
 }
 
-/// A set: all of a PMU's state.
+/// An event set: values of registers, a program for the PMU, and statistics of its runs.
 pub(crate) struct Set {
+    /// The number of the set.
     pub(crate) id: u16,
+    /// The values of the registers, and the program for the PMU.
     pub(crate) registers: Registers,
+    /// The conditions that end a run of the set, and how often and how long it ran.
     pub(crate) turns: Turns,
-    /// PMDs that sample, ascending.
+    /// PMDs that sample, in ascending order.
     pub(crate) attrs: KVec<Attr>,
-    /// PMDs that do not.
+    /// PMDs that count, with statistics over the runs.
     moments: KVec<Moments>,
-    /// Of all that memory.
+    /// The memory that is charged for this set.
     charge: Charge,
 }
 
 impl Set {
-    /// Of one in which nothing is written.
+    /// Bytes that are charged for a set without registers.
     const BYTES: usize = size_of::<Self>().saturating_add(size_of::<Slot>());
 
-    /// An empty one, of whose memory that is. May sleep.
+    /// Creates an empty set, charged like `charge`. May sleep. `EDQUOT`, `ENOMEM`.
     pub(crate) fn new(id: u16, charge: &Charge) -> Result<KBox<Self>> {
         let charge = charge.more(Self::BYTES)?;
         let new = Self {
@@ -104,12 +111,12 @@ impl Set {
         Ok(KBox::new(new, GFP_KERNEL_ACCOUNT)?)
     }
 
-    /// How a PMD overflows.
+    /// Returns the sampling attributes of a PMD; `None` if it does not sample.
     pub(crate) fn attr(&self, pmd: u16) -> Option<&Attr> {
         self.attrs.iter().find(|attr| attr.pmd == pmd)
     }
 
-    /// A PMD samples, or still does: there is room.
+    /// Configures a PMD as sampling. Room for it was made before.
     pub(crate) fn sample(&mut self, new: Attr) {
         let mut at = 0usize;
         while let Some(moments) = self.moments.get(at) {
@@ -134,7 +141,7 @@ impl Set {
         }
     }
 
-    /// A PMD was set that does not sample: there is room.
+    /// Configures a PMD as counting, after it was written. Room for it was made before.
     pub(crate) fn count(&mut self, pmd: u16) {
         let value = self.registers.value(pmd);
         match self.moments.iter_mut().find(|m| m.pmd == pmd) {
@@ -145,7 +152,7 @@ impl Set {
         }
     }
 
-    /// Begins another PMD anew, with one that overflowed.
+    /// Resets a PMD that is linked to one that overflowed.
     pub(crate) fn reset_other(&mut self, pmd: u16, long: bool) {
         let attr = self.attrs.iter_mut().find(|attr| attr.pmd == pmd);
         let value = attr.map_or(0, |attr| attr.next(long));
@@ -156,7 +163,8 @@ impl Set {
         self.registers.set_value(pmd, value);
     }
 
-    /// Into the hardware.
+    /// Notes that the set is about to be programmed. The first time in a run, it also restarts the
+    /// overflow counts of its PMDs.
     #[inline]
     pub(crate) fn enter(&mut self, now: u64) {
         if self.turns.enter(now) {
@@ -167,7 +175,8 @@ impl Set {
         }
     }
 
-    /// Its turn is over. It is out of the hardware, its values are of now.
+    /// Ends the run of the set and adds it to the statistics. The set is in no PMU, and its values
+    /// are up to date.
     pub(crate) fn end_turn(&mut self) {
         let time = self.turns.end();
         for moments in &mut self.moments {
@@ -176,27 +185,30 @@ impl Set {
     }
 }
 
-/// Where a set is while it is not active.
+/// The slot of a set in the list of all sets.
 struct Slot {
+    /// The number of the set.
     id: u16,
-    /// The place of the one after it, while the context is attached.
+    /// The index of the slot that follows in a switch. Computed when the context is attached.
     after: usize,
-    /// `None`: it is the active one.
+    /// The set; `None` if it is the active one.
     set: Option<KBox<Set>>,
 }
 
-/// All sets, in the order of their numbers.
+/// All event sets, sorted by number.
 pub(crate) struct Sets {
+    /// A slot for each set.
     slots: KVec<Slot>,
+    /// The index of the active set's slot.
     active: usize,
-    /// The turn of the active one is over.
+    /// A switch to the next set is due.
     pub(crate) due: bool,
-    /// No timer ends one before.
+    /// The timer does not end a run before this time, in nanoseconds of [`nmi::now`].
     pub(crate) held: u64,
 }
 
 impl Sets {
-    /// Set 0, which is active. May sleep.
+    /// Creates the list with set 0, which is active. May sleep.
     pub(crate) fn new() -> Result<Self> {
         let mut slots = KVec::new();
         slots.push(
@@ -215,8 +227,9 @@ impl Sets {
         })
     }
 
+    /// Returns the index of the slot with this number.
     fn place(&self, id: u16) -> Option<usize> {
-        // By hand: what core has could panic, in an NMI.
+        // Written out, because the binary search of `core` has a panic path.
         let (mut low, mut high) = (0usize, self.slots.len());
         while low < high {
             let middle = low.wrapping_add(high.wrapping_sub(low) / 2);
@@ -229,7 +242,8 @@ impl Sets {
         None
     }
 
-    /// Makes the set at a place the active one, instead of `set`.
+    /// Makes the set of the slot `place` active. `set` is the active one, which is moved to its
+    /// slot.
     #[inline]
     fn activate(&mut self, set: &mut KBox<Set>, place: usize) {
         let Some(slot) = self.slots.get_mut(place) else {
@@ -245,7 +259,7 @@ impl Sets {
 }
 
 impl State {
-    /// Every set.
+    /// Iterates over all sets, the active one first.
     pub(crate) fn each_set(&self) -> impl Iterator<Item = &Set> {
         let others = self
             .sets
@@ -255,7 +269,7 @@ impl State {
         Iterator::chain(once(&*self.set), others)
     }
 
-    /// The same, to change them.
+    /// Iterates over all sets for changes, the active one first.
     pub(crate) fn each_set_mut(&mut self) -> impl Iterator<Item = &mut Set> {
         let slots = self.sets.slots.iter_mut();
         Iterator::chain(
@@ -264,7 +278,7 @@ impl State {
         )
     }
 
-    /// A set.
+    /// Returns the set with this number.
     pub(crate) fn find_set(&self, id: u16) -> Option<&Set> {
         if self.set.id == id {
             return Some(&self.set);
@@ -273,7 +287,7 @@ impl State {
         self.sets.slots.get(place)?.set.as_deref()
     }
 
-    /// The same, to change it.
+    /// Returns the set with this number, for changes.
     pub(crate) fn find_set_mut(&mut self, id: u16) -> Option<&mut Set> {
         if self.set.id == id {
             return Some(&mut self.set);
@@ -282,7 +296,8 @@ impl State {
         self.sets.slots.get_mut(place)?.set.as_deref_mut()
     }
 
-    /// All registers of the hardware that its sets claim, `more` of each included.
+    /// Returns the hardware registers that all sets claim. `more` returns registers that will be
+    /// added to a set.
     pub(crate) fn claims_with(
         &self,
         map: &engine::pmu::Map<'_>,
@@ -293,8 +308,8 @@ impl State {
         })
     }
 
-    /// The hardware's registers that a CPU must have for it to count there, `more` of each set
-    /// included.
+    /// Returns the hardware registers that a CPU must have to count all sets. `more` returns
+    /// registers that will be added to a set.
     pub(crate) fn uses_with(
         &self,
         map: &engine::pmu::Map<'_>,
@@ -305,6 +320,7 @@ impl State {
         })
     }
 
+    /// Returns the error `Loaded` unless the context is detached.
     fn is_detached(&self) -> Result<(), Error> {
         match self.target {
             Target::None if !self.loading => Ok(()),
@@ -312,7 +328,8 @@ impl State {
         }
     }
 
-    /// Works out who is after whom. `NoSet`: somebody names one that there is not.
+    /// Computes which set follows each set. Returns `NoSet` if a set names a next one that does not
+    /// exist.
     pub(crate) fn order(&mut self) -> Result<(), Error> {
         let nr = self.sets.slots.len();
         for at in 0..nr {
@@ -330,8 +347,8 @@ impl State {
 }
 
 impl Context {
-    /// The turn of the active set is over, unless nothing counts until a restart: then it
-    /// is over with that.
+    /// Ends the run of the active set and starts the next set's. Does nothing while the context is
+    /// masked; `PERFMON_RESTART` switches then.
     #[cold]
     pub(crate) fn switch(&self, state: &mut State) {
         if state.sampling.masked {
@@ -343,7 +360,7 @@ impl Context {
             self.take_out(state);
         }
         self.settle_carried(state);
-        // What came in that moment; which may be what nothing goes on after.
+        // Overflows up to this moment are delivered here. They may mask the context.
         self.tell(state, None);
         if state.sampling.masked {
             state.sets.due = true;
@@ -360,7 +377,8 @@ impl Context {
         }
     }
 
-    /// The turn of the active set is over, out of the hardware, and another one's begins.
+    /// Ends the run of the active set and makes the set of the slot `place` active. The context is
+    /// in no PMU.
     fn make_active(&self, state: &mut State, place: usize) {
         state.set.end_turn();
         state.sets.due = false;
@@ -371,20 +389,23 @@ impl Context {
         }
     }
 
-    /// Makes a set the active one; `NoSet` if there is none of that number. Where its
-    /// registers are.
+    /// Makes the set with this number active. Runs on the CPU whose PMU holds the registers.
+    ///
+    /// # Errors
+    ///
+    /// `NoSet` if the set does not exist, `Masked` if a restart of the active set is outstanding.
     pub(crate) fn choose(&self, state: &mut State, id: u16) -> Result<(), Error> {
         let place = state.sets.place(id).ok_or(Error::NoSet)?;
         if place == state.sets.active {
             return Ok(());
         }
-        // The restart is the old one's.
+        // The outstanding restart is for the active set.
         if state.sampling.masked {
             return Err(Error::Masked);
         }
         let started = state.started;
         self.halt(state);
-        // Or the halt itself saw what a restart is waited for.
+        // The overflow may have been detected by halt() itself.
         if state.sampling.masked {
             state.started = started;
             return Err(Error::Masked);
@@ -396,7 +417,12 @@ impl Context {
         Ok(())
     }
 
-    /// Makes event sets, or changes when their turns end. All or none.
+    /// Creates event sets, or changes the switch conditions of those that exist: all or none.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if the context is attached, `ENOSPC` if it would have more than [`sets::MOST`] sets,
+    /// `EDQUOT`, `ENOMEM`.
     pub(crate) fn create_sets(&self, wanted: &[(u16, Terms)]) -> Result {
         let _growing = self.growing.lock();
         let nr = {
@@ -404,7 +430,7 @@ impl Context {
             state.is_detached().map_err(refused)?;
             state.sets.slots.len()
         };
-        // All memory first, and nothing of it under the lock.
+        // All memory is allocated before the context's lock is taken.
         let room = nr.saturating_add(wanted.len());
         let mut slots = KVec::with_capacity(room, GFP_KERNEL_ACCOUNT)?;
         let mut fresh: KVec<KBox<Set>> = KVec::with_capacity(wanted.len(), GFP_KERNEL_ACCOUNT)?;
@@ -440,13 +466,18 @@ impl Context {
                 set.turns.terms = *terms;
             }
         }
-        // Freed without the lock.
+        // The old slots are freed without the lock.
         drop(state);
         drop(old);
         Ok(())
     }
 
-    /// Removes event sets. All or none; set 0 stays.
+    /// Deletes event sets: all or none.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for set 0 and for sets that do not exist, `EBUSY` if the context is attached,
+    /// `ENOMEM`.
     pub(crate) fn delete_sets(&self, ids: &[u16]) -> Result {
         let _growing = self.growing.lock();
         let mut gone = KVec::with_capacity(ids.len(), GFP_KERNEL_ACCOUNT)?;
@@ -470,13 +501,14 @@ impl Context {
             }
         }
         state.sets.active = state.sets.place(state.set.id).unwrap_or(0);
-        // Freed without the lock.
+        // The sets are freed without the lock.
         drop(state);
         drop(gone);
         Ok(())
     }
 
-    /// What became of event sets.
+    /// Fills in `PERFMON_GETINFO_EVTSETS`: switch conditions, statistics of runs and the available
+    /// registers. `EINVAL` if a set does not exist.
     pub(crate) fn set_infos(&self, infos: &mut [SetInfo]) -> Result {
         let free = SESSION.lock().free(self.scope());
         let map = self.registers.map();
@@ -512,7 +544,8 @@ impl Context {
         })
     }
 
-    /// How the turns of sets differed.
+    /// Fills in `PERFMON_READ_RUNS`: sums and sums of squares over the runs of a set. `EINVAL` if
+    /// the set does not exist or the PMD is not counting in it.
     pub(crate) fn read_runs(&self, all: &mut [Runs]) -> Result {
         self.ask(all, |state, now, runs| {
             let set = state.find_set(runs.reg_set).ok_or(Error::NoSet)?;
@@ -530,7 +563,7 @@ impl Context {
         })
     }
 
-    /// Answers each question, of the same moment.
+    /// Calls `answer` for each element. All answers are for the same moment.
     fn ask<T>(
         &self,
         all: &mut [T],
@@ -546,7 +579,11 @@ impl Context {
         .map_err(refused)
     }
 
-    /// Room in a set for what is about to be written. Under `growing`.
+    /// Makes room in a set for the registers that are about to be written. `growing` is held.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if the set does not exist, `EDQUOT`, `ENOMEM`.
     pub(crate) fn make_room(&self, id: u16, more: &Asked) -> Result {
         let (needs, attrs, moments, charged) = {
             let state = self.state.lock();
@@ -586,7 +623,7 @@ impl Context {
             core::mem::swap(&mut set.attrs, &mut attrs);
             core::mem::swap(&mut set.moments, &mut moments);
         }
-        // The old ones are freed without the lock.
+        // The old memory is freed without the lock.
         drop(state);
         drop((charge, room, attrs, moments));
         Ok(())

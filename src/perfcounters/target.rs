@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What contexts are attached to: threads and CPUs, who may attach them, what becomes of
-//! them when these end. The lock order is in [`crate::contexts`].
+//! Attaching and detaching contexts: the targets (threads and CPUs), the permissions that this
+//! needs, and what happens when a target ends. The lock order is in [`crate::contexts`].
 
 use engine::claims::Claims;
 use engine::context::Error;
@@ -22,21 +22,22 @@ use crate::sys::threads::{Place, Unplaced};
 use crate::sys::{msr, rights, sched};
 use crate::watch::Watch;
 
-/// What a context is attached to.
+/// The target that a context is attached to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
-    /// Nothing.
+    /// No target: the context is detached.
     None,
-    /// A thread, by its address.
+    /// A thread, identified by the address of its `task_struct`.
     Thread(usize),
     /// A CPU.
     Cpu(u32),
-    /// A thread or CPU that is no more.
+    /// The target has ended: the thread has exited or the CPU is offline. Also set when the context
+    /// was ended for another reason, for example because the permission was lost.
     Ended,
 }
 
 impl Target {
-    /// The CPU, if it is one.
+    /// Returns the number of the CPU; `None` for other targets.
     pub(crate) fn cpu(self) -> Option<u32> {
         match self {
             Self::Cpu(cpu) => Some(cpu),
@@ -46,10 +47,18 @@ impl Target {
 }
 
 impl Context {
-    /// Attaches it, not yet counting: to a thread, or to the CPU of that number,
-    /// on which the caller must be.
+    /// Attaches the context, stopped: to the thread with this number, or to the CPU with this
+    /// number, on which the caller must be.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if the context is attached already, or if its registers or the CPU are in use;
+    /// `EPERM` without permission, `ESRCH` if the thread does not exist or exits; `EEXIST` if the
+    /// thread has a context; `EINVAL` if the caller is on another CPU, if an event set does not
+    /// exist, or if a thread would block itself; `ENODEV` if no CPU has all registers; `EINTR`,
+    /// `ENOMEM`.
     pub(crate) fn load(&self, number: u32, set: u16) -> Result {
-        // Which may wait for others: without a lock.
+        // The permission check may wait for other processes, so it is made without a lock.
         let task = match self.scope() {
             Scope::Thread => Some(self.permitted(number)?),
             Scope::System if rights::is_perfmon_capable() => None,
@@ -65,7 +74,8 @@ impl Context {
             session::make_room()?;
             session = SESSION.lock();
         }
-        // Writes of registers take `SESSION`, which is held.
+        // Register writes take `SESSION`, which is held, so the uses cannot change until they are
+        // set below.
         let (uses, core) = {
             let state = self.state.lock();
             let uses = state.uses_with(&self.registers.map(), |_| Claims::NONE);
@@ -78,8 +88,8 @@ impl Context {
             if state.target != Target::None || state.loading {
                 return Err(refused(Error::Loaded));
             }
-            // A load that is refused for this ends no other context; a CPU is looked at again
-            // when it is taken.
+            // Errors must be found before another context is evicted. take_cpu() checks the CPU
+            // again, because preemption is on in between.
             match &task {
                 Some((task, _)) if self.blocks && sched::address(task) == sched::current() => {
                     return Err(EINVAL)
@@ -132,9 +142,9 @@ impl Context {
         })
     }
 
-    /// Attaches it to a thread. For an administrator's context, contexts of users are evicted after
-    /// all checks. The two checks that are repeated after that fail only if the thread exits or
-    /// executes a program at this moment.
+    /// Attaches the context to a thread. For an administrator's context, contexts of users are
+    /// evicted after all checks. The two checks that are repeated after that fail only if the
+    /// thread exits or executes a program at this moment.
     fn attach(
         &self,
         session: &mut Session,
@@ -163,7 +173,8 @@ impl Context {
             );
             state.claims = claims;
             state.sampling.own = address == sched::current();
-            // It may have ended since it was found, unseen.
+            // The thread may have exited since the first check, before its probe could find the
+            // target.
             let ended = sched::has_ended(&task);
             if ended {
                 self.forget(&mut state);
@@ -171,14 +182,14 @@ impl Context {
             } else {
                 state.listed = Some(place);
             }
-            // The old ones are let go when the lock is.
+            // The replaced values are dropped after the lock is released.
             (ended, state.thread.replace(task), old)
         };
         if ended.0 {
             return Err(ESRCH);
         }
-        // It may have become another program since it was looked at, before it was
-        // found here at its exec.
+        // The thread may have executed a program after the first check. The exec probe found the
+        // context only if `target` was set by then.
         if !self.may_still_watch(&again) {
             let mut state = self.state.lock();
             if state.target == Target::Thread(address) {
@@ -193,9 +204,13 @@ impl Context {
         Ok(())
     }
 
-    /// Puts the context into the table, at a thread. A user's context that is there ends if the
-    /// caller is an administrator; `EEXIST` if it does not. Probes that find the new entry before
+    /// Inserts the context into the table of monitored threads. Probes that find the entry before
     /// `target` is set ignore it.
+    ///
+    /// # Errors
+    ///
+    /// `EEXIST` if the thread has a context already. If the caller is an administrator and that
+    /// context was attached without `CAP_PERFMON`, it is ended and replaced instead.
     fn take_place(&self, session: &mut Session, new: Unplaced, task: usize) -> Result<Place> {
         let (error, new) = match Place::new(new, task, self) {
             Ok(place) => return Ok(place),
@@ -207,7 +222,8 @@ impl Context {
         Place::new(new, task, self).map_err(|(error, _)| error)
     }
 
-    /// `EINVAL` if the caller is on another CPU, `EBUSY` if this one has a context. Preemption off.
+    /// Returns `EINVAL` if the caller is on another CPU, `EBUSY` if this CPU has a context.
+    /// Preemption off.
     fn is_free_here(number: u32) -> Result {
         if sched::this_cpu() != number {
             return Err(EINVAL);
@@ -218,9 +234,9 @@ impl Context {
         }
     }
 
-    /// Attaches it to the CPU that the caller is on, whose number was given. Contexts of threads
-    /// end for it only once it is known that this CPU is free: none but a holder of `SESSION` takes
-    /// a CPU.
+    /// Attaches the context to the given CPU, on which the caller must be. Contexts of threads are
+    /// evicted only after this CPU was found free. It stays free, because attaching to a CPU needs
+    /// `SESSION`.
     fn take_cpu(&self, session: &mut Session, number: u32, claims: &Claims) -> Result {
         let _stays = sched::NoPreempt::new();
         Self::is_free_here(number)?;
@@ -231,13 +247,13 @@ impl Context {
         Ok(())
     }
 
-    /// If its thread runs now, its context has to be put into the hardware there;
-    /// the next time the scheduler does it.
+    /// Programs the context into the PMU of the CPU on which its thread runs now. If the thread
+    /// does not run, the scheduler probe does this at its next switch.
     ///
     /// One attempt is enough, however often the thread changes CPUs, so the thread cannot prolong
-    /// the call. `where_runs()` saw it run after the context was started (barrier there). If the
-    /// thread has left that CPU before the call arrives, it was switched out, and the probe of its
-    /// next switch finds the context started.
+    /// the call. `where_runs()` looks at the thread after the context was started (barrier there).
+    /// If the thread has left that CPU before the IPI arrives, it was switched out, and the probe
+    /// of its next switch finds the context started.
     pub(crate) fn find_running(&self, task: usize) {
         if task == sched::current() {
             return self.arrive(Target::Thread(task));
@@ -254,9 +270,12 @@ impl Context {
         }
     }
 
-    /// Detaches it; values stay. Nothing if it is not attached. `EBUSY` while another thread
-    /// attaches it: `load()` drops `SESSION` in between, and would attach a context that is not
-    /// listed.
+    /// Detaches the context; its values stay. Does nothing if it is not attached.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` while another thread attaches the context: `load()` drops `SESSION` in between, and
+    /// would attach a context that is not in the session's list.
     pub(crate) fn unload(&self) -> Result {
         let mut session = SESSION.lock();
         if self.state.lock().loading {
@@ -292,13 +311,17 @@ impl Context {
         Ok(())
     }
 
-    /// What it is attached to ends, here and now.
+    /// Ends the context if it is attached to this target.
+    ///
+    /// Context: on the CPU that is going offline, or in the target thread, which exits, executes a
+    /// program with other privileges, or may not be stopped any more.
     pub(crate) fn end(&self, target: Target) {
         let mut state = self.state.lock();
         if state.target == target {
             self.end_here(&mut state);
         }
-        // Whatever has ended it: the thread's address may be another's from now on.
+        // Remove the entry even if the context was ended before: the address of the thread's
+        // task_struct may be used for another thread from now on.
         let place = state
             .listed
             .take_if(|place| Target::Thread(place.task()) == target);
@@ -307,9 +330,11 @@ impl Context {
         self.bell.go();
     }
 
-    /// Its thread or CPU is no more, or may not be watched any more: it counts no more, and its
-    /// reader is told. On the CPU where its registers are; a thread that it stopped goes on once
-    /// `Bell::go` is called.
+    /// Ends a context: it stops counting, is marked as ended, and its reader gets a message. Called
+    /// when the thread or CPU ends, or when the permission to watch the thread is lost.
+    ///
+    /// Runs on the CPU whose PMU holds the registers. The caller then calls `Bell::go()`, which
+    /// wakes the thread if it is blocked after a notification.
     pub(crate) fn end_here(&self, state: &mut State) {
         self.halt(state);
         self.forget(state);
@@ -318,8 +343,14 @@ impl Context {
         self.bell.let_go();
     }
 
-    /// The thread of that number, if the caller may monitor it: who stops it needs what a
-    /// debugger needs, CAP_PERFMON is for looking.
+    /// Finds the thread with this number and checks that the caller may monitor it. A context that
+    /// blocks its thread needs the permission to trace it (ptrace); for other contexts
+    /// `CAP_PERFMON` is enough.
+    ///
+    /// # Errors
+    ///
+    /// `ESRCH` if there is no such thread, `EPERM` without permission and for kernel threads;
+    /// `EINTR`, `ENOMEM`.
     fn permitted(&self, number: u32) -> Result<(ARef<Task>, Option<Watch>)> {
         let task = sched::find(number).ok_or(ESRCH)?;
         if sched::is_kernel_thread(&task) {
@@ -329,16 +360,17 @@ impl Context {
         Ok((task, watch))
     }
 
-    /// Has nothing changed about that?
+    /// Repeats the part of the permission check of [`Watch::ask`] that does not sleep.
     fn may_still_watch(&self, task: &Task) -> bool {
         rights::may_watch(task) || (!self.blocks && rights::has_perfmon())
     }
 
-    /// An administrator's context needs what this one has, if `has` says that it does: it ends,
-    /// and its reader gets a message. Returns what it had claimed.
+    /// Ends the context, because an administrator's context needs its registers or its thread. Does
+    /// nothing unless `has` returns true for its state. The reader gets a message. Returns the
+    /// registers that the context had claimed.
     pub(crate) fn evict(&self, has: &dyn Fn(&State) -> bool) -> Claims {
         let (mut claims, mut place) = (Claims::NONE, None);
-        // No CPU is interrupted for one that is not concerned.
+        // No IPI is sent for a context that is not concerned.
         if !has(&self.state.lock()) {
             return claims;
         }
@@ -348,7 +380,7 @@ impl Context {
                 self.tell_of(state, sampling::EVICTED);
                 self.bell.let_go();
                 claims = core::mem::replace(&mut state.claims, Claims::NONE);
-                // Another one may have the thread from now on.
+                // Another context may be attached to the thread from now on.
                 place = state.listed.take();
             }
         });
@@ -357,8 +389,8 @@ impl Context {
         claims
     }
 
-    /// A register that it uses was not there, on this CPU, on which the bell is: it ends, and
-    /// its reader gets a message.
+    /// Ends a context that uses a register which this CPU does not have. The reader gets a message.
+    /// Called by the notifier's irq_work.
     pub(crate) fn end_broken(&self, mut state: Guard<'_, State>) {
         self.cut_short(&mut state);
         self.tell_of(&mut state, sampling::FAULT);
@@ -367,12 +399,13 @@ impl Context {
         // lock under that.
         drop(state);
         msr::say_fault();
-        // With interrupts off, threads that sleep in the bell are woken with its readers.
+        // Interrupts are off, so a blocked thread cannot be woken here. The irq_work queued by
+        // ring() wakes blocked threads as well as readers.
         self.bell.ring();
     }
 
-    /// It ends though its target does not. If it counts, or would have, something is missing in
-    /// each of its sets from now on, and its page says so.
+    /// Ends the context although its target goes on. If it was started, all its values are marked
+    /// as short from now on, and the self page is updated.
     fn cut_short(&self, state: &mut State) {
         let counts = state.started || state.broken;
         self.halt(state);
@@ -387,7 +420,8 @@ impl Context {
         state.publish(false);
     }
 
-    /// Nobody finds it by its target any more. On its CPU, if that is one.
+    /// Detaches the state from its target. For a CPU's context, runs on that CPU and clears its
+    /// `loaded` word.
     fn forget(&self, state: &mut State) {
         match state.target {
             Target::Cpu(_) => sched::set_loaded(Scope::System, None),

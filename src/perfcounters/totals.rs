@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Process accounting's values of CPUs as instances of the counter pages, for whatever
-//! reads those: `pfc`, PCP, OpenMetrics.
+//! The per-CPU values of process accounting as instances of the counter pages, for programs that
+//! read these: `pfc`, PCP, OpenMetrics.
 //!
-//! A worker writes them from time to time, those of all CPUs: readers of a CPU's words
-//! disturb nobody, so no CPU is woken for it, and what idles all the time is up to date as
-//! well. They are made when accounting begins for the first time and stay; what was
-//! counted before accounting began anew is kept.
+//! A worker copies the values of all CPUs every [`PERIOD`]. Reading a CPU's words does not disturb
+//! that CPU, so no IPI is sent, and the values of an idle CPU are current as well.
+//!
+//! The instances are added when accounting is first started, and stay. When accounting is stopped
+//! and started again, they continue from the old values.
 
 use engine::accounting::NR_CPU_VALUES;
 use kernel::alloc::flags::GFP_KERNEL;
@@ -17,40 +18,60 @@ use crate::accounts::Accounts;
 use crate::driver::{Instance, Kind, Spec, Unit};
 use crate::sys::{cpu, percpu, ppa, tables};
 
-/// How often, in milliseconds.
+/// The period of the worker, in milliseconds.
 pub(crate) const PERIOD: u32 = 250;
 
-/// Names of times and of counts, in the order of `enum ppa_cpu_value`.
+/// Name, "is a time" and help of each instance, in the order of `enum ppa_cpu_value`.
 const NAMES: [(&CStr, bool, &CStr); NR_CPU_VALUES] = [
-    (c"ppa/user_time", true, c"In user mode"),
-    (c"ppa/system_time", true, c"In system calls"),
-    (c"ppa/interrupt_time", true, c"In interrupts and softirqs"),
-    (c"ppa/idle_time", true, c"Idle"),
+    (c"ppa/user_time", true, c"Time in user mode"),
+    (c"ppa/system_time", true, c"Time in system calls"),
+    (
+        c"ppa/interrupt_time",
+        true,
+        c"Time in interrupts and softirqs",
+    ),
+    (c"ppa/idle_time", true, c"Idle time"),
     (c"ppa/syscalls", false, c"System calls"),
     (c"ppa/interrupts", false, c"Interrupts"),
     (
         c"ppa/softirq_time",
         true,
-        c"In softirqs, of that and of ksoftirqd",
+        c"Time in softirqs, on return from interrupts and in ksoftirqd",
     ),
     (c"ppa/softirqs", false, c"Softirqs"),
     (
         c"ppa/softirq/hi_time",
         true,
-        c"In tasklets of high priority",
+        c"Time in softirqs of high-priority tasklets",
     ),
     (
         c"ppa/softirq/hi",
         false,
-        c"Softirqs for tasklets of high priority",
+        c"Softirqs of high-priority tasklets",
     ),
-    (c"ppa/softirq/tasklet_time", true, c"In tasklets"),
-    (c"ppa/softirq/tasklet", false, c"Softirqs for tasklets"),
-    (c"ppa/softirq/timer_time", true, c"In timers"),
-    (c"ppa/softirq/timer", false, c"Softirqs for timers"),
-    (c"ppa/softirq/net_tx_time", true, c"Sending packets"),
+    (
+        c"ppa/softirq/tasklet_time",
+        true,
+        c"Time in softirqs of tasklets",
+    ),
+    (c"ppa/softirq/tasklet", false, c"Softirqs of tasklets"),
+    (
+        c"ppa/softirq/timer_time",
+        true,
+        c"Time in softirqs of timers",
+    ),
+    (c"ppa/softirq/timer", false, c"Softirqs of timers"),
+    (
+        c"ppa/softirq/net_tx_time",
+        true,
+        c"Time in softirqs that send packets",
+    ),
     (c"ppa/softirq/net_tx", false, c"Softirqs that send packets"),
-    (c"ppa/softirq/net_rx_time", true, c"Receiving packets"),
+    (
+        c"ppa/softirq/net_rx_time",
+        true,
+        c"Time in softirqs that receive packets",
+    ),
     (
         c"ppa/softirq/net_rx",
         false,
@@ -58,14 +79,14 @@ const NAMES: [(&CStr, bool, &CStr); NR_CPU_VALUES] = [
     ),
 ];
 
-/// The instances, and what was read of each CPU the last time.
+/// The instances, and the values of each CPU when they were last read.
 pub(crate) struct Totals {
     instances: KVec<Instance>,
     last: KVVec<[u64; NR_CPU_VALUES]>,
 }
 
 impl Totals {
-    /// Makes them. May sleep.
+    /// Adds the instances. May sleep.
     pub(crate) fn new() -> Result<Self> {
         let mut instances = KVec::with_capacity(NR_CPU_VALUES, GFP_KERNEL)?;
         for (name, is_time, help) in NAMES {
@@ -90,11 +111,11 @@ impl Totals {
         Ok(Self { instances, last })
     }
 
-    /// Writes what came since the last time. One at a time.
+    /// Adds to the instances what was counted since the last call. Calls must not overlap.
     pub(crate) fn publish(&mut self, accounts: &Accounts) {
         for (last, cpu) in self.last.iter_mut().zip(0..cpu::nr_cpu_ids()) {
             let words = accounts.words_of(cpu);
-            // What is just being changed is read the next time.
+            // Values of a CPU that is just updating them are read at the next call.
             let Some(mut values) =
                 words.and_then(|w| w.values(ppa::is_online(cpu), || accounts.clock.now_after()))
             else {
@@ -117,7 +138,7 @@ impl Totals {
         }
     }
 
-    /// Accounting ends, and with it what was read.
+    /// Clears the last values when accounting is stopped, as it starts again at 0.
     pub(crate) fn begin_anew(&mut self) {
         for last in &mut self.last {
             *last = [0; NR_CPU_VALUES];

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! User tracing: traces and the processes in them. What is in a buffer, and how it gets
-//! there without a call, is in `Documentation/tracing.md`.
+//! User tracing: traces and the processes in them. The layout of the buffers, and how a process
+//! writes to them without a system call, is in `Documentation/tracing.md`.
 //!
-//! All of it is under one lock, also what processes touch for the first time; events take
-//! none. Slots are given out in turn, so that one is unused for long before it is another
-//! trace's.
+//! All state is protected by one lock, `TRACING`, also in the page faults of processes. Writing an
+//! event takes no lock. Slots are assigned in turn, so that a slot is unused for a long time before
+//! another trace gets it.
 
 mod answers;
 pub(crate) mod attached;
@@ -48,48 +48,58 @@ use crate::sys::ppa::Clock;
 use crate::sys::process::{uid_of, Kept, Who};
 use crate::sys::rights::{self, Seen};
 
-/// Of one user without CAP_PERFMON, at the most; and so many are left to those with it.
+/// Maximum number of traces of one user without `CAP_PERFMON`.
 const OF_ONE_USER: usize = 8;
+/// Number of traces that are reserved for users with `CAP_PERFMON`.
 const LEFT: usize = 4;
-/// Of one user without it, with those that have ended and that files still hold.
+/// Maximum number of traces of one user without `CAP_PERFMON`, counting also those that have ended
+/// and that files still hold.
 const HELD: usize = 32;
-/// Keys below are no process's.
+/// The first key of a process. Lower keys are reserved.
 const FIRST_KEY: u64 = 16;
 
-/// Traces and processes.
+/// All traces and traced processes, protected by `TRACING`.
 pub(crate) struct Tracing {
+    /// The traces, also those that have ended and are not read yet.
     pub(crate) traces: KVVec<KBox<Trace>>,
-    /// By key.
+    /// The processes, sorted by key.
     pub(crate) processes: KVVec<KBox<Process>>,
-    /// Address spaces of those that have not ended, in order, and their keys.
+    /// The address spaces of processes that have not ended, sorted, and the keys of the processes.
     pub(crate) spaces: KVVec<(usize, u64)>,
-    /// Traces by their slots; 0: none.
+    /// The id of the trace in each slot; 0 if the slot is free.
     slots: [u64; NR_TRACES],
+    /// The generation of each slot: odd while a trace is in it.
     generations: [u32; NR_TRACES],
+    /// The slot at which the search for a free one starts.
     next_slot: usize,
-    /// Of traces, and of files that hold them.
+    /// The last id that was given to a trace or to a file that holds one.
     next_id: u64,
+    /// The key for the next process.
     pub(crate) next_key: u64,
-    /// What is read where there is nothing.
+    /// A page of zeros, mapped where a process reads and nothing exists.
     pub(crate) zeroes: Option<Page>,
-    /// The module is about to go: nobody can be traced, nor trace.
+    /// The module is about to be unloaded: no process can attach and no trace can begin.
     pub(crate) closed: bool,
 }
 
+/// Returns the index of the process with this key.
 fn place_of(processes: &[KBox<Process>], key: u64) -> Option<usize> {
     search(processes, key, |process| process.key).ok()
 }
 
-/// What a trace is of those that its maker may have.
+/// A trace's part of the quotas of the user that created it.
 pub(crate) struct Shares {
+    /// Counted until the trace is freed.
     _held: Share,
-    /// Until it ends.
+    /// Counted until the trace ends.
     going: Option<Share>,
 }
 
-/// Who asks.
+/// The calling process and its rights.
 struct Caller {
+    /// The user in the initial namespace.
     uid: u32,
+    /// The caller has `CAP_PERFMON`.
     capable: bool,
 }
 
@@ -101,21 +111,25 @@ impl Caller {
         }
     }
 
+    /// Returns whether the caller may open a trace.
     fn may_open(&self, trace: &Trace) -> bool {
         self.capable || trace.is_own()
     }
 
-    /// Without the lock.
+    /// Returns whether the caller may trace a process. May sleep; `TRACING` is not held.
     fn may_trace(&self, leader: &Task) -> bool {
         self.capable || rights::may(leader, false).is_ok()
     }
 }
 
-/// A file's hold of a trace.
+/// A file's reference to a trace. Without such files the trace ends, unless it was created to be
+/// kept.
 pub(crate) struct Held {
+    /// The id of the trace.
     pub(crate) id: u64,
-    /// Of this file, as a reader.
+    /// The number of this file as a reader of the trace.
     reader: u64,
+    /// Wakes the readers of the trace.
     pub(crate) signal: Arc<Signal>,
 }
 
@@ -139,11 +153,11 @@ impl Drop for Held {
     }
 }
 
-/// Probes that go when the lock is given back.
+/// Probes that are to be dropped after `TRACING` is released.
 type Going = Option<Probes<KernelEvents>>;
 
 impl Tracing {
-    /// Neither.
+    /// No traces and no processes.
     pub(crate) const NONE: Self = Self {
         traces: KVVec::new(),
         processes: KVVec::new(),
@@ -157,7 +171,7 @@ impl Tracing {
         closed: false,
     };
 
-    /// `ENODEV`: the module is about to go.
+    /// Returns `ENODEV` if the module is about to be unloaded.
     pub(crate) fn is_open(&self) -> Result {
         match self.closed {
             true => Err(ENODEV),
@@ -165,12 +179,14 @@ impl Tracing {
         }
     }
 
+    /// Returns the trace with this id. `EINVAL` if it does not exist.
     pub(crate) fn trace(&mut self, id: u64) -> Result<&mut Trace> {
         let mut traces = self.traces.iter_mut();
         let found = traces.find(|trace| trace.id == id).ok_or(EINVAL)?;
         Ok(found)
     }
 
+    /// Returns the trace in a slot.
     pub(crate) fn in_slot(&mut self, slot: usize) -> Option<&mut Trace> {
         match *self.slots.get(slot)? {
             0 => None,
@@ -178,18 +194,19 @@ impl Tracing {
         }
     }
 
+    /// Returns the index of the process with this key.
     pub(crate) fn place(&self, key: u64) -> Option<usize> {
         place_of(&self.processes, key)
     }
 
-    /// The key of who has an address space and has not ended.
+    /// Returns the key of the process that has this address space and has not ended.
     pub(crate) fn of_mm(&self, mm: usize) -> Option<u64> {
         let at = search(&self.spaces, mm as u64, |(mm, _)| *mm as u64).ok()?;
         self.spaces.get(at).map(|(_, key)| *key)
     }
 
-    /// A process or its child could not be traced, for want of memory or by a limit: those whose
-    /// traces it would be in are told.
+    /// Counts a process, or its child, that could not be traced for lack of memory or because of a
+    /// limit: in all traces that it would be in.
     pub(crate) fn miss(&mut self, key: u64) {
         let Some(at) = self.place(key) else { return };
         let Self {
@@ -203,12 +220,13 @@ impl Tracing {
         }
     }
 
+    /// Returns the process with this key. `ESRCH` if it does not exist.
     pub(crate) fn process(&mut self, key: u64) -> Result<&mut Process> {
         let place = self.place(key).ok_or(ESRCH)?;
         Ok(self.processes.get_mut(place).ok_or(ESRCH)?)
     }
 
-    /// One that has not ended. `ESRCH`.
+    /// Returns the process with this key if it has not ended. `ESRCH` otherwise.
     pub(crate) fn living(&mut self, key: u64) -> Result<&mut Process> {
         let process = self.process(key)?;
         match process.has_ended() {
@@ -217,18 +235,24 @@ impl Tracing {
         }
     }
 
+    /// Returns the generation of a slot.
     fn generation(&self, slot: usize) -> u32 {
         self.generations.get(slot).copied().unwrap_or(0)
     }
 
-    /// A trace and a process, if both are there.
+    /// Returns a trace and a process; `None` unless both exist.
     fn both(&mut self, id: u64, key: u64) -> Option<(&mut KBox<Trace>, &mut KBox<Process>)> {
         let at = self.place(key)?;
         let trace = self.traces.iter_mut().find(|trace| trace.id == id)?;
         Some((trace, self.processes.get_mut(at)?))
     }
 
-    /// For a new trace of the caller, which is counted as his from now on. `EBUSY`, `ENOMEM`.
+    /// Finds a free slot for a new trace of the caller, and counts the trace in the caller's
+    /// quotas.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if a limit is reached, `ENOMEM`.
     fn free_slot(&self) -> Result<(usize, Shares)> {
         let capable = rights::is_perfmon_capable();
         let most = |limit: usize| if capable { usize::MAX } else { limit };
@@ -246,7 +270,7 @@ impl Tracing {
         Ok((free.ok_or(EBUSY)?, shares))
     }
 
-    /// A trace that is ready begins. There is room for it.
+    /// Puts a new trace into its slot and into the list. Room in the list was made before.
     fn begin(&mut self, mut trace: KBox<Trace>, slot: usize) -> Result {
         trace.slot = Some(slot);
         let id = trace.id;
@@ -261,14 +285,15 @@ impl Tracing {
         Ok(())
     }
 
-    /// Processes go that have ended and are in no trace, after a trace has fewer.
+    /// Removes the processes that have ended and are in no trace. Does nothing unless a trace has
+    /// lost processes since the last call.
     fn forget(&mut self) {
         let mut news = false;
         for trace in &mut self.traces {
             news |= core::mem::take(&mut trace.shrunk);
         }
         if !news {
-            // Nobody can be in none that was in one.
+            // No process has left its last trace.
             return;
         }
         let Self {
@@ -279,15 +304,15 @@ impl Tracing {
         });
     }
 
-    /// What was read of processes that have ended goes, in one trace.
+    /// Removes from one trace the processes that have ended and were read.
     fn tidy(&mut self, id: u64) {
         for trace in self.traces.iter_mut().filter(|trace| trace.id == id) {
             trace.tidy();
         }
     }
 
-    /// A process has ended: the traces that it is in have not too much of such ones. Takes time for
-    /// those that go, and not for those that stay.
+    /// Counts a process that has ended in the traces that it is in, and removes their oldest ended
+    /// processes if a limit is exceeded. The time depends only on the number of those removed.
     pub(crate) fn limit(&mut self, key: u64) {
         let memory = self.process(key).map_or(0, |process| process.memory());
         for at in 0..self.traces.len() {
@@ -300,7 +325,7 @@ impl Tracing {
         }
     }
 
-    /// The first trace after this one of those wanted with a process, and the process.
+    /// Returns the process, and the trace with the lowest id above `after` that `wanted` accepts.
     fn trace_of(
         &self,
         key: u64,
@@ -315,15 +340,19 @@ impl Tracing {
         Some((trace, process))
     }
 
-    /// The first trace after this one that has something of a process or may get it, and the process.
+    /// Returns the process, and the trace with the lowest id above `after` that the process is in
+    /// or that has buffers of it.
     fn trace_with(&self, key: u64, after: u64) -> Option<(&Trace, &Process)> {
         self.trace_of(key, after, |trace, process| {
             trace.takes(process) || trace.set(key).is_some()
         })
     }
 
-    /// The makers of all traces that have a process were asked about it, as it was then. Who was
-    /// asked about another program, as it runs one by now, is judged by what it was.
+    /// Records for which state of a process the makers of its traces were asked for permission.
+    ///
+    /// If the process has executed another program since then, the answers are about that program.
+    /// Permission for the old program is then checked by the rule alone (see
+    /// [`trace::Asks::might`]).
     fn settle(&mut self, key: u64, seen: Seen) {
         if self
             .process(key)
@@ -342,7 +371,8 @@ impl Tracing {
         }
     }
 
-    /// The first marker from a number on, of a process or those after it, and its leader.
+    /// Returns the first registered marker of a process from `number` on, or of a process with a
+    /// higher key, and the leader of that process.
     fn marker_from(&self, key: u64, number: usize) -> Option<(Describe, ARef<Task>)> {
         let alive = |process: &&KBox<Process>| process.key >= key && !process.has_ended();
         self.processes.iter().filter(alive).find_map(|process| {
@@ -359,8 +389,8 @@ impl Tracing {
         })
     }
 
-    /// A process that has changed since it was asked who may look at it: the one with this key, or
-    /// in a shared trace the first member after `after`.
+    /// Returns a process that has changed since the permission to trace it was checked: the one
+    /// with this key or, in a shared trace, the first member with a key above `after`.
     fn changed(&self, id: u64, key: u64, after: u64) -> Option<(u64, ARef<Task>)> {
         let has_changed = |key: u64| {
             let process = self.processes.get(self.place(key)?)?;
@@ -379,7 +409,7 @@ impl Tracing {
         }
     }
 
-    /// A trace's maker may not look at a process any more.
+    /// Removes a process from a trace whose maker has no permission to trace it any more.
     fn deny(&mut self, id: u64, key: u64) {
         let Some((trace, process)) = self.both(id, key) else {
             return;
@@ -388,15 +418,16 @@ impl Tracing {
         if let Some(slot) = trace.slot {
             process.want_none(slot);
             process.set_in(slot, false);
-            // Nobody pays for them any more.
+            // The pages are not charged to the trace any more, so they must be unmapped.
             process.take_out(slot);
         }
-        // It may have ended meanwhile.
+        // If the process has ended and was in this trace only, it is not needed any more.
         self.forget_process(key);
     }
 
-    /// A process has ended, and is kept by those whose traces it is in: the first one that
-    /// can pays for its markers. Who cannot, or may not look at it any more, loses it.
+    /// Decides which traces keep a process that has ended. The first trace whose user can pay for
+    /// the memory of its markers does so. A trace that cannot pay before that, or whose maker has
+    /// no permission any more, loses the process.
     pub(crate) fn keep_ended(&mut self, key: u64) {
         let at = self.place(key);
         let Self {
@@ -422,17 +453,19 @@ impl Tracing {
         process.forget_task();
     }
 
+    /// Returns a new id.
     fn id(&mut self) -> u64 {
         self.next_id = self.next_id.wrapping_add(1);
         self.next_id
     }
 
-    /// A file has it from now on; it is counted in `files` already.
+    /// Creates a file's reference to a trace. It was counted in `files` before.
     fn hold(&mut self, id: u64, signal: Arc<Signal>) -> Held {
         let reader = self.id();
         Held { id, reader, signal }
     }
 
+    /// Returns the data of `PERFTRACE_INFO`.
     fn info(&self, trace: &Trace) -> Info {
         let clock = Clock::of_traces();
         let info = trace.info();
@@ -454,8 +487,13 @@ impl Tracing {
     }
 }
 
-/// A trace begins, and its slot. `EINVAL`, `EEXIST`, `EBUSY`, `EPERM`, `ENODEV`.
-/// May sleep.
+/// Creates and begins a trace. Returns the file's reference to it and its slot. May sleep.
+///
+/// # Errors
+///
+/// `EINVAL` for invalid arguments, `EEXIST` if the user has a trace with this name, `EBUSY` if a
+/// limit is reached, `EPERM` without `CAP_PERFMON` for kernel events or all users, `ENODEV` if the
+/// module is about to be unloaded, `EDQUOT`, `ENOMEM`.
 pub(crate) fn create(create: &Create, filter: KVVec<u8>) -> Result<(Held, usize)> {
     let page = match filter.is_empty() {
         true => None,
@@ -469,14 +507,15 @@ pub(crate) fn create(create: &Create, filter: KVVec<u8>) -> Result<(Held, usize)
     let trace = Trace::new(id, create, page, Clock::of_traces().ticks())?;
     let mut trace = KBox::new(trace, GFP_KERNEL_ACCOUNT)?;
     let globs = filter::text(&create.markers).unwrap_or(b"");
-    // A glob for all names is not meant for the kernel's.
+    // Kernel events are selected only by globs that start with `kernel:`, not by `*`.
     let kernels = || {
         globs
             .split(|byte| *byte == b' ')
             .filter(|g| g.starts_with(b"kernel:"))
     };
     let wants = |name: &[u8]| kernels().any(|glob| filter::glob(glob, name));
-    // Kept until after the lock: probes' going waits for others.
+    // Declared before the lock is taken, so that it is dropped after the release: detaching probes
+    // waits for those that run.
     let mut going = None;
     if kernels().next().is_some() {
         // The capability as well: perf's sysctl lets users monitor the kernel on behalf of their
@@ -525,6 +564,7 @@ pub(crate) fn create(create: &Create, filter: KVVec<u8>) -> Result<(Held, usize)
     Ok((held, slot))
 }
 
+/// Attaches the probes of kernel events that the globs select, and gives them the buffers.
 fn attach_kernel(
     trace: &Trace,
     filter: KVVec<u8>,

@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The right to watch another process's thread: asked for when a context is loaded, and again when
-//! the thread's credentials or its dumpability have changed since.
+//! The permission to watch another process's thread. It is checked when a context is attached, and
+//! again when the thread's credentials or its dumpability have changed.
 //!
-//! Nothing tells a module of such a change. So it is looked for when the thread comes onto a CPU
-//! and when it has executed a program, where asking is impossible and a worker asks soon, and before
-//! each ioctl and read() of the context, which ask themselves. Who loaded it with CAP_PERFMON needs
-//! no right that could be lost, unless it stops the thread. Nor does a process for its own threads,
-//! though another one may have the same file.
+//! The kernel does not notify modules of such a change. It is therefore looked for at these points:
+//!
+//! - when the thread is switched in and when it has executed a program: the check may sleep, so a
+//!   worker makes it soon afterwards;
+//! - before each `read()` of the context and each ioctl but `PERFMON_UNLOAD`, which make the check
+//!   themselves.
+//!
+//! Two callers need no permission that can be lost: a caller with `CAP_PERFMON`, unless its context
+//! blocks the thread; and a process that monitors its own threads, even if another process has the
+//! same file.
 
 use engine::ring::EXEC;
 use kernel::cred::Credential;
@@ -20,22 +25,28 @@ use crate::sys::rights::{self, Seen};
 use crate::sys::{nmi, sched};
 use crate::target::Target;
 
-/// A right that may be lost.
+/// A permission that can be lost.
 pub(crate) struct Watch {
-    /// The credentials of whoever loaded the context.
+    /// The credentials with which the context was attached.
     by: ARef<Credential>,
-    /// What the thread was when they had it.
+    /// The credentials and the dumpability of the thread when the permission was checked.
     seen: Seen,
 }
 
 impl Watch {
-    /// The caller's right to look at that thread, or to stop it, too; `None` if it cannot be lost.
-    /// `EPERM` without one. May sleep; no lock of ours held.
+    /// Checks that the caller may watch a thread, or also stop it if the context `blocks` it.
+    /// Returns `None` if the permission cannot be lost.
+    ///
+    /// Context: may sleep; no lock of the module is held.
+    ///
+    /// # Errors
+    ///
+    /// `EPERM` without permission, `ESRCH` if the thread has exited, `EINTR`, `ENOMEM`.
     pub(crate) fn ask(task: &Task, blocks: bool) -> Result<Option<Self>> {
         if !blocks && rights::has_perfmon() {
             return Ok(None);
         }
-        // Before it is asked about: what changes later is noticed.
+        // Recorded before the check, so that a later change is noticed.
         let seen = Seen::of(task)?;
         rights::may(task, blocks)?;
         if sched::is_of_caller(task) {
@@ -49,7 +60,7 @@ impl Watch {
 }
 
 impl State {
-    /// Has its thread changed since the right to watch it was asked for?
+    /// Returns whether the thread has changed since the permission was checked.
     fn is_in_doubt(&self) -> bool {
         match (&self.watch, &self.thread) {
             (Some(watch), Some(thread)) => !watch.seen.is_still(thread),
@@ -59,7 +70,8 @@ impl State {
 }
 
 impl Context {
-    /// Its thread is the current one: a worker asks, if there is a doubt. Any context but NMI.
+    /// Queues a worker to check the permission again if the current thread, which is the context's,
+    /// has changed. Any context but NMI.
     #[inline]
     pub(crate) fn doubt(&self, state: &mut State) {
         if state.watch.is_some() {
@@ -67,7 +79,8 @@ impl Context {
         }
     }
 
-    /// Apart: most contexts are of who loaded them.
+    /// The part of [`doubt`](Self::doubt) for contexts whose permission can be lost. Most contexts
+    /// monitor threads of the process that attached them, and do not need it.
     #[inline(never)]
     fn doubt_watched(&self, state: &mut State) {
         if state.is_in_doubt() {
@@ -76,10 +89,9 @@ impl Context {
         }
     }
 
-    /// The current thread has executed a program. If the context is still attached to it, this
-    /// writes the record of the exec into the ring of a started context, and calls
-    /// [`doubt`](Self::doubt).
-    /// Samples before the record are of the former program.
+    /// If the context is still attached to the target, writes the record of an exec into the ring of a
+    /// started context, and calls [`doubt`](Self::doubt). Called when the current thread has executed
+    /// a program: samples before the record belong to the former program.
     pub(crate) fn executed(&self, target: Target) {
         let mut state = self.state.lock();
         if state.target == target {
@@ -90,7 +102,9 @@ impl Context {
         }
     }
 
-    /// Before a call: without the right it has ended. `EINTR`, `ENOMEM`: it could not be asked.
+    /// Checks the permission again if the thread has changed, before a system call uses the
+    /// context. Without permission the context ends. Returns `EINTR` or `ENOMEM` if the check could
+    /// not be made.
     pub(crate) fn settle_doubt(&self) -> Result {
         let in_doubt = self.state.lock().is_in_doubt();
         match in_doubt {
@@ -99,8 +113,14 @@ impl Context {
         }
     }
 
-    /// Asks whether who loaded it may still watch its thread, and ends it if not. May sleep; no
-    /// lock of ours held. `EINTR`, `ENOMEM`: it could not be asked.
+    /// Checks whether the process that attached the context may still watch its thread, and ends
+    /// the context if not.
+    ///
+    /// Context: may sleep; no lock of the module is held.
+    ///
+    /// # Errors
+    ///
+    /// `EINTR`, `ENOMEM` if the check could not be made.
     pub(crate) fn ask_again(&self) -> Result {
         let (task, by) = {
             let state = self.state.lock();
@@ -110,19 +130,20 @@ impl Context {
             }
         };
         let seen = Seen::of(&task)?;
-        // To stop it is another right, which `Bell::block` asks for.
+        // The permission to stop the thread is checked where the thread is blocked:
+        // `Bell::block()`.
         let may = match rights::may_by(&by, &task, false) {
-            // It ends, and the context with it.
+            // The thread exits, and the context ends with it.
             Err(error) if error == ESRCH => return Ok(()),
             Err(error) if error != EPERM => return Err(error),
             answer => answer.is_ok(),
         };
-        // It has changed once more: it is in doubt still.
+        // The thread has changed during the check: it will be checked again.
         if may && !seen.is_still(&task) {
             return Ok(());
         }
         let target = Target::Thread(sched::address(&task));
-        // It may have been loaded by somebody else meanwhile.
+        // Another process may have attached the context meanwhile.
         let is_that = |state: &State| {
             let watch = state.watch.as_ref();
             state.target == target && watch.is_some_and(|watch| core::ptr::eq(&*watch.by, &*by))
@@ -135,7 +156,7 @@ impl Context {
                     seen = seen.map(|seen| core::mem::replace(&mut watch.seen, seen));
                 }
             }
-            // Without the lock, whichever goes.
+            // The unused `Seen` is dropped without the lock.
             drop(state);
             drop(seen);
             return Ok(());

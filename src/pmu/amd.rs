@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! pfm_amd: AMD's counters (APM volume 2, "Performance Monitoring Counters"):
-//! four at K7's addresses, six with the core extension, PerfMonV2's global
-//! control.
+//! pfm_amd: AMD's performance counters (APM volume 2, "Performance Monitoring Counters"): four at
+//! the addresses of K7, or six with the core extension, with a global control in PerfMonV2.
 
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::ffi::c_uint;
@@ -26,9 +25,9 @@ module! {
 const ENABLE: u64 = 1 << 22;
 const INT: u64 = 1 << 20;
 const OS: u64 = 1 << 17;
-/// Pin control, bit 21, guest and host, and what lies between and above.
+/// Pin control (bit 19), bit 21, and bits 36 to 63, which include guest-only and host-only.
 const RESERVED: u64 = !0xf_ffff_ffff | (1 << 21) | (1 << 19);
-/// K7 has no upper bits of the event.
+/// The reserved bits on K7: also 32 to 35, because its event numbers have 8 bits only.
 const K7_RESERVED: u64 = !0xffff_ffff | (1 << 21) | (1 << 19);
 
 const GLOBAL_CTRL: u64 = 0xc000_0301;
@@ -79,7 +78,7 @@ const CORE_PMDS: [Register; 6] = [
     counter(c"Core_X86_PerfCtr5", 0xc001_020b, 5),
 ];
 
-/// Which of them there are.
+/// The generation of the counters.
 enum Kind {
     K7,
     Core,
@@ -87,15 +86,15 @@ enum Kind {
 }
 
 fn kind() -> Option<Kind> {
-    // Hygon's are AMD's.
+    // Hygon's processors have AMD's counters.
     if !matches!(&vendor(), b"AuthenticAMD" | b"HygonGenuine") {
         return None;
     }
-    // PERFCTR_CORE.
+    // CPUID feature PERFCTR_CORE: the core extension.
     if cpuid(0x8000_0001, 0).ecx >> 23 & 1 == 0 {
         return Some(Kind::K7);
     }
-    // PerfMonV2.
+    // CPUID feature PERFMON_V2.
     Some(match cpuid(0x8000_0022, 0).eax & 1 {
         0 => Kind::Core,
         _ => Kind::V2,

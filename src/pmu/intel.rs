@@ -3,8 +3,8 @@
 //! pfm_intel: Intel's architectural performance monitoring, versions 1 to 5
 //! (SDM volume 3, "Architectural Performance Monitoring").
 //!
-//! Version 6 moves the selectors to other addresses, where the kernel has no
-//! way to say who owns a counter: refused.
+//! Version 6 is not supported: it moves the selectors to other addresses, for which the kernel has
+//! no function that reserves them against perf.
 
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::ffi::c_uint;
@@ -24,18 +24,18 @@ module! {
 const ENABLE: u64 = 1 << 22;
 const INT: u64 = 1 << 20;
 const OS: u64 = 1 << 17;
-/// The sibling's instructions, too; versions 3 and 4.
+/// Events of the sibling thread are counted as well. Only in versions 3 and 4.
 const ANY: u64 = 1 << 21;
-/// Pin control, and all above.
+/// Pin control, and bits 32 to 63.
 const RESERVED: u64 = !0xffff_ffff | (1 << 19);
 
 const GLOBAL_CTRL: u64 = 0x38f;
 const GLOBAL_STATUS: u64 = 0x38e;
-/// GLOBAL_OVF_CTRL, from version 4 on GLOBAL_STATUS_RESET.
+/// IA32_PERF_GLOBAL_OVF_CTRL, called IA32_PERF_GLOBAL_STATUS_RESET from version 4 on.
 const GLOBAL_CLEAR: u64 = 0x390;
 /// The last version whose control registers the kernel can reserve.
 const LAST_VERSION: u32 = 5;
-/// The first number that is a fixed counter's.
+/// The number of the first fixed counter (PMD), and of the PMC that all fixed counters share.
 const FIXED: usize = 16;
 /// The fixed counters that are described, a bit each.
 const FIXED_ALL: u32 = 0xf;
@@ -62,7 +62,7 @@ const fn fixed(name: &'static CStr, n: u32) -> Register {
         .interrupt(0x8 << (4 * n))
 }
 
-/// All that any version has; the numbers between are nobody's.
+/// The selectors that versions 1 to 5 may have. The numbers from 8 to 15 are not used.
 const SELECTS: [Register; 8] = [
     select(c"IA32_PERFEVTSEL0", 0x186),
     select(c"IA32_PERFEVTSEL1", 0x187),
@@ -132,7 +132,8 @@ fn leaf() -> Option<Leaf> {
 }
 
 impl Leaf {
-    /// Combines two CPUs: the registers of both, with the widths of the first and the lower version.
+    /// Combines two CPUs: the registers of both, with the widths of the first and the lower
+    /// version.
     fn with(self, other: Leaf) -> Self {
         Self {
             version: self.version.min(other.version),
@@ -183,9 +184,11 @@ fn say_why() {
     let version = cpuid(0xa, 0).eax & 0xff;
     if vendor() != *b"GenuineIntel" || version == 0 {
     } else if version > LAST_VERSION {
-        pr_info!("version {} of architectural performance monitoring: no arbitration with perf is possible; not supported\n", version);
+        pr_info!("architectural perfmon version {} is not supported: its registers cannot be reserved against perf\n", version);
     } else {
-        pr_info!("processors of several kinds, of which CPUID does not say which is which: not supported\n");
+        pr_info!(
+            "hybrid processor is not supported: CPUID does not give the core type of each CPU\n"
+        );
     }
 }
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * pfm_soft: the kernel's own registers: clocks, what happens to a thread, values
- * of now, and any instance of the counter pages. They are there on every machine.
+ * pfm_soft: virtual registers of the kernel, available on every machine: clocks, events of a
+ * thread, current values, and any instance of the counter pages.
  *
- * In C, as nearly all of it is macros and inline functions of the kernel's; and so
- * it is an example of the interface for C.
+ * Written in C, because most of it uses macros and inline functions of the kernel. It is also an
+ * example of the C interface.
  */
 #include <linux/capability.h>
 #include <linux/mm.h>
@@ -27,7 +27,7 @@
 #define NOW	(PERFMON_REG_VIRTUAL | PERFMON_REG_READ_ONLY)
 #define OF_TASK	(PERFMON_REG_TASK | PERFMON_REG_THREAD)
 
-/* Rows by their public numbers; between them are holes. */
+/* Rows at their public numbers. The numbers in between are holes. */
 static const struct perfmon_register pmcs[] = {
 	[INSTANCES] = { .name = "INSTANCE0", .type = PERFMON_REG_CONTROL,
 		.reserved = ~0xffffffffULL },
@@ -85,8 +85,8 @@ static const struct perfmon_register pmds[] = {
 };
 
 /*
- * The kernel counts them for each CPU by itself, and tells no module. There may be too
- * many to go through with interrupts off: samples have 0.
+ * Counts the running tasks. The kernel's own per-CPU counts are not available to modules. With
+ * interrupts off, as in a sample, it returns 0: there may be too many tasks to visit.
  */
 static u64 running_tasks(void)
 {
@@ -111,7 +111,7 @@ static u64 faults(struct task_struct *task, enum vm_event_item event)
 	return READ_ONCE(task->min_flt) + READ_ONCE(task->maj_flt);
 }
 
-/* An instance that is gone is 0. */
+/* Returns this CPU's value of an instance; 0 if the instance is not live. */
 static u64 instance_here(int instance)
 {
 	perf_counter_t counter = perf_counter_handle(instance);
@@ -168,7 +168,7 @@ static u64 soft_read(u64 address, u64 control, struct task_struct *task,
 	return 0;
 }
 
-/* What all CPUs do is for those who may look at them. */
+/* Selecting an instance needs CAP_PERFMON, because instances count events of all tasks. */
 static int soft_check(unsigned int pmc, u64 *value)
 {
 	if (!perfmon_capable())

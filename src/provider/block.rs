@@ -2,11 +2,11 @@
 
 //! pfc_block: block I/O, by device and partition.
 //!
-//! Counts what /proc/diskstats counts, where it counts it: a request on a
-//! partition counts for the whole disk, too. A device's instances,
-//! `block/<name>/...`, appear with its first request; they stay when it goes,
-//! and go on when it comes back under its name. Devices without requests
-//! (device mapper, md, brd, zram) are not seen; what lies below them is.
+//! Counts the same requests as /proc/diskstats, at the same points: a request to a partition also
+//! counts for the whole disk. The instances of a device, `block/<name>/...`, are added at its first
+//! request. They stay when the device is removed, and continue when a device with the same name
+//! appears. Devices that do not use requests (device mapper, md, brd, zram) are not counted; the
+//! devices below them are.
 
 use core::pin::Pin;
 
@@ -23,7 +23,7 @@ module! {
     license: "GPL",
 }
 
-/// Buckets of the latency histograms: up to 2^40 ns, 18 minutes.
+/// Number of buckets of the latency histograms: up to 2^40 ns, which is 18 minutes.
 const BUCKETS: u16 = 41;
 
 struct Provider {
@@ -35,7 +35,7 @@ struct Counts {
     unnamed: Instance,
 }
 
-/// One direction of a device.
+/// The counters of a device for one kind of requests: reads, writes or discards.
 struct Way {
     requests: Instance,
     sectors: Instance,
@@ -54,13 +54,13 @@ struct Disk {
 impl Way {
     fn new(key: &Key, word: &str) -> Result<Self> {
         let disk = Name(key);
-        let sectors = What::counter(Unit::Sectors, c"Sectors of 512 bytes, done");
+        let sectors = What::counter(Unit::Sectors, c"512-byte sectors completed");
         Ok(Self {
-            requests: What::events(c"Requests done").named(fmt!("block/{disk}/{word}s"))?,
+            requests: What::events(c"Requests completed").named(fmt!("block/{disk}/{word}s"))?,
             sectors: sectors.named(fmt!("block/{disk}/{word}_sectors"))?,
-            time: What::nanoseconds(c"Time requests took, queueing included")
+            time: What::nanoseconds(c"Time of requests, including time in queues")
                 .named(fmt!("block/{disk}/{word}_time"))?,
-            latency: What::latency(BUCKETS, c"Requests by the time they took")
+            latency: What::latency(BUCKETS, c"Requests by their time, including time in queues")
                 .named(fmt!("block/{disk}/{word}_latency"))?,
         })
     }
@@ -80,8 +80,9 @@ impl Disk {
             reads: Way::new(key, "read")?,
             writes: Way::new(key, "write")?,
             discards: Way::new(key, "discard")?,
-            flushes: What::events(c"Cache flushes done").named(fmt!("block/{disk}/flushes"))?,
-            flush_time: What::nanoseconds(c"Time cache flushes took")
+            flushes: What::events(c"Cache flushes completed")
+                .named(fmt!("block/{disk}/flushes"))?,
+            flush_time: What::nanoseconds(c"Time of cache flushes")
                 .named(fmt!("block/{disk}/flush_time"))?,
         })
     }
@@ -97,8 +98,8 @@ impl Disk {
 }
 
 impl Counts {
-    /// The disk, and the partition if the request went to one; those that have
-    /// no instances yet will get them.
+    /// Calls `count` for the disk and, if the request is for a partition, for the partition. If one
+    /// has no instances yet, requests them.
     fn each(&self, request: &Request, count: impl Fn(&Disk)) {
         let whole = request.device().and_then(Device::disk_key);
         let part = request
@@ -121,7 +122,7 @@ impl kernel::Module for Provider {
     fn init(_module: &'static ThisModule) -> Result<Self> {
         let mut probes = Probes::new(Counts {
             disks: Family::new("disks", Disk::new)?,
-            unnamed: What::events(c"Steps of requests of devices before they had instances")
+            unnamed: What::events(c"Request events of devices without counters of their own")
                 .named(fmt!("block/unnamed"))?,
         })?;
         probes.attach::<BlockComplete<'_>>()?;

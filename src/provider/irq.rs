@@ -2,9 +2,9 @@
 
 //! pfc_irq: hard interrupts by line and by x86 vector, and softirqs.
 //!
-//! A line's instance is `irq/<line>/<handler>`, as /proc/interrupts shows them;
-//! it appears with the line's first interrupt. Of a shared line, only its first
-//! handler counts.
+//! The instance of a line is `irq/<line>/<handler>`, with the names that /proc/interrupts shows. It
+//! is added at the first interrupt of the line. An interrupt of a shared line is counted once, for
+//! its first handler.
 
 use core::pin::Pin;
 
@@ -27,7 +27,7 @@ const SOFTIRQS: [&str; 10] = [
 
 macro_rules! vectors {
     ($($event:ident $field:ident $name:literal $help:literal,)*) => {
-        /// Vectors that are no device's line.
+        /// Counters of the vectors that do not belong to an interrupt line.
         struct Vectors {
             $($field: Instance,)*
         }
@@ -79,7 +79,7 @@ struct Counts {
 }
 
 fn line(key: &Key) -> Result<Instance> {
-    What::events(c"Interrupts of this line").named(fmt!("irq/{}/{}", key.number(), key.text()))
+    What::events(c"Interrupts on this line").named(fmt!("irq/{}/{}", key.number(), key.text()))
 }
 
 impl kernel::Module for Provider {
@@ -91,7 +91,7 @@ impl kernel::Module for Provider {
         }
         let mut probes = Probes::new(Counts {
             lines: Family::new("interrupt lines", line)?,
-            unnamed: What::events(c"Interrupts of lines before they had an instance")
+            unnamed: What::events(c"Interrupts on lines without a counter of their own")
                 .named(fmt!("irq/unnamed"))?,
             softirqs,
             vectors: Vectors::new()?,

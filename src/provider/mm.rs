@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! pfc_mm: page faults, by the mode they come from.
+//! pfc_mm: page faults, by the mode of the CPU.
 //!
-//! These are faults as the CPU raises them. `pgfault` in /proc/vmstat counts
-//! those that reached the memory manager, again after a retry, and those made
-//! by get_user_pages() without any fault; so the two differ a little.
+//! These are faults that the CPU has raised. `pgfault` in /proc/vmstat differs a little: it counts
+//! only faults that reach the memory manager, counts a fault again after a retry, and also counts
+//! calls of get_user_pages() that handle a fault by themselves.
 
 use kernel::prelude::*;
 use perfcounters::provider::probe::{PageFaultKernel, PageFaultUser};

@@ -2,11 +2,12 @@
 
 //! pfc_net: network traffic, by interface.
 //!
-//! Interfaces of the machine's own network namespace; their instances,
-//! `net/<name>/...`, live as long as they do, and come back with the name.
-//! Packets and bytes are counted as the stack hands them over: link header
-//! included, one for a packet that the driver still splits (TSO) or that was
-//! already merged (GRO), where the driver's own figures differ.
+//! Counts interfaces of the initial network namespace. Their instances, `net/<name>/...`, are live
+//! as long as the interface exists, and again when an interface with the same name appears.
+//!
+//! Packets and bytes are counted where the stack passes them on: with the link header, and as one
+//! packet before the driver splits it (TSO) or after it was merged (GRO). The counts of the driver
+//! itself may differ.
 
 use core::pin::Pin;
 
@@ -52,21 +53,25 @@ impl Traffic {
             rx_packets: add(Unit::Packets, c"Packets received", "rx_packets")?,
             rx_bytes: add(
                 Unit::Bytes,
-                c"Bytes received, link header included",
+                c"Bytes received, including the link header",
                 "rx_bytes",
             )?,
             rx_drops: add(
                 Unit::Packets,
-                c"Packets received that nobody took",
+                c"Received packets dropped: backlog full, or unknown protocol",
                 "rx_drops",
             )?,
-            tx_packets: add(Unit::Packets, c"Packets the driver took", "tx_packets")?,
+            tx_packets: add(
+                Unit::Packets,
+                c"Packets accepted by the driver for transmission",
+                "tx_packets",
+            )?,
             tx_bytes: add(
                 Unit::Bytes,
-                c"Bytes the driver took, link header included",
+                c"Bytes accepted by the driver, including the link header",
                 "tx_bytes",
             )?,
-            tx_drops: add(Unit::Packets, c"Packets the driver refused", "tx_drops")?,
+            tx_drops: add(Unit::Packets, c"Packets dropped by the driver", "tx_drops")?,
         })
     }
 }
@@ -74,13 +79,22 @@ impl Traffic {
 impl kernel::Module for Provider {
     fn init(_module: &'static ThisModule) -> Result<Self> {
         let mut probes = Probes::new(Counts {
-            // Nothing is wanted by probes: interfaces are announced, and named.
+            // Probes request no instances: `arrived()` adds them, with the interface's name.
             interfaces: Family::new("interfaces", |name: &Key| {
                 Traffic::new(name.text())
-                    .inspect_err(|_| pr_notice!("no instances for interface {}\n", name.text()))
+                    .inspect_err(|error| {
+                    pr_notice!(
+                        "cannot add counters for interface {} (error {}); its packets are counted in net/unnamed\n",
+                        name.text(),
+                        error.to_errno()
+                    )
+                })
             })?,
-            unnamed: What::counter(Unit::Packets, c"Packets of interfaces without instances")
-                .named(fmt!("net/unnamed"))?,
+            unnamed: What::counter(
+                Unit::Packets,
+                c"Packets of interfaces without counters of their own",
+            )
+            .named(fmt!("net/unnamed"))?,
         })?;
         probes.attach::<NetReceive<'_>>()?;
         probes.attach::<NetXmit<'_>>()?;
@@ -96,7 +110,7 @@ impl Watch for Counts {
         let Some((name, key)) = interface.name() else {
             return;
         };
-        // Nobody asks again for one that there is no memory for.
+        // If memory is short this is not repeated: the packets are then counted in `unnamed`.
         let _ = self.interfaces.add(&key, &Key::new(&name, 0));
     }
 
@@ -106,8 +120,8 @@ impl Watch for Counts {
 }
 
 impl Counts {
-    /// An interface's row; what has none is counted apart, unless it is of
-    /// another network namespace.
+    /// Returns the counters of an interface. A packet of an interface without counters is counted
+    /// in `unnamed`, unless the interface is in another network namespace.
     fn traffic(&self, interface: Option<&Interface>) -> Option<&Traffic> {
         let key = interface?.key();
         let found = self.interfaces.find(&key);

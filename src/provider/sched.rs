@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! pfc_sched: what the scheduler does.
+//! pfc_sched: events of the scheduler.
 //!
-//! `sched/context_switches` is what `ctxt` in /proc/stat sums up, and
-//! `sched/forks` what `processes` there counts.
+//! The sum of `sched/context_switches` corresponds to `ctxt` in /proc/stat, and that of
+//! `sched/forks` to `processes`.
 
 use kernel::prelude::*;
 use perfcounters::provider::probe::{
@@ -39,20 +39,26 @@ impl kernel::Module for Provider {
         let mut probes = Probes::new(Counts {
             switches: add(
                 fmt!("sched/context_switches"),
-                c"A CPU went from one task to another",
+                c"Context switches, from one task to another",
             )?,
             preemptions: add(
                 fmt!("sched/preemptions"),
-                c"Switches away from tasks that could have run on",
+                c"Context switches away from tasks that were still runnable",
             )?,
-            wakeups: add(fmt!("sched/wakeups"), c"Tasks woken, new ones included")?,
-            migrations: add(fmt!("sched/migrations"), c"Tasks moved to another CPU")?,
+            wakeups: add(
+                fmt!("sched/wakeups"),
+                c"Task wakeups, including the first of new tasks",
+            )?,
+            migrations: add(
+                fmt!("sched/migrations"),
+                c"Migrations of tasks to another CPU",
+            )?,
             forks: add(
                 fmt!("sched/forks"),
-                c"Tasks made: processes, threads, kernel threads",
+                c"Tasks created: processes, threads, kernel threads",
             )?,
-            execs: add(fmt!("sched/execs"), c"Programs started")?,
-            exits: add(fmt!("sched/exits"), c"Tasks ended")?,
+            execs: add(fmt!("sched/execs"), c"Programs executed")?,
+            exits: add(fmt!("sched/exits"), c"Tasks exited")?,
         })?;
         probes.attach::<SchedSwitch<'_>>()?;
         probes.attach::<SchedWakeup<'_>>()?;

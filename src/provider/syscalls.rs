@@ -2,9 +2,9 @@
 
 //! pfc_syscalls: system calls, by number.
 //!
-//! One instance for each 64-bit system call of this kernel, under its name;
-//! `syscalls/compat` for those of 32-bit programs, whose numbers mean other
-//! calls, and `syscalls/unknown` for numbers that are none.
+//! There is an instance for each 64-bit system call of this kernel, with its name.
+//! `syscalls/compat` counts calls of 32-bit and x32 programs, whose numbers mean other calls.
+//! `syscalls/unknown` counts calls with invalid numbers.
 
 use kernel::prelude::*;
 use perfcounters::provider::probe::SysEnter;
@@ -18,7 +18,7 @@ module! {
     license: "GPL",
 }
 
-/// Names by number.
+/// The names of the system calls, by number; `None` for numbers without a call.
 static NAMES: &[Option<&str>] = include!(env!("PFC_SYSCALL_NAMES"));
 
 struct Provider {
@@ -33,7 +33,7 @@ struct Counts {
 
 impl kernel::Module for Provider {
     fn init(_module: &'static ThisModule) -> Result<Self> {
-        let call = What::events(c"Calls of this system call, 64-bit");
+        let call = What::events(c"Calls of this system call by 64-bit programs");
         let mut calls = KVec::with_capacity(NAMES.len(), GFP_KERNEL)?;
         for name in NAMES {
             let instance = match name {
@@ -46,7 +46,7 @@ impl kernel::Module for Provider {
             calls,
             compat: What::events(c"System calls of 32-bit and x32 programs")
                 .named(fmt!("syscalls/compat"))?,
-            unknown: What::events(c"System calls by numbers that are none")
+            unknown: What::events(c"System calls with unknown numbers")
                 .named(fmt!("syscalls/unknown"))?,
         })?;
         probes.attach::<SysEnter<'_>>()?;

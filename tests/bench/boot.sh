@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Boots the stock kernel under icount with bench.ko and nothing else that runs.
-# Used inside the tool chain, by run and by tests/host/bench.sh.
+# Boots the stock kernel under icount with bench.ko and no other processes. Called inside the tool
+# chain by run and by tests/host/bench.sh.
 # Usage: boot.sh DIR CPUS VMLINUZ KBUILD_OUT [BENCH [OPTION...]]
-#   DIR        console and results go there
-#   KBUILD_OUT our modules
-#   BENCH      the program to run in the guest; without one: what bench.ko says
-# With EMULATOR in the environment, the one of tests/qemu-pmu, the CPU has a PMU.
+#   DIR        receives the console and the results
+#   KBUILD_OUT the project's modules
+#   BENCH      the program to run in the guest; without it the guest prints /proc/bench
+# With EMULATOR in the environment, which is QEMU of tests/qemu-pmu, the CPU has a PMU.
 
 set -euo pipefail
 dir=$1 cpus=$2 vmlinuz=$3 kbuild_out=$4
@@ -30,12 +30,11 @@ fi
 (cd "$root" && find . -mindepth 1 | LC_ALL=C sort | cpio -o -H newc --quiet --reproducible) >"$dir/initrd"
 rm -rf "$root"
 
-# An instruction is a nanosecond of the guest, and idle time passes at once. One
-# thread runs all CPUs in turn, so a busy wait costs real time: the last three
-# parameters spare the kernel those of its boot (calibration of the local timer,
-# waits for CPUs to start, comparing their clocks). They change no code that is
-# measured. The PMU is one for the very processor that the other emulator has, AMD's
-# with four counters, so that nothing else is different.
+# An instruction takes a nanosecond of guest time, and idle time passes at once. One thread runs
+# all CPUs in turn, so a busy wait costs real time. tsc=reliable, noapictimer and cpu_init_udelay=0
+# avoid busy waits at boot: comparison of the CPUs' clocks, calibration of the local timer, waits
+# for CPUs to start. They change no code that is measured. The PMU is AMD's with four counters, as
+# it fits the processor model that is used without a PMU: nothing else differs.
 cpu=max${EMULATOR:+,pmu=on,pmu-version=0}
 exec "${EMULATOR:-qemu-system-x86_64}" -M "q35${EMULATOR:+,hpet=off}" -accel tcg -cpu "$cpu" -icount shift=0,sleep=off \
 	-rtc clock=vm,base=2026-01-01 -seed 1 -smp "$cpus" -m 1G \

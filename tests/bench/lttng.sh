@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# An event of a program against LTTng-UST's, in its snapshot mode, with buffers for each user. Used
-# inside the tool chain, by run. LTTng's daemons end with it: they are in a process name space of
-# their own.
-# Usage: lttng.sh DIR    DIR: what is built goes there; prints a line of JSON
+# Compares an event of a program with one of LTTng-UST, in its snapshot mode, with buffers for each
+# user. Called inside the tool chain by run. LTTng's daemons end with this script: they are in its
+# own PID namespace.
+# Usage: lttng.sh DIR    DIR receives what is built; prints a line of JSON for each mode
 
 set -euo pipefail
 dir=$1
@@ -30,13 +30,14 @@ lttng create bench --snapshot
 lttng enable-channel --userspace --buffers-uid --subbuf-size=256k --num-subbuf=4 events
 lttng enable-event --userspace --channel=events 'bench:*'
 lttng start
-# Flight recorders are written backwards; and forwards, with nobody who reads: full.
+# First a flight recorder, which is written backwards; then a forward trace, which is read when it
+# holds a lot, as a full buffer drops events.
 PERFTRACE_SIMULATE=$dir/events PERFTRACE_SIMULATE_FLAGS=1 LD_LIBRARY_PATH=$TARGET/simulate/library \
 	timeout 120 "$dir/pair" lttng_flight >"$dir/flight"
 PERFTRACE_SIMULATE=$dir/events PERFTRACE_SIMULATE_READ=1 LD_LIBRARY_PATH=$TARGET/simulate/library \
 	timeout 120 "$dir/pair" lttng_event >"$dir/event"
 lttng snapshot record
 lttng destroy bench
-# They were really there.
+# LTTng has recorded events.
 grep -q . "$dir"/home/lttng-traces/*/snapshot-*/ust/uid/*/64-bit/events_0
 cat "$dir/event" "$dir/flight" >&3

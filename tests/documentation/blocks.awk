@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 #
-# Takes the blocks out of the documentation, so that tests can run and compile them: each
-# becomes the file OUT/PAGE.LINE, and a line "PAGE LINE LANGUAGE WORDS" of OUT/index. A block
-# that is not fenced, or says nothing behind its fence, has the language "untagged".
+# Extracts the blocks of the documentation, so that tests can run and compile them: each one is
+# written to the file OUT/PAGE.LINE, with a line "PAGE LINE LANGUAGE WORDS" in OUT/index. A block
+# without a fence, or with no word after its fence, has the language "untagged".
 # awk -v out=OUT -f blocks.awk PAGE...
 
 FNR == 1 { page = FILENAME; sub(/.*\//, "", page); inside = 0; blank = 1 }
@@ -18,7 +18,7 @@ FNR == 1 { page = FILENAME; sub(/.*\//, "", page); inside = 0; blank = 1 }
 /^```$/ && inside { inside = 0; close(file); blank = 0; next }
 inside { print >file; next }
 
-# Four blanks after an empty line; in a list they go on with it.
+# Four blanks after an empty line begin a block; in a list they continue it.
 /^    / && blank && !list { print page, FNR, "untagged" >(out "/index"); list = 1 }
 /^[-*0-9]/ { list = 1 }
 /^[^ ]/ && !/^[-*0-9]/ { list = 0 }

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 #
-# Documentation/performance.svg from the table of Documentation/performance.md that says what it
-# takes to read a value, so that picture and numbers are the same; tests/host/documentation.sh
-# looks whether they are.
+# Draws Documentation/performance.svg from the table of Documentation/performance.md with the cost
+# of reading a value, so that the picture and the numbers agree. tests/host/documentation.sh checks
+# that they do.
 # awk -f plot.awk Documentation/performance.md >Documentation/performance.svg
 
 function x_of(cpus) { return 70 + 480 * log(cpus) / log(64) }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The last full screen of a typescript as SVG. Usage: screen.py FILE ROWS COLUMNS"""
+"""Prints the last full screen of a typescript as SVG. Usage: screen.py FILE ROWS COLUMNS"""
 
 import sys
 from xml.sax.saxutils import escape
@@ -21,7 +21,7 @@ def colour(name, default):
 
 
 def runs(row, columns):
-    """Neighbours that look the same: column, text, foreground, background, bold."""
+    """Yields neighbours that look the same: column, text, foreground, background, bold."""
     at = 0
     while at < columns:
         first, text = row[at], ""
@@ -60,7 +60,7 @@ def svg(lines, columns):
 def main(file, rows, columns):
     screen = pyte.Screen(columns, rows)
     stream = pyte.ByteStream(screen)
-    # pyte has no second screen, on which pfc begins with nothing, and which it leaves at its end.
+    # pyte has no alternate screen, which pfc enters with an empty screen and leaves at its end.
     data = open(file, "rb").read().rpartition(b"\x1b[?1049h")[2]
     stream.feed(data.partition(b"\x1b[?1049l")[0])
     if "NAME" not in "".join(screen.display[:4]):

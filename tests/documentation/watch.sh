@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Makes Documentation/watch.svg, README's picture of pfc watch, from what make demo shows on a
-# terminal. Takes some minutes, as root.
+# Makes Documentation/watch.svg, the picture of pfc watch in the README, from the output of make
+# demo on a terminal. Takes some minutes and needs root.
 
 # shellcheck source=tools/rig/lib.sh
 . "$(dirname "$0")/../../tools/rig/lib.sh"
@@ -10,7 +10,7 @@ set_up
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# The terminal is pyte's, in a place of its own: no test wants it.
+# The terminal is emulated by pyte, in a virtual environment of its own, as no test needs it.
 [ -x "$CACHE/terminal/bin/python" ] || {
 	inside python3 -m venv "$CACHE/terminal"
 	inside "$CACHE/terminal/bin/pip" install -q --disable-pip-version-check pyte==0.8.2

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Whatever our modules call that may run out of memory is made to fail by
-# tests/modules/faults.c: no call is added to the one and forgotten in the other.
+# Checks that tests/modules/faults.c can make each function fail that the modules call and that may
+# run out of memory.
 
 set -u
 out=${KBUILD_OUT:?} top=${TOP:?}
 
-# Symbols whose names sound like it; what the kernel's own Rust code allocates
-# comes by the same rust_helper_ functions. These have no memory to get, or leave out what
-# they have none for (debugfs); or perfmon_fail_nth has them fail by the kernel's own
-# faults, where a context is made that samples (bells, buffers) or stays (callers by RCU):
+# The functions are found by their names, those of the allocators that Rust code uses
+# (rust_helper_...) among them. Functions in $harmless need no point in faults.c: they allocate
+# nothing, or they leave something out if there is no memory (debugfs), or they are the kernel's
+# allocators, which perfmon_fail_nth makes fail for contexts by the kernel's own fault injection.
 harmless='^(is_vmalloc_addr|vmalloc_to_page|vmalloc_to_pfn|init_net|rust_helper___mutex_init|rust_helper_REFCOUNT_INIT|hrtimer_setup|debugfs_create_[a-z0-9_]*|register_syscore|register_module_notifier|rust_helper_atomic[a-z0-9_]*|__init_waitqueue_head|__register_nmi_handler|task_work_add|unwind_get_return_address|__kmalloc_cache_noprof|kmalloc_caches|alloc_pages_noprof|__init_swait_queue_head|hrtimer_setup_sleeper_on_stack|ktime_add_safe|__kvmalloc_node_noprof|(__)?perf(mon)?_.*|pfc_.*)$'
 calls=$(for ko in "$out"/src/perfcounters/perfcounters.ko "$out"/src/provider/pfc_*.ko "$out"/src/pmu/pfm_*.ko "$out"/tests/modules/sample_rust.ko; do
 	nm -u "$ko"
@@ -22,10 +22,10 @@ echo "TAP version 13"
 echo "1..2"
 n=$(grep -c . <<<"$calls")
 echo "# $n calls: ${calls//$'\n'/ }"
-[ "$n" -ge 6 ] && echo "ok 1 rig our modules' calls for memory are found" || echo "not ok 1 rig our modules' calls for memory are found"
+[ "$n" -ge 6 ] && echo "ok 1 rig allocations: at least 6 allocating functions are found in the modules" || echo "not ok 1 rig allocations: at least 6 allocating functions are found in the modules"
 if [ -z "$forgotten" ]; then
-	echo "ok 2 rig every call that can fail for want of memory has its fault"
+	echo "ok 2 rig allocations: faults.c can make every allocating function of the modules fail"
 else
 	echo "# without a fault: ${forgotten//$'\n'/ }"
-	echo "not ok 2 rig every call that can fail for want of memory has its fault"
+	echo "not ok 2 rig allocations: faults.c can make every allocating function of the modules fail"
 fi

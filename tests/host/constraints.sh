@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# tools/perfmon/src/constraints/intel.rs holds the rules of the kernel's source. After a change there:
+# Checks that tools/perfmon/src/constraints/intel.rs has the event constraints of the kernel's
+# source. After a change of the kernel's source this command writes the file:
 #
 #	tests/host/constraints.sh update
 
@@ -18,18 +19,18 @@ if [ "${1:-}" = update ]; then
 	exit
 fi
 plan 3
-# Another release's perf may have other rules.
+# The table is compared with the release that it was made from: another one may have other rules.
 made_from=$(sed -n 's,^//! made from Linux \([0-9.]*\)\.$,\1,p' "$table")
-name="1.16 counters that can count an event are those of perf"
+name="1.16 constraints: the table has the rules of perf in this kernel"
 case $RELEASE in
 "$made_from".*) nothing "$name" "$(diff <(printf '%s\n' "$made") "$table" | head -n 20)" ;;
 *)
 	n=$((n + 1))
-	echo "ok $n $name # SKIP the table is that of Linux $made_from"
+	echo "ok $n $name # SKIP the table was made from Linux $made_from"
 	;;
 esac
 nr=$(grep -c 'rule(' "$table")
-result "$([ "$nr" -ge 100 ]; echo $?)" "1.16 there are rules ($nr)" "$nr"
+result "$([ "$nr" -ge 100 ]; echo $?)" "1.16 constraints: the table has at least 100 rules ($nr)" "$nr"
 nr=$(grep -c ' extra(\|\[extra(' "$table")
-result "$([ "$nr" -ge 30 ]; echo $?)" "1.16 there are events that need a second register ($nr)" "$nr"
+result "$([ "$nr" -ge 30 ]; echo $?)" "1.16 constraints: the table has at least 30 events with a second register ($nr)" "$nr"
 exit $failed

@@ -3,20 +3,21 @@
 # timeout: 900
 #
 # Tests the pages of the documentation: runs the blocks for the host, compares excerpts with their
-# files, follows links, and checks the commands of blocks that no test can run. The words behind a
+# files, follows links, and checks the commands of blocks that no test can run. The words after a
 # block's fence name its kind:
-#   sh guest, console guest   tests/kselftest/documented.sh runs it
+#   sh guest, console guest   commands that tests/kselftest/documented.sh runs
 #   sh host                   commands for the tool chain: run here
 #   sh not-run "why"          commands that no test can run: skipped, with the reason; their
 #                             programs, options, targets, packages and paths have to exist
 #   c|rust|... from=FILE      all of FILE, or pieces of it, with "..." between: compared here
-#   LANGUAGE file=NAME        a file that the commands of the page want beside them
-#   text                      no program
+#   LANGUAGE file=NAME        a file that the commands of the page need in their directory
+#   text                      neither commands nor a file
 
 # shellcheck disable=SC2016,SC2317,SC2329
 set -u
 work=$(mktemp -d)
-# What commands left running has this word in its environment.
+# Removes the files, and ends processes that commands left running: these have DOCUMENTATION_TEST in
+# their environment.
 finish() {
 	local process
 	for process in /proc/[0-9]*; do
@@ -33,21 +34,24 @@ blocks=$work/blocks
 mkdir "$blocks"
 awk -v out="$blocks" -f "$TOP/tests/documentation/blocks.awk" "${pages[@]}"
 
-of() { grep -E "^[^ ]+ [0-9]+ $1" "$blocks/index"; } # of PATTERN: such blocks
+# of PATTERN: prints the blocks whose kind matches, from the index.
+of() { grep -E "^[^ ]+ [0-9]+ $1" "$blocks/index"; }
+# commands PAGE LINE: prints the commands of a block, one a line, without comments.
 commands() { sed -e ':a' -e '/\\$/{N;s/\\\n *//;ba' -e '}' "$blocks/$1.$2" | grep -v '^#\|^ *#\|^ *$'; }
 
-# Each block has a place.
+# tagged: fails and prints the blocks whose kind is not known.
 tagged() {
 	! of . | grep -vE "^[^ ]+ [0-9]+ (text|sh host|(sh|console) guest|sh not-run \"[^\"]+\"|[a-z]+ (from|file)=[^ ]+)$"
 }
-# pieces FILE BLOCK: each piece of the block, as it is, is in the file; margins aside.
+# pieces FILE BLOCK: checks that the file contains each piece of the block, but for white space at
+# the beginning of lines.
 pieces() {
 	awk '{ sub(/^[ \t]+/, "") } NR == FNR { text = text "\n" $0; next }
-		function look() { if (part != "" && index(text "\n", part "\n") == 0) { print "not in it:" part; bad = 1 } part = "" }
+		function look() { if (part != "" && index(text "\n", part "\n") == 0) { print "not in the file:" part; bad = 1 } part = "" }
 		$0 == "..." { look(); next } { part = part "\n" $0 } END { look(); exit bad }' "$1" "$2"
 }
-# A page's files in a directory, and its commands there; at $TOP for those of the project.
-prepare() { # PAGE DIRECTORY
+# prepare PAGE DIRECTORY: puts the files of a page into a directory, in which its commands run.
+prepare() {
 	local page line words
 	mkdir -p "$2"
 	while read -r page line _ words; do
@@ -57,14 +61,15 @@ prepare() { # PAGE DIRECTORY
 		esac
 	done < <(grep "^$1 " "$blocks/index")
 }
-run() { # DIRECTORY COMMAND
+# run DIRECTORY COMMAND: runs a command. A command whose comment says "until" is interrupted.
+run() {
 	local rc=0 limit
 	limit=$((600 * PATIENCE))
 	[[ $2 != *'#'*until* ]] || limit=$((20 * PATIENCE))
-	# Programs that tests have built already need not be built again.
+	# The variables name what is built already, so that it is not built again.
 	(cd "$1" && DOCUMENTATION_TEST=$$ KDIR=$KTREE BUILT=$KBUILD_OUT CARGO_TARGET_DIR=$TARGET \
 		timeout -k 10 -s INT $limit sh -c "$2" >"$work/said" 2>&1 </dev/null) || rc=$?
-	# What goes on until Ctrl-C has shown something by then.
+	# A command that runs until Ctrl-C must have printed something.
 	if [[ $2 == *'#'*until* ]] && { [ $rc = 124 ] || [ $rc = 130 ]; }; then
 		rc=0
 		[ -s "$work/said" ] || rc=1
@@ -72,7 +77,9 @@ run() { # DIRECTORY COMMAND
 	case $2 in *'&') within $((300 * PATIENCE)) runs "$(sed -n 's/.*--example \([^ ]*\).*/examples\/\1/p' <<<"$2")" ;; esac
 	return $rc
 }
+# runs PATTERN: true if a process executes a program whose path matches.
 runs() { readlink /proc/[0-9]*/exe 2>/dev/null | grep -q -- "$1"; }
+# within SECONDS COMMAND...: repeats a command until it succeeds, or fails after that time.
 within() {
 	local left=$1
 	shift
@@ -82,7 +89,8 @@ within() {
 	done
 }
 
-# pfc's WORDS: subcommands, and long options, that its help does not have.
+# not_of_pfc WORD...: prints the subcommands and long options among pfc's arguments that its help
+# does not have.
 not_of_pfc() {
 	local help word sub=pfc
 	help=$("$TOOLS_OUT/pfc" --help) || { echo "pfc --help"; return; }
@@ -93,7 +101,7 @@ not_of_pfc() {
 		--*) grep -qE -- "(^ *|, )${word%%=*}( |$)" <<<"$help" || echo "$sub $word" ;;
 		*[!a-z]*) ;;
 		*)
-			# A word is a subcommand where there are some.
+			# If the help lists subcommands, the next word is one of them.
 			grep -q '^Commands:' <<<"$help" || continue
 			sub+=" $word"
 			# shellcheck disable=SC2086 # words
@@ -103,7 +111,8 @@ not_of_pfc() {
 		esac
 	done
 }
-# A package's NAME, or a glob for it: one of ours, or one of those that Debian has.
+# is_package NAME: true if a name or a glob matches a package of this project, or is one of those of
+# Debian that the pages name.
 is_package() {
 	local package
 	case $1 in linux-headers-@RELEASE@ | linux-headers-amd64 | linux-source-[0-9].[0-9]* | mokutil) return ;; esac
@@ -113,7 +122,8 @@ is_package() {
 	done < <(sed -n 's/^Package: //p' "$TOP/tools/deb/debian/control.in")
 	return 1
 }
-# COMMAND: what it names that is not there. A quoted text of several words is any text.
+# missing COMMAND: prints the programs, options, targets, packages and paths in a command that do
+# not exist. Several words in single quotes are not checked.
 missing() {
 	local words word
 	sed -E 's/ +#.*//; s/\b[A-Z_]+="[^"]*" //g; s/[$][(]uname -r[)]/@RELEASE@/g; s/'"'[^']* [^']*'/TEXT/g; s/['\"]|\[|\]//g; s/ (&&|[|]) /\n/g" <<<"$1" | while read -ra words; do
@@ -139,9 +149,9 @@ missing() {
 				[[ $word != perf* ]] || [ -e "$TOP/tools/fleet/$word.service" ] || [ -e "$TOP/tools/deb/debian/$word.service" ] || echo "$word"
 			done
 			;;
-		# What apt installs there is among what its package is made of.
+		# A package installs these programs from tools/deb.
 		/usr/libexec/perfcounters/*) [ -e "$TOP/tools/deb/${words[0]##*/}" ] || echo "${words[0]}" ;;
-		# Firmware's tools, and PCP's, that this root file system does not have.
+		# Tools for the firmware and of PCP, which this root file system does not have.
 		mokutil | reboot | pminfo | pmrep) ;;
 		*/*) ;;
 		*) command -v "${words[0]}" >/dev/null || echo "${words[0]}" ;;
@@ -151,9 +161,10 @@ missing() {
 		done
 	done
 }
-# PAGE: its headings, as links name them
+# slugs PAGE: prints the headings of a page as links name them.
 slugs() { sed -nE 's/^#+ //p' "$1" | tr 'A-Z ' 'a-z-' | tr -cd 'a-z0-9_\n-'; }
-links() { # PAGE: links that lead nowhere
+# links PAGE: prints the links to headings and files that do not exist.
+links() {
 	local to
 	while read -r to; do
 		case $to in
@@ -167,10 +178,10 @@ links() { # PAGE: links that lead nowhere
 hosts=$(while read -r page line _; do commands "$page" "$line"; done < <(of 'sh host$') | grep -c .)
 plan "$((1 + $(of '[a-z]+ from=' | wc -l) + hosts + 2 * $(of 'sh not-run' | wc -l) + ${#pages[@]} + 1))"
 said=$(tagged)
-result $? "every block of the documentation says what it is" "$said"
+result $? "documentation: every block has a known kind" "$said"
 while read -r page line _ from; do
 	said=$(pieces "$TOP/${from#from=}" "$blocks/$page.$line" 2>&1)
-	result $? "$page shows what is in ${from#from=} (line $line)" "$said"
+	result $? "$page: the excerpt of ${from#from=} is in that file (line $line)" "$said"
 done < <(of '[a-z]+ from=')
 
 mkdir -p "${driver_headers%/*}"
@@ -188,15 +199,15 @@ done < <(of 'sh host$')
 
 while read -r page line _ _ why; do
 	said=$(commands "$page" "$line" | while read -r command; do missing "$command"; done)
-	nothing "$page: the commands of line $line are there" "$said"
+	nothing "$page: the programs, options and files in the block of line $line exist" "$said"
 	n=$((n + 1))
 	echo "ok $n $page: $(commands "$page" "$line" | head -n 1 | sed 's/ *#.*//') ... # SKIP not run: ${why//\"/}"
 done < <(of 'sh not-run')
 
 for page in "${pages[@]}"; do
 	said=$(links "$page")
-	result "$([ -z "$said" ]; echo $?)" "${page##*/} leads somewhere with each link" "$said"
+	result "$([ -z "$said" ]; echo $?)" "${page##*/}: every link leads to an existing file or heading" "$said"
 done
 said=$(awk -f "$TOP/tests/documentation/plot.awk" "$TOP/Documentation/performance.md" 2>&1 | diff - "$TOP/Documentation/performance.svg")
-result $? "performance.svg is drawn from performance.md (tests/documentation/plot.awk)" "$said"
+result $? "performance.svg: equal to the output of plot.awk for performance.md" "$said"
 exit $failed

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Every file has an SPDX line near its top, and at most 700 lines. Pictures, which programs draw,
-# may be longer.
+# Checks that every file has an SPDX line near its top and at most 700 lines. Pictures may be
+# longer, as programs generate them.
 
 set -u
 # shellcheck source=tests/host/lib/ktap.sh
 . "$TOP/tests/host/lib/ktap.sh"
-# The licence itself, what cargo writes and three of Debian's formats have no heads; objects are nobody's.
+# files: lists the files of the tree, but for those that cannot have such a line: the licence,
+# Cargo.lock, three files in formats of Debian, and objects.
 files() {
 	cd "$TOP" && find . \( -name .git -o -name target \) -prune -o -type f ! -name LICENSE ! -name Cargo.lock ! -name '*.o' \
 		! -path './tools/deb/debian/changelog.in' ! -path './tools/deb/debian/copyright' ! -path './tools/deb/debian/source/format' -print | sort

@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: GPL-2.0
 # timeout: 600
 #
-# The documentation in the kernel's sources builds without a warning: rustdoc of each crate, with
-# the flags that Kbuild compiled it with, and kernel-doc of the headers and the C that drivers call.
-# rustdoc, which compiles each crate once more, runs in make test-all and make check only.
+# Checks that the documentation in the sources of the modules builds without warnings: rustdoc of
+# each crate, with the flags that Kbuild compiled it with, and kernel-doc of the headers for drivers
+# and programs. rustdoc compiles each crate once more, so it runs only with LONG=1, as in make
+# test-all and in make check.
 
 set -u
 out=$(mktemp -d)
@@ -13,21 +14,22 @@ trap 'rm -rf "$out"' EXIT
 . "$TOP/tests/host/lib/ktap.sh"
 
 cd "$KBUILD_OUT" || exit 1
-# Kbuild keeps the command of each object; what makes code is not for rustdoc.
+# Kbuild keeps the command of each object in a file. Its options about generated code are removed
+# below, as rustdoc does not know them.
 crates=()
 [ -z "${LONG:-}" ] || mapfile -t crates < <(grep -lE '^savedcmd_[^ ]* := .*rustc ' src/*/.*.o.cmd | sort)
 headers=("$TOP"/include/linux/*.h "$TOP"/include/uapi/linux/*.h)
 plan "$((${#crates[@]} + ${#headers[@]}))"
-# What the provider of system calls includes, as its Kbuild says.
+# PFC_SYSCALL_NAMES is set by the Kbuild of the provider of system calls, which includes that file.
 export RUSTC_BOOTSTRAP=1 PFC_SYSCALL_NAMES=$KBUILD_OUT/src/provider/syscall_names.rs
 for crate in "${crates[@]}"; do
 	command=$(sed -nE '1s/^savedcmd_[^ ]* := //p' "$crate" | sed -E "s/ rustc / rustdoc --document-private-items -Dwarnings -Arustdoc::private_intra_doc_links -o ${out//\//\\/} /
 		s/ --(emit|out-dir|crate-type)[ =][^ ]+//g; s/ -C(embed-bitcode|lto)=[^ ]+//g; s/;.*//")
 	said=$(eval "$command" 2>&1)
-	result $? "rustdoc $(sed 's/.*\/\(.*\)\/\.\(.*\)\.o\.cmd/\1\/\2/' <<<"$crate")" "$said"
+	result $? "rustdoc $(sed 's/.*\/\(.*\)\/\.\(.*\)\.o\.cmd/\1\/\2/' <<<"$crate"): no warning" "$said"
 done
 for header in "${headers[@]}"; do
 	said=$("$KTREE/scripts/kernel-doc" -none -Wall -Werror "$header" 2>&1)
-	result $? "kernel-doc ${header#"$TOP"/include/}" "$said"
+	result $? "kernel-doc ${header#"$TOP"/include/}: no warning" "$said"
 done
 exit $failed

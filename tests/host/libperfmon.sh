@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# libperfmon as it is installed: headers that need nothing before them, exactly
-# the promised symbols, programs that find it by pkg-config; and programs of
-# perfmon2's time, which treat 64-bit fields as uint64_t.
+# Tests libperfmon as it is installed: each header compiles alone, the libraries have exactly the
+# promised symbols, and programs find them by pkg-config. One program is written as programs for
+# perfmon2 were, which treat 64-bit fields as uint64_t.
 
 set -u
 out=${LIB_OUT:?} top=${TOP:?}
@@ -13,7 +13,7 @@ trap 'rm -rf "$work"' EXIT
 # shellcheck source=tests/host/lib/ktap.sh
 . "$TOP/tests/host/lib/ktap.sh"
 
-# alone HEADER: as the first and only one, in C and in C++.
+# alone HEADER: checks that a program that includes only this header compiles, as C and as C++.
 alone() {
 	local said status=0
 	echo "#include <$1>" >"$work/alone.c"
@@ -29,20 +29,20 @@ strict=(-Wall -Wextra -Wpedantic -Werror -I "$work/usr/include")
 plan 15
 
 PREFIX=$work/usr "$top/tools/libperfmon/install.sh" "$out" "$work/usr" >"$work/log" 2>&1
-result $? "1.3 libperfmon is installed" "$(cat "$work/log")"
+result $? "1.3 libperfmon: install.sh succeeds" "$(cat "$work/log")"
 mkdir -p "$work/usr/include/linux"
 cp "$top"/include/uapi/linux/*.h "$work/usr/include/linux/"
 for h in linux/perf{counters,mon,mon_ring,mon_dfl_smpl}.h perfmon/perfmon{,_dfl_smpl}.h; do alone "$h"; done
 
-result "$([ "$(wc -l <<<"$promised")" = 23 ]; echo $?)" "1.3 the header promises 23 functions" "$promised"
+result "$([ "$(wc -l <<<"$promised")" = 23 ]; echo $?)" "1.3 perfmon.h declares 23 functions" "$promised"
 got=$(nm -D --defined-only "$out/libperfmon.so" | awk '{ print $3 }' | sort)
-result "$([ "$got" = "$promised" ]; echo $?)" "1.3 libperfmon.so has exactly these symbols" "$got"
+result "$([ "$got" = "$promised" ]; echo $?)" "1.3 libperfmon.so exports exactly the functions of perfmon.h" "$got"
 got=$(nm --defined-only --extern-only "$out/libperfmon.a" 2>/dev/null | awk '$2 == "T" && $3 ~ /^pfm_/ { print $3 }' | sort)
-result "$([ "$got" = "$promised" ]; echo $?)" "1.3 and libperfmon.a" "$got"
+result "$([ "$got" = "$promised" ]; echo $?)" "1.3 libperfmon.a defines exactly the functions of perfmon.h" "$got"
 got=$(readelf -d "$out/libperfmon.so" | sed -nE 's/.*\((NEEDED|SONAME)\).*\[(.*)\]/\1 \2/p' | sort | xargs)
 result "$([ "$got" = "NEEDED libc.so.6 SONAME libperfmon.so.2" ]; echo $?)" "1.3 libperfmon.so.2 needs the C library only" "$got"
 
-# As they did it: helpers that take uint64_t, PRIu64, every type by its name.
+# Like programs for perfmon2: helpers that take uint64_t, PRIu64, every type by its typedef.
 cat >"$work/program.c" <<'END'
 #include <errno.h>
 #include <inttypes.h>
@@ -96,18 +96,18 @@ export PKG_CONFIG_PATH=$work/usr/lib/pkgconfig
 # shellcheck disable=SC2046 # words
 said=$(gcc-14 -Wall -Wextra -Werror -o "$work/program" "$work/program.c" $(pkg-config --cflags --libs libperfmon) 2>&1 &&
 	LD_LIBRARY_PATH=$work/usr/lib "$work/program" 2>&1 && readelf -d "$work/program" | grep -q 'NEEDED.*libperfmon.so.2')
-result $? "1.3 a program is linked with libperfmon.so.2" "$said"
+result $? "1.3 a program links with libperfmon.so.2 and runs" "$said"
 # shellcheck disable=SC2046 # words
 said=$(gcc-14 -Wall -Wextra -Werror -static -o "$work/static" "$work/program.c" $(pkg-config --static --cflags --libs libperfmon) 2>&1 &&
 	"$work/static" 2>&1)
-result $? "1.3 and one with libperfmon.a, which needs nothing else" "$said"
+result $? "1.3 a static program links with libperfmon.a and runs" "$said"
 
 missing=$(for f in $promised; do [ -s "$work/usr/share/man/man3/$f.3" ] || echo "$f"; done)
-result "$([ -z "$missing" ]; echo $?)" "1.3 each function has its manual page" "$missing"
+result "$([ -z "$missing" ]; echo $?)" "1.3 each function has a manual page" "$missing"
 broken=$(for page in "$work"/usr/share/man/man3/*.3; do
 	sed -nE 's/^\.so man3\/(.*)/\1/p; s/^\.Xr ((pfm_[a-z_]+|libperfmon)) 3.*/\1.3/p' "$page" | while read -r to; do
 		[ -e "$work/usr/share/man/man3/$to" ] || echo "${page##*/}: $to"
 	done
 done)
-result "$([ -z "$broken" ]; echo $?)" "1.3 and what they refer to is there" "$broken"
+result "$([ -z "$broken" ]; echo $?)" "1.3 the manual pages refer only to pages that exist" "$broken"
 exit $failed

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# libperfmon's reader of rings, on files that are laid out as a context's.
+# Tests libperfmon's reader of rings, with files that are laid out like the memory of a context.
 
 set -u
 out=${LIB_OUT:?} top=${TOP:?}
@@ -28,7 +28,7 @@ static void ok(bool good, const char *name)
 	printf("%sok %d %s\n", good ? "" : "not ", ++tests, name);
 }
 
-/* The kernel's side, by hand. */
+/* The ring, which new_ring() and put() write as the kernel would. */
 static struct perfmon_ring_page *page;
 static uint64_t *data, *tail;
 static int fd;
@@ -52,7 +52,7 @@ static void new_ring(uint32_t flags, uint64_t begin)
 	page->head = page->reserve = *tail = begin;
 }
 
-/* A record of so many words, each of them its number. */
+/* Writes a record of so many words. All words after the header have the number of the record. */
 static void put(uint32_t words)
 {
 	bool backward = page->flags & PERFMON_RING_BACKWARD;
@@ -69,7 +69,7 @@ static void put(uint32_t words)
 	page->head = page->reserve;
 }
 
-/* Is the next record that one, whole? */
+/* Reads a record. Returns true if it is complete and has this number and this size. */
 static bool next(struct pfm_ring *ring, uint64_t number, uint32_t words)
 {
 	const struct perfmon_record *r = NULL;
@@ -114,7 +114,10 @@ static struct pfm_ring *opened(uint32_t flags, uint64_t begin)
 	return ring;
 }
 
-/* How many of the newest fit and are read, newest first; then 0. */
+/*
+ * Reads as many records as fit into the ring, the newest first. Returns true if they are complete
+ * and the reader then finds no more records.
+ */
 static bool newest(struct pfm_ring *ring)
 {
 	uint64_t n = serial, left = DATA / 8;
@@ -133,37 +136,37 @@ int main(void)
 	uint64_t lost, first;
 	bool good;
 
-	ok(fails(-1) == -EBADF, "1.9 pfm_ring_open: no descriptor");
+	ok(fails(-1) == -EBADF, "1.9 pfm_ring_open: descriptor -1 is EBADF");
 	ok(pfm_ring_close(NULL) && pfm_ring_snapshot(NULL) && pfm_ring_read(NULL, NULL) == -1 &&
-	   pfm_ring_lost(NULL, &lost) && errno == EINVAL, "1.9 no ring");
+	   pfm_ring_lost(NULL, &lost) && errno == EINVAL, "1.9 no ring (NULL): close, snapshot, read and lost fail, errno EINVAL");
 	new_ring(0, 0);
 	page->version = 2;
-	ok(fails(fd) == -EPROTO, "1.9 pfm_ring_open: of another version");
+	ok(fails(fd) == -EPROTO, "1.9 pfm_ring_open: a ring of version 2 is EPROTO");
 	page->version = 1;
 	page->size = 40;
-	ok(fails(fd) == -EPROTO, "1.9 pfm_ring_open: too short a page");
+	ok(fails(fd) == -EPROTO, "1.9 pfm_ring_open: a page of 40 bytes is EPROTO");
 	page->size = 56;
 	page->data_size = 3000;
-	ok(fails(fd) == -EPROTO, "1.9 pfm_ring_open: no power of two");
+	ok(fails(fd) == -EPROTO, "1.9 pfm_ring_open: a data size that is not a power of two is EPROTO");
 	close(fd);
 
-	/* The first one goes across the end. */
+	/* The first record crosses the end of the data. */
 	ring = opened(0, DATA - 16);
 	page->lost = 7;
-	ok(!pfm_ring_lost(ring, &lost) && lost == 7, "1.9 what was lost");
+	ok(!pfm_ring_lost(ring, &lost) && lost == 7, "1.9 pfm_ring_lost: the number of lost records in the page");
 	put(4);
 	put(2);
 	good = next(ring, 1, 4) && *tail == DATA + 16 && next(ring, 2, 2);
 	put(512);
 	ok(good && next(ring, 3, 512) &&
-	   !end(ring) && *tail == page->head, "1.9 forward: in order, and each one's place is free then");
+	   !end(ring) && *tail == page->head, "1.9 forward: records are read in order, and their space is freed");
 	put(3);
 	pfm_ring_close(ring);
 	pfm_ring_open(fd, &ring);
-	ok(next(ring, 4, 3) && !end(ring), "1.9 forward: another reader goes on there");
+	ok(next(ring, 4, 3) && !end(ring), "1.9 forward: a new reader begins at the tail of the previous one");
 	put(3);
 	data[*tail / 8 % (DATA / 8)] = 12;
-	ok(end(ring) == -EPROTO, "1.9 forward: what is no record");
+	ok(end(ring) == -EPROTO, "1.9 forward: an invalid record is EPROTO");
 	pfm_ring_close(ring);
 	close(fd);
 
@@ -171,37 +174,40 @@ int main(void)
 	first = serial;
 	put(2);
 	put(5);
-	/* It begins at 0, wherever the ring is by now. */
+	/*
+	 * The reader begins at position 0, wherever the ring is by now. It may report EOVERFLOW,
+	 * which does not matter here.
+	 */
 	good = end(ring) == -EOVERFLOW || true;
 	put(4);
-	ok(good && next(ring, first + 3, 4) && !end(ring), "2.7 forward, overwritten: what came since");
+	ok(good && next(ring, first + 3, 4) && !end(ring), "2.7 forward, overwriting: a record that is written after the first read is read");
 	for (int i = 0; i < 300; i++)
 		put(size(serial + 1));
-	ok(end(ring) == -EOVERFLOW && !end(ring), "2.7 what was not read in time is gone, which is said");
+	ok(end(ring) == -EOVERFLOW && !end(ring), "2.7 forward, overwriting: overwritten records are EOVERFLOW, once");
 	put(6);
-	ok(next(ring, serial, 6) && !end(ring), "2.7 and it goes on");
+	ok(next(ring, serial, 6) && !end(ring), "2.7 forward, overwriting: after EOVERFLOW the next record is read");
 	pfm_ring_close(ring);
 	close(fd);
 
 	serial = 0;
 	ring = opened(PERFMON_RING_BACKWARD | PERFMON_RING_OVERWRITE, 0);
-	ok(!end(ring), "2.1 backward: nothing yet");
+	ok(!end(ring), "2.1 backward: an empty ring has no record");
 	put(size(1));
 	put(size(2));
-	ok(!end(ring), "2.1 nothing in that snapshot");
-	ok(!pfm_ring_snapshot(ring) && newest(ring), "2.1 the newest first, up to the first one");
+	ok(!end(ring), "2.1 backward: records that are newer than the snapshot are not read");
+	ok(!pfm_ring_snapshot(ring) && newest(ring), "2.1 backward: a snapshot has all records, newest first");
 	good = true;
 	for (int i = 0; i < 1000 && good; i++) {
 		put(size(serial + 1));
 		good = !pfm_ring_snapshot(ring) && newest(ring);
 	}
-	ok(good, "2.3 exactly those that fit, however often it went round");
+	ok(good, "2.3 backward: a snapshot has exactly the records that fit, after each of 1,000 records");
 	pfm_ring_snapshot(ring);
 	first = serial;
 	good = next(ring, first, size(first)) && next(ring, first - 1, size(first - 1));
 	for (int i = 0; i < 60; i++)
 		put(size(serial + 1));
-	ok(good && !end(ring), "2.5 what was written over since is not read");
+	ok(good && !end(ring), "2.5 backward: records that are overwritten after the snapshot are not read");
 	pfm_ring_close(ring);
 	close(fd);
 
@@ -212,9 +218,9 @@ int main(void)
 	good = !pfm_ring_snapshot(ring) && next(ring, first, 4);
 	put(6);
 	ok(good && next(ring, first - 1, 4) && !*tail && next(ring, first - 2, 4) && !end(ring) &&
-	   *tail == page->head + 48, "2.7 backward with a tail: the snapshot is free when it was read");
+	   *tail == page->head + 48, "2.7 backward with a tail: the space of a snapshot is freed once it is read");
 	ok(!end(ring) && !pfm_ring_snapshot(ring) && next(ring, first + 1, 6) && !end(ring) &&
-	   *tail == page->head, "2.7 and then what came since");
+	   *tail == page->head, "2.7 backward with a tail: the next snapshot has only the newer record");
 	pfm_ring_close(ring);
 	printf("1..%d\n", tests);
 	return failed;
@@ -223,7 +229,7 @@ END
 echo "TAP version 13"
 gcc-14 -std=gnu11 -Wall -Wextra -Werror -O1 -g -fsanitize=address,undefined -I "$top/tools/libperfmon/include" -idirafter "$top/include/uapi" \
 	-o "$work/ring" "$work/ring.c" "$out/libperfmon.a" || {
-	echo "Bail out! it does not compile"
+	echo "Bail out! the test program does not compile"
 	exit 1
 }
 ASAN_OPTIONS=detect_leaks=1 "$work/ring"

@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: GPL-2.0
 # timeout: 600
 #
-# libperftrace as it is installed: a header that needs nothing before it, exactly the promised
-# symbols, programs in C and C++ that find it by pkg-config, libraries that come and go by
-# dlopen(); and what such programs write, into a file that stands in for the kernel.
+# Tests libperftrace as it is installed: the header compiles alone, the libraries have exactly the
+# promised symbols, and programs in C and C++ find them by pkg-config. Then it checks the events
+# that programs write, also from libraries that they load and unload by dlopen(). Files stand in for
+# the kernel there.
 
 set -u
 out=${LIB_OUT:?} top=${TOP:?}
@@ -19,7 +20,7 @@ strict=(-O2 -Wall -Wextra -Wpedantic -Werror -I "$work/usr/include")
 plan 17
 
 PREFIX=$work/usr "$top/tools/libperftrace/install.sh" "$out" "$work/usr" >"$work/log" 2>&1
-result $? "3.8 libperftrace is installed" "$(cat "$work/log")"
+result $? "3.8 libperftrace: install.sh succeeds" "$(cat "$work/log")"
 
 cat >"$work/alone.c" <<'END'
 #include <perftrace/perftrace.h>
@@ -42,17 +43,18 @@ said=$({
 		for cc in g++-14 clang++; do "$cc" "-std=$std" "${strict[@]}" -x c++ -c -o "$work/o" "$work/alone.c" || exit 1; done
 	done
 } 2>&1)
-result $? "3.8 its header compiles alone, as C and as C++" "$said"
+result $? "3.8 perftrace.h compiles alone, as C and as C++" "$said"
 
 promised=$(sed -nE 's/^void (perftrace_[a-z_0-9]+)\(.*/\1/p' "$header" | sort)
 got=$(nm -D --defined-only "$out/libperftrace.so" | awk '{ print $3 }' | sort)
-as_wanted "3.8 libperftrace.so has exactly the header's functions" "$got" "$promised"
+as_wanted "3.8 libperftrace.so exports exactly the functions of perftrace.h" "$got" "$promised"
 got=$(nm --defined-only --extern-only "$out/libperftrace.a" 2>/dev/null | awk '$2 == "T" && $3 ~ /^perftrace_/ { print $3 }' | sort)
-as_wanted "3.8 and libperftrace.a" "$got" "$promised"
+as_wanted "3.8 libperftrace.a defines exactly the functions of perftrace.h" "$got" "$promised"
 got=$(readelf -d "$out/libperftrace.so" | sed -nE 's/.*\((NEEDED|SONAME)\).*\[(.*)\]/\1 \2/p; s/.*(NODELETE).*/\1/p' | sort | xargs)
-as_wanted "3.8 libperftrace.so.1 needs the C library only, and stays loaded" "$got" "NEEDED libc.so.6 NODELETE SONAME libperftrace.so.1"
+as_wanted "3.8 libperftrace.so.1 needs the C library only, and has the flag NODELETE" "$got" "NEEDED libc.so.6 NODELETE SONAME libperftrace.so.1"
 
-# What must not compile: an unknown type, a value of another kind, too many fields, a name twice.
+# Events that must not compile: an unknown type, values of another kind, a field name twice, an
+# invalid field name, too many fields, a field name that is too long.
 bad=0
 while read -r event; do
 	echo "#include <perftrace/perftrace.h>
@@ -68,31 +70,31 @@ a, b, (u32, errno-, n)
 a, b, (u8,a,1),(u8,b,1),(u8,c,1),(u8,d,1),(u8,e,1),(u8,f,1),(u8,g,1),(u8,h,1),(u8,i,1),(u8,j,1),(u8,k,1),(u8,l,1),(u8,m,1),(u8,o,1),(u8,p,1),(u8,q,1),(u8,r,1)
 a, b, (u32, a_name_that_has_more_than_thirty_one_bytes, n)
 END
-result $bad "3.7 fields that are wrong do not compile" ""
+result $bad "3.7 events with invalid fields do not compile" ""
 
 export PKG_CONFIG_PATH=$work/usr/lib/pkgconfig
 example=$top/tools/libperftrace/examples/requests.c
 # shellcheck disable=SC2046 # words
 said=$(gcc-14 -std=gnu11 -Wall -Wextra -Werror -O2 -o "$work/requests" "$example" $(pkg-config --cflags --libs libperftrace) 2>&1 &&
 	readelf -d "$work/requests" | grep -q 'NEEDED.*libperftrace.so.1' && LD_LIBRARY_PATH=$work/usr/lib "$work/requests" 3 2>&1)
-as_wanted "3.8 a program is linked with libperftrace.so.1; without the device it just runs" "$said" "3 requests, 1"
+as_wanted "3.8 a program links with libperftrace.so.1, and runs without the device" "$said" "3 requests, 1"
 said=$(PERFTRACE_DEBUG=1 LD_LIBRARY_PATH=$work/usr/lib "$work/requests" 3 2>&1 >/dev/null | sed 's/:[^:]*$//')
 [ ! -e /dev/perftrace ] || said="perftrace: off: /dev/perftrace"
-as_wanted "3.8 PERFTRACE_DEBUG=1 says why" "$said" "perftrace: off: /dev/perftrace"
+as_wanted "3.8 PERFTRACE_DEBUG=1: the reason why tracing is off is printed" "$said" "perftrace: off: /dev/perftrace"
 said=$(PERFTRACE=0 PERFTRACE_DEBUG=1 LD_LIBRARY_PATH=$work/usr/lib "$work/requests" 3 2>&1 >/dev/null)
-as_wanted "3.8 PERFTRACE=0 turns it off" "$said" "perftrace: off: PERFTRACE=0 is in the environment"
+as_wanted "3.8 PERFTRACE=0: tracing is off, for that reason" "$said" "perftrace: off: PERFTRACE=0 is in the environment"
 
-# The same library, with memory in the kernel's stead.
-# shellcheck disable=SC2153 # the rig's
+# The same library, with memory in place of the kernel.
+# shellcheck disable=SC2153 # job.sh sets it
 target=$TARGET/simulate
 manifest=$top/tools/Cargo.toml
 CARGO_TARGET_DIR=$target cargo build --manifest-path "$manifest" --profile library --locked -p libperftrace --features simulate >"$work/log" 2>&1 &&
 	CARGO_TARGET_DIR=$target cargo build --manifest-path "$manifest" --profile library --locked -p perftrace --features simulate --example simulated >>"$work/log" 2>&1
-result $? "3.8 the library is built with memory in the kernel's stead" "$(cat "$work/log")"
+result $? "3.8 the library can be built with memory in place of the kernel" "$(cat "$work/log")"
 mkdir "$work/sim"
 ln -s "$target/library/libperftrace.so" "$work/sim/libperftrace.so.1"
 
-# traced PROGRAM...: what it says, and then what it wrote.
+# traced PROGRAM...: runs a program, and prints its output and then its events.
 traced() {
 	rm -rf "$work/events"
 	mkdir "$work/events"
@@ -110,15 +112,15 @@ requests:begin \x01\x00\x00\x00here\x00\x00\x00\x00\x00\x00\x00\x00
 requests:end \x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00
 requests:begin \x02\x00\x00\x00there\x00\x00\x00\x00\x00\x00\x00
 requests:end \x02\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00'
-# The markers, whose order is the linker's, first.
+# sorted: prints the markers first and sorted, as their order depends on the linker.
 sorted() { awk '/^marker/ { print | "sort"; next } { close("sort") } 1'; }
-as_wanted "3.1 its events are there, with their fields" "$(traced "$work/requests" 3 2>&1 | sorted)" "$wanted"
+as_wanted "3.1 shared library: all events of a program with their fields" "$(traced "$work/requests" 3 2>&1 | sorted)" "$wanted"
 said=$(gcc-14 -std=gnu11 -O2 -static -I "$work/usr/include" -o "$work/static" "$example" "$target/library/libperftrace.a" 2>&1 && traced "$work/static" 3 2>&1 | sorted)
-as_wanted "3.1 and those of a static program" "$said" "$wanted"
+as_wanted "3.1 static library: all events of a program with their fields" "$said" "$wanted"
 said=$(GLIBC_TUNABLES=glibc.pthread.rseq=0 traced "$work/requests" 3 2>&1 | sorted)
-as_wanted "3.4 and without restartable sequences" "$said" "$wanted"
+as_wanted "3.4 without restartable sequences: all events of a program with their fields" "$said" "$wanted"
 
-# A library with markers of its own and one of the program's, loaded twice.
+# A library that is loaded twice. It has a marker of its own, and one that the program has as well.
 cat >"$work/plugin.c" <<'END'
 #include <perftrace/perftrace.h>
 void work(int n);
@@ -158,7 +160,7 @@ said=$({
 		gcc-14 -std=gnu11 -Wall -Wextra -O2 -o "$work/program" "$work/program.c" $(pkg-config --cflags --libs libperftrace) &&
 		traced "$work/program"
 } 2>&1)
-as_wanted "3.8 libraries come and go, and a marker stays while anybody has it" "$said" 'marker 0 program:both
+as_wanted "3.8 a library loaded twice: all its events, and a marker of the program is still registered" "$said" 'marker 0 program:both
 marker 0 plugin:work n:s32
 plugin:work \x00\x00\x00\x00\x00\x00\x00\x00
 program:both 
@@ -167,7 +169,7 @@ plugin:work \x01\x00\x00\x00\x00\x00\x00\x00
 program:both 
 program:both '
 
-# Two libraries that have a copy of ours each, in a program that has none, loaded three times.
+# Two libraries with a copy of libperftrace each are loaded three times by a program without one.
 for name in one two; do
 	cat >"$work/$name.c" <<-END
 		#include <perftrace/perftrace.h>
@@ -206,7 +208,7 @@ said=$({
 	done
 	gcc-14 -std=gnu11 -O2 -o "$work/rounds" "$work/rounds.c" && traced "$work/rounds"
 } 2>&1)
-as_wanted "3.1 copies of the library in one process are one process, whenever they come" "$said" 'marker 0 one:work n:s32
+as_wanted "3.1 two copies of libperftrace in a program, loaded 3 times: traced as one process" "$said" 'marker 0 one:work n:s32
 marker 0 two:work n:s32
 one:work \x00\x00\x00\x00\x00\x00\x00\x00
 two:work \x00\x00\x00\x00\x00\x00\x00\x00
@@ -231,13 +233,13 @@ int main()
 END
 # shellcheck disable=SC2046 # words
 said=$({ g++-14 -std=c++17 -Wall -Wextra -O2 -o "$work/cc" "$work/program.cc" $(pkg-config --cflags --libs libperftrace) && traced "$work/cc"; } 2>&1 | grep -v ^marker)
-as_wanted "3.8 C++: templates, inline functions, lambdas, destructors" "$said" 'cc:same \x00\x00\x00\x00\x00\x00\xf0?
+as_wanted "3.8 C++: all events of templates, inline functions, lambdas and destructors" "$said" 'cc:same \x00\x00\x00\x00\x00\x00\xf0?
 cc:same \x00\x00\x00\x00\x00\x00\x00@
 cc:more lambda\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00
 cc:times \x00\x00\x00\x00\x00\x00\x00\x00
 cc:gone '
 
-# Each instruction between the two, and no other: load, load, test, branch.
+# The instructions of off(), up to its return: load, load, test, branch.
 cat >"$work/off.c" <<'END'
 #include <perftrace/perftrace.h>
 void off(int n);

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# What the compiler made of the fast paths: instructions are counted, not times.
+# Checks the machine code of the fast paths. It counts instructions and measures no times.
 
 # shellcheck disable=SC2001 # a here-string has several lines
 set -u
@@ -10,9 +10,10 @@ out=${KBUILD_OUT:?}
 # shellcheck source=tests/host/lib/ktap.sh
 . "$TOP/tests/host/lib/ktap.sh"
 
-# Instructions of a function, one a line; a relocation's symbol follows after @.
-# Left out: the tracer's patchable call at the beginning and padding at the end.
-code() { # code OBJECT FUNCTION
+# code OBJECT FUNCTION: prints the instructions of a function, one a line, with the symbol of a
+# relocation after "@". The patchable call of ftrace at the beginning and the padding at the end are
+# left out.
+code() {
 	objdump -dr --no-show-raw-insn --no-addresses --disassemble="$2" "$1" |
 		awk -v start="^<$2>:" '
 			$0 ~ start { on = 1; next }
@@ -37,16 +38,16 @@ c=$(code "$puppet" puppet_inline_group)
 writes=$(grep -E '%gs:' <<<"$c" | grep -v __preempt_count)
 result "$(is "$(wc -l <<<"$writes")" 4)" "0.8 a group of two writes four times: flag, two values, flag" "$c"
 result "$(is "$(sed -E 's/ .*//' <<<"$writes" | tr '\n' ' ')" "incq add add addq ")" \
-	"0.8 in the order in flight, values, completed" "$writes"
-result "$(is "$(count '__preempt_count' "$c")" 2)" "0.8 and keeps its task on the CPU, by one instruction each way" "$c"
+	"0.8 a group of two: the order is in flight, values, completed" "$writes"
+result "$(is "$(count '__preempt_count' "$c")" 2)" "0.8 a group of two: preemption is disabled and enabled by one instruction each" "$c"
 result "$(is "$(grep -E '^call' <<<"$c" | grep -vc '__SCT__preempt_schedule')" 0)" \
-	"0.12 a group calls nothing but the scheduler, when it is due" "$c"
-result "$(is "$(count '^lock|^cmpxchg|^xchg|mfence|sfence' "$c")" 0)" "0.8 no locked instruction and no fence" "$c"
+	"0.12 a group of two: calls nothing but the scheduler, if a switch is due" "$c"
+result "$(is "$(count '^lock|^cmpxchg|^xchg|mfence|sfence' "$c")" 0)" "0.8 a group of two: no locked instruction and no fence" "$c"
 
 c=$(code "$puppet" puppet_inline_hist)
-result "$(is "$(count '%gs:' "$c")" 1)" "0.8 a histogram's bucket is counted by one instruction" "$c"
+result "$(is "$(count '%gs:' "$c")" 1)" "0.8 a histogram's bucket is incremented by one instruction" "$c"
 
-# All paths of perf_adjust() in one: the refused number jumps straight to the end.
+# This counts all paths of perf_adjust(): with an invalid number it only jumps to the end.
 c=$(code "$out/src/perfcounters/perfcounters.ko" perf_adjust)
 sed 's/^/# perf_adjust: /' <<<"$c"
 hot=$(grep -vc '@__SCT__preempt_schedule' <<<"$c")
@@ -54,36 +55,36 @@ echo "# perf_adjust: $((hot + 1)) instructions with the caller's call and the re
 [ "$hot" -gt 10 ] && [ $((hot + 1)) -le 24 ]
 result $? "0.15 perf_adjust takes at most 24 instructions, call and return included" "$hot + 1"
 result "$(is "$(grep -E '^call' <<<"$c" | grep -vc '__SCT__preempt_schedule')" 0)" \
-	"0.12 perf_adjust calls nothing but the scheduler, when it is due" "$c"
+	"0.12 perf_adjust calls nothing but the scheduler, if a switch is due" "$c"
 result "$(is "$(grep '%gs:' <<<"$c" | grep -v __preempt_count | sed -E 's/ .*//' | tr '\n' ' ')" "incq add addq ")" \
 	"0.8 perf_adjust: flag, value, flag, one instruction each" "$c"
-result "$(is "$(count '^lock|^cmpxchg|^xchg|mfence|sfence' "$c")" 0)" "0.8 perf_adjust has no lock and no fence" "$c"
+result "$(is "$(count '^lock|^cmpxchg|^xchg|mfence|sfence' "$c")" 0)" "0.8 perf_adjust: no locked instruction and no fence" "$c"
 
-# The Rust interface in the driver that shows it: perf_adjust() by number, a
-# group of two, one bucket; then gauges set and peaks raised.
+# The per-CPU accesses of the sample driver in Rust: a group of two between changes of the preempt
+# count, a bucket of a histogram; then gauges are set and peaks are raised.
 rust=$(objdump -dr --no-show-raw-insn --no-addresses "$out/tests/modules/sample_rust.o" | grep '%gs:' | sed -E 's/^[ \t]+//; s/[ \t]+/ /g')
 grep -qE '^inc[lq] incq add add addq dec[lq] add (mov mov cmpxchg )+$' <<<"$(sed -E 's/ .*//' <<<"$rust" | tr '\n' ' ')"
-result $? "0.8 the Rust interface makes the same single instructions" "$rust"
+result $? "0.8 Rust interface: the same single instructions as in C" "$rust"
 
 panics=$(nm "$out/src/engine/engine.o" | grep -iE 'panic|unwrap_failed|bounds')
 [ -z "$panics" ] && nm "$out/src/engine/engine.o" | grep -q ' [tT] '
-result $? "rig the engine has no way to panic" "$panics"
+result $? "rig engine: its code refers to no function that panics" "$panics"
 
-# The kernel checks additions, and calls panic() where one might overflow. That
-# is for set-up alone: loading, attaching, adding, allocating, and the calls of
-# contexts, which copy lists; what they do with registers is not among it.
+# Rust code in the kernel is compiled with overflow checks, which call panic(). Only functions of
+# set-up may contain such calls: those that load, attach, add and allocate, and calls of contexts
+# that copy lists. Functions that access registers must not.
 panics=$(for ko in "$out"/src/*/*.ko; do
 	objdump -dr --no-show-raw-insn "$ko" | awk '/^[0-9a-f]+ <.*>:$/ { f = $2 }
 		/R_X86_64_.*(panic|unwrap_failed|expect_failed)/ { print f }'
 done | sort -u)
 found=$(grep -vE '(4init|6attach|4push|17extend_from_slice|4grow|7reserve|8counters3add|3sys3pmu|3sys7perfmon|7Session5claim|7Session5watch|7Context4load|3pmu(6append|10tell_kinds|12look_at_cpus)|3pmu5fault|7formats5there|10Accounting(7restart|5start)|10accounting(4tell|8of_users)|7entries(3add|4read)|3sys7records5words|3sys3ppa(5ioctl|4read|10read_tasks)|7Tracing(5begin|6forget)|5Trace(6set_or|6remove|10remove_all)|13attach_kernel|5Watch7arrived|3sys5trace(5serve|8register|9read_next)|10make_rooms|7Session6enlist|8attached3add|30push_within_capacity_unchecked)|<(pfc_netdev_name|pfc_module_gone|perfmon_pmu_unregister|pt_who|ppa_set_entry|perfmon_pmu_register|perfmon_format_register)' <<<"$panics")
 [ -n "$panics" ] && [ -z "$found" ]
-result $? "0.12 no probe, update or page fault has a way to panic" "$found"
+result $? "0.12 probes, updates and page faults: their code calls no function that panics" "$found"
 
 off=$(nm -u "$out/tests/modules/sample_off.o" | grep perf_)
 on=$(nm -u "$out/tests/modules/sample_c.o" | grep -c perf_)
 [ -z "$off" ] && [ "$on" -ge 5 ]
-result $? "0.13 built without the interface a driver refers to none of it" "$off"
+result $? "0.13 driver built without the interface: refers to none of its symbols" "$off"
 depends=$(modinfo -F depends "$out/tests/modules/sample_off.ko")
-result "$(is "$depends" "")" "0.13 and depends on no module of ours" "$depends"
+result "$(is "$depends" "")" "0.13 driver built without the interface: depends on no module" "$depends"
 exit $failed

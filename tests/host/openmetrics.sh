@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0
 # timeout: 900
 #
-# What pfc exports is read by the parser of the Python Prometheus client, from a
-# busy stand-in for the device and from the same one when it is idle.
+# Checks that the parser of the Python Prometheus client reads the output of pfc export. The device
+# is a stand-in, which is busy at first and idle later.
 
 # shellcheck disable=SC2015,SC2317,SC2329 # checks are functions that check() calls
 set -u
@@ -22,7 +22,7 @@ trap finish EXIT
 
 # shellcheck source=tests/host/lib/ktap.sh
 . "$TOP/tests/host/lib/ktap.sh"
-# fault PATTERN COMMAND...: the checker must say just this.
+# fault PATTERN COMMAND...: passes if the checker reports a fault that matches.
 fault() {
 	local pattern=$1 rc=0
 	shift
@@ -36,7 +36,7 @@ parse() { "$python" "$checker" "$@"; }
 
 plan 12
 
-# Built as the tests before this one were.
+# Built in the directory and with the profile of cargo test, so that its results are reused.
 CARGO_TARGET_DIR=$target cargo build --quiet --locked --manifest-path "$TOP/tools/Cargo.toml" \
 	-p perfcounters --example fake_device >"$work/build" 2>&1 || sed 's/^/# /' "$work/build"
 "$target/debug/examples/fake_device" "$device" 3 200 &
@@ -49,7 +49,7 @@ done
 
 scrapes() {
 	json_to "$work/before" && export_to "$work/a.prom" && json_to "$work/after" || return 1
-	# The device counts now and then, or a little later.
+	# On a busy machine the stand-in may take a while until it has counted more.
 	for _ in $(seq 60); do
 		sleep 1
 		export_to "$work/b.prom" && parse "$work/a.prom" "$work/b.prom" --json "$work/before" "$work/after" | tee "$work/growth"
@@ -57,10 +57,10 @@ scrapes() {
 		! grep -qE '[1-9][0-9]* samples have grown' "$work/growth" || return 0
 	done
 }
-check "pfc export is read by the Prometheus parser, counters grow" scrapes
-check "pfc export has grown between the two" grep -qE '[1-9][0-9]* samples have grown' "$work/growth"
+check "pfc export: the Prometheus parser reads two scrapes, no counter decreases" scrapes
+check "pfc export: counters have grown between two scrapes" grep -qE '[1-9][0-9]* samples have grown' "$work/growth"
 sums() { export_to "$work/s.prom" --sum && parse "$work/s.prom"; }
-check "pfc export --sum is read by the Prometheus parser" sums
+check "pfc export --sum: the Prometheus parser reads it" sums
 
 "$pfc" --device "$device" export --openmetrics --listen 127.0.0.1:0 >"$work/url" &
 server=$!
@@ -70,26 +70,26 @@ for _ in $(seq 300); do
 	sleep 0.1
 done
 served() { parse "$(cat "$work/url")" "$(cat "$work/url")"; }
-check "pfc export --listen is read by the Prometheus parser" served
+check "pfc export --listen: the Prometheus parser reads it" served
 ended() { kill -TERM "$server" && wait "$server"; }
-check "pfc export --listen ends well when told to" ended
+check "pfc export --listen: exits with status 0 at SIGTERM" ended
 
-# From here on nothing moves.
+# From here on the values do not change.
 kill -9 "$fake"
 wait "$fake" 2>/dev/null
 idle() { json_to "$work/json" && export_to "$work/i.prom" && parse "$work/i.prom" --json "$work/json"; }
-check "pfc export has every value of pfc read, each CPU's" idle
+check "pfc export: every value of pfc read --per-cpu" idle
 idle_sums() { export_to "$work/j.prom" --sum && parse "$work/j.prom" --json "$work/json"; }
-check "pfc export --sum has every total of pfc read" idle_sums
+check "pfc export --sum: every total of pfc read" idle_sums
 
-# The checker sees what is wrong.
+# The checker must report wrong output.
 sed '/^# EOF/d' "$work/i.prom" >"$work/bad"
-check "pfc export without its end is a fault" fault "does not end with # EOF" parse "$work/bad"
+check "pfc export: the checker reports a missing end" fault "does not end with # EOF" parse "$work/bad"
 sed '0,/_seconds_total{/s/\(_seconds_total{.* \)/\19/' "$work/i.prom" >"$work/bad"
-check "pfc export of one digit too many is a fault" fault "of CPU 0: \[9" parse "$work/bad" --json "$work/json"
+check "pfc export: the checker reports a value with one digit too many" fault "of CPU 0: \[9" parse "$work/bad" --json "$work/json"
 sed -E 's/^(.*_created\{.*) [0-9.]+$/\1 9999999999/' "$work/i.prom" >"$work/bad"
-check "pfc export of a birth to come is a fault" fault "created at 9999999999" parse "$work/bad"
-check "pfc export of counters that fall is a fault" fault "fell from" parse "$work/i.prom" "$work/a.prom"
+check "pfc export: the checker reports a creation time in the future" fault "created at 9999999999" parse "$work/bad"
+check "pfc export: the checker reports counters that decrease" fault "fell from" parse "$work/i.prom" "$work/a.prom"
 sed '/^# HELP/d' "$work/i.prom" >"$work/bad"
-check "pfc export without help is a fault" fault "no # HELP" parse "$work/bad"
+check "pfc export: the checker reports missing help" fault "no # HELP" parse "$work/bad"
 exit $failed

@@ -4,9 +4,9 @@
 # prepare: tools/deb/dkms-test.sh
 # target: test-all
 #
-# The Debian packages of make deb: what lintian says of them, that DKMS built the
-# modules in a fresh Debian, that the keys of sign fit, that make uninstall takes
-# what make install gave. What they do in a running machine: kselftest's install.sh.
+# Tests the Debian packages of make deb: lintian finds no error, DKMS has built the modules in a
+# fresh Debian, modules that tools/deb/sign signs can be verified, and make uninstall removes the
+# files of make install. tests/kselftest/install.sh tests the packages in a running guest.
 
 set -u
 top=${TOP:?} packages=${CLONE:?}/deb/packages dkms=${PREPARED:?} release=${RELEASE:?}
@@ -20,9 +20,9 @@ plan 19
 
 version=$(sed -nE 's/^version = "(.*)"$/\1/p' "$top/tools/Cargo.toml" | head -n 1)
 got=$(cd "$packages" && printf '%s\n' *.deb | sed 's/_[a-z0-9]*\.deb$//' | xargs)
-as_wanted "packages make deb makes five, of the workspace's version" "$got" \
+as_wanted "packages make deb: five packages with the version of the workspace" "$got" \
 	"libperfmon-dev_$version libperftrace-dev_$version perfcounters-dkms_$version perfcounters-modules-${release}_$version perfcounters_$version"
-as_wanted "packages pfc says that version" "$("$TOOLS_OUT/pfc" --version)" "pfc $version"
+as_wanted "packages pfc --version: the version of the workspace" "$("$TOOLS_OUT/pfc" --version)" "pfc $version"
 said=$(cd "$packages" && lintian --allow-root --fail-on error ./*.deb 2>&1)
 result $? "packages lintian finds no error" "$said"
 contents() { dpkg-deb --fsys-tarfile "$packages/$1"_*.deb | tar -t | grep -v '/$'; }
@@ -33,40 +33,42 @@ modules=$(contents "perfcounters-modules-$release" | sed -nE 's#.*/updates/perfc
 got=$(cd "$KBUILD_OUT/src" && find . -name '*.ko' | sed 's#.*/##; s#\.ko$##' | sort)
 as_wanted "packages perfcounters-modules has every module" "$modules" "$got"
 
-# DKMS: what dkms-test.sh saw when it built from these very packages.
-results() { # SECTION: what it has; one that is missing is no empty one
+# DKMS: the results that dkms-test.sh recorded when it built from these packages.
+# results SECTION: prints the lines of a section. Prints an error if the section is missing, so that
+# it is not mistaken for an empty one.
+results() {
 	sed -n "/^== $1\$/,/^== /{/^== /!p}" "$dkms/results"
-	grep -qx "== $1" "$dkms/results" || echo "no == $1"
+	grep -qx "== $1" "$dkms/results" || echo "section $1 is missing in the results of dkms-test.sh"
 }
-as_wanted "packages dkms: apt finds all that perfcounters-dkms depends on" "$(results depends)" "whole"
-as_wanted "packages dkms: apt install builds for the stock kernel, without a tree of ours" "$(results status)" \
+as_wanted "packages dkms: apt installs perfcounters-dkms with its dependencies" "$(results depends)" "whole"
+as_wanted "packages dkms: apt install builds for the stock kernel, without the rig's tree" "$(results status)" \
 	"perfcounters/$version, $release, x86_64: installed"
-result "$(results self-check | grep -q '^self-check: all [1-9]'; echo $?)" "packages dkms: its self-check found every Rust symbol in the kernel" "$(tail -n 20 "$dkms/make.log")"
+result "$(results self-check | grep -q '^self-check: all [1-9]'; echo $?)" "packages dkms: the self-check finds every Rust symbol in the kernel" "$(tail -n 20 "$dkms/make.log")"
 got=$(cd "$dkms/modules" && printf '%s\n' *.ko | sed 's#\.ko$##' | sort)
 as_wanted "packages dkms: every module is built" "$got" "$modules"
-# The stock kernel's own modules say what it wants of a module.
+# A module of the stock kernel has the vermagic that the kernel requires.
 stock=$(find "$PACKAGED/usr/lib/modules/$release/kernel" -name 'loop.ko*' | head -n 1)
 got=$(for ko in "$dkms/modules"/*.ko; do modinfo -F vermagic "$ko"; done | sort -u)
-as_wanted "packages dkms: of the stock kernel's version" "$got" "$(modinfo -F vermagic "$stock")"
+as_wanted "packages dkms: every module has the stock kernel's vermagic" "$got" "$(modinfo -F vermagic "$stock")"
 missing=$(nm -u "$dkms/modules"/*.ko | awk '$1 == "U" { print $2 }' | sort -u | comm -23 - <({
 	awk '{ print $2 }' "$PACKAGED/usr/src/linux-headers-$release/Module.symvers"
 	nm "$dkms/modules/perfcounters.ko" | sed -n 's/.* __ksymtab_//p'
 } | sort -u))
-result "$([ -z "$missing" ]; echo $?)" "packages dkms: every symbol that they want is exported" "$missing"
+result "$([ -z "$missing" ]; echo $?)" "packages dkms: every symbol that the modules import is exported" "$missing"
 got=$(for ko in "$dkms/modules"/*.ko; do modinfo -F signer "$ko"; done | sort -u)
-result "$([ -n "$got" ]; echo $?)" "packages dkms: they are signed with DKMS's own key" "no signer"
-as_wanted "packages dkms: a source of another version is refused, with what to do" "$(results mismatch | grep -o 'apt install linux-source-[0-9.]*=')" \
+result "$([ -n "$got" ]; echo $?)" "packages dkms: the modules are signed" "no signer"
+as_wanted "packages dkms: a kernel source of another version is refused, with the command to install the right one" "$(results mismatch | grep -o 'apt install linux-source-[0-9.]*=')" \
 	"apt install linux-source-$(cut -d. -f1,2 <<<"$release")="
-as_wanted "packages dkms: purged, no file is left and none is missing" "$(results left)" ""
+as_wanted "packages dkms: apt purge leaves no file behind and removes no other file" "$(results left)" ""
 
-# tree.sh with a compiler that is not the kernel's.
+# tree.sh must refuse a compiler other than that of the kernel.
 mkdir "$work/bin"
 printf '#!/bin/sh\necho "rustc 1.80.0 (another)"\n' >"$work/bin/rustc"
 chmod +x "$work/bin/rustc"
 said=$(PATH=$work/bin:$PATH "$top/tools/rig/tree.sh" "$release" /nothing "$PACKAGED/usr/lib/modules/$release/config" /nothing "$work/tree" 2>&1)
-result "$([ $? = 1 ] && grep -q "was built with rustc 1.*; the rustc here is rustc 1.80.0" <<<"$said"; echo $?)" "packages another compiler is refused, and named" "$said"
+result "$([ $? = 1 ] && grep -q "was built with rustc 1.*; the rustc here is rustc 1.80.0" <<<"$said"; echo $?)" "packages tree.sh: another rustc is refused, with both versions" "$said"
 
-# A signature, judged by openssl: the module without its signature, the certificate.
+# openssl verifies a signature, with the module without its signature and the certificate.
 "$top/tools/deb/sign" --new "$work/key" >"$work/said" 2>&1
 ko=$work/pfc_mm.ko
 cp "$KBUILD_OUT/src/provider/pfc_mm.ko" "$ko"
@@ -84,20 +86,20 @@ said=$(SIGN_FILE=$KTREE/scripts/sign-file "$top/tools/deb/sign" "$work/key/mok.k
 	) && said+=$(openssl x509 -inform DER -in "$work/key/mok.der" -out "$work/mok.pem" 2>&1 &&
 		openssl cms -verify -binary -inform DER -in "$work/signature" -content "$work/content" -nointern -certfile "$work/mok.pem" -noverify -out /dev/null 2>&1) &&
 	cmp "$work/content" "$KBUILD_OUT/src/provider/pfc_mm.ko"
-result $? "packages a module that sign has signed verifies with its certificate" "$said"
+result $? "packages sign: the signature of a module verifies with the certificate" "$said"
 said=$(SIGN_FILE=$KTREE/scripts/sign-file "$top/tools/deb/sign" "$work/key/mok.key" "$work/key/mok.der" "$ko" 2>&1)
-result "$(grep -q 'is signed already' <<<"$said"; echo $?)" "packages a signed module is not signed again" "$said"
+result "$(grep -q 'is signed already' <<<"$said"; echo $?)" "packages sign: a signed module is not signed again" "$said"
 
-# make install and uninstall, as dkms-test.sh ran them.
+# uninstalled: prints what make install or make uninstall did wrong when dkms-test.sh ran them.
 uninstalled() {
 	local f
 	for f in bin/pfc lib/libperfmon.so.2 lib/libperftrace.so.1 linux/perfcounters.h updates/perfcounters/perfcounters.ko; do
-		results install | grep -q "/$f\$" || echo "make install did not give $f"
+		results install | grep -q "/$f\$" || echo "make install did not install $f"
 	done
 	results uninstall
 }
-nothing "packages make uninstall takes away what make install gave" "$(uninstalled)"
+nothing "packages make uninstall: removes all files of make install" "$(uninstalled)"
 
 said=$(cd "$top" && make help | grep -q 'make deb' && grep -q 'make deb' README.md && grep -q 'apt purge' Documentation/install.md)
-result $? "packages README, make help and Documentation/install.md name make deb" "$said"
+result $? "packages README.md and make help name make deb, install.md names apt purge" "$said"
 exit $failed

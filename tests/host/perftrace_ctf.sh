@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0
 # timeout: 300
 #
-# What pfc trace writes as CTF 2 is read by babeltrace2: made-up traces, each event of them
-# with its fields and its time, and not a word of warning but where events were lost.
+# Checks that babeltrace2 reads the CTF 2 that pfc trace writes: synthetic traces, each event with
+# its fields and its time. It must not warn, except about lost events.
 
 # shellcheck disable=SC2317,SC2329 # checks are functions that check() calls
 set -u
@@ -20,28 +20,31 @@ echo "TAP version 13"
 CARGO_TARGET_DIR=$target cargo build --quiet --locked --manifest-path "$top/tools/Cargo.toml" \
 	-p perftrace-reader --example synthetic >"$work/build" 2>&1 || sed 's/^/# /' "$work/build"
 "$target/debug/examples/synthetic" "$work/traces" >"$work/cases" || {
-	echo "Bail out! there are no traces"
+	echo "Bail out! the example synthetic made no traces"
 	exit 1
 }
 
-# read_trace CASE [OPTIONS...]: its events, in ticks; what is said besides is in $work/words.
+# read_trace CASE [OPTIONS...]: prints the events of a trace, with times in ticks of its clock.
+# Messages go to $work/words.
 read_trace() {
 	local case=$1
 	shift
 	babeltrace2 --clock-cycles --no-delta "$@" "$work/traces/$case" 2>"$work/words"
 }
-# The count and the two times of each warning that events were lost.
+# discarded: prints the number of lost events and the two times of each warning about them.
 discarded() {
 	sed -nE 's/^WARNING: Tracer discarded ([0-9]+) events? between (\[[^]]*\]) and (\[[^]]*\]) .*/\1 \2 \3/p' "$work/words"
 }
-same() { # CASE
+# same CASE: passes if babeltrace2 reads the trace's events and losses as expected, and says nothing
+# else.
+same() {
 	read_trace "$1" >"$work/events" || { cat "$work/words"; return 1; }
 	diff "$work/traces/$1.expected" "$work/events" || return 1
 	diff "$work/traces/$1.discarded" <(discarded) || return 1
 	! grep -v '^WARNING: Tracer discarded ' "$work/words"
 }
 while read -r case; do
-	# Row 3.7: what makes no sense is left out.
+	# Row 3.7: records that make no sense are left out.
 	row="pfc trace:"
 	[ "$case" != corrupt ] || row=3.7
 	check "$row babeltrace2 reads the trace '$case' as it was written" same "$case"
@@ -51,20 +54,20 @@ seconds() {
 	babeltrace2 --clock-seconds --no-delta "$work/traces/types" >"$work/events" &&
 		grep -q '^\[1700000000\.000001000\] types:all' "$work/events"
 }
-check "pfc trace: babeltrace2 has the real time of an event" seconds
+check "pfc trace: babeltrace2 prints the real time of an event" seconds
 details() {
 	babeltrace2 -c sink.text.details "$work/traces/lost" >"$work/events" &&
 		grep -q 'Discarded events' "$work/events" && [ "$(grep -c 'Packet beginning' "$work/events")" = 8 ]
 }
-check "pfc trace: what was lost lies between packets" details
+check "pfc trace: babeltrace2 finds the lost events between packets" details
 
-# What is read only as far as it was written is an error for babeltrace2, so that none of the
-# above is of a reader that takes anything.
+# babeltrace2 must refuse an incomplete packet. Otherwise the tests above would prove nothing, as it
+# would read anything.
 torn() {
 	local file=$work/traces/types/stream_17_0
 	truncate -s -5 "$file"
 	! read_trace types >"$work/events"
 }
-check "pfc trace: babeltrace2 refuses a packet that is cut off" torn
+check "pfc trace: babeltrace2 refuses an incomplete packet" torn
 echo "1..$n"
 exit $failed

@@ -4,12 +4,12 @@
 # target: test-all
 # emulator: pmu
 #
-# Two runs of the emulated PMU under icount are the same, bit by bit: the whole
-# of the kernel's log with its times, every counter's value.
+# Checks that two runs of the emulated PMU under icount are identical to the last byte: the kernel
+# log with its times, and the value of every counter.
 
 set -u
 qemu=${EMULATOR:?}
-name="pmu two runs under icount are identical"
+name="pmu icount: two runs are identical"
 echo "TAP version 13"
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
@@ -46,12 +46,12 @@ for i in 1 2; do
 done
 failed=0
 echo "1..2"
-# 8 scripts of 9 steps.
+# 8 scripts were written to /proc/msr_raw, each with 9 steps and a line of results for each step.
 if [ "$(grep -c '^0 [0-9]' "$work/results.1")" = 72 ] && grep -q 'Power down' "$work/console.1"; then
-	echo "ok 1 pmu a run under icount counts and ends"
+	echo "ok 1 pmu icount: a run gives 72 results and powers off"
 else
 	failed=1
-	echo "not ok 1 pmu a run under icount counts and ends"
+	echo "not ok 1 pmu icount: a run gives 72 results and powers off"
 	tail -n 20 "$work/console.1" "$work/results.1" | sed 's/^/# /'
 fi
 if cmp -s "$work/console.1" "$work/console.2" && cmp -s "$work/results.1" "$work/results.2"; then

@@ -16,6 +16,6 @@ plan ${#programs[@]}
 for program in "${programs[@]}"; do
 	name=$(basename "$program" .c)
 	said=$(gcc-14 -std=gnu11 -O2 -Wall -Wextra -Werror -static -I "$TOP/include/uapi" -o "$work/program" "$program" 2>&1)
-	result $? "0.3 a program of the documentation ($name) compiles with the uapi headers alone, without a warning" "$said"
+	result $? "0.3 documentation: $name.c compiles with the uapi headers alone, without a warning" "$said"
 done
 exit $failed

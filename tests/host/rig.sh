@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# The rig's own rules: clones that share a cache do not meet, who waits is told for whom,
-# what fails is named, make rows takes each world's last run, whatever the order.
+# Tests the rig itself: clones that share a cache do not disturb each other, a script that waits
+# prints for which process, failed parts and jobs are named, and make rows uses the last run of each
+# world, in whatever order they were run.
 
 # shellcheck disable=SC2016,SC2030,SC2031,SC2034,SC2154,SC2269,SC2317,SC2329
 set -u
@@ -13,22 +14,23 @@ trap 'rm -rf "$work"' EXIT
 export PERFCOUNTERS_CACHE=$work/cache
 rig=$TOP/tools/rig
 
-# clone DIRECTORY: what a clone needs for lib.sh.
+# clone DIRECTORY: makes a clone with the scripts of the rig.
 clone() {
 	mkdir -p "$1/tools/rig" "$1/tests" "$1/Documentation"
 	cp "$rig"/*.sh "$rig"/*.awk "$rig"/plan.mk "$1/tools/rig/"
 }
 clone "$work/a/project"
 clone "$work/b/project"
+# in_clone DIRECTORY SCRIPT: runs a script in a clone, after lib.sh.
 in_clone() { bash -c '. "$0/tools/rig/lib.sh"; '"$2" "$1/project"; }
 
 plan 22
 one=$(in_clone "$work/a" 'echo "$CLONE"') two=$(in_clone "$work/b" 'echo "$CLONE"')
-result "$([ -n "$one" ] && [ "$one" != "$two" ] && [ -d "$one" ] && [ -d "$two" ]; echo $?)" "rig two clones of one name have a directory each" "$one $two"
-as_wanted "rig and each says whose it is" "$(cat "$one/path" "$two/path")" "$work/a/project
+result "$([ -n "$one" ] && [ "$one" != "$two" ] && [ -d "$one" ] && [ -d "$two" ]; echo $?)" "rig clones: two clones of the same name have a directory each in the cache" "$one $two"
+as_wanted "rig clones: the directory in the cache has the path of the clone" "$(cat "$one/path" "$two/path")" "$work/a/project
 $work/b/project"
 
-# One holds a lock until told; the other one asks for it.
+# One clone holds a lock until a line is written to the FIFO; the other one tries to take it.
 mkfifo "$work/go"
 in_clone "$work/a" 'lock "$CACHE/locks/thing" "the thing"; echo "$$" >"$CACHE/holder"; read -r _ <'"$work/go; echo made >>$work/said" &
 : >"$work/said"
@@ -36,13 +38,13 @@ until [ -s "$work/cache/holder" ]; do sleep 0.1; done
 in_clone "$work/b" 'lock "$CACHE/locks/thing" "the thing"; echo had' >>"$work/said" 2>&1 &
 until grep -q waiting "$work/said"; do sleep 0.1; done
 result "$(grep -q "waiting for the thing, which is being made by process $(cat "$work/cache/holder") of $work/a/project since [0-9:]*$" "$work/said"; echo $?)" \
-	"rig who waits is told for what, and for which process of which clone" "$(cat "$work/said")"
+	"rig lock: a waiting script prints for what it waits, and for which process of which clone" "$(cat "$work/said")"
 echo go >"$work/go"
 wait
-as_wanted "rig and waits until it is made" "$(grep -v waiting "$work/said")" "made
+as_wanted "rig lock: the waiting script goes on when the other one has ended" "$(grep -v waiting "$work/said")" "made
 had"
 
-# A plan in which one part fails: the others are made, the part is named.
+# In a plan one part fails: the parts that do not need it are made, and it is named.
 cat >"$work/plan" <<END
 all: good bad after
 good:
@@ -54,12 +56,12 @@ after: bad
 END
 TIMES=$work/times "$work/a/project/tools/rig/plan.sh" -f "$work/plan" all >"$work/said" 2>&1
 rc=$?
-result "$([ $rc != 0 ] && [ -e "$work/good" ] && [ ! -e "$work/after" ]; echo $?)" "rig a plan goes on beside a part that fails, not after it" "$(cat "$work/said")"
-as_wanted "rig and names that part" "$(cat "$work/said")" "    bad failed (status 7)"
-as_wanted "rig and knows how long each took" "$(awk '{ print $1, $2, $3, NF }' "$work/times" | sort)" "part group bad 6
+result "$([ $rc != 0 ] && [ -e "$work/good" ] && [ ! -e "$work/after" ]; echo $?)" "rig plan: parts that need a failed part are not made, the others are" "$(cat "$work/said")"
+as_wanted "rig plan: the failed part is named with its status" "$(cat "$work/said")" "    bad failed (status 7)"
+as_wanted "rig plan: the time of each part is recorded" "$(awk '{ print $1, $2, $3, NF }' "$work/times" | sort)" "part group bad 6
 part group good 6"
 
-# Rows: results of worlds that were run at different times, the debug world first.
+# make rows: results of worlds that were run at different times, the world debug first.
 cat >"$work/a/project/Documentation/rows.md" <<'END'
 |0.1|One.|
 |0.2|Two.|
@@ -73,18 +75,18 @@ printf '# stock x\nok - 0.1 one\nok - 0.2 two\nok - 0.3 three # SKIP why\n' >"$o
 printf '# stock gone\nnot ok - 0.1 one\n' >"$one/logs/results/stock.gone"
 touch -d '2026-01-02 03:04' "$one/logs/results/debug.x"
 rows() { "$work/a/project/tools/rig/rows.sh" 2>"$work/said" | awk '/^[0-9]+\.[0-9]/ { print $1, $2 }'; }
-as_wanted "rig rows: a failure in any world is one, a skipped test proves nothing" "$(rows)" "0.1 ok
+as_wanted "rig rows: a failure in any world is a failure, a skipped test proves nothing" "$(rows)" "0.1 ok
 0.2 FAIL
 0.3 MISSING
 0.4 decided"
-result "$(grep -q '^debug: run 2026-01-02 03:04$' "$work/said" && grep -q '^stock: run ' "$work/said"; echo $?)" "rig rows: it says of when each world's run is" "$(cat "$work/said")"
+result "$(grep -q '^debug: run 2026-01-02 03:04$' "$work/said" && grep -q '^stock: run ' "$work/said"; echo $?)" "rig rows: the time of each world's run is printed" "$(cat "$work/said")"
 touch -d '2025-01-01' "$one/logs/results/stock.x"
 as_wanted "rig rows: the order of the runs does not matter" "$(rows | head -n 2 | xargs)" "0.1 ok 0.2 FAIL"
 
-# function FILE NAME: the text of a script's function.
+# function_of FILE NAME: prints the text of a function in a script of the rig.
 function_of() { sed -n "/^$2() {/,/^}/p" "$rig/$1"; }
 
-# A run in which one job came to its end, one died after its first program, one never ran.
+# A run of three jobs: one ran to its end, one died after its first program, one never ran.
 mkdir "$work/run"
 printf '3\tgood\t\tx\n2\tdied\t\tx\n1\tnever\t\tx\n' >"$work/run/jobs"
 printf '# stock good\nok - 0.1 one\n' >"$work/run/good.tap"
@@ -105,10 +107,10 @@ said=$(
 	report 2>&1
 	echo "status $?"
 )
-as_wanted "rig a job that died or never ran is a failure" "$(tail -n 2 <<<"$said" | xargs)" "2 passed, 2 failed status 1"
-result "$(grep -q 'the job died ran to its end' <<<"$said" && grep -q 'the job never ran to its end' <<<"$said"; echo $?)" "rig and named" "$said"
+as_wanted "rig a job that died or never ran: the run fails" "$(tail -n 2 <<<"$said" | xargs)" "2 passed, 2 failed status 1"
+result "$(grep -q 'the job died ran to its end' <<<"$said" && grep -q 'the job never ran to its end' <<<"$said"; echo $?)" "rig a job that died or never ran: the job is named" "$said"
 
-# A whole run, with jobs that do nothing but pass.
+# A run of test.sh with stub jobs, all of which pass.
 mkdir -p "$work/b/project/tests"/{vm,host,kselftest}
 cp "$TOP/tests/vm/guests" "$work/b/project/tests/vm/"
 cp "$rig/kernels" "$work/b/project/tools/rig/"
@@ -123,10 +125,11 @@ cut -f2 "$work/jobs" | while read -r name; do
 done
 END
 said=$(env -u work -u RUN_DIR -u ONLY -u LOAD -u ALL WORLDS="host stock" "$work/b/project/tools/rig/test.sh" 2>&1)
-as_wanted "rig a run in which all passes ends well, and its last line says so" "$? $(tail -n 1 <<<"$said")" "0 3 passed, 0 failed"
+as_wanted "rig a run in which all tests pass: status 0, the last line has the totals" "$? $(tail -n 1 <<<"$said")" "0 3 passed, 0 failed"
 
-# A guest whose kernel does not come to its first program, once or twice.
-follows() { # STARTS
+# follows STARTS: prints what is recorded about the boot of a guest that runs its program at its
+# STARTSth start and hangs before.
+follows() {
 	(
 		export PATIENCE=1 work=$work tap=/dev/null
 		mkdir -p "$work/guest"
@@ -147,12 +150,13 @@ follows() { # STARTS
 		follow $! stock plain "$work/guest" 2
 	) 2>&1
 }
-as_wanted "rig a guest whose kernel hangs before the first program is booted once more, and that is told" "$(follows 2)" \
-	"ok: its kernel did not come to the first program in 2 s, and was booted once more:
+as_wanted "rig a guest that hangs before its first program is booted once more, with a diagnostic" "$(follows 2)" \
+	"ok: the guest reported nothing in 2 s and was booted once more; end of its console:
 it stands here"
-result "$(follows 3 | grep -q '^not ok'; echo $?)" "rig and not a third time"
+result "$(follows 3 | grep -q '^not ok'; echo $?)" "rig a guest that hangs twice before its first program is not booted a third time"
 
-# What make test leaves to make test-all, by the same rules, and as the page has it.
+# left_out_now: prints the tests that make test leaves to make test-all, by the rig's functions. The
+# list in testing.md must be the same.
 left_out_now() {
 	local work=$work/left tap=/dev/null ALL="" ONLY=""
 	mkdir -p "$work"
@@ -166,7 +170,8 @@ left_out_now() {
 as_wanted "rig testing.md names what make test leaves to make test-all" \
 	"$(sed -n '/Left out today are:$/,/^```$/p' "$TOP/Documentation/testing.md" | sed '1,/^```text$/d; /^```$/d')" "$(left_out_now)"
 
-# What is kept for make rows: not what this run should have had, but what was left out.
+# forget: prints the stored results that remain after a run. It removes those that the run should
+# have replaced, and keeps those of other worlds and of tests that were left out.
 forget() {
 	local LOGS=$work/run work=$work/run WORLDS="host stock"
 	mkdir -p "$LOGS/results"
@@ -181,15 +186,15 @@ forget() {
 	forget_results
 	ls "$LOGS/results"
 }
-as_wanted "rig what did not run in a run of its world has no results any more" "$(forget | xargs)" "debug.old stock.full.long stock.new"
+as_wanted "rig rows: results of programs that did not run in their world are removed" "$(forget | xargs)" "debug.old stock.full.long stock.new"
 
-# A tree, and a cache, may be in folders of any name.
+# The path of the tree may contain a word that image.sh looks for in the paths of programs.
 ln -s "$TOP" "$work/readme"
-as_wanted "rig test programs have their names wherever the tree is" \
+as_wanted "rig image: the names of test programs do not depend on the path of the tree" \
 	"$(TOP=$work/readme bash "$rig/image.sh" sources | sed -n '/ tests\/kselftest\/\(faults\|readme\/.*\).c$/p' | sort)" \
 	"$(cd "$TOP/tests/kselftest" && printf '%s\n' faults.c readme/*.c | sed 's,^\(.*\)\.c$,\1 tests/kselftest/&,; s,^readme,examples,' | sort)"
 
-# A new clone begins with what cargo made of the registry's packages in another one.
+# A new clone begins with the packages of the registry that cargo has built in another one.
 target=$work/cache/clones/other/target
 mkdir -p "$target"/debug/{deps,.fingerprint/{pfc-12,libc-34},examples} "$target/x86_64-unknown-linux-gnu/release/deps"
 touch "$target"/debug/deps/{pfc-12,libpfc-12.rlib,libperfcounters-9.rlib,liblibc-34.rlib} "$target"/debug/{pfc,.cargo-lock} \
@@ -200,7 +205,7 @@ touch "$target"/debug/deps/{pfc-12,libpfc-12.rlib,libperfcounters-9.rlib,liblibc
 	eval "$(function_of build.sh begin_target)"
 	begin_target
 )
-as_wanted "rig a new clone begins with another's builds of the registry's packages, none of our own" \
+as_wanted "rig target: a new clone copies another clone's builds of registry packages only" \
 	"$(cd "$work/build/deps/target" 2>/dev/null && find . -type f | sort)" "./debug/.cargo-lock
 ./debug/.fingerprint/libc-34/lib
 ./debug/deps/liblibc-34.rlib"
@@ -211,7 +216,7 @@ touch "$work/mine/own"
 	eval "$(function_of build.sh begin_target)"
 	begin_target
 )
-as_wanted "rig and keeps what it has" "$(ls "$work/mine")" own
+as_wanted "rig target: an existing target directory is kept" "$(ls "$work/mine")" own
 
 cat >"$work/times" <<'END'
 part set-up base 1000 1060 50.5
@@ -224,7 +229,7 @@ printf 'stock quick 5\nstock slow 30\n' >"$work/earlier"
 said=$(awk -v begin=1000 -v end=1120 -v before="0 0" -v after="200 50" -v earlier="$work/earlier" -f "$rig/times.awk" "$work/times")
 result "$(grep -q '2:00; the processors were idle for 25 %' <<<"$said" && grep -qE 'stock +1:00 +2:00 +1:40' <<<"$said" && grep -A 1 slowest <<<"$said" | grep -q '40  stock slow'; echo $?)" \
 	"rig the table has stages, idle time, and the slowest program first" "$said"
-as_wanted "rig it compares with the run before, and names what grew" "$(sed -n '/seconds of programs/,$p' <<<"$said")" "  stock: 43 seconds of programs, 35 the last time
+as_wanted "rig the table compares programs with their previous runs, and names those that grew" "$(sed -n '/seconds of programs/,$p' <<<"$said")" "  stock: 43 seconds of programs, 35 the last time
   grown most since then:
       +10  stock slow"
 exit $failed

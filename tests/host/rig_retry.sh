@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Second attempts, LIMIT=, the lists `runs` and `proved`: test.sh in a repository of its own, with
-# jobs that are stubs. A stub of a test is a shell script that prints KTAP.
+# Tests second attempts, LIMIT=, and the lists `runs` and `proved`. test.sh runs in a repository of
+# its own with stub jobs. A stub of a test is a shell script that prints KTAP.
 
 set -u
 work=$(mktemp -d)
@@ -17,15 +17,15 @@ cp "$TOP/tests/vm/guests" "$clone/tests/vm/"
 # shellcheck disable=SC2016 # the page's own quotes
 printf 'Skipped in `make test`:\n\n```text\nlisted *\n```\n' >"$clone/Documentation/testing.md"
 
-# One job after the other, as make -k would.
+# A stub of plan.sh: runs one job after the other and, like make -k, continues after a failure.
 cat >"$clone/tools/rig/plan.sh" <<'E2'
 #!/bin/bash
 [ "${*: -1}" = jobs ] || exit 0
 while IFS=$'\t' read -r _ _ _ command; do eval "tools/rig/job.sh $command"; done <"$work/jobs"
 E2
 
-# A program NAME of a guest is tests/kselftest/NAME.sh; status 77 is a guest that hangs there.
-# SPLAT in what it prints is a report of the kernel.
+# A stub of job.sh. A program of a guest is a shell script in tests/kselftest. Its exit status 77
+# means that the guest hangs there; SPLAT in its output stands for a report of the kernel.
 cat >"$clone/tools/rig/job.sh" <<'E2'
 #!/bin/bash
 kind=$1 name=$2 rc=0
@@ -43,7 +43,9 @@ cargo)
 	fi | collect host "$name" 0 1500 1
 	;;
 script)
-	out=$(bash "tests/host/$name") || rc=$?
+	eval "$(grep '^ALONE=' tools/rig/lib.sh)"
+	[ "$(id -u)" = 0 ] || ALONE=()
+	out=$("${ALONE[@]}" bash "tests/host/$name") || rc=$?
 	collect host "$name" "$rc" 120 1 <<<"$out"
 	;;
 guest)
@@ -66,7 +68,7 @@ esac
 : >"$work/$name.done"
 E2
 
-# The tests of every run: they pass.
+# test_is PATH SCRIPT: makes a stub of a test. Those that are made here are in every run and pass.
 good='echo 1..1; echo ok 1 a result'
 test_is() { printf '# SPDX\n# worlds: stock\n%s\n' "$2" >"$clone/tests/$1"; }
 for name in a b c; do
@@ -75,9 +77,9 @@ for name in a b c; do
 done
 test_is cargo :
 
-# once NAME: a condition that is false at its first time.
+# once NAME: prints a shell condition that is false only the first time.
 once() { echo "[ -e $work/seen.$1 ] || { : >$work/seen.$1; false; }"; }
-# every_other_time NAME: a test that fails, passes, fails ...
+# every_other_time NAME: prints a test that fails the first, the third, the fifth time ...
 every_other_time() { echo "echo 1..1; if $(once "$1"); then rm $work/seen.$1; echo ok 1 it is so; else echo not ok 1 it is so; echo '#   it was not'; exit 1; fi"; }
 
 git_is() { git -C "$clone" -c user.name=x -c user.email=x@localhost "$@" >/dev/null 2>&1; }
@@ -85,26 +87,27 @@ commit() { git_is add -A && git_is commit -m "x: a tree" --allow-empty; }
 git_is init -b main
 commit
 
-# run [VARIABLE=VALUE...]: prints the output of make test, and its status.
+# run [VARIABLE=VALUE...]: runs make test and prints its output and its status.
 run() {
 	rm -rf "$work"/seen.*
 	(cd "$clone" && env -i PATH="$PATH" HOME="$work" PERFCOUNTERS_CACHE="$cache" "$@" tools/rig/test.sh 2>&1
 	echo "status $?")
 }
+# ends NAME WANTED, says NAME PATTERN, says_not NAME PATTERN: check the output of the last run.
 said="" name=""
 ends() { as_wanted "rig $1" "$(tail -n 2 <<<"$said" | xargs)" "$2"; }
 says() { grep -qE -- "$2" <<<"$said"; result $? "rig $1" "$said"; }
 says_not() { ! grep -qE -- "$2" <<<"$said"; result $? "rig $1" "$said"; }
 lines() { wc -l <"$cache/$1" 2>/dev/null || echo 0; }
-# remove TEST...: as if they had never been; the runs that counted them, too.
+# remove TEST...: removes tests, and the list of the runs that counted them.
 remove() { local t; for t; do rm "$clone/tests/$t"; done; commit; rm -f "$cache/runs"; }
 
-plan 42
+plan 43
 said=$(run)
-ends "a green run ends with its count" "11 passed, 0 failed status 0"
-as_wanted "rig a green whole run of a committed tree is in proved" \
+ends "all tests pass: the last line has the totals, status 0" "11 passed, 0 failed status 0"
+as_wanted "rig a whole run of a committed tree without a failure is in proved" \
 	"$(sed -E 's/ [0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}Z / TIME /' "$cache/proved")" "$(git -C "$clone" rev-parse 'HEAD^{tree}') TIME test 11/0/0"
-as_wanted "rig and in runs, with no second attempts" "$(cut -d' ' -f1,3-5,8 "$cache/runs")" "$(git -C "$clone" rev-parse 'HEAD^{tree}') test 11/0/0 0 -"
+as_wanted "rig a whole run without a failure is in runs, with no second attempts" "$(cut -d' ' -f1,3-5,8 "$cache/runs")" "$(git -C "$clone" rev-parse 'HEAD^{tree}') test 11/0/0 0 -"
 
 for name in ONLY=a WORLDS=host KERNEL_RELEASE=7 GUEST=plain PMU=arch SMP=2 MEM=1G APPEND=quiet; do run "$name" >/dev/null; done
 as_wanted "rig a run that is not whole is in neither" "$(lines proved) $(lines runs)" "1 1"
@@ -115,64 +118,64 @@ rm "$clone/new"
 test_is host/d.sh "$good; echo >$clone/new"
 commit
 run >/dev/null
-as_wanted "rig so is one whose tree changed meanwhile" "$(lines proved) $(lines runs)" "1 3"
+as_wanted "rig a run whose tree changes meanwhile is in runs, not in proved" "$(lines proved) $(lines runs)" "1 3"
 rm -f "$clone/new"
 remove host/d.sh
 proved() { (cd "$clone" && env -i PATH="$PATH" HOME="$work" PERFCOUNTERS_CACHE="$cache" tools/rig/proved.sh 2>&1); }
 said=$(proved)
-says "make proved names the commit, and how many are on top" "^make test: [0-9a-f]+ x: a tree, at 2.*Z; 0 commits on top$"
-says "and that none passed make test-all" "^make test-all: no commit"
+says "make proved: names the commit and the number of commits on top" "^make test: [0-9a-f]+ x: a tree, at 2.*Z; 0 commits on top$"
+says "make proved: no commit has passed make test-all" "^make test-all: no commit"
 git_is commit --allow-empty -m "x: one more"
 echo >"$clone/new"
 commit
 said=$(proved)
-says "commits on top are counted" "; 1 commits on top$"
+says "make proved: counts a commit on top" "; 1 commits on top$"
 
-# Fails always.
+# A test that always fails.
 test_is host/bad.sh "echo 1..1; echo not ok 1 a fault; echo '#   what it said'; exit 1"
 commit
 said=$(run)
-ends "what fails again has failed" "11 passed, 1 failed status 1"
-says "it was run once more, alone" "^Once more, alone: host:bad.sh$"
-says "and is shown" "^ +what it said$"
-as_wanted "rig a red run is in runs, with its second attempt, not in proved" "$(lines proved) $(tail -n 1 "$cache/runs" | cut -d' ' -f4,8)" "1 11/1/0 host:bad.sh"
+ends "a test that fails twice has failed" "11 passed, 1 failed status 1"
+says "a test that fails twice was run once more, alone" "^Once more, alone: host:bad.sh$"
+says "a test that fails twice is shown with its diagnostics" "^ +what it said$"
+as_wanted "rig a run with a failure is in runs, with its second attempt, not in proved" "$(lines proved) $(tail -n 1 "$cache/runs" | cut -d' ' -f4,8)" "1 11/1/0 host:bad.sh"
 remove host/bad.sh
 
-# Fails every other time: in a script, in a guest, in cargo.
+# Tests that fail the first time: a script, a program of a guest, a cargo test.
 test_is host/moody.sh "$(every_other_time moody)"
 commit
 said=$(run)
-ends "what passes alone has passed" "12 passed, 0 failed status 0"
-says "and is listed" "^Passed at the second attempt"
-says "with what the first attempt said" "^ +it was not$"
-as_wanted "rig it is in runs and in proved" "$(lines proved) $(tail -n 1 "$cache/runs" | cut -d' ' -f4,8)" "2 12/0/0 host:moody.sh"
+ends "a test that passes at the second attempt has passed" "12 passed, 0 failed status 0"
+says "a test that passes at the second attempt is listed" "^Passed at the second attempt"
+says "a test that passes at the second attempt is listed with the first diagnostics" "^ +it was not$"
+as_wanted "rig a run that passes by a second attempt is in runs and in proved" "$(lines proved) $(tail -n 1 "$cache/runs" | cut -d' ' -f4,8)" "2 12/0/0 host:moody.sh"
 run >/dev/null
 said=$(run)
-ends "at its third second attempt in ten runs it fails" "12 passed, 1 failed status 1"
-says "as unreliable" "unreliable: it needed a second attempt in 3 of the last ten whole runs"
+ends "the third second attempt of a test in ten runs is a failure" "12 passed, 1 failed status 1"
+says "the third second attempt of a test in ten runs is called unreliable" "unreliable: it needed a second attempt in 3 of the last ten whole runs"
 for ((i = 0; i < 8; i++)); do echo "- 2026-01-01T00:00:00Z test 1/0/0 0 1 1% -"; done >>"$cache/runs"
 said=$(run)
-ends "an older run does not count" "12 passed, 0 failed status 0"
+ends "a second attempt before the last ten runs does not count" "12 passed, 0 failed status 0"
 remove host/moody.sh
 
 test_is kselftest/moody.sh "$(every_other_time moody)"
 commit
 said=$(run)
-ends "a program of a guest is run once more" "12 passed, 0 failed status 0"
+ends "a program of a guest passes at the second attempt" "12 passed, 0 failed status 0"
 remove kselftest/moody.sh
 test_is cargo "[ \"\$1\" = path::steady ]"
 commit
 said=$(run)
-ends "one cargo test is run once more, by its path" "11 passed, 0 failed status 0"
+ends "a cargo test passes at the second attempt, which selects it by its path" "11 passed, 0 failed status 0"
 test_is cargo :
 
 test_is host/moody.sh "if $(once figures); then echo 1..1; echo 'ok 1 it is so (12)'; else echo 1..1; echo 'not ok 1 it is so (0)'; exit 1; fi"
 commit
 said=$(run)
-ends "a figure in parentheses is no part of a result's name" "12 passed, 0 failed status 0"
+ends "a result with another figure in parentheses passes at the second attempt" "12 passed, 0 failed status 0"
 remove host/moody.sh
 
-# A second attempt that is no better.
+# Second attempts that skip the failed result or print fewer results have failed.
 test_is host/skips.sh "if $(once skips); then echo 1..1; echo 'ok 1 it is so # SKIP no'; else echo 1..1; echo not ok 1 it is so; exit 1; fi"
 commit
 said=$(run)
@@ -181,59 +184,60 @@ remove host/skips.sh
 test_is host/fewer.sh "if $(once fewer); then echo 1..2; echo 'ok 1 it is so'; else echo 1..2; echo not ok 1 it is so; echo ok 2 more; exit 1; fi"
 commit
 said=$(run)
-says "nor one that prints fewer results" "^12 passed, 1 failed"
+says "a second attempt that prints fewer results has not passed" "^12 passed, 1 failed"
 remove host/fewer.sh
 
 # Reports of the kernel.
 test_is kselftest/splat.sh "if $(once splat); then $good; else echo SPLAT; echo 1..1; echo not ok 1 it is so; exit 1; fi"
 commit
 said=$(run)
-ends "a program whose kernel reported something has failed" "10 passed, 2 failed status 1"
-says_not "and is not run once more" "^Once more"
+ends "a program that fails in a boot with a kernel report has failed" "10 passed, 2 failed status 1"
+says_not "a program that fails in a boot with a kernel report is not run again" "^Once more"
 test_is kselftest/splat.sh "echo SPLAT; $good"
 commit
 said=$(run)
-ends "nor is a report forgiven where all passes" "11 passed, 1 failed status 1"
+ends "a kernel report is a failure even if all programs pass" "11 passed, 1 failed status 1"
 test_is kselftest/splat.sh "if $(once splat); then echo SPLAT; $good; else echo 1..1; echo not ok 1 it is so; exit 1; fi"
 commit
 said=$(run)
-says "a report in the second attempt is a failure" "^11 passed, 1 failed"
+says "a kernel report in the second attempt is a failure" "^11 passed, 1 failed"
 remove kselftest/splat.sh
 
 # A guest that hangs.
 test_is kselftest/b.sh "if $(once hang); then $good; else exit 77; fi"
 commit
 said=$(run)
-ends "what a hung guest did not finish is run in boots of their own" "11 passed, 0 failed status 0"
-as_wanted "rig the guest counts as one" "$(tail -n 1 "$cache/runs" | cut -d' ' -f8)" "stock:guest"
+ends "programs that a hung guest did not finish pass in boots of their own" "11 passed, 0 failed status 0"
+as_wanted "rig a guest that hung counts as one second attempt" "$(tail -n 1 "$cache/runs" | cut -d' ' -f8)" "stock:guest"
 test_is kselftest/b.sh "exit 77"
 commit
 said=$(run)
 says "a guest that hangs twice has failed" "^9 passed, 2 failed"
 test_is kselftest/b.sh "$good"
 
-# Two of some ten units are more than 2 %, rounded up.
+# Two of ten units are more than 2 %, which are rounded up to one unit.
 test_is host/moody.sh "$(every_other_time one)"
 test_is host/moodier.sh "$(every_other_time two)"
 commit
 said=$(run)
-ends "many failures are not luck" "11 passed, 3 failed status 1"
-says "the run says so" "too many second attempts: 2 of 10 units, 0 guests; 1 units and 2 guests may need one"
-says_not "and runs none of them" "^Once more"
+ends "too many second attempts: the run fails" "11 passed, 3 failed status 1"
+says "too many second attempts: the numbers are printed" "too many second attempts: 2 of 10 units, 0 guests; 1 units and 2 guests may need one"
+says_not "too many second attempts: none is made" "^Once more"
 said=$(run ONLY=moody)
-ends "what was asked for by name runs once" "0 passed, 1 failed status 1"
+ends "with ONLY= a test that fails is not run again" "0 passed, 1 failed status 1"
 remove host/moody.sh host/moodier.sh
 
 # LIMIT=
-test_is host/slow.sh "echo 1..1; sleep 60; echo ok 1 slow"
+test_is host/slow.sh "echo 1..1; (sleep 4711 &); sleep 60; echo ok 1 slow"
 commit
 begin=$SECONDS
 said=$(run LIMIT=2)
-says "a run ends when its time is up" "^[0-9]+ passed, [1-9][0-9]* failed$"
+says "LIMIT=: the run ends and has a failure" "^[0-9]+ passed, [1-9][0-9]* failed$"
 [ $((SECONDS - begin)) -lt 40 ]
-result $? "rig and not later"
-says "it names what did not run" "^  host: slow.sh$"
-as_wanted "rig and is not proved" "$(tail -n 1 "$cache/runs" | cut -d' ' -f4 | cut -d/ -f2 | grep -c '^0$') $(grep -c "$(git -C "$clone" rev-parse 'HEAD^{tree}')" "$cache/proved")" "0 0"
+result $? "rig LIMIT=2: the run ends within 40 seconds"
+says "LIMIT=: the tests that did not run are named" "^  host: slow.sh$"
+as_wanted "rig LIMIT=: background processes of a script end with it" "$(grep -lsxz "[4]711" /proc/[0-9]*/cmdline | wc -l)" 0
+as_wanted "rig LIMIT=: the run is in runs with a failure, not in proved" "$(tail -n 1 "$cache/runs" | cut -d' ' -f4 | cut -d/ -f2 | grep -c '^0$') $(grep -c "$(git -C "$clone" rev-parse 'HEAD^{tree}')" "$cache/proved")" "0 0"
 remove host/slow.sh
 
 # Skips.
@@ -242,5 +246,5 @@ commit
 said=$(run)
 ends "a skip that testing.md does not list fails make test" "11 passed, 1 failed, 2 skipped status 1"
 said=$(run WORLDS="host stock")
-ends "not a run that is not whole" "11 passed, 0 failed, 2 skipped status 0"
+ends "a skip that testing.md does not list does not fail a run that is not whole" "11 passed, 0 failed, 2 skipped status 0"
 exit $failed

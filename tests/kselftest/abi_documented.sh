@@ -4,25 +4,25 @@
 # timeout: 300
 # shellcheck disable=SC2016,SC2046,SC2086,SC2154,SC3043,SC2254,SC2094,SC2013
 #
-# Documentation/ABI/testing against the live system: each file that is described is there, with
-# the mode that is said, and each file that our modules make is described.
+# Compares Documentation/ABI/testing with the live system: each file that is described exists and
+# has the documented mode, and each file that the project's modules create is described.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
 
-# What exists of what modules can make; processes' own directories are not.
+# Lists the files that modules can create, without the directories of processes.
 everything() {
 	find /dev /sys/module/*/parameters /sys/kernel/debug \( -path /sys/kernel/debug/tracing -o -path /dev/pts \) -prune -o -print
 	find /proc -path '/proc/[0-9]*' -prune -o -path /proc/ppa -prune -o -print
 	[ ! -e /proc/ppa ] || find /proc/ppa
 	find /run/perftrace
 } 2>/dev/null
-# "FIELD<tab>TEXT" of each entry: What:, and all of its description in one line.
+# Prints "FIELD<tab>TEXT" for each entry: the value of What:, and its description on one line.
 entries() {
 	awk 'function out() { if (what != "") print what "\t" text } /^What:/ { out(); sub(/^What:[ \t]*/, ""); what = $0; text = ""; next }
 		{ sub(/^[A-Za-z]+:[ \t]*/, ""); gsub(/[ \t]+/, " "); text = text " " $0 } END { out() }' /tests/documentation/ABI/* | sed 's/  */ /g'
 }
-# <anything> is a *, {a,b} are two.
+# Prints the globs of a What: <anything> becomes *, and {a,b} two globs.
 globs() {
 	echo "$1" | sed 's/<[^>]*>/*/g' | awk '{
 		if (match($0, /[{][^}]*[}]/)) {
@@ -30,8 +30,8 @@ globs() {
 			for (i = 1; i <= n; i++) print substr($0, 1, RSTART - 1) each[i] substr($0, RSTART + RLENGTH)
 		} else print }'
 }
-# The paths on standard input for which there is no entry: neither of their own, nor of a directory
-# that they are in, nor, for a directory, of something in it.
+# Prints those paths of its standard input that have no entry: neither of their own, nor for a
+# directory above them, nor, for a directory, for a file in it.
 undescribed() {
 	sed 's,/$,,; s/[.+]/\\&/g; s/[*]/.*/g; s,$,(/.*)?,' globs >patterns
 	awk -F/ '{ path = ""
@@ -49,7 +49,7 @@ undescribed() {
 unload
 everything | sort >before
 load_providers
-# A context has the descriptions loaded; a task that is accounted has files.
+# Creating a context loads the PMU descriptions; a task that is accounted has files in /proc/ppa.
 /tests/examples/faults >/dev/null
 echo "$$ 1 1 0 1" >/proc/ppa/ppactl
 pfc trace arm
@@ -74,10 +74,10 @@ while IFS="$(printf '\t')" read -r what text; do
 		[ -e "$(echo $glob | cut -d' ' -f1)" ] || missing="$missing $glob"
 	done <these
 	[ -z "$missing" ] || echo "# not there:$missing"
-	result $([ -z "$missing" ]; echo $?) "ABI: $what is there"
+	result $([ -z "$missing" ]; echo $?) "ABI: $what exists"
 	mode=$(echo "$text" | sed -nE 's/.*[Mm]ode 0([0-7]{3}).*/\1/p')
 	if [ -z "$mode" ]; then
-		# Directories, and files whose text says that they are read-only.
+		# Without a mode in its text, an entry is a directory or a file called read-only.
 		file=$(find $(cat these) -type f 2>/dev/null | head -n 1)
 		case $(stat -c %a "$file") in 4??) rc=0 ;; *) rc=1 ;; esac
 		echo "$text" | grep -qi 'read-only' || rc=1
@@ -86,11 +86,11 @@ while IFS="$(printf '\t')" read -r what text; do
 		for file in $(cat these); do [ "$(stat -c %a "$file")" = "$mode" ] || rc=1; done
 	fi
 	[ $rc = 0 ] || stat -c '# %a %n' $(cat these)
-	result $rc "ABI: $what has the mode that is said"
+	result $rc "ABI: $what has the documented mode"
 done <entries
 
 unknown=$(awk 'NR == FNR { seen[$0]; next } !($0 in seen)' before after | undescribed | tr '\n' ' ')
 [ -z "$unknown" ] || echo "# not described:$unknown" | cut -c1-1000
-result $([ -z "$unknown" ]; echo $?) "ABI: whatever our modules make is described"
+result $([ -z "$unknown" ]; echo $?) "ABI: every file that the modules create is described"
 echo "$$ 0 0 0 1" >/proc/ppa/ppactl
 exit $failed

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Requests that make no sense: each gives its errno and changes nothing. */
+/* Invalid requests of perf_add(), perf_add_desc() and perf_del(): the errno, and no change. */
 #include "kselftest_pc.h"
 
 static struct pc pc;
-#define DESCS	512	/* that a photograph shows, and as many slots of two CPUs */
+#define DESCS	512	/* descriptors in a snapshot, and slots of each of two CPUs */
 
 static struct photo {
 	char header[4096];
@@ -11,13 +11,13 @@ static struct photo {
 	__s64 value[2][DESCS];
 } photo[2];
 
-/* What the module itself costs goes on. */
+/* Instances of the module's own costs change at any time and are left out of the comparison. */
 static bool is_own(__u32 slot)
 {
 	return slot && slot <= PC_OWN;
 }
 
-/* Everything a user could see. */
+/* Takes a snapshot of everything that user space can see. */
 static void photograph(struct photo *p)
 {
 	__u32 slots = pc.h->nr_slots;
@@ -38,7 +38,7 @@ static bool unchanged(void)
 	return !memcmp(&photo[0], &photo[1], sizeof(photo[0]));
 }
 
-/* One request, refused: its errno, and nothing changed. */
+/* Makes a request that must be refused: checks the errno, and that nothing changed. */
 static void refused(int want, const char *what, const char *command, size_t len)
 {
 	long long got;
@@ -47,14 +47,14 @@ static void refused(int want, const char *what, const char *command, size_t len)
 	photograph(&photo[0]);
 	got = puppet_raw(command, len);
 	same = unchanged();
-	if (!ok(got == -want && same, "0.10 refused, and nothing changes: %s", what))
+	if (!ok(got == -want && same, "0.10 %s: refused, nothing changes", what))
 		note("got %lld, want -%d; %s", got, want, same ?
 		     "nothing changed" : "something changed");
 }
 
 #define NO(err, what, command)	refused(err, what, command, sizeof(command) - 1)
 
-/* A name of that many bytes. */
+/* Adds an instance whose name has that many bytes. */
 static long long sized(size_t len, bool expect, const char *fill)
 {
 	char command[2000] = "add ";
@@ -64,7 +64,7 @@ static long long sized(size_t len, bool expect, const char *fill)
 		command[4 + i] = fill[i % unit];
 	if (expect)
 		return puppet_raw(command, 4 + len);
-	snprintf(command + 1200, 100, "a name of %zu bytes", len);
+	snprintf(command + 1200, 100, "perf_add, name of %zu bytes: ENAMETOOLONG", len);
 	refused(ENAMETOOLONG, command + 1200, command, 4 + len);
 	return 0;
 }
@@ -73,75 +73,78 @@ static void names(void)
 {
 	__u32 n;
 
-	NO(EINVAL, "empty name", "add ");
-	NO(EINVAL, "NULL name", "addnull");
-	NO(EEXIST, "name in use", "add bad_input/live");
+	NO(EINVAL, "perf_add, empty name: EINVAL", "add ");
+	NO(EINVAL, "perf_add, NULL name: EINVAL", "addnull");
+	NO(EEXIST, "perf_add, name in use: EEXIST", "add bad_input/live");
 	n = sized(127, true, "x");
 	ok((int)n > 0 && strlen((const char *)pc.desc[n].name) == 127,
-	   "0.10 a name of 127 bytes is taken");
+	   "0.10 perf_add: a name of 127 bytes is accepted");
 	n = sized(126, true, "ä");
-	ok((int)n > 0, "0.10 a name of 63 umlauts is taken");
+	ok((int)n > 0, "0.10 perf_add: a name of 63 umlauts (126 bytes) is accepted");
 	sized(128, false, "x");
 	sized(129, false, "x");
 	sized(1000, false, "x");
 	sized(128, false, "ä");
-	NO(EILSEQ, "a lone continuation byte", "add \x80");
-	NO(EILSEQ, "a cut sequence", "add abc\xc3");
-	NO(EILSEQ, "an overlong slash", "add \xc0\xaf");
-	NO(EILSEQ, "a surrogate", "add \xed\xa0\x80");
-	NO(EILSEQ, "beyond Unicode", "add \xf4\x90\x80\x80");
-	NO(EILSEQ, "Latin-1", "add Z\xe4hler");
-	NO(EILSEQ, "a newline", "add one\ntwo");
-	NO(EILSEQ, "a tab", "add one\ttwo");
-	NO(EILSEQ, "an escape", "add \033[2J");
-	NO(EILSEQ, "DEL", "add \177");
-	NO(EILSEQ, "a C1 control", "add \xc2\x9b");
-	ok(puppet("add \u2028 \U0001f600 %%s%%n") > 0, "0.10 what looks odd but is text is taken");
+	NO(EILSEQ, "perf_add, lone continuation byte: EILSEQ", "add \x80");
+	NO(EILSEQ, "perf_add, truncated UTF-8 sequence: EILSEQ", "add abc\xc3");
+	NO(EILSEQ, "perf_add, overlong encoding of a slash: EILSEQ", "add \xc0\xaf");
+	NO(EILSEQ, "perf_add, surrogate: EILSEQ", "add \xed\xa0\x80");
+	NO(EILSEQ, "perf_add, code point above U+10FFFF: EILSEQ", "add \xf4\x90\x80\x80");
+	NO(EILSEQ, "perf_add, Latin-1 instead of UTF-8: EILSEQ", "add Z\xe4hler");
+	NO(EILSEQ, "perf_add, newline: EILSEQ", "add one\ntwo");
+	NO(EILSEQ, "perf_add, tab: EILSEQ", "add one\ttwo");
+	NO(EILSEQ, "perf_add, escape character: EILSEQ", "add \033[2J");
+	NO(EILSEQ, "perf_add, DEL: EILSEQ", "add \177");
+	NO(EILSEQ, "perf_add, C1 control character: EILSEQ", "add \xc2\x9b");
+	ok(puppet("add \u2028 \U0001f600 %%s%%n") > 0,
+	   "0.10 perf_add: U+2028, an emoji and %%s%%n are accepted");
 }
 
 static void specs(void)
 {
 	char command[200];
 
-	NO(EINVAL, "NULL spec", "descnull");
-	NO(EINVAL, "spec of size 0", "desc 0 0 1 0 1 0 -1 bad");
-	NO(EINVAL, "spec of a smaller size", "desc 31 0 1 0 1 0 -1 bad");
-	NO(EINVAL, "spec of a larger size", "desc 40 0 1 0 1 0 -1 bad");
-	NO(EINVAL, "spec with its reserved byte set", "desc 32 0 1 0 1 1 -1 bad");
-	NO(EINVAL, "kind 5", "desc 32 5 1 0 1 0 -1 bad");
-	NO(EINVAL, "kind 65535", "desc 32 65535 1 0 1 0 -1 bad");
-	NO(EINVAL, "unit 8", "desc 32 0 8 0 1 0 -1 bad");
-	NO(EINVAL, "exponent 19", "desc 32 0 1 19 1 0 -1 bad");
-	NO(EINVAL, "exponent -19", "desc 32 0 1 -19 1 0 -1 bad");
-	NO(EINVAL, "exponent -128", "desc 32 0 1 -128 1 0 -1 bad");
-	NO(EINVAL, "a counter of 2 slots", "desc 32 0 1 0 2 0 -1 bad");
-	NO(EINVAL, "a histogram of no slot", "desc 32 4 1 0 0 0 -1 bad");
-	NO(EINVAL, "a histogram of 1 slot", "desc 32 4 1 0 1 0 -1 bad");
-	NO(EINVAL, "a histogram of 65 slots", "desc 32 4 1 0 65 0 -1 bad");
-	NO(EINVAL, "a spec without a name", "desc 32 0 1 0 1 0 -1 ");
-	NO(EILSEQ, "help with a newline", "desc 32 0 1 0 1 0 3 a\nbbad");
-	NO(EILSEQ, "help that is not UTF-8", "desc 32 0 1 0 1 0 1 \xff" "bad");
+	NO(EINVAL, "perf_add_desc, NULL spec: EINVAL", "descnull");
+	NO(EINVAL, "perf_add_desc, size 0: EINVAL", "desc 0 0 1 0 1 0 -1 bad");
+	NO(EINVAL, "perf_add_desc, size 31: EINVAL", "desc 31 0 1 0 1 0 -1 bad");
+	NO(EINVAL, "perf_add_desc, size 40: EINVAL", "desc 40 0 1 0 1 0 -1 bad");
+	NO(EINVAL, "perf_add_desc, reserved byte not 0: EINVAL", "desc 32 0 1 0 1 1 -1 bad");
+	NO(EINVAL, "perf_add_desc, kind 5: EINVAL", "desc 32 5 1 0 1 0 -1 bad");
+	NO(EINVAL, "perf_add_desc, kind 65535: EINVAL", "desc 32 65535 1 0 1 0 -1 bad");
+	NO(EINVAL, "perf_add_desc, unit 8: EINVAL", "desc 32 0 8 0 1 0 -1 bad");
+	NO(EINVAL, "perf_add_desc, exponent 19: EINVAL", "desc 32 0 1 19 1 0 -1 bad");
+	NO(EINVAL, "perf_add_desc, exponent -19: EINVAL", "desc 32 0 1 -19 1 0 -1 bad");
+	NO(EINVAL, "perf_add_desc, exponent -128: EINVAL", "desc 32 0 1 -128 1 0 -1 bad");
+	NO(EINVAL, "perf_add_desc, counter of 2 slots: EINVAL", "desc 32 0 1 0 2 0 -1 bad");
+	NO(EINVAL, "perf_add_desc, histogram of 0 slots: EINVAL", "desc 32 4 1 0 0 0 -1 bad");
+	NO(EINVAL, "perf_add_desc, histogram of 1 slot: EINVAL", "desc 32 4 1 0 1 0 -1 bad");
+	NO(EINVAL, "perf_add_desc, histogram of 65 slots: EINVAL", "desc 32 4 1 0 65 0 -1 bad");
+	NO(EINVAL, "perf_add_desc, empty name: EINVAL", "desc 32 0 1 0 1 0 -1 ");
+	NO(EILSEQ, "perf_add_desc, newline in the help: EILSEQ", "desc 32 0 1 0 1 0 3 a\nbbad");
+	NO(EILSEQ, "perf_add_desc, help is not UTF-8: EILSEQ", "desc 32 0 1 0 1 0 1 \xff" "bad");
 	snprintf(command, sizeof(command), "desc 32 0 1 0 1 0 80 %080dbad", 0);
-	refused(ENAMETOOLONG, "help of 80 bytes", command, strlen(command));
+	refused(ENAMETOOLONG, "perf_add_desc, help of 80 bytes: ENAMETOOLONG", command,
+		strlen(command));
 	ok(puppet("desc 32 0 1 0 1 0 79 %079dbad_input/help", 0) > 0,
-	   "0.10 help of 79 bytes is taken");
+	   "0.10 perf_add_desc: help of 79 bytes is accepted");
 	ok(puppet("desc 32 3 2 -18 0 0 0 bad_input/edge") > 0,
-	   "0.10 exponent -18, no slots, empty help are taken");
+	   "0.10 perf_add_desc: exponent -18, 0 slots and an empty help are accepted");
 	ok(puppet("desc 32 4 7 18 64 0 -1 bad_input/hist") > 0,
-	   "0.10 exponent 18 and 64 slots are taken");
+	   "0.10 perf_add_desc: histogram with exponent 18 and 64 slots is accepted");
 }
 
-/* A driver that repeats its mistake does not fill the log. */
+/* A driver that repeats a mistake does not fill the kernel log. */
 static void repeated(void)
 {
 	int log = klog_mark(), lines;
 
-	/* What was said before is not counted any more. */
+	/* Waits until the rate limit no longer counts the lines of earlier tests. */
 	sleep_ms(6000);
 	for (int i = 0; i < 500; i++)
 		puppet("del %u", 60000);
 	lines = klog_says(log, "perf_del(60000): no such live instance");
-	ok(lines > 0 && lines < 250, "0.11 what 500 calls get wrong is said some times (%d)",
+	ok(lines > 0 && lines < 250,
+	   "0.11 perf_del of an unknown number, 500 times: logged 1 to 249 times (%d)",
 	   lines);
 }
 
@@ -155,15 +158,15 @@ static void contexts(void)
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
 		snprintf(command, sizeof(command), "@%s add bad_input/atomic", names[i]);
-		snprintf(what, sizeof(what), "perf_add in context %s", names[i]);
+		snprintf(what, sizeof(what), "perf_add in context %s: EINVAL", names[i]);
 		refused(EINVAL, what, command, strlen(command));
 	}
-	ok(klog_has(log, advice), "0.10 and the kernel log says why");
+	ok(klog_has(log, advice), "0.10 perf_add in atomic context: the kernel log says why");
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
 		photograph(&photo[0]);
 		puppet("@%s del %u", names[i], n);
 		ok(unchanged() && pc.desc[n].state == PERFCOUNTERS_LIVE,
-		   "0.11 perf_del in context %s changes nothing", names[i]);
+		   "0.11 perf_del in context %s: refused, nothing changes", names[i]);
 	}
 }
 
@@ -182,8 +185,9 @@ static void deleting(void)
 	puppet("del %u", hist + 1);
 	puppet("del %u", dormant);
 	same = unchanged();
-	ok(same, "0.11 perf_del of a number that is not live changes nothing");
-	ok(klog_has(log, advice), "0.11 and the kernel log says so");
+	ok(same, "0.11 perf_del of a number that is not live: nothing changes");
+	ok(klog_has(log, advice),
+	   "0.11 perf_del of a number that is not live: the kernel log says so");
 }
 
 int main(void)

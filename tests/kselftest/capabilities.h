@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Processes of tests that are another user, or have one capability only. */
+/* Helpers for tests that run as another user or with a single capability. */
 #ifndef KSELFTEST_CAPABILITIES_H
 #define KSELFTEST_CAPABILITIES_H
 
@@ -10,7 +10,7 @@
 #include <linux/capability.h>
 #include <linux/landlock.h>
 
-/* With this capability, and no other; -1: with none. */
+/* Drops all capabilities of this process except one; -1 drops all. */
 static inline void keep(int capability)
 {
 	struct __user_cap_header_struct header = { _LINUX_CAPABILITY_VERSION_3, 0 };
@@ -24,7 +24,10 @@ static inline void keep(int capability)
 		_exit(98);
 }
 
-/* As a program that this user has started is; which a change of user makes undumpable. */
+/*
+ * Changes to that user, with one capability or none (-1). Sets the process dumpable again, as a
+ * program started by that user is: changing the user clears the flag.
+ */
 static inline void become_user(int user, int capability)
 {
 	prctl(PR_SET_KEEPCAPS, 1);
@@ -34,7 +37,7 @@ static inline void become_user(int user, int capability)
 	prctl(PR_SET_DUMPABLE, 1);
 }
 
-/* Behind a Landlock of one's own. */
+/* Puts this process into a new Landlock domain, which forbids the creation of socket files. */
 static inline void fence(void)
 {
 	struct landlock_ruleset_attr attr = { .handled_access_fs = LANDLOCK_ACCESS_FS_MAKE_SOCK };
@@ -47,8 +50,8 @@ static inline void fence(void)
 }
 
 /*
- * A user name space of that user's, with users of such numbers; its maker, who keeps it, is given
- * back, and the path to it.
+ * Creates a user namespace that is owned by that user, and writes its uid_map. Returns the child
+ * process that keeps the namespace alive, and in @path the path of the namespace.
  */
 static inline pid_t user_space_of(int user, const char *numbers, char *path, size_t bytes)
 {
@@ -77,7 +80,7 @@ static inline pid_t user_space_of(int user, const char *numbers, char *path, siz
 	return maker;
 }
 
-/* That user of the name space. */
+/* Enters the user namespace at that path, as this user of it. */
 static inline void enter_user_space(const char *path, int user)
 {
 	int ns = open(path, O_RDONLY);

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Instances belong to the module that added them: what it leaves behind is dormant when it goes,
- * and when its init fails. No driver need look whether its counters could be added.
+ * Instances belong to the module that added them. Those it does not delete become dormant when it
+ * is unloaded, and when its init fails. A driver may use the number that perf_add() returned
+ * without checking it for an error.
  */
 #include "kselftest_pc.h"
 
-/* More than are looked at in one go. */
+/* More than PART (src/perfcounters/counters.rs), so that the scan of them releases its lock. */
 #define NAMES	1100
 
 static struct pc pc;
 
-/* How many of its names are in this state. */
+/* Returns how many instances of the driver are in this state. */
 static int careless(unsigned int state)
 {
 	int nr = 0;
@@ -28,24 +29,32 @@ static void leaves(void)
 	__u32 first, last;
 
 	snprintf(params, sizeof(params), "nr=%d", NAMES);
-	snprintf(line, sizeof(line), "careless has gone without perf_del() of %d of its instances",
+	snprintf(line, sizeof(line), "careless was unloaded without perf_del() of %d of its instances",
 		 NAMES + 1);
-	is(insmod("careless", params), 0, "0.10 a driver with a name that cannot be loads");
+	is(insmod("careless", params), 0,
+	   "0.10 careless.ko loads although three of its names and specs are refused");
 	is(klog_says(log, "cannot add"), 3,
-	   "0.10 the log says why what cannot be is not, once each");
-	is(careless(PERFCOUNTERS_LIVE), NAMES + 1, "0.10 its other instances are live");
+	   "0.10 careless.ko: the log gives the reason once for each refused instance (3)");
+	is(careless(PERFCOUNTERS_LIVE), NAMES + 1,
+	   "0.10 careless.ko loaded: its other instances are live");
 	first = pc_find(&pc, "careless/0");
 	last = pc_find(&pc, "careless/latency");
-	is(pc_total(&pc, first), 2, "0.11 also the one that it deleted where one may not sleep");
-	is(rmmod("careless"), 0, "0.11 it goes");
-	is(careless(PERFCOUNTERS_DORMANT), NAMES + 1, "0.11 what it left behind is dormant");
-	is(pc_total(&pc, first), 2, "0.11 with its last values");
-	is(pc_total(&pc, last + 63), 1, "0.11 a histogram, too");
-	is(klog_says(log, line), 1, "0.11 the log says whose they were, and how many");
-	is(careless(PERFCOUNTERS_LIVE), 0, "0.11 none is live");
-	is(insmod("careless", params), 0, "0.11 it comes back");
+	is(pc_total(&pc, first), 2,
+	   "0.11 perf_del with preemption off: careless/0 stays live and keeps its value");
+	is(rmmod("careless"), 0, "0.11 careless.ko, with live instances, unloads");
+	is(careless(PERFCOUNTERS_DORMANT), NAMES + 1,
+	   "0.11 careless.ko unloaded: the instances that it did not delete are dormant");
+	is(pc_total(&pc, first), 2, "0.11 careless.ko unloaded: careless/0 keeps its last value");
+	is(pc_total(&pc, last + 63), 1,
+	   "0.11 careless.ko unloaded: the histogram keeps its last value");
+	is(klog_says(log, line), 1,
+	   "0.11 careless.ko unloaded: the log names the module and the number of instances, once");
+	is(careless(PERFCOUNTERS_LIVE), 0,
+	   "0.11 careless.ko unloaded: none of its instances is live");
+	is(insmod("careless", params), 0, "0.11 careless.ko loads again");
 	ok(pc_find(&pc, "careless/0") == first && pc.desc[first].state == PERFCOUNTERS_LIVE &&
-	   pc.desc[first].incarnation == 2, "0.10 with the same numbers, in their next life");
+	   pc.desc[first].incarnation == 2,
+	   "0.10 careless.ko loaded again: careless/0 has its old number, incarnation 2");
 	rmmod("careless");
 }
 
@@ -53,13 +62,15 @@ static void fails(void)
 {
 	int log = klog_mark();
 
-	is(insmod("careless", "nr=3 fail=1"), -EIO, "0.11 a driver whose init fails");
-	is(careless(PERFCOUNTERS_LIVE), 0, "0.11 leaves nothing live behind");
+	is(insmod("careless", "nr=3 fail=1"), -EIO,
+	   "0.11 careless.ko with fail=1: insmod returns EIO");
+	is(careless(PERFCOUNTERS_LIVE), 0,
+	   "0.11 careless.ko with fail=1: none of its instances is live");
 	is(klog_says(log, "without perf_del() of 4 of its instances"), 1,
-	   "0.11 and the log says so");
+	   "0.11 careless.ko with fail=1: the log says that 4 instances were not deleted");
 }
 
-/* Its names are another's: that one counts on, and only that one. */
+/* Another driver owns these names: its instances keep counting, and only its own updates. */
 static void taken(void)
 {
 	__u32 n = puppet("add careless/1");
@@ -67,19 +78,21 @@ static void taken(void)
 	__s64 sum = 0;
 
 	puppet("adjust %u 70", n);
-	is(insmod("careless", "nr=3"), 0, "0.10 a driver whose names are another's loads");
+	is(insmod("careless", "nr=3"), 0,
+	   "0.10 careless.ko loads although the puppet owns two of its names");
 	for (__u32 i = 0; i < 64; i++)
 		sum += pc_total(&pc, hist + i);
-	is(pc_total(&pc, n), 70, "0.12 it does not count into the other's counter");
-	is(sum, 0, "0.12 nor into its histogram");
-	is(rmmod("careless"), 0, "0.11 it goes");
+	is(pc_total(&pc, n), 70,
+	   "0.12 careless.ko does not count into the puppet's counter of the same name");
+	is(sum, 0, "0.12 careless.ko does not count into the puppet's histogram of the same name");
+	is(rmmod("careless"), 0, "0.11 careless.ko, with names of the puppet, unloads");
 	ok(pc.desc[n].state == PERFCOUNTERS_LIVE && pc.desc[hist].state == PERFCOUNTERS_LIVE,
-	   "0.11 the other's are live");
+	   "0.11 careless.ko unloaded: the puppet's instances are still live");
 	puppet("adjust %u 1", n);
-	is(pc_total(&pc, n), 71, "0.12 and count");
+	is(pc_total(&pc, n), 71, "0.12 careless.ko unloaded: the puppet's counter still counts");
 }
 
-/* What perf_add() refused is nothing to complain about a second time. */
+/* perf_add() has logged why it refused a name; later calls with the errno log nothing. */
 static void silent(void)
 {
 	int log = klog_mark();
@@ -89,7 +102,8 @@ static void silent(void)
 		puppet("adjust %d 1", -error);
 		puppet("inline %d 1", -error);
 	}
-	is(klog_says(log, "perfcounters:"), 0, "0.11 errnos are taken in silence");
+	is(klog_says(log, "perfcounters:"), 0,
+	   "0.11 perf_del, perf_adjust and perf_counter_add with an errno log nothing");
 }
 
 int main(void)
@@ -104,6 +118,7 @@ int main(void)
 	pc_close(&pc);
 	puppet_leave();
 	rmmod("puppet");
-	is(rmmod("perfcounters"), 0, "0.1 nothing of it keeps perfcounters.ko");
+	is(rmmod("perfcounters"), 0,
+	   "0.1 perfcounters.ko unloads after careless.ko: no reference is left");
 	return finish();
 }

@@ -3,9 +3,10 @@
  * worlds: stock debug
  * timeout: 60
  *
- * Calls as a 32-bit program makes them: of contexts and of accounting they work; of tracing
- * they are refused, with a word in the log. And what all these devices say as others do: no
- * position, ENOTTY for calls that are none.
+ * Calls of a 32-bit program: those on contexts and on accounting work; attaching a trace and
+ * mapping the counter pages are refused, and the kernel log says so. Also: the devices have no file
+ * position, calls that do not exist return ENOTTY, and READ_IMPLIES_EXEC makes no mapping
+ * executable.
  */
 #include "sampling.h"
 #include <linux/perftrace.h>
@@ -19,10 +20,13 @@
 #define I386_IOCTL	54
 #define I386_MMAP2	192
 
-/* Below 4 GB, where a 32-bit program's memory is. */
+/* Memory below 4 GB, for the structures and mappings of 32-bit calls. */
 static void *low;
 
-/* The same structures: the header has only numbers of their own size. */
+/*
+ * Makes an ioctl as a 32-bit program does. Such a program uses the same structures, because all
+ * members have a fixed size.
+ */
 static int call32(int fd, unsigned int call, const void *arg, size_t size)
 {
 	int ret;
@@ -35,7 +39,7 @@ static int call32(int fd, unsigned int call, const void *arg, size_t size)
 	return ret;
 }
 
-/* A page of a file, as a 32-bit program maps it: where @low is. */
+/* Maps a page of a file at @low, by mmap2() of a 32-bit program. */
 static int mmap32(int fd)
 {
 	int ret;
@@ -48,7 +52,7 @@ static int mmap32(int fd)
 	return ret;
 }
 
-/* A vector of one, behind it. */
+/* Makes a call with a vector of one item. The item is stored 1024 bytes after the vector. */
 static int vector32(int fd, unsigned int call, const void *item, size_t size)
 {
 	struct perfmon_vector v = { (__u64)low + 1024, 1, size };
@@ -65,12 +69,15 @@ static void contexts(void)
 	struct pfarg_ctx ctx = { 0 };
 
 	is(pfm_call(fd, 0x1234, NULL), -ENOTTY,
-	   "1.3 without a context, too, there are no other calls");
-	is(call32(fd, 0x1234, NULL, 0), -ENOTTY, "1.3 nor for a 32-bit program");
-	is(call32(fd, PERFMON_CREATE, &ctx, sizeof(ctx)), 0, "1.3 32 bits: create");
-	is(vector32(fd, PERFMON_WRITE_PMDS, &pmd, sizeof(pmd)), 0, "1.3 32 bits: write");
-	is(call32(fd, PERFMON_LOAD, &load, sizeof(load)), 0, "1.3 32 bits: load");
-	is(call32(fd, PERFMON_START, NULL, 0), 0, "1.3 32 bits: start");
+	   "1.3 /dev/perfmon without a context: an unknown ioctl is ENOTTY");
+	is(call32(fd, 0x1234, NULL, 0), -ENOTTY,
+	   "1.3 32 bits: /dev/perfmon without a context: an unknown ioctl is ENOTTY");
+	is(call32(fd, PERFMON_CREATE, &ctx, sizeof(ctx)), 0,
+	   "1.3 32 bits: PERFMON_CREATE succeeds");
+	is(vector32(fd, PERFMON_WRITE_PMDS, &pmd, sizeof(pmd)), 0,
+	   "1.3 32 bits: PERFMON_WRITE_PMDS succeeds");
+	is(call32(fd, PERFMON_LOAD, &load, sizeof(load)), 0, "1.3 32 bits: PERFMON_LOAD succeeds");
+	is(call32(fd, PERFMON_START, NULL, 0), 0, "1.3 32 bits: PERFMON_START succeeds");
 	for (int i = 0; i < 10; i++) {
 		char *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
 				  -1, 0);
@@ -78,13 +85,14 @@ static void contexts(void)
 		*page = 1;
 		munmap(page, 4096);
 	}
-	is(call32(fd, PERFMON_STOP, NULL, 0), 0, "1.3 32 bits: stop");
-	is(vector32(fd, PERFMON_READ_PMDS, &pmd, sizeof(pmd)), 0, "1.3 32 bits: read");
+	is(call32(fd, PERFMON_STOP, NULL, 0), 0, "1.3 32 bits: PERFMON_STOP succeeds");
+	is(vector32(fd, PERFMON_READ_PMDS, &pmd, sizeof(pmd)), 0,
+	   "1.3 32 bits: PERFMON_READ_PMDS succeeds");
 	memcpy(&pmd, (char *)low + 1024, sizeof(pmd));
 	ok(pmd.reg_value >= 10 && pmd.reg_value == pfm_read_pmd(fd, PERFMON_PAGE_FAULTS),
-	   "1.13 the same value as with 64 bits, and it counted");
-	is(lseek(fd, 0, SEEK_SET), -1, "1.3 a context has no position");
-	is(errno, ESPIPE, "1.3 and says so as a pipe does");
+	   "1.13 32 bits: the page faults read are those that a 64-bit call reads, at least 10");
+	is(lseek(fd, 0, SEEK_SET), -1, "1.3 /dev/perfmon with a context: lseek fails");
+	is(errno, ESPIPE, "1.3 /dev/perfmon with a context: the errno of lseek is ESPIPE");
 	close(fd);
 }
 
@@ -93,9 +101,9 @@ static void accounting(void)
 	struct ppa_info info = { 0 }, *told = low;
 	int fd = open("/dev/ppa", O_RDONLY | O_CLOEXEC);
 
-	is(call32(fd, PPA_GETINFO, &info, sizeof(info)), 0, "4.1 32 bits: accounting tells");
+	is(call32(fd, PPA_GETINFO, &info, sizeof(info)), 0, "4.1 32 bits: PPA_GETINFO succeeds");
 	ok(told->khz && ioctl(fd, PPA_GETINFO, &info) == 0 && told->khz == info.khz,
-	   "4.1 the same as with 64 bits");
+	   "4.1 32 bits: PPA_GETINFO returns the frequency that a 64-bit call returns");
 	close(fd);
 }
 
@@ -106,24 +114,26 @@ static void tracing(void)
 	int fd = open("/dev/perftrace", O_RDWR | O_CLOEXEC), log = klog_mark();
 
 	is(call32(fd, PERFTRACE_ATTACH, &attach, sizeof(attach)), -EOPNOTSUPP,
-	   "3.7 a 32-bit program is not traced");
-	ok(klog_has(log, words), "3.7 and the log says so");
-	is(lseek(fd, 0, SEEK_SET), -1, "3.7 a trace has no position");
-	is(errno, ESPIPE, "3.7 and says so as a pipe does");
+	   "3.7 32 bits: PERFTRACE_ATTACH is EOPNOTSUPP");
+	ok(klog_has(log, words),
+	   "3.7 32 bits: PERFTRACE_ATTACH: the log says that 32-bit programs cannot be traced");
+	is(lseek(fd, 0, SEEK_SET), -1, "3.7 /dev/perftrace: lseek fails");
+	is(errno, ESPIPE, "3.7 /dev/perftrace: the errno of lseek is ESPIPE");
 	close(fd);
 }
 
 static void counters(void)
 {
 	static const char *const words[] = {
-		"a 32-bit program reads a counter in two halves", NULL
+		"32-bit programs cannot map the counters", NULL
 	};
 	int fd = open("/dev/perfcounters", O_RDONLY | O_CLOEXEC), log = klog_mark();
 
-	is(lseek(fd, 0, SEEK_SET), -1, "0.1 nor have the counters");
+	is(lseek(fd, 0, SEEK_SET), -1, "0.1 /dev/perfcounters: lseek fails");
 	is(mmap32(fd), -EOPNOTSUPP,
-	   "0.1 a 32-bit program, which would tear them, does not map them");
-	ok(klog_has(log, words), "0.1 and the log says why");
+	   "0.1 32 bits: mmap of /dev/perfcounters is EOPNOTSUPP");
+	ok(klog_has(log, words),
+	   "0.1 32 bits: mmap of /dev/perfcounters: the log says why it is refused");
 	close(fd);
 }
 
@@ -134,12 +144,15 @@ static void on_fault(int signal, siginfo_t *info, void *context)
 {
 	const ucontext_t *at = context;
 
-	/* Bit 4 of a page fault's error code: an instruction was fetched. */
+	/* Bit 4 of the error code of a page fault: it was an instruction fetch. */
 	not_fetched = at->uc_mcontext.gregs[REG_ERR] & 0x10 ? info->si_addr : NULL;
 	siglongjmp(back, 1);
 }
 
-/* Can what is mapped there be executed, or made so? The first byte is not even fetched if not. */
+/*
+ * Returns true if the mapping is executable or can be made so. If it is not, already the fetch of
+ * the first instruction faults, at the address of the mapping.
+ */
 static bool is_executable(void *at)
 {
 	struct sigaction action = { .sa_sigaction = on_fault, .sa_flags = SA_SIGINFO }, before;
@@ -156,13 +169,17 @@ static void implied_one(const char *what, int fd, size_t size, int prot, off_t o
 {
 	void *at = mmap(NULL, size, prot, MAP_SHARED, fd, offset);
 
-	ok(at != MAP_FAILED, "0.1 READ_IMPLIES_EXEC: %s", what);
-	ok(at != MAP_FAILED && !is_executable(at), "0.1 which is not executable");
+	ok(at != MAP_FAILED, "0.1 READ_IMPLIES_EXEC: mmap of %s succeeds", what);
+	ok(at != MAP_FAILED && !is_executable(at),
+	   "0.1 READ_IMPLIES_EXEC: that mapping is not executable");
 	if (at != MAP_FAILED)
 		munmap(at, size);
 }
 
-/* Programs with an executable stack, and those of long ago, execute what they read. */
+/*
+ * With READ_IMPLIES_EXEC, as old programs and those with an executable stack have it, readable
+ * memory is executable.
+ */
 static void implied(void)
 {
 	int counters = open("/dev/perfcounters", O_RDONLY | O_CLOEXEC), before = personality(~0U);
@@ -175,23 +192,23 @@ static void implied(void)
 	if (counters < 0 || ring < 0 || back < 0 || ioctl(trace, PERFTRACE_ATTACH, &attach))
 		bail("open");
 	personality(before | READ_IMPLIES_EXEC);
-	/* Memory is: a return. */
+	/* Anonymous memory is executable: it holds a return instruction. */
 	code = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	*code = 0xc3;
-	ok(is_executable(code), "0.1 READ_IMPLIES_EXEC: memory is executable");
+	ok(is_executable(code), "0.1 READ_IMPLIES_EXEC: anonymous memory is executable");
 	munmap(code, 4096);
-	implied_one("counters", counters, 4096, PROT_READ, 0);
+	implied_one("the counter pages", counters, 4096, PROT_READ, 0);
 	implied_one("a self page", ring, 4096, PROT_READ, PERFMON_SELF_OFFSET);
 	implied_one("a ring", ring, 8192, PROT_READ, 0);
-	implied_one("its tail", ring, 4096, PROT_READ | PROT_WRITE, PERFMON_TAIL_OFFSET);
+	implied_one("a ring's tail", ring, 4096, PROT_READ | PROT_WRITE, PERFMON_TAIL_OFFSET);
 	implied_one("a flight recorder", back, 8192, PROT_READ, 0);
-	implied_one("what tracing reads", trace, PERFTRACE_READ_BYTES, PROT_READ,
+	implied_one("read-only pages of a trace", trace, PERFTRACE_READ_BYTES, PROT_READ,
 		    PERFTRACE_CONTROL);
-	implied_one("what it writes", trace, attach.bytes, PROT_READ | PROT_WRITE,
+	implied_one("buffers of a trace", trace, attach.bytes, PROT_READ | PROT_WRITE,
 		    PERFTRACE_BUFFERS);
 	personality(before);
 	is(mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_SHARED, counters, 0) == MAP_FAILED ?
-	   errno : 0, EACCES, "0.1 who asks for it himself is refused");
+	   errno : 0, EACCES, "0.1 /dev/perfcounters: mmap with PROT_EXEC is EACCES");
 	close(trace);
 	close(ring);
 	close(back);
@@ -218,7 +235,7 @@ int main(void)
 	counters();
 	implied();
 	munmap(low, 4096);
-	is(rmmod("pfm_ring"), 0, "1.7 nor is the ring's format");
-	is(rmmod("pfm_soft"), 0, "1.1 nothing is in use");
+	is(rmmod("pfm_ring"), 0, "1.7 pfm_ring unloads after all contexts with a ring are closed");
+	is(rmmod("pfm_soft"), 0, "1.1 pfm_soft unloads after all contexts are closed");
 	return finish();
 }

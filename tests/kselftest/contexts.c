@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* perf_adjust and the inlines in every context; numbers that mean nothing. */
+/* perf_adjust() and the inline functions in every context, and with numbers that are not live. */
 #include "kselftest_pc.h"
 
 static struct pc pc;
@@ -16,17 +16,17 @@ static void everywhere(void)
 		__s64 before = pc_value(&pc, 1, n), both = pc_value(&pc, 1, m);
 
 		puppet("@%s adjust %u 2", c, n);
-		is(pc_value(&pc, 1, n) - before, 2, "0.12 perf_adjust counts in context: %s", c);
+		is(pc_value(&pc, 1, n) - before, 2, "0.12 perf_adjust in context %s: counts", c);
 		puppet("@%s inline %u 3", c, n);
-		is(pc_value(&pc, 1, n) - before, 5, "0.12 perf_counter_add counts in context: %s",
+		is(pc_value(&pc, 1, n) - before, 5, "0.12 perf_counter_add in context %s: counts",
 		   c);
 		puppet("@%s group %u %u -1 4", c, n, m);
 		ok(pc_value(&pc, 1, n) - before == 1 && pc_value(&pc, 1, m) - both == -4,
-		   "0.12 a group counts in context: %s", c);
+		   "0.12 a group of perf_counter_add in context %s: counts in both instances", c);
 	}
 }
 
-/* Every slot there is but the seqflags, of every CPU. */
+/* Copies all slots of all CPUs, except the seqflags. */
 static __s64 *photograph(void)
 {
 	__u32 slots = pc.h->nr_chunks * pc.geometry.pages_per_chunk * 512;
@@ -57,9 +57,10 @@ static void nonsense(void)
 	for (size_t i = 0; i < sizeof(numbers) / sizeof(*numbers); i++) {
 		puppet("adjust %lld 1", numbers[i]);
 		puppet("@hardirq adjust %lld 1", numbers[i]);
-		is(puppet("handle %lld", numbers[i]), 0, "0.12 no handle for number %lld",
+		is(puppet("handle %lld", numbers[i]), 0,
+		   "0.12 perf_counter_handle of number %lld, not live: no handle",
 		   numbers[i]);
-		/* An update through the handle of what is not live changes nothing, either. */
+		/* An update through the handle of such a number changes nothing either. */
 		puppet("inline %lld 1", numbers[i]);
 		puppet("@nmi inline %lld 1", numbers[i]);
 		puppet("peak %lld 1000000", numbers[i]);
@@ -67,16 +68,18 @@ static void nonsense(void)
 	}
 	after = photograph();
 	ok(!memcmp(before, after, size),
-	   "0.12 updates of numbers that are not live change no value of any CPU");
-	is(pc.h->gen1 + pc.h->gen2, 2 * gen, "0.12 and no generation");
-	/* The photograph is able to show a change. */
+	   "0.12 updates of numbers that are not live: no value of any CPU changes");
+	is(pc.h->gen1 + pc.h->gen2, 2 * gen,
+	   "0.12 updates of numbers that are not live: the generation does not change");
+	/* Checks that the comparison above is able to show a change. */
 	puppet("adjust %u 1", n);
 	free(after);
 	after = photograph();
-	ok(memcmp(before, after, size), "0.12 (a number that is live does)");
+	ok(memcmp(before, after, size),
+	   "0.12 update of a live number: the comparison of all values shows it");
 }
 
-/* Instances of their own for task and interrupt, no lock: nothing is lost. */
+/* The task and the interrupts update instances of their own without a lock: no update is lost. */
 static void together(void)
 {
 	__u32 task = puppet("add contexts/from_task"), irq = puppet("add contexts/from_irq");
@@ -89,11 +92,12 @@ static void together(void)
 		puppet("loop %u 1 1000 1", task);
 	ticks = puppet("calm");
 	note("%lld interrupts meanwhile", ticks);
-	ok(ticks > 100, "0.12 interrupts came");
-	is(pc_total(&pc, task), loops * 1000, "0.12 the task's instance lost nothing");
-	is(pc_total(&pc, irq), ticks, "0.12 the interrupts' instance lost nothing");
+	ok(ticks > 100, "0.12 storm: more than 100 timer interrupts ran during the loop");
+	is(pc_total(&pc, task), loops * 1000,
+	   "0.12 storm: no update of the task's instance is lost");
+	is(pc_total(&pc, irq), ticks, "0.12 storm: no update of the interrupts' instance is lost");
 	ok(pc_total(&pc, a) == ticks && pc_total(&pc, b) == ticks,
-	   "0.12 nor did the interrupts' groups");
+	   "0.12 storm: no update of the interrupts' groups is lost");
 }
 
 int main(void)

@@ -3,8 +3,9 @@
  * worlds: stock debug
  * timeout: 120
  *
- * What the modules themselves cost, on a machine without a PMU: each number is what was
- * caused, the times are some and less than there was, and debugfs says what the pages say.
+ * The modules' own costs (instances perfcounters/...), on a machine without a PMU: each count
+ * matches the events that the test causes, each time is above 0 and below the elapsed time, and the
+ * files in debugfs match the counter pages.
  */
 #include "costs.h"
 #include "sets.h"
@@ -13,7 +14,7 @@
 
 static __s64 before[3];
 
-/* Every instance: where they begin, what they are. */
+/* Checks number, position and description of all cost instances, right after the load. */
 static void names(void)
 {
 	unsigned int nr = 0, times = 0, wrong = 0;
@@ -33,13 +34,15 @@ static void names(void)
 					  : d->kind != PERFCOUNTERS_COUNTER ||
 					    d->unit != PERFCOUNTERS_EVENTS || d->exponent);
 	}
-	is(nr, PC_OWN, "cost instances are there from the first moment on");
-	is(times, 7, "cost some of them times");
-	is(wrong, 0, "cost with kind, unit and a sentence each");
-	ok(costs_agree(), "cost debugfs has perfmon2's files for each CPU, and they agree");
+	is(nr, PC_OWN, "cost instances: all exist right after insmod");
+	is(times, 7, "cost instances: 7 of them are times");
+	is(wrong, 0,
+	   "cost instances: first in the page, live, with help text and the right kind and unit");
+	ok(costs_agree(),
+	   "cost debugfs: perfmon2's files exist for each CPU and match the counter pages");
 }
 
-/* Page faults of a mapping. */
+/* Touches each page of a new mapping of /dev/perfcounters: one page fault per page. */
 static void faults(void)
 {
 	__u32 pages = 1 + costs_pc.geometry.nr_cpus, i;
@@ -54,8 +57,9 @@ static void faults(void)
 	for (i = 0; i < pages; i++)
 		(void)map[4096 * i];
 	wall = now_ns() - wall;
-	is(cost("faults/served") - nr, pages, "cost as many page faults as pages");
-	ok(is_time("faults/time", time, wall), "cost and their time");
+	is(cost("faults/served") - nr, pages, "cost faults/served: one per page touched");
+	ok(is_time("faults/time", time, wall),
+	   "cost faults/time: above 0 and below the elapsed time");
 }
 
 static __u64 switched(void)
@@ -82,7 +86,10 @@ static void switches(void)
 	outer = switched();
 	pfm_start(fd);
 	inner = switched();
-	/* If the timer of a sleep expires before the thread has blocked, the sleep causes no switch. */
+	/*
+	 * If the timer of a sleep expires before the thread has blocked, the sleep causes no
+	 * switch.
+	 */
 	wait_until(switched() - inner >= 200);
 	inner = switched() - inner;
 	pfm_stop(fd);
@@ -92,10 +99,13 @@ static void switches(void)
 	in = cost("switches/in") - before[0];
 	note("%lld out, %lld in, of %llu to %llu", out, in, inner, outer);
 	ok(inner >= 100 && out >= (__s64)inner && out <= (__s64)outer,
-	   "cost as many switches as the thread made");
-	ok(in >= out && in <= (__s64)outer + 1, "cost in and out");
-	ok(is_time("switches/in_time", before[1], wall), "cost the time of switches in");
-	ok(is_time("switches/out_time", before[2], wall), "cost and of switches out");
+	   "cost switches/out: as many as the context switches of the thread");
+	ok(in >= out && in <= (__s64)outer + 1,
+	   "cost switches/in: as many as switches/out, or a few more");
+	ok(is_time("switches/in_time", before[1], wall),
+	   "cost switches/in_time: above 0 and below the elapsed time");
+	ok(is_time("switches/out_time", before[2], wall),
+	   "cost switches/out_time: above 0 and below the elapsed time");
 	close(fd);
 }
 
@@ -105,7 +115,7 @@ static void spin_until(__u64 end)
 		spin(1000);
 }
 
-/* A clock samples. */
+/* Samples by PERFMON_CPU_CLOCK, first into a default buffer, then into a ring that is not read. */
 static void samples(void)
 {
 	struct perfmon_ring_page *ring;
@@ -126,13 +136,18 @@ static void samples(void)
 		spin_until(now_ns() + 10 * MS);
 	pfm_stop(fd);
 	wall = now_ns() - wall;
-	ok(hdr && hdr->hdr_count >= 5, "cost a clock samples");
-	is(cost("samples/taken") - taken, hdr->hdr_count, "cost as many samples as the buffer has");
-	is(cost("sampling/resets") - before[2], hdr->hdr_count, "cost each begins a period");
-	ok(cost("timers/fired") - lost >= (__s64)hdr->hdr_count / 2, "cost by timers");
-	ok(is_time("samples/time", before[0], wall), "cost the time of the format");
-	ok(is_time("timers/time", before[1], wall), "cost and of the timers");
-	/* A mapping holds the context. */
+	ok(hdr && hdr->hdr_count >= 5, "cost samples: PERFMON_CPU_CLOCK takes at least 5");
+	is(cost("samples/taken") - taken, hdr->hdr_count,
+	   "cost samples/taken: as many as the header of the buffer counts");
+	is(cost("sampling/resets") - before[2], hdr->hdr_count,
+	   "cost sampling/resets: one per sample");
+	ok(cost("timers/fired") - lost >= (__s64)hdr->hdr_count / 2,
+	   "cost timers/fired: at least one per two samples");
+	ok(is_time("samples/time", before[0], wall),
+	   "cost samples/time: above 0 and below the elapsed time");
+	ok(is_time("timers/time", before[1], wall),
+	   "cost timers/time: above 0 and below the elapsed time");
+	/* The mapping keeps the context alive after close(). */
 	munmap(hdr, 1 << 16);
 	close(fd);
 
@@ -145,13 +160,14 @@ static void samples(void)
 	for (i = 0; i < 200 && ring->lost < 3; i++)
 		spin_until(now_ns() + 10 * MS);
 	pfm_stop(fd);
-	ok(ring->lost >= 3, "cost a ring that nobody reads loses records");
-	is(cost("samples/lost") - lost, ring->lost, "cost as many as it says itself");
+	ok(ring->lost >= 3, "cost ring that is not read: loses at least 3 records");
+	is(cost("samples/lost") - lost, ring->lost,
+	   "cost samples/lost: as many as the ring itself counts");
 	munmap(ring, 2 * 4096);
 	close(fd);
 }
 
-/* Messages, restarts, and a thread that waits for them. */
+/* Counts overflow messages, restarts, and the waits of a thread for a restart. */
 static void messages(void)
 {
 	int fd = pfm_create(PFM_FL_NOTIFY_BLOCK), got = 0, i;
@@ -165,17 +181,19 @@ static void messages(void)
 		for (;;)
 			spin(1000);
 	pfm_period(fd, PERFMON_CPU_CLOCK, MS, PFM_REGFL_OVFL_NOTIFY);
-	is(pfm_load(fd, child), 0, "cost another process");
+	is(pfm_load(fd, child), 0,
+	   "cost messages: loading the context on a child process succeeds");
 	pfm_start(fd);
 	for (i = 0; i < 5; i++) {
 		got += pfm_message(fd, &msg, 10000);
 		if (i < 4)
 			pfm_restart(fd);
 	}
-	is(got, 5, "cost tells of each overflow");
-	is(cost("messages/sent") - sent, 5, "cost as many messages were sent");
-	is(cost("sampling/restarts") - restarts, 4, "cost as many restarts");
-	is(cost("sampling/waits") - waits, 5, "cost and it waited for each");
+	is(got, 5, "cost messages: 5 overflows send 5 messages");
+	is(cost("messages/sent") - sent, 5, "cost messages/sent: 5 after 5 messages");
+	is(cost("sampling/restarts") - restarts, 4, "cost sampling/restarts: 4 after 4 restarts");
+	is(cost("sampling/waits") - waits, 5,
+	   "cost sampling/waits: 5, the child waited after each message");
 	kill(child, SIGKILL);
 	waitpid(child, NULL, 0);
 	close(fd);
@@ -190,9 +208,9 @@ static void messages(void)
 	pfm_stop(fd);
 	for (got = 0; pfm_message(fd, &msg, 0); got++)
 		;
-	ok(got >= 3, "cost messages wait in the queue");
-	is(cost("messages/sent") - sent, got, "cost as many as were sent");
-	is(cost("messages/lost") - lost, 0, "cost and none was lost");
+	ok(got >= 3, "cost n-way buffer: at least 3 messages are queued");
+	is(cost("messages/sent") - sent, got, "cost messages/sent: as many as the queue held");
+	is(cost("messages/lost") - lost, 0, "cost messages/lost: 0 while the queue has room");
 	close(fd);
 }
 
@@ -217,13 +235,18 @@ static void sets(void)
 	turns = set_info(fd, 0).set_runs + set_info(fd, 1).set_runs;
 	nr = cost("sets/switches") - nr;
 	note("%lld turns, %lld switches", turns, nr);
-	/* The last turn may have been over in the moment of the stop. */
-	ok(turns > 6 && (nr == turns - 1 || nr == turns), "cost as many switches of sets as turns");
-	ok(is_time("sets/time", before[0], wall), "cost and their time");
+	/*
+	 * The last run may have ended just as the context was stopped: then its switch is counted
+	 * too.
+	 */
+	ok(turns > 6 && (nr == turns - 1 || nr == turns),
+	   "cost sets/switches: as many as completed set runs");
+	ok(is_time("sets/time", before[0], wall),
+	   "cost sets/time: above 0 and below the elapsed time");
 	close(fd);
 }
 
-/* Which hold a context. */
+/* Samples at 1,000 Hz with a limit of 20 Hz: the context must be throttled. */
 static void throttles(void)
 {
 	static const char path[] = "/sys/module/perfcounters/parameters/max_sample_rate";
@@ -240,7 +263,8 @@ static void throttles(void)
 		spin_until(now_ns() + 10 * MS);
 	pfm_stop(fd);
 	write_file(path, rate);
-	ok(cost("sampling/throttles") > nr, "cost storms are counted");
+	ok(cost("sampling/throttles") > nr,
+	   "cost sampling/throttles: counted at 1,000 Hz with a limit of 20 Hz");
 	close(fd);
 }
 
@@ -265,10 +289,10 @@ int main(void)
 	sets();
 	throttles();
 	is(cost("interrupts/regular") + cost("interrupts/spurious"), 0,
-	   "cost without a PMU there are no interrupts of it");
-	ok(costs_agree(), "cost debugfs and pages agree after all that");
+	   "cost interrupts: none without a PMU");
+	ok(costs_agree(), "cost debugfs: matches the counter pages at the end");
 	cpu_online(1, false);
-	ok(costs_agree(), "cost a CPU that is offline keeps its numbers");
+	ok(costs_agree(), "cost debugfs: still matches while CPU 1 is offline");
 	cpu_online(1, true);
 	return finish();
 }

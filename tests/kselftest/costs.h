@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What tests of the modules' own cost share: the instances, and the files beside them. */
+/*
+ * Shared by tests of the modules' own costs: the cost instances, and the debugfs files with the
+ * same numbers.
+ */
 #ifndef COSTS_H
 #define COSTS_H
 
@@ -8,7 +11,9 @@
 
 static struct pc costs_pc;
 
-/* perfmon2's file, and the instances whose sum it is. */
+/*
+ * The debugfs files of perfmon2, and the instance that each shows, or the two whose sum it shows.
+ */
 static const struct cost_file {
 	const char *file, *first, *second;
 } cost_files[] = {
@@ -48,13 +53,13 @@ static __u32 cost_number(const char *name)
 	return n;
 }
 
-/* So far, on all CPUs. */
+/* Returns the value of a cost instance so far, added up over all CPUs. */
 static __s64 cost(const char *name)
 {
 	return pc_total(&costs_pc, cost_number(name));
 }
 
-/* The same on one, by its file. -1: it is not there. */
+/* Returns what the debugfs file of one CPU shows; -1 if there is no such file. */
 static __s64 cost_by_file(int cpu, const char *name)
 {
 	char path[100], text[40];
@@ -65,7 +70,7 @@ static __s64 cost_by_file(int cpu, const char *name)
 	return strtoll(slurp(path, text, sizeof(text)), NULL, 10);
 }
 
-/* Do files and pages say the same, while nothing happens? */
+/* Returns true if all debugfs files match the counter pages. Call it while nothing is counted. */
 static bool costs_agree(void)
 {
 	bool good = true;
@@ -87,7 +92,7 @@ static bool costs_agree(void)
 	return good;
 }
 
-/* It is some time, and less than there was. */
+/* Returns true if time was added since @before, and less than the elapsed time @wall. */
 static bool is_time(const char *name, __s64 before, __u64 wall)
 {
 	__s64 spent = cost(name) - before;

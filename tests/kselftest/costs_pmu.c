@@ -5,8 +5,8 @@
  * gate: pmu-skylake pmu-amd2 pmu-spurious
  * timeout: 120
  *
- * Interrupts of the PMU as what the modules cost: as many as there were overflows, and
- * those that told of none; debugfs says the same, and so do the kernel's NMIs.
+ * Interrupts of the PMU in the modules' own costs: as many as overflows; spurious NMIs are counted
+ * separately; both match the NMIs that the kernel counts, and the files in debugfs.
  */
 #include "costs.h"
 
@@ -14,7 +14,7 @@
 
 static struct pmu_model model;
 
-/* NMIs of all CPUs, as the kernel counts them. */
+/* Returns the NMIs of all CPUs, from /proc/interrupts. */
 static __s64 nmis(void)
 {
 	FILE *f = fopen("/proc/interrupts", "re");
@@ -34,7 +34,7 @@ static __s64 nmis(void)
 	return sum;
 }
 
-/* A sample each @period of this thread's instructions. */
+/* Samples every @period instructions of this thread, and compares samples, interrupts and NMIs. */
 static void overflows(__u64 period, __u64 rounds)
 {
 	__s64 regular = cost("interrupts/regular"), spurious = cost("interrupts/spurious");
@@ -55,23 +55,31 @@ static void overflows(__u64 period, __u64 rounds)
 	wall = now_ns() - wall;
 	regular = cost("interrupts/regular") - regular;
 	spurious = cost("interrupts/spurious") - spurious;
-	note("%u samples, %lld NMIs: %lld regular, %lld spurious, %lld looked at again",
+	note("%u samples, %lld NMIs: %lld regular, %lld spurious, %lld deferred",
 	     (__u32)hdr->hdr_count, all, regular, spurious, cost("interrupts/again") - again);
-	is(hdr->hdr_count, 2 * rounds / period, "cost as many samples as periods");
-	is(cost("samples/taken") - taken, hdr->hdr_count, "cost all of them taken");
-	/* A switch of threads may tell of one that its own interrupt finds nothing of. */
+	is(hdr->hdr_count, 2 * rounds / period, "cost samples: as many as periods");
+	is(cost("samples/taken") - taken, hdr->hdr_count,
+	   "cost samples/taken: as many as samples in the buffer");
+	/*
+	 * A context switch may process an overflow first; the NMI for it then finds none, and is
+	 * spurious.
+	 */
 	ok(regular + spurious >= (__s64)hdr->hdr_count - 5 &&
 	   regular + spurious <= (__s64)hdr->hdr_count + 5 && spurious <= 5 + regular / 3,
-	   "cost as many interrupts as overflows");
-	is(regular + spurious, all, "cost which are the NMIs that the kernel counts");
-	ok(is_time("interrupts/time", time, wall), "cost their time");
+	   "cost interrupts: as many as overflows, within 5, most of them regular");
+	is(regular + spurious, all,
+	   "cost interrupts: regular and spurious ones are the NMIs in /proc/interrupts");
+	ok(is_time("interrupts/time", time, wall),
+	   "cost interrupts/time: above 0 and below the elapsed time");
 	ok(is_time("samples/time", format, cost("interrupts/time") - time),
-	   "cost of which the format's is a part");
+	   "cost samples/time: above 0 and below interrupts/time");
 	munmap(hdr, SIZE);
 	close(fd);
 }
 
-/* All NMIs so far, and those of them that were nobody's: of one moment. */
+/*
+ * Returns the count of all NMIs, and in @spurious that of spurious ones, read as a consistent pair.
+ */
 static __s64 nmis_and(__s64 *spurious)
 {
 	__s64 all;
@@ -83,7 +91,7 @@ static __s64 nmis_and(__s64 *spurious)
 	return all;
 }
 
-/* NMIs that come from nowhere, about one in 100 million instructions. */
+/* The emulated PMU raises an NMI without an overflow about every 100 million instructions. */
 static void spurious(void)
 {
 	__s64 regular = cost("interrupts/regular"), nr, before;
@@ -100,9 +108,10 @@ static void spurious(void)
 	all = nmis_and(&nr) - all;
 	nr -= before;
 	note("%lld NMIs", all);
-	ok(all >= 3, "cost NMIs come from nowhere");
-	is(nr, all, "cost and are spurious");
-	is(cost("interrupts/regular") - regular, 0, "cost none of them is an overflow");
+	ok(all >= 3, "cost spurious PMU: at least 3 NMIs");
+	is(nr, all, "cost interrupts/spurious: all NMIs of a spurious PMU");
+	is(cost("interrupts/regular") - regular, 0,
+	   "cost interrupts/regular: none on a spurious PMU");
 	close(fd);
 }
 
@@ -110,7 +119,7 @@ int main(void)
 {
 	bool nowhere = !strcmp(getenv("PMU") ?: "", "spurious");
 
-	/* Which is a Skylake with a fault. */
+	/* PMU=spurious is the Skylake model with a fault. */
 	model = nowhere ? *SKYLAKE : *this_model();
 	plan(nowhere ? 4 : 13);
 	sampling_modules(&model);
@@ -123,6 +132,6 @@ int main(void)
 		overflows(100000, 5000000);
 		overflows(5000, 5000000);
 	}
-	ok(costs_agree(), "cost debugfs says the same");
+	ok(costs_agree(), "cost debugfs: matches the counter pages");
 	return finish();
 }

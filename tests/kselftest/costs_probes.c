@@ -4,8 +4,9 @@
  * worlds: stock
  * timeout: 300
  *
- * What the modules themselves cost, where probes write faster than anybody reads: what finds no
- * room is counted, once each. (So many tasks end in 2.5 minutes on the debug kernel; clean there.)
+ * The modules' own costs, where probes write faster than anything reads: each event and each task
+ * record that finds no room is counted once. Not in the debug world, where ending that many tasks
+ * takes 2.5 minutes (a run there found nothing).
  */
 #include "trace.h"
 #include "ppa.h"
@@ -13,10 +14,10 @@
 #include <pthread.h>
 
 #define CALLS	1000
-/* A little more than are kept (ENDED in accounts.rs). */
+/* More than the 16,384 records of ended tasks that are kept (ENDED in accounts.rs). */
 #define TASKS	(16384 + 200)
 
-/* The kernel's events, into a buffer for some. */
+/* Traces 1,000 calls of getppid() into a buffer that has room for some of the events. */
 static void tracing(void)
 {
 	struct perftrace_read r = first_buffer;
@@ -27,10 +28,12 @@ static void tracing(void)
 	for (int i = 0; i < CALLS; i++)
 		syscall(SYS_getppid);
 	lost = trace_info(fd).lost;
-	is(cost("tracing/lost") - before, lost, "cost as many of the kernel's events as its trace lost");
+	is(cost("tracing/lost") - before, lost,
+	   "cost tracing/lost: as many events as the trace lost");
 	trace_next(fd, &r);
 	tally_bytes(&tally, trace_room, r.bytes, -1, 0);
-	ok(tally.events && tally.events + lost == CALLS, "cost which with those read are all (%llu read)",
+	ok(tally.events && tally.events + lost == CALLS,
+	   "cost tracing: lost events and those read are all events (%llu read)",
 	   tally.events);
 	close(fd);
 }
@@ -40,7 +43,10 @@ static void *nothing(void *arg)
 	return arg;
 }
 
-/* More tasks end than records of ended tasks are kept. That takes too long for make test. */
+/*
+ * Ends more tasks than records of ended tasks are kept. Long runs only: it takes too long for make
+ * test.
+ */
 static void accounting(void)
 {
 	__s64 before = cost("accounting/lost");
@@ -49,18 +55,20 @@ static void accounting(void)
 	int dev;
 
 	if (ppa_write(SETTINGS, "1 0 0 1"))
-		bail("accounting is not to be had");
+		bail("turning accounting on");
 	dev = ppa_open();
 	for (int i = 0; i < TASKS; i++)
 		if (pthread_create(&thread, NULL, nothing, NULL) || pthread_join(thread, NULL))
-			bail("a thread");
-	/* The last may be on their way out. */
+			bail("pthread_create");
+	/* The last threads may not have done their final context switch yet. */
 	do {
 		info = ppa_info(dev);
 	} while (info.lost + info.nr_ended < TASKS);
-	is(cost("accounting/lost") - before, info.lost, "cost as many tasks as accounting forgot");
+	is(cost("accounting/lost") - before, info.lost,
+	   "cost accounting/lost: as many records as PPA_GETINFO counts as lost");
 	ok(info.lost >= TASKS - info.nr_ended && info.lost > 0 && info.lost < 1000,
-	   "cost which are those that were too many (%llu)", (unsigned long long)info.lost);
+	   "cost accounting: only the records beyond the limit are lost (%llu)",
+	   (unsigned long long)info.lost);
 	close(dev);
 	ppa_write(SETTINGS, "0 0 0 1");
 }

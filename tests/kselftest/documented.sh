@@ -5,11 +5,11 @@
 # worlds: stock
 # guest: full-skylake
 #
-# Every command that the documentation shows is run as it stands there: the lines of its blocks
-# "sh guest" and "console guest", in order, each block in a directory of its own. A command is
-# right if it ends with 0 within four minutes, and so does each part of a pipe. One whose comment says
-# "until" gets a Ctrl-C a second after it has said or written something, and may end by that. What
-# a console block shows after a command is in its output, in that order, figures aside.
+# Runs every command of the documentation as it is printed there: the lines of the blocks "sh guest"
+# and "console guest", in order, each block in a directory of its own. A command, and each part of a
+# pipe, must end with status 0 within four minutes. A command with "until" in its comment gets a
+# SIGINT a second after it has written something, and may end by that. The lines that a console
+# block shows after a command must be in its output, in that order; numbers may differ.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
@@ -20,7 +20,7 @@ blocks=/tests/documentation
 top=$PWD
 grep -E '^[^ ]+ [0-9]+ (sh|console) guest$' $blocks/index >guest
 
-# Its commands, a line each: those continued by a backslash are one.
+# Prints the commands of a block, one per line: lines continued by a backslash are joined.
 commands() { # PAGE LINE LANGUAGE
 	if [ "$3" = console ]; then sed -n 's/^~# //p' "$blocks/$1.$2"; else cat "$blocks/$1.$2"; fi |
 		sed -e ':a' -e '/\\$/{N;s/\\\n *//;ba' -e '}' | grep -v '^#\|^ *$'
@@ -30,30 +30,30 @@ while read -r page line language _; do
 	total=$((total + $(commands $page $line $language | wc -l)))
 done <guest
 
-# shown PAGE LINE NUMBER: what the console shows after its NUMBERth command.
+# shown PAGE LINE NUMBER: prints what the console block shows after its NUMBERth command.
 shown() { awk -v n="$3" '/^~# / { at++; next } at == n' "$blocks/$1.$2"; }
-# Are the lines of the first file in the second, in order? Figures may differ.
+# True if the lines of the first file are in the second, in order. Numbers may differ.
 within_output() {
 	awk '{ gsub(/[0-9]+/, "0"); gsub(/[ \t]+/, " ") } NR == FNR { want[++n] = $0; next }
 		at < n && $0 == want[at + 1] { at++ }
 		END { if (at < n) { print "not in its output: " want[at + 1]; exit 1 } }' "$1" "$2"
 }
 
-# Did the COMMAND write to its output, a file here, or what its -o names?
+# True if the COMMAND wrote to its output, to a file here, or to the file that its -o names.
 said_or_wrote() {
 	local named
 	named=$(printf '%s\n' "$1" | sed -n 's/.* -o \([^ ]*\).*/\1/p')
 	[ ! -s output ] || return 0
 	find . $named -type f -size +0 -newer began | grep -q .
 }
-# As soon as something has come of the COMMAND, timeout (its process is in the file pid) sends
-# it a Ctrl-C.
+# Waits until the COMMAND has written something, then makes timeout, whose pid is in the file pid,
+# send it a SIGINT.
 interrupt() {
 	until [ -s ../pid ] && said_or_wrote "$1"; do sleep 0.2; done
 	sleep 1
 	kill -ALRM "$(cat ../pid)"
 }
-# True if programs of this name run and all of them sleep, in three looks.
+# True if programs of this name run and all of them sleep, in three samples.
 waits() { # NAME
 	local pid sleeps
 	for _ in 1 2 3; do
@@ -69,7 +69,7 @@ waits() { # NAME
 		sleep 0.1
 	done
 }
-run() { # COMMAND: its status; what it said is in the file output
+run() { # COMMAND: returns its status; its output is in the file output
 	local rc=0
 	case $1 in
 	*'#'*until*)
@@ -78,16 +78,16 @@ run() { # COMMAND: its status; what it said is in the file output
 		interrupt "$1" 2>/dev/null &
 		sh -c 'echo $$ >../pid; exec timeout -k 10 -s INT $((200 * PATIENCE)) sh -o pipefail -c "$0"' "$1" >output 2>&1 </dev/null || rc=$?
 		kill $! 2>/dev/null
-		# 124: it went on until Ctrl-C, as it should; 130: it says so itself.
+		# 124: timeout ended it, as expected; 130: it returned the status for SIGINT itself.
 		case $rc in 124 | 130) said_or_wrote "$1" && rc=0 || echo "nothing came of it" >output ;; esac ;;
 	*) timeout -k 10 -s INT $((240 * PATIENCE)) sh -o pipefail -c "$1" >output 2>&1 </dev/null || rc=$? ;;
 	esac
-	# A program that the command leaves in the background is ready when it waits for something.
+	# A program that the command leaves in the background is ready when it sleeps.
 	case $1 in *' &' | *' & '*) within 60 waits "${1%% *}" >/dev/null ;; esac
 	return $rc
 }
 
-# What the pages speak of: a process 1234, a program to build, one with markers, a PCP.
+# Starts what the pages assume: a process 1234, a program with markers, and PCP's pmcd.
 process_1234() {
 	until [ -e /proc/1234 ]; do
 		echo 1233 >/proc/sys/kernel/ns_last_pid
@@ -96,7 +96,7 @@ process_1234() {
 	done
 }
 world() {
-	# The kernel looks for descriptions and formats by itself; the initramfs has modprobe elsewhere.
+	# The kernel loads descriptions and formats by itself, with modprobe of the initramfs.
 	echo /bin/modprobe >/proc/sys/kernel/modprobe
 	modprobe perfcounters
 	for m in sched syscalls irq block; do modprobe pfc_$m; done
@@ -128,7 +128,7 @@ while read -r page line language _; do
 		[ $rc = 0 ] || { echo "# $page:$line: status $rc"; cat difference output 2>/dev/null | tail -n 12 | cut -c1-200 | sed 's/^/# /'; }
 		result $rc "$page: $(printf '%s' "$command" | sed 's/ *#.*//; s/\\/\//g')"
 	done <"$top/commands"
-	# What the block left running, and what it changed.
+	# Ends what the block has left running, and restores what it has changed.
 	pkill -x pfc
 	pfc ppa off >/dev/null 2>&1
 	echo 15 >/proc/sys/kernel/ppa_levels

@@ -2,14 +2,14 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck disable=SC2016,SC2086,SC2154,SC2317,SC2329,SC2015
 #
-# The programs and modules that the documentation shows do what it says. That they are what is
-# shown tests/host/documentation.sh says.
+# Runs the programs and loads the modules that the documentation quotes, and checks their results.
+# tests/host/documentation.sh checks that the quotes are the same as the files.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
 
 examples=/tests/examples
-plan 16
+plan 11
 unload
 insmod /modules/perfcounters.ko
 insmod /modules/puppet.ko
@@ -19,60 +19,56 @@ insmod /modules/pfm_ring.ko
 one_of_each_kind
 
 snapshot() {
-	$at/snapshot test/counter no/such test/gauge >values && printf 'test/counter 42\ntest/gauge -2\n' | diff - values
+	$examples/snapshot test/counter no/such test/gauge >values && printf 'test/counter 42\ntest/gauge -2\n' | diff - values
 }
 
 faults() {
-	$at/faults >counted || return 1
+	$examples/faults >counted || return 1
 	read -r faults _ ns _ <counted
-	# Its own 100 pages, and a few of printf's or of the stack's.
+	# 100 pages of its own, and a few of printf() and of the stack.
 	[ "$faults" -ge 100 ] && [ "$faults" -lt 130 ] && [ "$ns" -gt 1000 ] || { cat counted; return 1; }
 }
 
-# 0.2 s of its time; on a busy host a tick that is late is one sample, or comes when it has ended:
-# of some runs.
+# One run has 0.2 s of CPU time. On a busy host late ticks may be taken as one sample, or after the
+# end: the samples of several runs are added up.
 ring() {
 	all=0
 	for _ in $(seq 60); do
-		$at/ring >sampled || return 1
+		$examples/ring >sampled || return 1
 		read -r samples _ mine _ _ _ lost _ <sampled
-		[ "$mine" = "$samples" ] && [ "$lost" = 0 ] || { cat sampled; return 1; }
+		[ "$mine" = "$samples" ] || { cat sampled; return 1; }
+		# On a busy host the program may read too late.
+		[ "$lost" = 0 ] || continue
 		all=$((all + samples))
 		[ $all -lt 5 ] || return 0
 	done
-	echo "$all samples"
+	echo "$all samples in runs that lost none"
 	return 1
 }
 
 time_of() {
-	! $at/time 2>said_off || { echo "it says times while nothing is accounted"; return 1; }
+	! $examples/time 2>said_off || { echo "it says times while nothing is accounted"; return 1; }
 	echo "1 0 0 1" >/proc/sys/kernel/ppa
-	$at/time >time1 || return 1
+	$examples/time >time1 || return 1
 	read -r us _ _ _ _ system _ _ _ calls _ <time1
 	echo "0 0 0 1" >/proc/sys/kernel/ppa
 	[ "$us" -gt 0 ] && [ "$system" -le "$us" ] && [ "$calls" -gt 0 ] || { cat time1; return 1; }
 }
 
-# DIRECTORY WHOSE: the programs there, which are today's, or old ones with the headers of then.
-programs() {
-	at=$1
-	check "counter-pages.md: $2 that reads by the protocol" snapshot
-	check "perfmon.md: $2 that counts its own page faults" faults
-	check "sampling.md: $2 that reads a ring" ring
-	check "accounting.md: $2 that asks for its own time" time_of
-	check "counter-pages.md: $2 that shows all sums" sh -c '"$0/reader" >o && grep -qx "test/counter 42" o && grep -qx "test/gauge -2" o' "$at"
-}
-programs $examples "the program"
-programs /tests/abi/1 "the program of version 1"
+check "counter-pages.md: the program reads consistent values by the protocol" snapshot
+check "perfmon.md: the program counts its own page faults" faults
+check "sampling.md: the program reads samples of its own thread from a ring" ring
+check "accounting.md: the program prints its own times" time_of
+check "counter-pages.md: the program prints the sums of all instances" sh -c '$0/reader >o && grep -qx "test/counter 42" o && grep -qx "test/gauge -2" o' $examples
 
 shop() {
 	pfc trace start shop -e 'shop:*' -f 'price > 10' --format text -o shop.txt -- $examples/shop 50 || return 1
-	# Those that the filter leaves.
+	# Computes how many events pass the filter.
 	want=0 n=0
 	while [ $n -lt 50 ]; do [ $((n * 7 % 100)) -le 10 ] || want=$((want + 1)); n=$((n + 1)); done
 	[ "$(grep -c 'shop:sold' shop.txt)" = $want ] || { echo "$want wanted"; head -n 5 shop.txt; return 1; }
 }
-check "tracing.md: the program with an event" shop
+check "tracing.md: the program's events that pass the filter are traced" shop
 
 insmod /modules/tutorial_provider.ko
 signals() {
@@ -84,13 +80,13 @@ signals() {
 	after=$(pfc read --csv tutorial/usr1 | tail -n 1 | tr , '\n' | grep -xE '[0-9]+' | tail -n 1)
 	[ $((after - before)) = 100 ] || { echo "$before to $after"; return 1; }
 }
-check "providers.md: the provider counts each signal" signals
-check "providers.md: and goes, leaving dormant instances" sh -c 'rmmod tutorial_provider && ! pfc list tutorial && pfc list --all tutorial | grep -q dormant'
+check "providers.md: the provider counts each of 100 signals" signals
+check "providers.md: the provider unloads, its instances are dormant" sh -c 'rmmod tutorial_provider && ! pfc list tutorial && pfc list --all tutorial | grep -q dormant'
 
 insmod /modules/tutorial_pmu.ko
-# On a busy host an emulated half second may have few ticks.
-check "pmu-tutorial.md: the program counts with it" within 5 sh -c '$0/ticks >o; cat o; grep -qE "^[1-9][0-9]* times ten ticks, 2 CPUs$" o' $examples
+# On a busy host the emulated half second may have few ticks.
+check "pmu-tutorial.md: the program counts with the tutorial's PMU" within 5 sh -c '$0/ticks >o; cat o; grep -qE "^[1-9][0-9]* times ten ticks, 2 CPUs$" o' $examples
 insmod /modules/tutorial_format.ko
-check "format-tutorial.md: the program samples with it" sh -c '$0/by_cpu >o; cat o; [ "$(grep -cE "^50 samples: [0-9]+ [0-9]+$" o)" = 3 ]' $examples
-check "the modules of the documentation are gone as they came" sh -c 'rmmod tutorial_pmu tutorial_format'
+check "format-tutorial.md: the program samples with the tutorial's format" sh -c '$0/by_cpu >o; cat o; [ "$(grep -cE "^50 samples: [0-9]+ [0-9]+$" o)" = 3 ]' $examples
+check "the modules of both tutorials unload" sh -c 'rmmod tutorial_pmu tutorial_format'
 exit $failed

@@ -3,17 +3,17 @@
  * timeout: 400
  * worlds: debug
  *
- * The kernel's own fault injection (nth.h) in each operation of faults.h. That is
- * deeper than faults.c goes: page tables, inodes, the parts of a percpu allocation.
+ * The kernel's fault injection (nth.h) in each operation of faults.h. It reaches allocations that
+ * faults.c does not: page tables, inodes, the parts of a per-CPU allocation.
  *
- * It fails what this task asks for. Of loading a module only what its own init
- * function asks for, which is what has the module's text on the stack.
+ * Only requests of this thread fail. While a module is being loaded, only requests of its init
+ * function fail: those with an address of module text on the stack.
  */
 #include "faults.h"
 #include "nth.h"
 #include <pthread.h>
 
-/* Only with an address from here on upwards on the stack. */
+/* Restricts failures to requests with a return address at or above this one on the stack. */
 static void only_above(unsigned long address)
 {
 	char text[24];
@@ -24,7 +24,10 @@ static void only_above(unsigned long address)
 			bail("require-start");
 }
 
-/* Where the kernel puts modules: above its own text, of 512 MB or 1 GB. */
+/*
+ * Returns an address below all modules and above the kernel's own text, which has 512 MB or 1 GB:
+ * the puppet's address, rounded down to a multiple of 512 MB.
+ */
 static unsigned long modules_start(void)
 {
 	char text[40];
@@ -36,7 +39,7 @@ static unsigned long modules_start(void)
 	return at & ~0x1fffffffUL;
 }
 
-/* The kernel registers a device for which it has no memory to make a node. */
+/* A device without a node is accepted: the kernel registers one if the node's allocation fails. */
 static bool is_empty_set(void)
 {
 	if (!access("/dev/perfcounters", F_OK) && !access("/dev/perfcounters_names", F_OK))
@@ -45,7 +48,10 @@ static bool is_empty_set(void)
 	return is_loaded("perfcounters");
 }
 
-/* While it is loaded a thread tries to open each device, and keeps the first that it gets. */
+/*
+ * While perfcounters.ko is being loaded, a thread tries to open each device in turn and keeps the
+ * first one that it can open.
+ */
 static volatile bool opens, is_open, waits = true;
 static int too_early;
 
@@ -95,7 +101,7 @@ static const struct operation loading_it = {
 	unload_perfcounters, 1, false, 8
 };
 
-/* The last is of a CPU, which others bring up. */
+/* All but the last, which takes a CPU online: other threads do that work. */
 #define NTH_OPERATIONS	(OPERATIONS - 1)
 
 int main(void)
@@ -124,10 +130,11 @@ int main(void)
 	pc_close(&pc);
 	pthread_create(&thread, NULL, open_them, NULL);
 	inject("0.10", &loading_it, "");
-	is(too_early, 0, "9.2 no device is opened of a module whose init fails");
+	is(too_early, 0,
+	   "9.2 insmod perfcounters, init fails: none of its devices could be opened before");
 	only_above(0);
 	unload();
 	note("%lu requests failed, one at a time", all_failed);
-	ok(!is_loaded("perfcounters"), "0.10 fail-nth: everything unloads");
+	ok(!is_loaded("perfcounters"), "0.10 fail-nth: perfcounters.ko unloads after all failures");
 	return finish();
 }

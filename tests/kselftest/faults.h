@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What is done with the counter pages while memory runs out. faults.c and
- * fail_nth.c say how it is made to fail.
+ * Operations on the counter pages whose allocations are made to fail, each with its checks.
+ * faults.c and fail_nth.c say how they are made to fail.
  */
 #ifndef FAULTS_H
 #define FAULTS_H
@@ -9,7 +9,7 @@
 #include "operation.h"
 
 static struct pc pc;
-static const char *driver;	/* that is being loaded */
+static const char *driver;	/* the driver under test */
 static char name[PERFCOUNTERS_NAME_MAX];
 static __u32 number, nr_slots, nr_live, serial;
 static __u64 gen;
@@ -33,7 +33,7 @@ static __s64 sum_of_all(void)
 	return sum;
 }
 
-/* Processes, system calls, page faults, interrupts. */
+/* Makes the providers count: processes, system calls, page faults and interrupts. */
 static void work(void)
 {
 	for (int i = 0; i < 3; i++) {
@@ -47,7 +47,7 @@ static void work(void)
 	sleep_ms(15);
 }
 
-/* perfcounters.ko anew, mapped, with the puppet. */
+/* Reloads perfcounters.ko and the puppet, and maps the counter pages. */
 static void afresh(void)
 {
 	static bool mapped;
@@ -232,7 +232,9 @@ static void remember(void)
 	snprintf(name, sizeof(name), "faults/%u", serial++);
 }
 
-/* Until the next instance is the first of a page of descriptors, or of a chunk. */
+/*
+ * Adds instances until the next one is the first of a page of descriptors (16) or of a chunk (512).
+ */
 static void fill_to(__u32 multiple)
 {
 	while (pc.h->nr_slots % multiple)
@@ -243,7 +245,7 @@ static void fill_to(__u32 multiple)
 static void fill_page(void)
 {
 	fill_to(16);
-	/* Of a chunk, too, would be another operation. */
+	/* The first instance of a chunk would need a chunk too, which is a different operation. */
 	if (pc.h->nr_slots % 512 == 0) {
 		puppet("add faults/fill/%u", serial++);
 		fill_to(16);
@@ -261,7 +263,7 @@ static void long_name(void)
 	snprintf(name, sizeof(name), "faults/%0119u", serial++);
 }
 
-/* As puppet(), where the way there may find no memory either. */
+/* Sends a command to the puppet. Unlike puppet(), it returns -errno if the write itself fails. */
 static int ask(const char *command, const char *what)
 {
 	char text[256], reply[32] = "";
@@ -289,7 +291,7 @@ static bool nothing_added(void)
 {
 	return says(pc.h->nr_slots == nr_slots, "nr_slots moved") &
 	       says(pc.h->gen1 == gen && pc.h->gen2 == gen, "the generation moved") &
-	       says(live_now() == nr_live, "there is another live instance");
+	       says(live_now() == nr_live, "there is one more live instance");
 }
 
 static bool counts(void)
@@ -367,32 +369,36 @@ static const struct operation loading = {
 	"insmod", count_live, load_driver, driver_not_there, driver_counts, unload_driver, 1, false,
 	8
 }, net_loading = {
-	/* An interface without instances is counted in net/unnamed. */
+	/* pfc_net loads without them: an interface without instances is counted in net/unnamed. */
 	"insmod", count_live, load_driver, driver_not_there, driver_counts, unload_driver, 8, true,
 	8
 }, sample_loading = {
-	/* No driver need fail for a counter. */
+	/* A sample driver also loads if some of its counters cannot be added. */
 	"insmod", count_live, load_driver, driver_not_there, driver_counts, unload_driver, 1, true,
 	8
 }, operations[] = {
-	{ "open names", nothing, open_names, always, has_all_names, close_it, 3, false, 0 },
-	{ "read names", open_both, read_names, always, has_all_names, nothing, 0, false, 0 },
-	{ "open counters", close_it, open_counters, always, always, close_it, 0, false, 0 },
-	{ "map and touch every page", nothing, map_and_touch, always, is_same_mapping, unmap, 0,
-	  false, 0 },
-	{ "add, with a page of descriptors", fill_page, add_plain, nothing_added, counts, delete,
-	  1, false, 0 },
-	{ "add a long name, with a page of descriptors", long_name, add_plain, nothing_added,
+	{ "open /dev/perfcounters_names",
+	  nothing, open_names, always, has_all_names, close_it, 3, false, 0 },
+	{ "read /dev/perfcounters_names",
+	  open_both, read_names, always, has_all_names, nothing, 0, false, 0 },
+	{ "open /dev/perfcounters",
+	  close_it, open_counters, always, always, close_it, 0, false, 0 },
+	{ "map and touch every counter page",
+	  nothing, map_and_touch, always, is_same_mapping, unmap, 0, false, 0 },
+	{ "add an instance, needs a page of descriptors",
+	  fill_page, add_plain, nothing_added, counts, delete, 1, false, 0 },
+	{ "add a long name, needs a page of descriptors", long_name, add_plain, nothing_added,
 	  counts, delete, 1, false, 0 },
-	{ "add a histogram, with four pages of descriptors", fill_page, add_histogram,
+	{ "add a histogram, needs four pages of descriptors", fill_page, add_histogram,
 	  nothing_added, counts, delete, 4, false, 0 },
-	{ "add, with a chunk", fill_chunk, add_plain, nothing_added, counts, delete, 2, false, 0 },
-	{ "add a histogram, with a chunk", fill_chunk, add_histogram, nothing_added, counts,
+	{ "add an instance, needs a chunk",
+	  fill_chunk, add_plain, nothing_added, counts, delete, 2, false, 0 },
+	{ "add a histogram, needs a chunk", fill_chunk, add_histogram, nothing_added, counts,
 	  delete, 5, false, 0 },
-	{ "add a dormant name", make_dormant, add_plain, nothing_added, counts, delete, 0, false,
-	  0 },
-	{ "delete", make_live, delete_it, always, is_dormant, nothing, 0, false, 0 },
-	{ "a CPU comes online", cpu1_off, cpu1_on, always, cpu1_is_on, nothing, 0, false, 0 },
+	{ "add a dormant name again",
+	  make_dormant, add_plain, nothing_added, counts, delete, 0, false, 0 },
+	{ "delete an instance", make_live, delete_it, always, is_dormant, nothing, 0, false, 0 },
+	{ "bring CPU 1 online", cpu1_off, cpu1_on, always, cpu1_is_on, nothing, 0, false, 0 },
 };
 
 #define OPERATIONS ((int)(sizeof(operations) / sizeof(*operations)))

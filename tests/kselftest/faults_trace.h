@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * User tracing without memory: a process attaches and a trace begins, or neither is there; a
- * page that a traced process touches has none, and nobody is killed for it.
+ * Allocation failures in user tracing: attaching a process and creating a trace succeed as a whole
+ * or leave nothing behind. If there is no memory for a buffer page that a traced process touches,
+ * its events are lost, and the process is not killed.
  */
 #ifndef FAULTS_TRACE_H
 #define FAULTS_TRACE_H
@@ -117,7 +118,9 @@ static bool is_written(void)
 	return is_traced() && says(touch() >= 0, "it cannot be written");
 }
 
-/* Nobody's page takes it: the trace counts that, and its process lives. */
+/*
+ * Without memory the process gets a dummy page, which the trace counts in no_memory; it lives on.
+ */
 static bool goes_without(void)
 {
 	struct perftrace_info info = { .size = sizeof(info) };
@@ -136,10 +139,11 @@ static void traced_afresh(void)
 }
 
 static const struct operation tracing = {
-	"a process attaches, a trace begins", nothing, try_to_trace, no_trace, is_written,
-	trace_no_more, 15, false, 0
+	/* The cache of matched names may have no memory: names are matched again then. */
+	"attach a process and create a trace", nothing, try_to_trace, no_trace, is_written,
+	trace_no_more, 15, true, 0
 }, touching = {
-	"a traced process touches a buffer", traced_afresh, touch, always, goes_without,
+	"a traced process touches its buffer", traced_afresh, touch, always, goes_without,
 	trace_no_more, 2, true, 0
 };
 

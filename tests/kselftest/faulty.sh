@@ -4,12 +4,12 @@
 # guest: faulty
 # timeout: 200
 #
-# Commits the faults that the debug kernels are there to report. That each was
-# reported, and that the rig counts the report as a failure, is for the host to
-# see (expected_reports in tools/rig/guest.sh): "# expect FAULT: TEXT".
+# Commits the faults that the debug kernels have to report. The host checks that each one was
+# reported, and that the rig counts the report as a failure: expected_reports in tools/rig/guest.sh
+# reads the lines "# expect FAULT: TEXT".
 #
-# The order matters: lockdep falls silent after its first report of a bad order
-# of locks, and after any of KASAN's. The leak is found when all has ended.
+# The order matters: lockdep switches itself off after its first report of a lock inversion, and
+# after any report of KASAN. The leak is found by the scans after the last program.
 
 # fault NAME TEXT
 fault() {

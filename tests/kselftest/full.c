@@ -3,20 +3,20 @@
  * timeout: 300
  * worlds: stock
  *
- * The table filled to its last slot: all names that there is room for, each with its own number,
- * and what happens then. What a name costs early and late.
+ * Fills the table: each of 65,536 numbers is given out once, then perf_add() returns ENOSPC. Also
+ * compares the time of adding and deleting a name in an empty and in a nearly full table.
  */
 #include "kselftest_pc.h"
 
 static struct pc pc;
 
-/* Photograph of what a refused request must not change. */
+/* Returns a digest of the header fields that a refused request must not change. */
 static __u64 state(void)
 {
 	return pc.h->gen1 * 1000003 + pc.h->gen2 * 10007 + pc.h->nr_slots * 101 + pc.h->nr_chunks;
 }
 
-/* Names from EARLY and from LATE on are timed, SAMPLES of each. */
+/* SAMPLES names are timed from EARLY on, and as many from LATE on. */
 #define EARLY	10
 #define LATE	60000
 #define SAMPLES	301
@@ -38,7 +38,7 @@ static long long median(long long *of)
 	return of[SAMPLES / 2];
 }
 
-/* Adds the next names, deletes and revives them, and says what that cost. */
+/* Adds the next names, deletes and revives them, and records how long adding and deleting took. */
 static bool timed(struct costs *costs, __u32 from)
 {
 	bool order = true;
@@ -71,25 +71,27 @@ static void singles(void)
 	}
 	note("in thousandths of 500 updates, the median: add %lld then %lld, del %lld then %lld",
 	     median(early.add), median(late.add), median(early.del), median(late.del));
-	/* Anything that looks at each instance would be 100 times dearer. */
+	/* An operation that visits each instance would take more than 100 times as long. */
 	ok(median(early.add) > 0 && median(late.add) <= 2 * median(early.add),
-	   "scale adding the 60,000th name costs what the 10th did");
+	   "scale perf_add: the 60,000th name takes at most twice as long as the 10th");
 	ok(median(early.del) > 0 && median(late.del) <= 2 * median(early.del),
-	   "scale and so does deleting it");
-	ok(order && n == max - 1, "0.10 as many names as there are numbers get one each");
-	is(pc.h->nr_slots, max, "0.4 every slot is in use");
-	is(pc.h->nr_chunks, max / 512, "0.4 every chunk exists");
+	   "scale perf_del: the 60,000th name takes at most twice as long as the 10th");
+	ok(order && n == max - 1, "0.10 full table: every number is given to one name, in order");
+	is(pc.h->nr_slots, max, "0.4 full table: nr_slots is the number of all slots");
+	is(pc.h->nr_chunks, max / 512, "0.4 full table: every chunk exists");
 	before = state();
-	is(puppet("add full/one_too_many"), -ENOSPC, "0.10 one more: ENOSPC");
-	is(puppet("desc 32 4 1 0 64 0 -1 full/hist"), -ENOSPC, "0.10 a histogram: ENOSPC");
-	is(state(), before, "0.10 and nothing changes");
-	ok(klog_has(log, advice), "0.10 the kernel log says what to do");
-	is(puppet("add full/77"), -EEXIST, "0.10 a name in use is still found");
+	is(puppet("add full/one_too_many"), -ENOSPC, "0.10 full table: perf_add is ENOSPC");
+	is(puppet("desc 32 4 1 0 64 0 -1 full/hist"), -ENOSPC,
+	   "0.10 full table: perf_add_desc of a histogram is ENOSPC");
+	is(state(), before, "0.10 full table: a refused request changes nothing");
+	ok(klog_has(log, advice), "0.10 full table: the kernel log says what to do");
+	is(puppet("add full/77"), -EEXIST, "0.10 full table: perf_add of a name in use is EEXIST");
 
 	on_cpu(1);
 	puppet("adjust %u 5", max - 1);
-	is(pc_value(&pc, 1, max - 1), 5, "0.5 the very last slot counts");
-	is(pc_value(&pc, 0, max - 1), 0, "0.5 on its own CPU");
+	is(pc_value(&pc, 1, max - 1), 5, "0.5 full table: the last slot counts");
+	is(pc_value(&pc, 0, max - 1), 0,
+	   "0.5 full table: the last slot of the other CPU does not change");
 	puppet("loop 1 %u 1 1", max - 1);
 	for (__u32 i = 1; i < names; i++) {
 		__u32 at = PC_OWN + i;
@@ -99,16 +101,17 @@ static void singles(void)
 		descs = descs && pc.desc[at].instance == at && pc_named(&pc, at, name) &&
 			pc_value(&pc, 1, at) == 1 + 5 * (at == max - 1);
 	}
-	ok(descs, "0.2 each descriptor and each value is where it belongs");
+	ok(descs, "0.2 full table: each descriptor and each value is in its place");
 	for (__u32 i = 1; i < names; i += 1000) {
 		puppet("del %u", PC_OWN + i);
 		again = again && puppet("add full/%u", i) == PC_OWN + i &&
 			pc_total(&pc, PC_OWN + i) == 0;
 	}
-	ok(again, "0.11 in a full table names still go and come back");
+	ok(again,
+	   "0.11 full table: a deleted name is added again, with its old number and value 0");
 }
 
-/* Runs leave holes at the ends of chunks; single slots do not fill them. */
+/* Histograms leave gaps at the ends of chunks, which single counters can use. */
 static void runs(void)
 {
 	__u32 n = 0, last = 0, count = 0, singles = 0;
@@ -117,14 +120,15 @@ static void runs(void)
 		last = n;
 		count++;
 	}
-	is((int)n, -ENOSPC, "0.10 histograms to the end: ENOSPC");
+	is((int)n, -ENOSPC, "0.10 histograms until the table is full: ENOSPC");
 	note("%u histograms of 64, the last at %u", count, last);
-	/* Chunk 0 has 7, after its seqflag; each other one 8. */
-	is(count, 7 + 127 * 8, "0.4 each chunk holds as many as fit");
+	/* Chunk 0 has room for 7 histograms after its seqflag, each other chunk for 8. */
+	is(count, 7 + 127 * 8,
+	   "0.4 histograms until the table is full: as many as fit into each chunk");
 	while ((int)puppet("add full/rest%u", singles) > 0)
 		singles++;
 	is(last + 64 + singles, PERFCOUNTERS_MAX_INSTANCES,
-	   "0.10 what is left serves smaller ones");
+	   "0.10 histograms until the table is full: the gaps are given to counters");
 	on_cpu(1);
 	puppet("hist %u 64 0x7fffffffffffffff", last);
 	is(pc_value(&pc, 1, last + 63), 1, "0.5 the last bucket of the last histogram counts");
@@ -138,7 +142,7 @@ int main(void)
 	singles();
 	pc_close(&pc);
 	puppet_leave();
-	is(rmmod("puppet"), 0, "0.11 a driver with all of these instances unloads");
+	is(rmmod("puppet"), 0, "0.11 puppet.ko with all instances of a full table unloads");
 	load("");
 	pc_open(&pc);
 	runs();

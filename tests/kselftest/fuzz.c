@@ -2,10 +2,10 @@
 /*
  * timeout: 300
  *
- * Random calls on both devices, from root and from nobody with root's files:
- * each gives a result that makes sense or a plain errno, nothing is written,
- * and nothing keeps the module afterwards. The seed is printed; SEED=n in the
- * environment takes that one.
+ * Random calls on /dev/perfcounters and /dev/perfcounters_names, by root and by a user without
+ * capabilities that inherits root's open files. Each call must return a plausible result or an
+ * errno of user space, nothing may be written, and nothing may keep the module afterwards. The seed
+ * is printed. SEED=n in the environment sets it.
  *
  * Calls with one right answer are in readonly.c and bad_input.c.
  */
@@ -17,7 +17,7 @@
 #include <sys/sendfile.h>
 #include <sys/uio.h>
 
-/* Each of the two users' calls. */
+/* Calls of each of the two users in a long run. Otherwise there are a quarter of them. */
 #define OPS	40000
 #define ARENA	(64UL << 20)
 
@@ -42,7 +42,7 @@ static __u64 below(__u64 n)
 	return rnd() % n;
 }
 
-/* Numbers on the edges of things, and any. */
+/* Returns a number at or near a boundary, or any number. */
 static __u64 odd(void)
 {
 	static const __u64 edges[] = {
@@ -75,7 +75,10 @@ static bool sane(bool is_sane, const char *fmt, ...)
 	return false;
 }
 
-/* A result or an errno that user space may know: none of the kernel's own. */
+/*
+ * Counts the outcome of a call and returns @ret. An error must be an errno of user space, from 1 to
+ * 133, and not one that is internal to the kernel.
+ */
 static long clean(const char *what, long ret)
 {
 	int err = errno;
@@ -94,7 +97,7 @@ static void on_fault(int sig)
 	siglongjmp(jump, sig);
 }
 
-/* Reads a byte: what it is, or minus the signal it raised. */
+/* Reads a byte. Returns its value, or the negative number of the signal that the read raised. */
 static int peek(const volatile char *p)
 {
 	int sig = sigsetjmp(jump, 1);
@@ -130,10 +133,10 @@ static void do_read(void)
 	off_t at = odd();
 	ssize_t got;
 
-	/* What is read must fit the buffer; a text shorter than it always does. */
+	/* A read that begins within the text and fits the buffer must succeed. */
 	if (below(4) == 0) {
 		got = clean("pread counters", pread(counters, to, len, at));
-		sane(got < 0, "the counters were read: %zd bytes", got);
+		sane(got < 0, "read() of the counters returned %zd bytes", got);
 		return;
 	}
 	got = clean("pread names", pread(names, to, len, at));
@@ -141,7 +144,7 @@ static void do_read(void)
 		sane(got <= 0, "read() into the mapping: %zd", got);
 	else if (got > 0)
 		sane(at >= 0 && (size_t)at + got <= text_len && !memcmp(buf, text + at, got),
-		     "pread %zu at %lld: another text", len, (long long)at);
+		     "pread %zu at %lld: wrong text", len, (long long)at);
 	else if (at >= 0 && (size_t)at < text_len && len && len < sizeof(buf))
 		sane(false, "pread %zu at %lld: %zd, errno %d", len, (long long)at, got, errno);
 }
@@ -155,7 +158,7 @@ static void do_seek_read(void)
 
 	if (at >= 0 && got > 0)
 		sane((size_t)at + got <= text_len && (!iov[0].iov_len || buf[0] == text[at]),
-		     "read at %lld: another text", (long long)at);
+		     "read at %lld: wrong text", (long long)at);
 	clean("lseek counters", lseek(counters, odd(), whences[below(6)]));
 	lseek(names, 0, SEEK_SET);
 }
@@ -191,7 +194,7 @@ static void do_mmap(void)
 		munmap(p, len);
 }
 
-/* Calls on whatever lies in the arena: pieces of mappings, and nothing. */
+/* Memory calls on a random part of the arena: pieces of mappings, or reserved addresses. */
 static void do_arena(void)
 {
 	char *p = arena + below(ARENA / 8192) * 4096 + (below(16) ? 0 : below(4096));
@@ -208,7 +211,7 @@ static void do_arena(void)
 	case 1:
 		q = mremap(p, len, to, below(2) ? MREMAP_MAYMOVE : 0);
 		clean("mremap", q == MAP_FAILED ? -1 : 0);
-		/* Moved out of the arena: nobody would find it again. */
+		/* The mapping has left the arena, where no later call would find it. */
 		if (q != MAP_FAILED && (q < arena || q >= arena + ARENA))
 			munmap(q, to);
 		break;
@@ -219,7 +222,10 @@ static void do_arena(void)
 		break;
 	case 3:
 		clean("madvise", madvise(p, len, below(26)));
-		/* Memory failures (100, 101) are for the counters only: they must not hit. */
+		/*
+		 * MADV_HWPOISON and MADV_SOFT_OFFLINE (100, 101) are tried on counter pages only.
+		 * They must fail.
+		 */
 		q = (char *)pc.base + below(100) * 4096;
 		sane(clean("madvise 100", madvise(q, 4096, 100 + below(2))) < 0,
 		     "a page of counters can be poisoned");
@@ -308,7 +314,7 @@ static void do_fd(void)
 		clean("fsync", fsync(fd));
 		break;
 	case 4:
-		/* Returns what others leave in errno. */
+		/* posix_fadvise() returns its error and does not set errno. */
 		errno = posix_fadvise(fd, odd(), odd(), below(8));
 		clean("fadvise", errno ? -1 : 0);
 		break;
@@ -321,7 +327,10 @@ static void do_fd(void)
 		close(ep);
 		break;
 	case 7:
-		/* Not F_DUPFD (0, 1030), which would use up files, nor locks. */
+		/*
+		 * Not F_DUPFD (0) and F_DUPFD_CLOEXEC (1030), which would use up files, and no
+		 * locks.
+		 */
 		clean("fcntl", fcntl(fd, below(2) ? 1 + below(4) : 1024 + below(6), odd()));
 		break;
 	case 8:
@@ -336,7 +345,10 @@ static void do_fd(void)
 static void do_open(void)
 {
 	const char *path = below(2) ? "/dev/perfcounters" : "/dev/perfcounters_names";
-	/* Any flags; without O_ASYNC and O_CREAT|O_EXCL nothing else can come of it. */
+	/*
+	 * Any flags but O_ASYNC and O_CREAT. With those that are left, only the access mode, O_PATH
+	 * and the user decide whether an open may succeed.
+	 */
 	int flags = rnd() & (O_ACCMODE | O_APPEND | O_TRUNC | O_NONBLOCK | O_SYNC | O_DIRECT |
 			     O_DIRECTORY | O_NOFOLLOW | O_NOATIME | O_CLOEXEC | O_PATH |
 			     O_LARGEFILE);
@@ -355,7 +367,7 @@ static void (*const ops[])(void) = {
 	do_splice, do_fd, do_open,
 };
 
-/* What a run says, in memory that the parent shares. */
+/* Results of one user's calls, in memory that the parent shares. */
 static struct result {
 	unsigned long good, refused, bus, bad;
 	bool done;
@@ -380,7 +392,7 @@ static void run(bool as_nobody)
 		bail("setuid");
 	for (int i = 0; i < nr_ops; i++) {
 		ops[below(sizeof(ops) / sizeof(*ops))]();
-		/* What is left of an unlucky move. */
+		/* Removes what moved mappings have left in the arena. */
 		if (i % 1000 == 0 && mmap(arena, ARENA, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS |
 					  MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED)
 			sane(false, "the arena cannot be cleared: errno %d", errno);
@@ -421,17 +433,20 @@ int main(void)
 
 		seed += nobody;
 		status = in_child(run(nobody));
-		note("%s: %lu calls did something, %lu were refused, %lu reads raised SIGBUS", who,
+		note("%s: %lu calls succeeded, %lu failed, %lu reads raised SIGBUS", who,
 		     r->good, r->refused, r->bus);
-		ok(!status && r->done, "0.1 fuzz: %s's calls kill nobody (%d)", who, status);
-		is(r->bad, 0, "0.1 fuzz: %s's calls have sensible results and plain errnos", who);
+		ok(!status && r->done,
+		   "0.1 fuzz: %s's calls do not kill the process (%d)", who, status);
+		is(r->bad, 0,
+		   "0.1 fuzz: %s's calls have plausible results and errnos of user space", who);
 		ok(r->good > nr_ops / 20 && r->refused > nr_ops / 20 && r->bus > 20,
-		   "0.1 fuzz: %s's calls were not all the same", who);
+		   "0.1 fuzz: %s's calls succeed, fail, and raise SIGBUS often enough", who);
 	}
 	ok(!memcmp(header, pc.base, sizeof(header)) && pc_total(&pc, n) == 4711,
-	   "0.1 fuzz: header and values are what they were");
+	   "0.1 fuzz: the header and a counter's value are unchanged");
 	close(names);
 	pc_close(&pc);
-	ok(!rmmod("puppet") && !rmmod("perfcounters"), "0.1 fuzz: nothing keeps the module");
+	ok(!rmmod("puppet") && !rmmod("perfcounters"),
+	   "0.1 fuzz: rmmod of puppet and perfcounters succeeds at the end");
 	return finish();
 }

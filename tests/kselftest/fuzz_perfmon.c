@@ -5,10 +5,10 @@
  * worlds: stock debug
  * timeout: 600
  *
- * Random calls of /dev/perfmon: contexts of threads and CPUs, event sets, sampling in each
- * format, the self page, rings. The structures are mostly right, so that calls get far; each call
- * must be done some times and be refused some times. SEED, CALLS and ROUND in the environment
- * repeat a run.
+ * Random calls of /dev/perfmon: contexts of threads and CPUs, event sets, sampling in each format,
+ * the self page, rings. Most structures are valid, so that calls get past the checks of their
+ * arguments. Each call must succeed some times and fail some times. SEED, CALLS and ROUND in the
+ * environment repeat a run.
  */
 #include "ioctl_fuzz_run.h"
 #include "sampling.h"
@@ -40,7 +40,7 @@ static const struct field ctx_cpu[] = {
 static const struct shape thread_shape = SHAPE(struct pfarg_ctx, ctx_thread);
 static const struct shape cpu_shape = SHAPE(struct pfarg_ctx, ctx_cpu);
 
-/* Formats: a shape of the argument, and one of the call. */
+/* Formats, each with a shape for its argument and one for the call */
 
 static const struct field dfl_arg[] = {
 	NUMBERS(struct pfm_dfl_smpl_arg, buf_size, K_BYTES, 4096, 65536),
@@ -60,7 +60,7 @@ static const struct field ring_arg[] = {
 	FIELD(struct perfmon_ring_arg, reserved, K_RESERVED),
 };
 
-/* Formats that decide about the flags and the stacks by themselves. */
+/* Formats that set the flags and the stacks themselves: both fields must be 0. */
 static const struct field fixed_ring_arg[] = {
 	NUMBERS(struct perfmon_ring_arg, size, K_BYTES, 4096, 65536),
 	FIELD(struct perfmon_ring_arg, flags, K_RESERVED),
@@ -268,8 +268,8 @@ static const struct shape pause_shape = SHAPE(struct a_word, pause_fields);
 static const struct shape status_shape = SHAPE(struct perfmon_status, status_fields);
 
 /*
- * The number of a CPU is that of a process, too, the first one's: so a context of a CPU alone is
- * given one.
+ * The load of a CPU is strict: only contexts of CPUs get the number of a CPU. In a thread's context
+ * it would be the ID of a process, such as init.
  */
 static const struct call calls[] = {
 	CALL(PERFMON_CREATE, &thread_shape, R_NEW, R_THREAD, C_CAREFUL),
@@ -309,7 +309,9 @@ static struct range ranges[] = {
 	{ PERFMON_TAIL_OFFSET, 4096, PROT_READ | PROT_WRITE },
 };
 
-/* Wrong flags can make it another context than the call's row says. */
+/*
+ * Returns what a created context is. A wrong flag may have made it a CPU's or a thread's context.
+ */
 static __u16 role(const struct call *call, const void *arg)
 {
 	const struct pfarg_ctx *ctx = arg;
@@ -319,7 +321,10 @@ static __u16 role(const struct call *call, const void *arg)
 	return call->gives == R_CPU ? R_THREAD : call->gives;
 }
 
-/* The registers that there are; some, another choice in each round, are taken more often. */
+/*
+ * Fills the pools with the registers in /proc/perfmon_map. The first three of each pool are used
+ * more often. They are chosen at random in each process.
+ */
 static void begin(void)
 {
 	static const enum kind kinds[] = { K_PMC, K_PMD, K_COUNTER };
@@ -351,7 +356,7 @@ static void begin(void)
 			pool->v[other] = v;
 		}
 	}
-	/* The first set is there in each context: it is the most frequent. */
+	/* Set 0 exists in each context, so it is used most often. */
 	pools[K_SET] = (struct pool) { { 0, 0, 1, 2, 3 }, 5 };
 }
 
@@ -362,12 +367,12 @@ static void prepare(void)
 		"pfm_histogram",
 	};
 
-	/* Nor any other, which a first context would load. */
+	/* The first context must not load any other module. */
 	write_file("/proc/sys/kernel/modprobe", "\n");
 	load("");
 	for (unsigned int i = 0; i < sizeof(modules) / sizeof(*modules); i++)
 		insmod(modules[i], "");
-	/* Users without capabilities are given the device by its group, or so. */
+	/* Rounds of a user without capabilities need access to the device. */
 	if (chmod("/dev/perfmon", 0666))
 		bail("chmod /dev/perfmon");
 }

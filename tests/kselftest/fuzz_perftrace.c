@@ -4,12 +4,12 @@
  * worlds: stock debug
  * timeout: 600
  *
- * Random calls of /dev/perftrace: processes attach, register markers, write events and scribble
- * over buffers; traces are made, opened, read, paused and ended, by root and by a user. The
- * structures are mostly right, so that calls get far; each call must be done some times and be
- * refused some times. SEED, CALLS and ROUND in the environment repeat a run.
+ * Random calls of /dev/perftrace: processes attach, register markers, write events and overwrite
+ * buffers; traces are created, opened, read, paused and ended, by root and by a user. Most
+ * structures are valid, so that calls get past the checks of their arguments. Each call must
+ * succeed some times and fail some times. SEED, CALLS and ROUND in the environment repeat a run.
  *
- * trace_fuzz.c has a reader and a writer that must not suffer meanwhile.
+ * trace_fuzz.c tests that a reader and a writer work as usual meanwhile.
  */
 #include "ioctl_fuzz_run.h"
 #include "trace.h"
@@ -99,7 +99,7 @@ static const struct field room_fields[] = {
 	NUMBERS(struct perftrace_room, tail, K_RANGE, 0, 4096),
 };
 
-/* With a file only perftrace_late.c has it: another one's pages are no words. */
+/* PERFTRACE_RELEASE without a file (wake -1). With a file it is tested by perftrace_late.c. */
 static const struct field release_fields[] = {
 	FIELD(struct perftrace_release, size, K_SIZE),
 	FIELD(struct perftrace_release, flags, K_RESERVED),
@@ -122,7 +122,7 @@ static const struct shape room_shape = SHAPE(struct perftrace_room, room_fields)
 
 /* A trace */
 
-/* A filter of one to four steps: its header, the steps, their texts. */
+/* Writes a filter of one to four steps: its header, the steps, and their texts. */
 static size_t make_filter(char *to, size_t room)
 {
 	static const char texts[] = "$thread\0number\0$marker\0fuzz:m*\0text\0$process";
@@ -147,7 +147,7 @@ static size_t make_filter(char *to, size_t room)
 		};
 	}
 	memcpy(to + at, texts, sizeof(texts));
-	/* A word that is another one. */
+	/* Two bytes at a random place, and the size, may be wrong. */
 	if (goes_wrong())
 		put_number_at(to + below(bytes - 2), 2, nasty(0));
 	if (goes_wrong())
@@ -219,7 +219,7 @@ static const struct field read_fields[] = {
 	FIELD(struct perftrace_read, ticks, K_OUT),
 };
 
-/* From the beginning. */
+/* A read from the beginning: key 0, CPU -1. */
 static const struct field read_first[] = {
 	NUMBERS(struct perftrace_read, key, K_CONST, 0, 0),
 	NUMBERS(struct perftrace_read, cpu, K_CONST, ~0U, 0),
@@ -289,17 +289,20 @@ static const struct call calls[] = {
 	CALL(PERFTRACE_END, NULL, R_TRACE, 0, 0),
 };
 
-/* The second one's bytes are what ATTACH says. */
+/* prepare() sets the bytes of the second one to those that PERFTRACE_ATTACH returns. */
 static struct range ranges[] = {
 	{ PERFTRACE_CONTROL, PERFTRACE_READ_BYTES, PROT_READ },
 	{ PERFTRACE_BUFFERS, 0, PROT_READ | PROT_WRITE },
 };
 
-/* What this process writes as the library does. Its mappings are not the fuzzer's to change. */
+/*
+ * A traced process that writes events as the library does. Its mappings are not in the fuzzer's
+ * list, so they do not change.
+ */
 static struct traced own;
 static bool is_traced;
 
-/* A trace of this process whose writers wait, for the calls that need one: few become one. */
+/* Creates a trace of this process with PERFTRACE_WAIT. The fuzzer's own calls make few of them. */
 static void begin_trace(void)
 {
 	struct perftrace_create create = a_trace(trace_names[below(6)], "*", PERFTRACE_WAIT, 4096);
@@ -327,27 +330,27 @@ static void begin(void)
 	pool_add(K_KEY, 0);
 	pool_add(K_KEY, PERFTRACE_KEY_KERNEL);
 	pool_add(K_KEY, PERFTRACE_KEY_SHARED);
-	/* Some leave it to the fuzzer. */
+	/* One process in four attaches only if the fuzzer calls PERFTRACE_ATTACH. */
 	if (!below(4))
 		return;
-	/* Not by traced_open(), which ends the test where there is no memory. */
+	/* traced_open() is not used: it would end the test when memory is short. */
 	own.fd = open(DEVICE, O_RDWR | O_CLOEXEC);
 	if (own.fd < 0 || try_attach(own.fd, below(2) ? PERFTRACE_SHARED : 0, &own.attach))
 		return;
-	/* Another one may have it let go just now. */
+	/* Another process may have released this one just now. */
 	if (!traced_try_map(&own, NULL))
 		return;
 	is_traced = true;
 	for (int i = 0; i < 4; i++)
 		marker_register(&own, marker_names[i], marker_fields[0]);
-	/* Among the keys that are no process's, often this one's. */
+	/* Adds the key of this process to 0 and the keys of the kernel and of shared buffers. */
 	for (int i = 0; i < 4; i++)
 		pool_add(K_KEY, own.attach.key);
 	fd_add(own.fd, R_PROCESS);
 	begin_trace();
 }
 
-/* Events into all traces that there are, and sometimes nonsense. */
+/* Writes events into all active traces, and sometimes a random word. */
 static const char *const extras[] = { "write events" };
 
 static void put_events(void)
@@ -369,7 +372,7 @@ static void put_events(void)
 	extra_outcome(0, put ? 0 : -1);
 }
 
-/* What a writer asks whose reader was quicker than itself. */
+/* Waits in a buffer that has room, like a writer whose reader was faster than the call. */
 static void wait_for_room(void)
 {
 	int cpu = sched_getcpu();
@@ -398,7 +401,7 @@ static void extra(void)
 		try_call(put_events);
 }
 
-/* Traces that outlive who made them end here, whoever that was. */
+/* Ends all traces that are left after a round, whichever user has created them. */
 static void after(void)
 {
 	struct perftrace_info info = { .size = sizeof(info) };

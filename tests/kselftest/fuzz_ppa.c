@@ -6,8 +6,8 @@
  *
  * Random calls of process accounting: /dev/ppa with its calls and read(), the texts of
  * /proc/sys/kernel/ppa, ppa_levels, /proc/ppa/ppactl and /proc/ppa/PID, by root and by a user,
- * while tasks come and go. Each must be done some times and be refused some times. SEED, CALLS and
- * ROUND in the environment repeat a run.
+ * while tasks start and exit. Each call must succeed some times and fail some times. SEED, CALLS
+ * and ROUND in the environment repeat a run.
  */
 #include "ioctl_fuzz_run.h"
 #include "ppa.h"
@@ -67,7 +67,10 @@ static const char *const extras[] = {
 	"read /proc/ppa/PID/*",
 };
 
-/* A line with these numbers; one in four is spoilt, behind the first @keep numbers. */
+/*
+ * Writes a line with these numbers. One in four is made invalid, but not in its first @keep
+ * numbers.
+ */
 static size_t make_line(char *to, size_t room, const long *numbers, int nr, int keep)
 {
 	static const char *const others[] = {
@@ -93,7 +96,7 @@ static size_t make_line(char *to, size_t room, const long *numbers, int nr, int 
 		return at;
 	switch (below(4)) {
 	case 0:
-		/* Longer than a page, or just as long. */
+		/* About as long as a page, or slightly longer. */
 		n = 4090 + below(20);
 		memset(to + at, " 1x"[below(3)], n);
 		return at + n;
@@ -120,7 +123,7 @@ static int open_extra(enum extra extra, const char *path, int flags)
 static void write_line(enum extra extra, const char *path, const long *numbers, int nr)
 {
 	static char text[12000];
-	/* A task's number stays what it is. */
+	/* The line begins with the ID of a task, which must not change. */
 	int keep = extra == WRITE_ENTRIES;
 	size_t bytes = make_line(text, 4000, numbers, nr, keep);
 	int fd = open_extra(extra, path, O_WRONLY);
@@ -129,7 +132,7 @@ static void write_line(enum extra extra, const char *path, const long *numbers, 
 	if (fd < 0)
 		return;
 	remember(path, fd, 0, NULL);
-	/* In pieces, or at an offset. */
+	/* Some lines are written at an offset, and some in two pieces. */
 	if (!below(16))
 		extra_outcome(extra, pwrite(fd, from, bytes, below(2) ? 1 : nasty(0)));
 	else if (!keep && !below(16) && bytes > 2)
@@ -139,7 +142,7 @@ static void write_line(enum extra extra, const char *path, const long *numbers, 
 	close(fd);
 }
 
-/* All of it, in readings of any length, into any memory. */
+/* Reads a file four times, with any length and at any offset, into any memory. */
 static void read_text(enum extra extra, const char *path, size_t unit)
 {
 	int fd = open_extra(extra, path, O_RDONLY);
@@ -166,7 +169,10 @@ static void read_text(enum extra extra, const char *path, size_t unit)
 	close(fd);
 }
 
-/* Never one that is not of this fuzzer: what is written is about that task. */
+/*
+ * Returns the ID of a task of this fuzzer, or one that no task has, because a write changes the
+ * accounting of that task.
+ */
 static long a_pid(void)
 {
 	static const long none[] = { 0, -1, 0x7fffffff, 0x400000, 0x80000000L };
@@ -183,7 +189,7 @@ static void extra(void)
 
 	switch (below(16)) {
 	case 0:
-		/* Rare, as all probes come or go. */
+		/* Rare, because it attaches or detaches all probes. */
 		write_line(WRITE_SETTINGS, SETTINGS, numbers, 4);
 		break;
 	case 1:
@@ -215,7 +221,7 @@ static void extra(void)
 	}
 }
 
-/* On again, as a call before may have turned it off: else there is little to read. */
+/* Turns accounting on, as an earlier call may have turned it off. Else there is little to read. */
 static void begin(void)
 {
 	if (is_kid || plain_user)
@@ -223,7 +229,7 @@ static void begin(void)
 	ppa_write(SETTINGS, "1 1 0 1");
 }
 
-/* The user's rounds have something to read, too; and entries of those that have gone go. */
+/* Restores the levels and turns accounting on, which a round of the user cannot do. */
 static void after(void)
 {
 	ppa_write(LEVELS, "15");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * gen1 and gen2: both move on add and on delete and on nothing else; a reader
- * that follows the protocol never accepts a half-made change.
+ * gen1 and gen2 increase when an instance is added or deleted, and at no other time. A reader that
+ * follows the protocol never accepts a set of instances in the middle of a change.
  */
 #include "kselftest_pc.h"
 
@@ -11,7 +11,7 @@
 static struct pc pc;
 static __u64 gen;
 
-/* How far both have moved since the last call, -1 if they differ. */
+/* Returns by how much both have increased since the last call, or -1 if they differ. */
 static int moved(void)
 {
 	__u64 was = gen;
@@ -20,7 +20,10 @@ static int moved(void)
 	return pc.h->gen1 == gen ? (int)(gen - was) : -1;
 }
 
-/* The change that a snapshot must show whole: one name goes and comes back. */
+/*
+ * Returns true if the copy shows a consistent state of toggled/x, which is deleted and added again,
+ * and of the last descriptor.
+ */
 static bool whole(const struct perfcounters_desc *d, __u32 nr_slots,
 		  const struct perfcounters_desc *last)
 {
@@ -31,7 +34,7 @@ static bool whole(const struct perfcounters_desc *d, __u32 nr_slots,
 	if (!live && (d->state != PERFCOUNTERS_DORMANT || d->ended_ns < d->created_ns))
 		return false;
 	return !strncmp(d->name, "toggled/", 8) &&
-	       /* kind and exponent change together from life to life */
+	       /* unit and exponent change together with each incarnation */
 	       d->exponent == (int)(d->incarnation & 1) && d->unit == 1 + (d->incarnation & 1) &&
 	       last->instance == nr_slots - 1 && last->state == PERFCOUNTERS_LIVE;
 }
@@ -88,10 +91,10 @@ static void protocol(void)
 	     (unsigned long long)accepted, (unsigned long long)discarded,
 	     (unsigned long long)unchecked, (unsigned long long)changes);
 	ok(accepted >= 1000 && changes >= 100,
-	   "0.7 a reader gets through while instances come and go");
-	is(broken, 0, "0.7 what it accepts is never half-made");
-	ok(discarded > 0, "0.7 what was copied across a change is discarded");
-	is(moved() >= 0, 1, "0.6 gen1 and gen2 are equal when all is done");
+	   "0.7 reader beside a writer: accepts at least 1,000 copies during 100 changes");
+	is(broken, 0, "0.7 reader beside a writer: no accepted copy is inconsistent");
+	ok(discarded > 0, "0.7 reader beside a writer: copies made during a change are discarded");
+	is(moved() >= 0, 1, "0.6 gen1 and gen2 are equal after all changes");
 }
 
 int main(void)
@@ -101,29 +104,31 @@ int main(void)
 	plan(15);
 	load("");
 	pc_open(&pc);
-	is(moved() >= 0, 1, "0.6 gen1 and gen2 are equal at rest");
+	is(moved() >= 0, 1, "0.6 gen1 and gen2 are equal before any change");
 	n = puppet("add generation/x");
-	is(moved(), 1, "0.6 perf_add moves both by one");
+	is(moved(), 1, "0.6 perf_add increases both generations by one");
 	puppet("adjust %u 7", n);
 	puppet("inline %u 7", n);
-	is(moved(), 0, "0.6 counting moves neither");
+	is(moved(), 0, "0.6 counting changes neither generation");
 	puppet("add generation/x");
-	is(moved(), 0, "0.6 a refused perf_add moves neither");
+	is(moved(), 0, "0.6 a refused perf_add changes neither generation");
 	puppet("del %u", n);
-	is(moved(), 1, "0.6 perf_del moves both by one");
+	is(moved(), 1, "0.6 perf_del increases both generations by one");
 	puppet("del %u", n);
-	is(moved(), 0, "0.6 perf_del of what is not live moves neither");
+	is(moved(), 0, "0.6 perf_del of a number that is not live changes neither generation");
 	puppet("add generation/x");
-	is(moved(), 1, "0.6 a name that comes back moves both by one");
+	is(moved(), 1, "0.6 perf_add of a dormant name increases both generations by one");
 	for (int i = 0; i < 600; i++)
 		puppet("add generation/%d", i);
-	is(moved(), 600, "0.6 growth by a chunk is no change of its own");
+	is(moved(), 600, "0.6 600 names that add a chunk increase both generations by 600");
 	puppet_leave();
-	is(rmmod("puppet"), 0, "0.6 a driver with 601 instances unloads");
-	is(moved(), 601, "0.6 each of its instances moved both by one");
+	is(rmmod("puppet"), 0, "0.6 puppet.ko with 601 instances unloads");
+	is(moved(), 601,
+	   "0.6 unloading a driver increases both generations by one for each instance");
 	insmod("puppet", "");
 	puppet("add generation/x");
-	is(moved(), 1, "0.6 and coming back moves both again");
+	is(moved(), 1,
+	   "0.6 perf_add after the driver is loaded again increases both generations by one");
 	protocol();
 	return finish();
 }

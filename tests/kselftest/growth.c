@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A mapping larger than today's file: new chunks appear in it, touching what
- * does not exist raises SIGBUS, and nothing that existed moves or changes.
+ * A mapping that is larger than the file: new chunks become readable in it, an access to a chunk
+ * that does not exist raises SIGBUS, and growth neither moves nor changes existing values.
  */
 #include "kselftest_pc.h"
 
@@ -30,24 +30,25 @@ int main(void)
 	on_cpu(1);
 	puppet("adjust %u 42", first);
 
-	/* A reader that knew chunk 0 only, and maps exactly that. */
+	/* Maps chunk 0 only, as a reader did that mapped the file before it grew. */
 	small = pc;
 	small.base = mmap(NULL, h->page_size * (1 + h->nr_cpus), PROT_READ, MAP_SHARED, pc.fd, 0);
 	old_slot = pc_slot(&small, 1, first);
 
 	end = perfcounters_offset(h, 0, slots);
-	is(touch(pc.base + end - 8), 0, "0.4 the last page of the last chunk is there");
-	is(touch(pc.base + end), -SIGBUS, "0.4 behind the last chunk: SIGBUS");
+	is(touch(pc.base + end - 8), 0, "0.4 the last page of the last chunk is readable");
+	is(touch(pc.base + end), -SIGBUS, "0.4 the page after the last chunk raises SIGBUS");
 	is(touch(pc_slot(&pc, h->nr_cpus - 1, h->max_instances - 1)), -SIGBUS,
-	   "0.4 in the last chunk that could ever exist: SIGBUS");
-	is(touch(&pc.desc[0]), 0, "0.2 the first page of descriptors is there");
+	   "0.4 no growth yet: an access to the last possible slot raises SIGBUS");
+	is(touch(&pc.desc[0]), 0, "0.2 the first page of descriptors is readable");
 	is(touch(&pc.desc[h->max_instances - 1]), -SIGBUS,
-	   "0.2 descriptors that do not exist yet: SIGBUS");
+	   "0.2 a descriptor that does not exist yet raises SIGBUS");
 	map = mmap(NULL, 4096, PROT_READ, MAP_SHARED, pc.fd, h->desc_offset / 2);
-	is(touch(map), -SIGBUS, "0.4 in the gap before the descriptors: SIGBUS");
+	is(touch(map), -SIGBUS,
+	   "0.4 an access to the gap between the chunks and the descriptors raises SIGBUS");
 	map = mmap(NULL, 4096, PROT_READ, MAP_SHARED, pc.fd,
 		   h->desc_offset + (__u64)h->max_instances * h->desc_size);
-	is(touch(map), -SIGBUS, "0.2 behind all descriptors: SIGBUS");
+	is(touch(map), -SIGBUS, "0.2 an access after the last descriptor raises SIGBUS");
 
 	chunks = pc.h->nr_chunks;
 	for (int i = 0; pc.h->nr_chunks < chunks + 3; i++) {
@@ -55,20 +56,22 @@ int main(void)
 		if (last % 100 == 0)
 			puppet("adjust %u %u", last, last);
 	}
-	is(pc.h->nr_slots, last + 1, "0.4 nr_slots counts what is in use");
-	is(touch(pc.base + end), 0, "0.14 what raised SIGBUS before growth is readable after it");
+	is(pc.h->nr_slots, last + 1, "0.4 nr_slots is the number of the last instance plus 1");
+	is(touch(pc.base + end), 0,
+	   "0.14 after growth: a page that raised SIGBUS before is readable in the old mapping");
 	for (__u32 n = 100; n < last; n += 100)
 		grew = grew && pc_value(&pc, 1, n) == n && pc_value(&pc, 0, n) == 0;
-	ok(grew, "0.14 the old, larger mapping shows values in the new chunks");
+	ok(grew,
+	   "0.14 after growth: a mapping larger than the old file shows the values of new chunks");
 	for (__u32 n = PC_OWN + 1; n < last; n++)
 		zero = zero && (n % 100 == 0 || n == first || pc_total(&pc, n) == 0);
-	ok(zero, "0.10 new instances begin at zero on each CPU");
-	is(*old_slot, 42, "0.4 the small old mapping still shows its value after growth");
+	ok(zero, "0.10 after growth: new instances are 0 on each CPU");
+	is(*old_slot, 42, "0.4 after growth: a mapping of chunk 0 still shows its value");
 	puppet("adjust %u 1", first);
-	is(*old_slot, 43, "0.4 and follows it");
+	is(*old_slot, 43, "0.4 after growth: a mapping of chunk 0 shows an update");
 	is(touch(pc.base + perfcounters_offset(h, 0, pc.h->nr_chunks * slots)), -SIGBUS,
-	   "0.4 the new end raises SIGBUS in its turn");
+	   "0.4 after growth: the page after the new last chunk raises SIGBUS");
 	ok(pc.desc[last].instance == last && pc.desc[last].state == PERFCOUNTERS_LIVE,
-	   "0.2 descriptors appear in the old mapping, too");
+	   "0.2 after growth: new descriptors are readable in the old mapping");
 	return finish();
 }

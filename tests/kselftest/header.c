@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-/* The header page defines itself and everything behind it. */
+/* The header page: each field, and the offsets that follow from it. */
 #include "kselftest_pc.h"
 
-/* A CPU list as sysfs writes it ("0-3,5"), as a bitmap of the first 64. */
+/* Parses a CPU list of sysfs, such as "0-3,5", into a bitmap of the first 64 CPUs. */
 static __u64 cpu_list(const char *path)
 {
 	char buf[256], *p = slurp(path, buf, sizeof(buf));
@@ -41,55 +41,60 @@ int main(void)
 	load("");
 	pc_open(&pc);
 	h = &pc.geometry;
-	is(h->version, PERFCOUNTERS_VERSION, "0.3 version is the header file's");
-	ok(h->min_size <= h->size && h->size <= h->page_size, "0.3 min_size <= size <= page_size");
-	ok(h->min_size >= sizeof(*h), "0.3 the minimum covers every field of this version");
+	is(h->version, PERFCOUNTERS_VERSION, "0.3 header: version is PERFCOUNTERS_VERSION");
+	ok(h->min_size <= h->size && h->size <= h->page_size,
+	   "0.3 header: min_size <= size <= page_size");
+	ok(h->min_size >= sizeof(*h), "0.3 header: min_size covers every field of this version");
 	is(h->nr_cpus, 64 - __builtin_clzll(possible),
-	   "0.3 nr_cpus is the number of CPUs that can exist");
-	is(h->gen1, h->gen2, "0.3 gen1 and gen2 are equal at rest");
-	is(h->page_size, getpagesize(), "0.3 page_size is the machine's");
-	is(h->pages_per_chunk, 1, "0.3 one page of each CPU in a chunk by default");
-	is(h->max_instances, PERFCOUNTERS_MAX_INSTANCES, "0.3 max_instances is the header file's");
+	   "0.3 header: nr_cpus is the number of possible CPUs");
+	is(h->gen1, h->gen2, "0.3 header: gen1 equals gen2 while nothing changes");
+	is(h->page_size, getpagesize(), "0.3 header: page_size is the machine's");
+	is(h->pages_per_chunk, 1, "0.3 header: pages_per_chunk is 1 by default");
+	is(h->max_instances, PERFCOUNTERS_MAX_INSTANCES,
+	   "0.3 header: max_instances is PERFCOUNTERS_MAX_INSTANCES");
 	ok(h->flags & PERFCOUNTERS_F_ATOMIC64,
-	   "0.3 slots of this machine do not tear, says a flag");
-	is(h->counters_offset, h->page_size, "0.4 the header is exactly one page");
+	   "0.3 header: PERFCOUNTERS_F_ATOMIC64 is set");
+	is(h->counters_offset, h->page_size, "0.4 header: counters_offset is page_size");
 	is(h->desc_size, sizeof(struct perfcounters_desc),
-	   "0.3 desc_size is the descriptors' distance");
+	   "0.3 header: desc_size is the size of a descriptor");
 	slots = (__u64)h->pages_per_chunk * h->page_size / 8;
 	ok(h->desc_offset % h->page_size == 0 &&
 	   h->desc_offset >= perfcounters_offset(h, 0,
 						 (h->max_instances + slots - 1) / slots * slots),
-	   "0.3 descriptors lie behind all chunks that can exist");
+	   "0.3 header: the descriptors are after all chunks that can exist");
 	ok(h->possible_offset >= h->size && h->possible_offset % 8 == 0 &&
 	   h->possible_offset + h->nr_cpus / 8 < h->page_size,
-	   "0.3 bitmap of possible CPUs lies in the page");
-	is(word(&pc, h->possible_offset), possible, "0.3 bitmap of possible CPUs is right");
-	is(word(&pc, h->online_offset), online, "0.14 bitmap of online CPUs is right");
+	   "0.3 header: the bitmap of possible CPUs is inside the page");
+	is(word(&pc, h->possible_offset), possible,
+	   "0.3 header: the bitmap of possible CPUs is that of sysfs");
+	is(word(&pc, h->online_offset), online,
+	   "0.14 header: the bitmap of online CPUs is that of sysfs");
 	for (__u32 at = 0; at < h->page_size; at += 8)
 		if (at >= h->size && at != h->possible_offset && at != h->online_offset)
 			stray |= word(&pc, at);
-	is(stray, 0, "0.3 the rest of the page is zero");
+	is(stray, 0, "0.3 header: the rest of the page is 0");
 
 	clock_gettime(CLOCK_REALTIME, &ts);
 	now_ns = ts.tv_sec * 1000000000ULL + ts.tv_nsec;
-	/* Its clock may be a tick's. */
+	/* loaded_ns may be from a clock that only advances with each tick. */
 	ok(h->loaded_ns <= now_ns && h->loaded_ns + 1000000000ULL > before_ns,
-	   "0.3 loaded_ns is when it was loaded");
+	   "0.3 header: loaded_ns is the time of loading");
 	ok(h->tsc_khz == 0 || (h->tsc_khz > 100000 && h->tsc_khz < 20000000),
-	   "0.3 tsc_khz is 0 or plausible");
+	   "0.3 header: tsc_khz is 0 or plausible");
 	is(h->nr_slots, 1 + PC_OWN,
-	   "0.3 no driver's instance yet: the seqflag and the module's own cost are in use");
-	is(h->nr_chunks, 1, "0.4 one chunk to begin with");
+	   "0.3 header: without drivers nr_slots counts the seqflag and own instances");
+	is(h->nr_chunks, 1, "0.4 header: without drivers nr_chunks is 1");
 
-	/* Another life of the module says so. */
+	/* A reload of the module changes boot_id and loaded_ns. */
 	first = *h;
 	pc_close(&pc);
 	load("");
 	pc_open(&pc);
 	ok(memcmp(first.boot_id, pc.geometry.boot_id, 16) &&
 	   memcmp(pc.geometry.boot_id, "\0\0\0\0\0\0\0\0", 8),
-	   "0.10 after a reload of perfcounters.ko boot_id is another one");
-	ok(pc.geometry.loaded_ns > first.loaded_ns, "0.10 and loaded_ns is later");
+	   "0.10 perfcounters.ko reloaded: boot_id is another one and not 0");
+	ok(pc.geometry.loaded_ns > first.loaded_ns,
+	   "0.10 perfcounters.ko reloaded: loaded_ns is later");
 	pc_close(&pc);
 	return finish();
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* CPUs and devices go and come while a reader looks on. */
+/* CPU hotplug, and drivers that are unloaded and loaded, beside a reader that takes snapshots. */
 #include "kselftest_pc.h"
 #include <pthread.h>
 
@@ -15,7 +15,7 @@ static __u64 bitmap(__u32 offset)
 	return *(const volatile __u64 *)(pc.base + offset);
 }
 
-/* Snapshots of every possible CPU, whatever becomes of it. */
+/* Takes snapshots of a counter on every possible CPU, online or not, and counts wrong ones. */
 static void *reader(void *wrong)
 {
 	__s64 last[64] = { 0 };
@@ -29,7 +29,7 @@ static void *reader(void *wrong)
 			__atomic_thread_fence(__ATOMIC_ACQUIRE);
 			if (before & PERFCOUNTERS_SEQ_BUSY || pc_seq(&pc, cpu) != before)
 				continue;
-			/* It only grows. */
+			/* The counter only increases. */
 			*(unsigned long *)wrong += value < last[cpu];
 			last[cpu] = value;
 		}
@@ -54,38 +54,43 @@ static void cpus(void)
 	puppet("adjust %u 5", n);
 	pthread_create(&thread, NULL, reader, &wrong);
 
-	ok(cpu_online(1, false), "0.14 CPU 1 goes offline while a reader reads");
-	is(bitmap(h->online_offset) >> 1 & 1, 0, "0.14 its online bit follows");
-	is(bitmap(h->possible_offset), possible, "0.14 it stays possible");
-	is(pc_value(&pc, 1, n), 11, "0.14 its value stays readable");
-	is(pc_seq(&pc, 1) & PERFCOUNTERS_SEQ_BUSY, 0, "0.14 it left no update in flight");
-	is(pc_total(&pc, n), 16, "0.14 totals are complete");
-	is(pc.h->gen2, gen, "0.14 the set of instances did not change");
+	ok(cpu_online(1, false), "0.14 CPU 1 goes offline beside a reader");
+	is(bitmap(h->online_offset) >> 1 & 1, 0,
+	   "0.14 CPU 1 offline: its bit in the bitmap of online CPUs is cleared");
+	is(bitmap(h->possible_offset), possible,
+	   "0.14 CPU 1 offline: the bitmap of possible CPUs does not change");
+	is(pc_value(&pc, 1, n), 11, "0.14 CPU 1 offline: its value stays readable");
+	is(pc_seq(&pc, 1) & PERFCOUNTERS_SEQ_BUSY, 0,
+	   "0.14 CPU 1 offline: its seqflag shows no update in flight");
+	is(pc_total(&pc, n), 16, "0.14 CPU 1 offline: the total still includes its value");
+	is(pc.h->gen2, gen, "0.14 CPU 1 offline: the generation does not change");
 	added = puppet("add hotplug/while_offline");
 	is(pc_value(&pc, 1, added), 0,
-	   "0.14 an instance added meanwhile is there for that CPU, too");
+	   "0.14 CPU 1 offline: a new instance is 0 on it");
 	puppet("del %u", added);
 	puppet("add hotplug/while_offline");
-	is(pc_value(&pc, 1, added), 0, "0.14 and is zeroed there when it comes back");
+	is(pc_value(&pc, 1, added), 0,
+	   "0.14 CPU 1 offline: an instance that is deleted and added again is 0 on it");
 
-	ok(cpu_online(1, true), "0.14 CPU 1 comes back");
-	is(bitmap(h->online_offset) >> 1 & 1, 1, "0.14 its online bit follows");
-	is(pc_value(&pc, 1, n), 11, "0.14 its value is what it was");
+	ok(cpu_online(1, true), "0.14 CPU 1 comes online again");
+	is(bitmap(h->online_offset) >> 1 & 1, 1,
+	   "0.14 CPU 1 online again: its bit in the bitmap of online CPUs is set");
+	is(pc_value(&pc, 1, n), 11, "0.14 CPU 1 online again: its value is unchanged");
 	on_cpu(1);
 	puppet("adjust %u 1", n);
-	is(pc_value(&pc, 1, n), 12, "0.14 and goes on from there");
+	is(pc_value(&pc, 1, n), 12, "0.14 CPU 1 online again: an update adds to its old value");
 
 	on_cpu(0);
 	for (int i = 0; i < CYCLES; i++)
 		went = cpu_online(1, false) && cpu_online(1, true) && went;
-	ok(went, "0.14 and so %d times more", CYCLES);
+	ok(went, "0.14 CPU 1 offline and online again, %d times more", CYCLES);
 	stop = 1;
 	pthread_join(thread, NULL);
-	is(wrong, 0, "0.14 the reader saw no wrong value all the while");
-	is(pc_total(&pc, n), 17, "0.14 nothing was lost");
+	is(wrong, 0, "0.14 CPU hotplug: the reader saw no value decrease");
+	is(pc_total(&pc, n), 17, "0.14 CPU hotplug: no update is lost");
 }
 
-/* A driver that is removed and comes back under a reader's eyes. */
+/* A driver is unloaded and loaded again beside a reader. */
 static void drivers(void)
 {
 	unsigned long wrong = 0;
@@ -107,11 +112,11 @@ static void drivers(void)
 	}
 	stop = 1;
 	pthread_join(thread, NULL);
-	ok(went, "0.14 a driver comes and goes while a reader reads");
-	ok(number, "0.14 its instances have their old numbers each time");
+	ok(went, "0.14 sample_c.ko is loaded and unloaded several times beside a reader");
+	ok(number, "0.14 sample_c.ko loaded again: its instance has the same number each time");
 	ok(pc.desc[ticks].state == PERFCOUNTERS_DORMANT && pc_total(&pc, ticks) > 0,
-	   "0.14 between two lives the last values are readable");
-	is(wrong, 0, "0.14 the reader saw no wrong value all the while");
+	   "0.14 sample_c.ko unloaded: the last values are readable");
+	is(wrong, 0, "0.14 drivers loaded and unloaded: the reader saw no value decrease");
 }
 
 int main(void)
@@ -120,7 +125,8 @@ int main(void)
 	load("");
 	pc_open(&pc);
 	n = puppet("add %s", PATH);
-	ok(pc_named(&pc, n, PATH), "0.14 a partition is one instance on all CPUs");
+	ok(pc_named(&pc, n, PATH),
+	   "0.14 an instance named after a partition is one instance for all CPUs");
 	cpus();
 	drivers();
 	return finish();

@@ -5,9 +5,9 @@
 # worlds: stock
 # guest: deb
 #
-# The packages as a person has them: on a Debian with its own systemd and the stock
-# kernel, installed by apt, with nothing of the sources. Everything of the README's
-# first hour is done once; then the modules are signed, and all of it is purged.
+# Installs the packages as a user does: with apt, on a Debian with its own systemd and the stock
+# kernel, without the sources. Does everything of the first hour in the README once, signs the
+# modules, and purges the packages.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
@@ -15,7 +15,7 @@
 . /tests/pmcd.sh
 
 release=$(uname -r)
-# Where everything was compiled and listed before the guest booted (tools/deb/disk.sh).
+# Programs that tools/deb/disk.sh compiled, and lists that it made, before the guest was booted.
 examples=/examples
 holds() { # FILE PATTERN...
 	local file=$1
@@ -31,7 +31,7 @@ packaged() {
 	is "$(cat /proc/1/comm)" systemd && [ ! -e /modules ] && ! pfc --version | grep -vx "pfc $(dpkg-query -W -f '${Version}' perfcounters)" &&
 		dpkg -S "$(command -v pfc)"
 }
-check "install apt's packages are all there is, of pfc's own version" packaged
+check "install packages: pfc is theirs and has their version, no build files exist" packaged
 
 service() {
 	is "$(systemctl is-enabled perfcounters)" enabled && systemctl start perfcounters && systemctl is-active perfcounters || { systemctl status perfcounters; return 1; }
@@ -39,40 +39,40 @@ service() {
 	for m in $PROVIDERS; do [ -d "/sys/module/pfc_$m" ] || { echo "no pfc_$m"; return 1; }; done
 	is "$(modinfo -F filename pfc_sched)" "/lib/modules/$release/updates/perfcounters/pfc_sched.ko"
 }
-check "install the service loads the providers that /etc/default names" service
+check "install service: loads the providers named in /etc/default/perfcounters" service
 owners() { is "$(stat -c '%n %a %G' /dev/perfcounters /dev/perfcounters_names /dev/perfmon /dev/ppa /dev/perftrace | xargs)" \
 	"/dev/perfcounters 440 perfcounters /dev/perfcounters_names 440 perfcounters /dev/perfmon 660 perfcounters /dev/ppa 444 root /dev/perftrace 666 root"; }
-check "install udev gives the devices to the group perfcounters" within 30 owners
+check "install udev: the devices have the group perfcounters and their modes" within 30 owners
 as() { setpriv --reuid 65534 --regid 65534 "$@"; }
 member() { as --groups perfcounters pfc list >list && holds list sched/context_switches; }
-check "install members of the group read counters" member
+check "install pfc list: works for a member of the group" member
 stranger() { ! as --clear-groups pfc list >list 2>&1 && holds list "/dev/perfcounters"; }
-check "install others do not, and are told which device" stranger
+check "install pfc list: fails for other users and names the device" stranger
 
 watch() { pfc watch --count 3 </dev/null >watched && holds watched "generation" "sched/"; }
-check "install pfc watch" watch
+check "install pfc watch: prints counters" watch
 counts() { pfc stat -o counted ls /usr >/dev/null && holds counted "context-switches" "page-faults"; }
-check "install pfc stat" counts
-# Work with symbols of its own.
+check "install pfc stat: counts a command" counts
+# Runs a command that has symbols.
 record() { pfc record -o samples -- sh -c 'i=0; while [ $i -lt 100000 ]; do i=$((i + 1)); done' && pfc report -i samples >report && holds report "[0-9]%.*sh"; }
-check "install pfc record, pfc report" record
+check "install pfc record, pfc report: show symbols of a command" record
 ppa() { pfc ppa on && pfc ppa --cpus >accounts && holds accounts "[0-9]" && pfc ppa off; }
-check "install pfc ppa" ppa
+check "install pfc ppa: prints the times of CPUs" ppa
 trace() { pfc trace start requests -e 'requests:*' -s 1M -o requests.ctf -- $examples/requests 500 && babeltrace2 requests.ctf >events && is "$(grep -c requests: events)" 1001; }
-check "install pfc trace of a program compiled with libperftrace-dev" trace
+check "install libperftrace-dev: pfc trace records a program compiled with it" trace
 faults() { $examples/page_faults >counted && cat counted && [ "$(sed 's/ .*//' counted)" -ge 100 ]; }
-check "install a program compiled with libperfmon-dev" faults
+check "install libperfmon-dev: a program compiled with it counts page faults" faults
 reader() { $examples/reader >values && holds values "^sched/context_switches [0-9]+"; }
-check "install a program with the installed header" reader
+check "install header: a program compiled with it reads counters" reader
 doctor() {
 	local rc=0
 	pfc doctor >found || rc=$?
 	cat found
 	[ $rc = 0 ] && [ -s found ] && ! grep -q '^problem' found
 }
-check "install pfc doctor finds nothing in the way" doctor
+check "install pfc doctor: finds no problem" doctor
 
-# Whoever has no module, or asks for what there is not, is told.
+# The configuration names a provider that does not exist.
 wrong() {
 	sed -i.was 's/^PROVIDERS=.*/PROVIDERS="sched nonsense"/' /etc/default/perfcounters
 	systemctl restart perfcounters
@@ -81,8 +81,8 @@ wrong() {
 	holds status "Active: active" "status=3" "no provider nonsense; /etc/default/perfcounters" && [ -d /sys/module/pfc_sched ] &&
 		systemctl stop perfcounters && [ ! -d /sys/module/perfcounters ] && systemctl start perfcounters
 }
-check "install a provider that does not exist is told of, the others are loaded, and unloaded" wrong
-# One value is the module's, one it refuses.
+check "install service: reports an unknown provider, loads and unloads the others" wrong
+# A valid value of a parameter is used; an invalid one makes the start fail.
 options() {
 	sed -i.was 's/^#options/options/' /etc/modprobe.d/perfcounters.conf
 	systemctl restart perfcounters
@@ -91,19 +91,19 @@ options() {
 	systemctl restart perfcounters && rc=1
 	mv /etc/modprobe.d/perfcounters.conf.was /etc/modprobe.d/perfcounters.conf
 	dmesg | tail -n 20 >words
-	systemctl restart perfcounters && holds words "pages_per_chunk=99: give 1 to" && return $rc
+	systemctl restart perfcounters && holds words "pages_per_chunk=99: must be 1 to" && return $rc
 }
-check "install options in /etc/modprobe.d are the module's" options
-# A driver that is not ours: one of ours under another name. (systemd counts how often something
-# begins, and thinks ill of it.)
+check "install /etc/modprobe.d: options are used, an invalid one fails the start" options
+# A driver that is not the project's: pfc_mm under another name. reset-failed is needed because
+# systemd limits how often a service may start.
 others() {
 	systemctl reset-failed perfcounters
 	sed 's/pfc_mm/oth_mm/g' /lib/modules/$release/updates/perfcounters/pfc_mm.ko >oth_mm.ko
 	modprobe -r pfc_mm && insmod ./oth_mm.ko && systemctl stop perfcounters && [ -d /sys/module/oth_mm ] && ! lsmod | grep '^pf[cm]_' &&
 		journalctl -u perfcounters >journal && holds journal "others count with it: oth_mm" && rmmod oth_mm perfcounters && systemctl start perfcounters
 }
-check "install the service's end leaves drivers of others alone" others
-# A program that runs longer than the module is loaded.
+check "install service: its stop leaves drivers of others loaded, and logs them" others
+# A program that runs before the module is loaded and after it is unloaded.
 late() {
 	local program rc=0
 	systemctl reset-failed perfcounters
@@ -116,10 +116,10 @@ late() {
 	kill $program
 	systemctl start perfcounters && return $rc
 }
-check "install a program that began before the service is traced, and does not keep the module" late
-# As at boot: all are started at once, and nothing of ours is loaded.
+check "install service: a program that started before is traced, and does not pin the module" late
+# As at boot: all units are started at once, and no module is loaded.
 units="perfcounters-accounting perfcounters-openmetrics"
-# The answer of a server of this guest.
+# http PORT PATH: stores the answer of a server of this guest in the file answer.
 http() { bash -c 'exec 3<>"/dev/tcp/127.0.0.1/$0"; printf "GET %s HTTP/1.0\r\n\r\n" "$1" >&3; cat <&3' "$1" "$2" >answer 2>/dev/null; }
 tasks() { http 9464 /metrics && holds answer '^pfc_task_.*comm=' >/dev/null; }
 fleet() {
@@ -134,12 +134,12 @@ fleet() {
 	systemctl daemon-reload
 	return $rc
 }
-check "install the units for a fleet begin after the service, with tasks" fleet
+check "install fleet units: start after the service and export tasks" fleet
 
 manual() {
 	man -w pfc pfc-watch libperfmon pfm_create_context perftrace && MANWIDTH=80 man pfc >page && holds page "NAME" "pfc-watch|watch"
 }
-check "install manual pages" manual
+check "install manual pages: found and shown by man" manual
 bash_completion() {
 	bash -c '. /usr/share/bash-completion/bash_completion
 		_comp_load pfc 2>/dev/null || __load_completion pfc
@@ -147,13 +147,13 @@ bash_completion() {
 		$(complete -p pfc | sed -E "s/.*-F ([^ ]+).*/\1/") pfc wa pfc
 		echo "${COMPREPLY[@]}"' >words && holds words "watch"
 }
-check "install completions of bash" bash_completion
+check "install bash: completes a subcommand of pfc" bash_completion
 zsh_completion() { zsh -fc 'autoload -U compinit; compinit -u -d /tmp/zcompdump; print $_comps[pfc]' >words && holds words '^_pfc$'; }
-check "install completions of zsh" zsh_completion
+check "install zsh: has a completion for pfc" zsh_completion
 fish_completion() { fish -c 'complete -C "pfc wa"' >words && holds words "^watch"; }
-check "install completions of fish" fish_completion
+check "install fish: completes a subcommand of pfc" fish_completion
 
-# Performance Co-Pilot, with nothing but its agent mmv.
+# Performance Co-Pilot with its agent mmv only.
 pcp() {
 	chown pcp:pcp .
 	start_pmcd
@@ -165,7 +165,7 @@ pcp() {
 	wait $mmv $pmcd
 	return $rc
 }
-check "install pmval shows counters (pfc export --mmv)" pcp
+check "install pfc export --mmv: pmval shows counters" pcp
 scraped() { http 9090 '/api/v1/query?query=perfcounters_sched_context_switches_total' && holds answer '"__name__":"perfcounters_sched_context_switches_total".*"job":"perfcounters".*"value":\[[0-9.]+,"[1-9]'; }
 prometheus_scrapes() {
 	printf 'global:\n  scrape_interval: 2s\nscrape_configs:\n  - job_name: perfcounters\n    static_configs:\n      - targets: ["127.0.0.1:9464"]\n' >prometheus.yml
@@ -181,12 +181,12 @@ prometheus_scrapes() {
 	cat answer
 	return $rc
 }
-check "install Prometheus scrapes counters (pfc export --openmetrics)" prometheus_scrapes
+check "install pfc export --openmetrics: Prometheus scrapes counters" prometheus_scrapes
 
-# Secure Boot: a key made on the spot, and the kernel's own tool.
+# Secure Boot: a new key, and the kernel's own tool for signing.
 sign=/usr/libexec/perfcounters/sign
 new_key() { $sign --new /tmp/mok >said.key && holds said.key "mokutil --import /tmp/mok/mok.der" && is "$(stat -c %a /tmp/mok/mok.key)" 600; }
-check "install a key for Secure Boot is made" new_key
+check "install sign --new: makes a key and names the next step" new_key
 signed() {
 	$sign /tmp/mok/mok.key /tmp/mok/mok.der || return 1
 	for ko in /lib/modules/$release/updates/perfcounters/*.ko; do
@@ -194,20 +194,21 @@ signed() {
 	done
 	systemctl restart perfcounters
 }
-check "install all modules are signed with it, and still load" signed
+check "install sign: all modules are signed with the key and load" signed
 cp /lib/modules/$release/updates/perfcounters/perfcounters.ko signed.ko
 
-# Purged, nothing is left.
+# Nothing is left after a purge.
 systemctl stop perfcounters
-check "install the service's end unloads all modules" sh -c '! lsmod | grep -E "^(perfcounters|pfc_|pfm_)"'
+check "install service: its stop unloads all modules" sh -c '! lsmod | grep -E "^(perfcounters|pfc_|pfm_)"'
 systemctl start perfcounters
 ours=$(cd /packages && for f in *.deb; do echo "${f%%_*}"; done)
 purge() { DEBIAN_FRONTEND=noninteractive apt-get purge -y $ours; }
-check "install apt purges the packages" purge
+check "install apt-get purge: succeeds" purge
 unloaded() { ! lsmod | grep -E '^(perfcounters|pfc_|pfm_)' && ! ls /dev/perf* /dev/ppa 2>/dev/null && ! systemctl status perfcounters; }
-check "install purged: modules and devices are gone" unloaded
-# What lists name before the packages came; a running Debian writes in some places. In
-# /var/lib/systemd is also what apt's helper has noted of our service.
+check "install purged: modules, devices and the service are removed" unloaded
+# Compares the files with a list that was made before the packages were installed. Directories in
+# which a running Debian writes are left out. Of /var/lib/systemd only files about these packages
+# are compared: apt's helper for services records them there.
 left() {
 	find / -xdev \( -path /proc -o -path /dev -o -path /sys -o -path /run -o -path /tmp -o -path /guest -o -path /tests -o -path /orders -o -path /packages -o -path /examples \) -prune -o -print |
 		LC_ALL=C sort >files
@@ -220,20 +221,20 @@ left() {
 	cat new gone
 	[ ! -s new ] && [ ! -s gone ]
 }
-check "install purged: no file is left, none is missing" left
+check "install purged: no file is left, no earlier file is missing" left
 lists() {
 	diff $examples/before.group /etc/group && diff $examples/before.dep /lib/modules/$release/modules.dep && dpkg-query -W >now &&
 		! grep -E 'perf(counters|mon|trace)' now && ! ls /var/lib/dpkg/info | grep -E 'perf(counters|mon|trace)'
 }
-check "install purged: group, modules.dep and dpkg know nothing of it" lists
+check "install purged: group, modules.dep and dpkg are as before" lists
 
-# Once more, on a running machine, where the modules may come after the service.
+# Installs the packages again, on a running machine: the modules may be installed after the service.
 again() {
 	DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends /packages/*.deb && is "$(systemctl is-active perfcounters)" active &&
 		pfc list >list && holds list sched/context_switches
 }
-check "install apt's packages on a running machine work at once" again
-# Somebody has a device open.
+check "install again on a running machine: the service is active, pfc works" again
+# A purge while a process has a device open.
 open_purge() {
 	exec 9</dev/perfcounters
 	purge >said 2>&1
@@ -243,14 +244,14 @@ open_purge() {
 	exec 9<&-
 	rmmod perfcounters && [ ! -e /dev/perfcounters ] && return $rc
 }
-check "install purged with a device open: it is root's, and the module goes when it is free" open_purge
+check "install purged with a device open: only root may open it, the module unloads after close" open_purge
 
-# Only a boot undoes this, so it is the last.
+# Only a reboot undoes this, so it is the last test.
 refused() {
 	echo 1 >/sys/module/module/parameters/sig_enforce
 	! insmod ./signed.ko 2>words
 	cat words
 	dmesg | grep -iE 'loading of module with unavailable key is rejected' || { dmesg | tail -n 5; holds words "rejected|not available"; }
 }
-check "install a kernel that demands signatures refuses a key that it does not know" refused
+check "install sig_enforce: a module with an unknown key is refused" refused
 exit $failed

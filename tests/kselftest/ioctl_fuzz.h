@@ -19,25 +19,25 @@
 #include <stddef.h>
 
 enum kind {
-	/* A value of the pool of that number. */
+	/* a value from the pool of that number */
 	K_PID, K_CPU, K_SLOT, K_KEY, K_MARKER, K_SET, K_PMC, K_PMD, K_COUNTER, NR_POOLS,
-	K_CONST,	/* a */
+	K_CONST,	/* the number a */
 	K_SIZE,		/* bytes of this structure, or of shape @of */
 	K_FLAGS,	/* some of the bits of a, all of b */
 	K_ENUM,		/* one of the a values at @of */
 	K_RANGE,	/* from a to b */
-	K_BYTES,	/* an amount of memory: a power of two from a to b, or absurd */
+	K_BYTES,	/* an amount of memory: a power of two from a to b, or an absurd one */
 	K_TEXT,		/* characters: one of the a strings at @of */
 	K_BITS,		/* a set of bits: some numbers of pool a */
 	K_PTR,		/* address of 1 to a structures of shape @of */
 	K_BUFFER,	/* address of up to a bytes */
 	K_STRING,	/* address of the string @of */
-	K_MADE,		/* address of what the function @of writes */
+	K_MADE,		/* address of what the function @of has written */
 	K_LEN,		/* bytes of what the field of number a points to */
 	K_COUNT,	/* structures that the field of number a points to */
 	K_RESERVED,	/* zero */
-	K_OUT,		/* written by the kernel; with a: pool a - 1 takes it */
-	K_ANY,		/* whatever it is, it is right */
+	K_OUT,		/* written by the kernel; with a: it is added to pool a - 1 */
+	K_ANY,		/* any value is valid */
 };
 
 struct field {
@@ -83,7 +83,7 @@ static __u64 below(__u64 n)
 	return n ? rnd() % n : 0;
 }
 
-/* A number near an edge, or near the right one. */
+/* Returns a number at a boundary, or near @right. */
 static __u64 nasty(__u64 right)
 {
 	switch (below(8)) {
@@ -106,7 +106,7 @@ static __u64 nasty(__u64 right)
 	}
 }
 
-/* Pools: numbers that mean something now. */
+/* Pools: numbers that refer to something at the moment */
 
 #define POOL_MAX	32
 
@@ -128,7 +128,7 @@ static void pool_add(enum kind kind, __u64 value)
 		pool->v[below(POOL_MAX)] = value;
 }
 
-/* The first values are taken more often, so that calls meet what other calls have made. */
+/* The first three values are taken more often, so that calls meet what other calls have made. */
 static __u64 pool_take(enum kind kind)
 {
 	const struct pool *pool = &pools[kind];
@@ -138,7 +138,7 @@ static __u64 pool_take(enum kind kind)
 	return pool->v[below(below(4) && pool->nr > 3 ? 3 : pool->nr)];
 }
 
-/* Memory for structures: an area each, mapped twice, with nothing mapped behind. */
+/* Memory for structures: areas that are mapped twice, each with an unmapped page at its end */
 
 #define NR_AREAS	6
 #define AREA_BYTES	(16 * 4096UL)
@@ -170,7 +170,7 @@ static void areas_map(void)
 	}
 }
 
-/* A child of fork() has areas of its own: else its parent changes what it is filling. */
+/* A child of fork() needs areas of its own: it would share those of its parent. */
 static void areas_anew(void)
 {
 	for (int i = 0; i < NR_AREAS; i++) {
@@ -181,21 +181,21 @@ static void areas_anew(void)
 }
 
 struct object {
-	const struct shape *shape;	/* NULL: bytes */
+	const struct shape *shape;	/* NULL: plain bytes */
 	__u32 nr;
 	size_t bytes;
-	char *at;			/* where it is written here */
-	char *seen;			/* the address that the call has */
+	char *at;			/* where this process writes it */
+	char *seen;			/* the address that is passed to the call */
 	bool guarded;			/* bytes around it must not change */
 };
 
-/* Lengths and counts of one call, at most. */
+/* Largest number of lengths and counts in one call. */
 #define NR_LENGTHS	64
 
 static struct {
 	struct object objects[NR_AREAS];
 	int nr;
-	/* What is said of how long others are. */
+	/* Lengths and counts that fields have of other objects. */
 	struct length {
 		char *at;
 		__u32 bytes;
@@ -206,7 +206,7 @@ static struct {
 	bool lied;	/* a size or a count may be wrong: anything behind may be written */
 } gen;
 
-/* Memory of the device itself, if any is mapped; or NULL. */
+/* Returns memory of the device itself, or NULL if none is mapped. */
 static char *(*device_memory)(size_t bytes);
 
 static bool goes_wrong(void)
@@ -214,7 +214,7 @@ static bool goes_wrong(void)
 	return gen.wild && !below(4);
 }
 
-/* An address at which nothing is mapped. */
+/* Returns an address at which nothing is mapped. */
 static char *nowhere(const struct area *area)
 {
 	static const __u64 places[] = {
@@ -250,7 +250,10 @@ static struct object *object_new(const struct shape *shape, __u32 nr, size_t byt
 		o->seen = area->read + at;
 		break;
 	case 1:
-		/* Its end is not there. What is read of it begins in the midst of it. */
+		/*
+		 * The call gets an address within the object, so that the end of what it reads is
+		 * not mapped.
+		 */
 		o->at = area->write + AREA_BYTES - bytes;
 		o->seen = o->at + below(bytes + 1);
 		o->guarded = false;
@@ -264,7 +267,7 @@ static struct object *object_new(const struct shape *shape, __u32 nr, size_t byt
 	return o;
 }
 
-/* What is around it, as it was? */
+/* Returns true if the bytes around the object are unchanged. */
 static bool object_intact(const struct object *o)
 {
 	const struct area *area = &areas[o - gen.objects];
@@ -311,14 +314,14 @@ static __u64 right_number(const struct field *f)
 
 static __u64 wrong_number(const struct field *f, __u64 right)
 {
-	/* None of these is a process: no one outside the fuzzer is meant by mistake. */
+	/* No process has such an ID, so that no process outside of the fuzzer is affected. */
 	static const __u32 strange_pids[] = { 0, ~0U, 0x80000000, 0x7fffffff, 0x400000, 0x400001 };
 
 	switch (f->kind) {
 	case K_PID:
 		return strange_pids[below(6)];
 	case K_BYTES:
-		/* Either little, or more than any machine has. */
+		/* Either a small amount, or more than any machine has. */
 		return below(2) ? below(65536) : -1ULL >> below(12);
 	default:
 		return nasty(right);
@@ -377,7 +380,7 @@ static void put_text(const struct field *f, char *to)
 		return;
 	switch (below(4)) {
 	case 0:
-		/* Without an end. */
+		/* Without a terminating NUL. */
 		memset(to, "a*0:"[below(4)], f->bytes);
 		break;
 	case 1:
@@ -388,7 +391,7 @@ static void put_text(const struct field *f, char *to)
 			to[i] = rnd();
 		break;
 	default:
-		/* The longest that may be right, and one less. */
+		/* The longest text that may be valid, or one byte less. */
 		memset(to, 'b', f->bytes - 1 - below(2));
 		break;
 	}
@@ -407,7 +410,7 @@ static void put_bits(const struct field *f, char *to)
 
 static void fill(const struct shape *shape, char *to);
 
-/* What a pointer points to; NULL: there is no more room, and the pointer is null. */
+/* Creates what a pointer points to. Returns NULL, for a null pointer, if no area is left. */
 static struct object *pointed(const struct field *f)
 {
 	const struct shape *shape = f->of;
@@ -497,14 +500,14 @@ static void fill(const struct shape *shape, char *to)
 	}
 }
 
-/* A call may have put there how much it wanted. */
+/* Restores lengths and counts, as a call may have written those that it wanted. */
 static void lengths_again(void)
 {
 	for (int i = 0; i < gen.nr_lengths; i++)
 		put_number_at(gen.lengths[i].at, gen.lengths[i].bytes, gen.lengths[i].v);
 }
 
-/* A structure, and what it points to. */
+/* Generates a structure and all that it points to. */
 static struct object *generate(const struct shape *shape)
 {
 	struct object *o;
@@ -518,7 +521,7 @@ static struct object *generate(const struct shape *shape)
 	return o;
 }
 
-/* The call has succeeded: what it was given and gave is there, and others may use it. */
+/* Adds what a successful call has returned to the pools, for other calls. */
 static void learn(void)
 {
 	for (int n = 0; n < gen.nr; n++) {
@@ -534,7 +537,10 @@ static void learn(void)
 	}
 }
 
-/* Every byte of the structure belongs to exactly one field? */
+/*
+ * Returns true if every byte of the structure belongs to exactly one field, also in those that it
+ * points to.
+ */
 static bool shape_whole(const struct shape *shape)
 {
 	__u32 at = 0;
@@ -553,14 +559,14 @@ static bool shape_whole(const struct shape *shape)
 			return false;
 	}
 	if (at != shape->bytes || shape->nr > 32)
-		note("%s: nothing is said of byte %u", shape->name, at);
+		note("%s: byte %u is not described", shape->name, at);
 	return at == shape->bytes && shape->nr <= 32;
 }
 
-/* The second thread: it switches words between two right or wrong values. */
+/* The second thread: it switches words between two valid or invalid values */
 
 static struct {
-	/* Each is slept on by the other thread. */
+	/* Futexes: the second thread waits for `wanted`, the caller waits for `on`. */
 	int wanted, on;
 	char *at;
 	__u32 words;
@@ -573,7 +579,7 @@ static void race_set(int *word, int value)
 	syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 }
 
-/* Until a word has another value than this one. */
+/* Waits until the word has another value than @value. */
 static void race_wait(int *word, int value)
 {
 	while (__atomic_load_n(word, __ATOMIC_SEQ_CST) == value)
@@ -589,7 +595,7 @@ static void *racer(void *unused)
 	for (;;) {
 		race_wait(&race.wanted, 0);
 		race_set(&race.on, 1);
-		/* Each value is there half of the time. */
+		/* Each of the two values is there half of the time. */
 		for (const __u64 *from = race.b; __atomic_load_n(&race.wanted, __ATOMIC_RELAXED);
 		     from = from == race.b ? race.a : race.b)
 			for (__u32 i = 0; i < race.words; i++)
@@ -600,7 +606,9 @@ static void *racer(void *unused)
 	return unused;
 }
 
-/* One of the call's structures changes from now on; false: none can. */
+/*
+ * Lets the second thread change one of the call's structures. False: the chosen one cannot change.
+ */
 static bool race_begin(void)
 {
 	const struct object *o = &gen.objects[below(gen.nr)];

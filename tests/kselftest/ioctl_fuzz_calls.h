@@ -2,9 +2,9 @@
 /*
  * Makes the calls that ioctl_fuzz.h generates, among opens, mappings and reads.
  *
- * A program of the fuzzer describes its device in a struct program; ioctl_fuzz_run.h has its
- * main function. What becomes of the calls is counted in memory that all processes share. The
- * last call of each process is there, too.
+ * A program of the fuzzer describes its device in a struct program; ioctl_fuzz_run.h has its main
+ * function. The outcomes of the calls are counted in memory that all processes share. It also has
+ * the last call of each process.
  */
 #ifndef IOCTL_FUZZ_CALLS_H
 #define IOCTL_FUZZ_CALLS_H
@@ -21,29 +21,29 @@
 #define VARIANTS	24	/* of one call, at most */
 #define MAX_ERRNO	134
 
-/* What a descriptor is. A program has bits of its own between these. */
-#define R_NEW	0x0001	/* of the device, and nothing else yet */
-#define R_ALIEN	0x4000	/* of something else */
-#define R_ODD	0x8000	/* of the device; what it became is not known */
+/* Roles of a descriptor. Programs define bits of their own between these. */
+#define R_NEW	0x0001	/* of the device, just opened */
+#define R_ALIEN	0x4000	/* of another file */
+#define R_ODD	0x8000	/* of the device, with an unknown state */
 #define R_ANY	0xffff
 
 /* struct call.flags */
 #define C_STRICT	1	/* only with descriptors of this role */
-#define C_CAREFUL	2	/* only with structures of this shape that nobody else writes */
+#define C_CAREFUL	2	/* only with this shape, and not in memory of the device */
 #define C_NULL		4	/* the structure may be left out */
 
 struct call {
 	const char *name;
 	unsigned long request;
-	const struct shape *arg;	/* NULL: it takes none */
+	const struct shape *arg;	/* NULL: no argument */
 	__u16 wants;			/* roles of its descriptor */
-	__u16 gives;			/* a role that it has afterwards; 0: as before */
+	__u16 gives;			/* the role of the descriptor after success; 0: unchanged */
 	__u8 flags;
 };
 
 #define CALL(request, arg, wants, gives, flags)	{ #request, request, arg, wants, gives, flags }
 
-/* What can be mapped; pages 0: a few, in any number. */
+/* A range of the device that can be mapped. Bytes 0: a few pages, a random number of them. */
 struct range {
 	__u64 at;
 	size_t bytes;
@@ -54,16 +54,16 @@ struct program {
 	const char *device;
 	const struct call *calls;
 	int nr_calls;
-	/* Operations that are no ioctl have rows behind those of the calls. */
+	/* Operations other than ioctls. Their rows follow those of the calls. */
 	const char *const *extras;
 	int nr_extras;
-	void (*extra)(void);		/* one of them */
+	void (*extra)(void);		/* makes one of them */
 	struct range *ranges;
 	int nr_ranges;
-	/* What a descriptor became by a call; NULL: what the call gives. */
+	/* Returns the role of a descriptor after a call; NULL: it is call->gives. */
 	__u16 (*role)(const struct call *call, const void *arg);
-	void (*begin)(void);		/* in a round's process, and in each child of it */
-	void (*after)(void);		/* in the test, after a round */
+	void (*begin)(void);		/* called in a round's process, and in each child of it */
+	void (*after)(void);		/* called in the test, after a round */
 };
 
 static const struct program *program;
@@ -109,7 +109,10 @@ static bool sane(bool is_sane, const char *fmt, ...)
 	return false;
 }
 
-/* A result, or an errno that user space may know: none of the kernel's own. */
+/*
+ * Counts the outcome of a call and returns @ret. An error must be an errno of user space, not one
+ * that is internal to the kernel.
+ */
 static long outcome(int row, const char *what, long ret)
 {
 	int error = errno;
@@ -127,7 +130,7 @@ static long outcome(int row, const char *what, long ret)
 	return ret;
 }
 
-/* For programs: the outcome of one of their extra operations. */
+/* Counts the outcome of one of the program's extra operations. */
 static long extra_outcome(int extra, long ret)
 {
 	return outcome(program->nr_calls + extra, program->extras[extra], ret);
@@ -162,7 +165,7 @@ static void on_alarm(int sig)
 	(void)sig;
 }
 
-/* A call of a function that may fault: 0, or the signal that it raised. */
+/* Calls a function that may fault. Returns 0, or the signal that it raised. */
 static __attribute__((noinline)) int try_call(void (*function)(void))
 {
 	int sig = sigsetjmp(jump, 1);
@@ -222,7 +225,7 @@ static struct opened *fd_open(void)
 	return fd < 0 ? NULL : &fds[nr_fds - 1];
 }
 
-/* One of these roles; NULL: there is none. */
+/* Returns a descriptor with one of these roles, or NULL. */
 static struct opened *fd_of(__u16 roles)
 {
 	int from = below(nr_fds);
@@ -268,7 +271,7 @@ static void map_touch(const struct map *map)
 		try_copy(word, &value, sizeof(value));
 }
 
-/* After fork(): some mappings are not copied, and others may come to be in their place. */
+/* After fork(): forgets mappings that were not copied, as others may take their addresses. */
 static void maps_anew(void)
 {
 	static unsigned char there[1 << 18];
@@ -291,7 +294,7 @@ static char *memory_of_device(size_t bytes)
 
 /* Operations */
 
-/* A number that is no call's: one bit is another one. */
+/* Returns the number with one bit changed, unless that is the number of another call. */
 static unsigned long strange_request(unsigned long request)
 {
 	unsigned long strange = request ^ 1UL << below(32);
@@ -302,7 +305,7 @@ static unsigned long strange_request(unsigned long request)
 	return strange;
 }
 
-/* One more step of this process's. */
+/* Counts a step of this process. */
 static int steps_done;
 
 static void step(void)
@@ -334,15 +337,15 @@ static void objects_sane(const struct call *call)
 }
 
 /*
- * The same call again, each time with one more number changed: to make its structures anew takes
- * longer than most calls do.
+ * Repeats the call, with one more number changed each time. To generate new structures takes longer
+ * than most calls do.
  */
 static void do_variants(int row, const struct opened *opened, unsigned long arg)
 {
 	const struct call *call = &program->calls[row];
 	__u64 nr = program->nr_calls;
 
-	/* Of few calls few, or there would be little else. */
+	/* Programs with few calls make few variants. Else there would be little besides. */
 	for (__u64 n = below(1 + (nr < VARIANTS ? nr : VARIANTS)); n; n--) {
 		const struct object *o = &gen.objects[below(gen.nr)];
 		const struct field *f = o->shape ? &o->shape->fields[below(o->shape->nr)] : NULL;
@@ -373,7 +376,10 @@ static void do_call(void)
 	bool raced = false;
 	char *device;
 
-	/* Else there would be nothing but new ones, and closing takes long. */
+	/*
+	 * Calls that create something are rare. Else most files would be new ones, and closing
+	 * takes long.
+	 */
 	if (call->gives && below(4))
 		return;
 	opened = fd_of(call->wants);
@@ -385,7 +391,7 @@ static void do_call(void)
 	if (shape) {
 		bool careful = call->flags & C_CAREFUL;
 
-		/* The structure of another call. */
+		/* Sometimes the structure of another call. */
 		if (!careful && !below(64))
 			shape = program->calls[below(program->nr_calls)].arg ?: shape;
 		o = generate(shape);
@@ -409,7 +415,7 @@ static void do_call(void)
 		race_end();
 	errno = error;
 	if (request != call->request) {
-		sane(ret < 0, "%s: with the number %#lx it is done, too", call->name, request);
+		sane(ret < 0, "%s: the unknown number %#lx succeeds", call->name, request);
 		outcome(-1, call->name, ret);
 		return;
 	}
@@ -423,7 +429,7 @@ static void do_call(void)
 		    (ret >= 0 || !below(4)))
 			do_variants(row, opened, arg);
 	} else if (ret < 0) {
-		/* A copy of a descriptor that has become something. */
+		/* Another descriptor of the same file has created something. */
 		if (error == EBUSY && opened->role == R_NEW)
 			opened->role = R_ODD;
 	} else if (raced || shape != call->arg || arg != (unsigned long)o->at) {
@@ -448,7 +454,7 @@ static void do_open(void)
 		fd_add(open("/dev/null", O_RDWR | O_CLOEXEC), R_ALIEN);
 		break;
 	case 2:
-		/* With O_PATH and the like it is none of the device's. */
+		/* With O_PATH or similar flags it is not the device's file. */
 		fd_add(open(program->device, (rnd() & (O_ACCMODE | O_PATH | O_APPEND | O_DIRECT |
 						       O_SYNC | O_NOFOLLOW)) | O_CLOEXEC |
 						      O_NONBLOCK), R_ODD);
@@ -495,7 +501,9 @@ static void do_map(void)
 		at = nasty(at) & ~(below(8) ? 4095ULL : 0);
 	if (!below(8))
 		bytes = nasty(bytes);
-	/* Memory is for the device's buffers, not for page tables of huge mappings. */
+	/*
+	 * A populated huge mapping would take the memory of the device's buffers for page tables.
+	 */
 	flags |= below(16) || bytes > (1 << 20) ? 0 : MAP_POPULATE;
 	remember("mmap", opened->fd, at, NULL);
 	p = mmap(NULL, bytes, prot, flags, opened->fd, at);
@@ -537,7 +545,7 @@ static void do_arena(void)
 			*map = (struct map) { p, part, map->prot };
 		break;
 	case 3:
-		/* Its end: what is left begins where it did. */
+		/* Unmaps the end of the mapping. The rest keeps its address. */
 		outcome(-1, "munmap", munmap(map->at + map->bytes - part, part));
 		map->bytes -= part;
 		if (!map->bytes)
@@ -564,11 +572,13 @@ static void do_read(void)
 	o = object_new(NULL, 1, bytes);
 	if (!opened)
 		return;
-	/* Never more than the area: what is behind it cannot be written. */
+	/*
+	 * With a wrong length it may exceed the buffer. The page behind the area cannot be written.
+	 */
 	remember("read", opened->fd, (unsigned long)o->seen, NULL);
 	got = outcome(-1, "read", read(opened->fd, o->seen, gen.lied ? nasty(bytes) : bytes));
 	sane(gen.lied || got <= (ssize_t)bytes, "read of %zu bytes gave %zd", bytes, got);
-	sane(object_intact(o), "read has written beside its buffer");
+	sane(object_intact(o), "read() has written beside its buffer");
 }
 
 static void do_descriptor(void)

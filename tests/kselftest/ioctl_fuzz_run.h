@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The fuzzer's processes, and its results: the main function of its programs.
+ * The fuzzer's processes, its results, and the main function of its programs.
  *
- * Calls are made in rounds. A round is a process with a limit of memory and of descriptors; every
- * third is a user's without capabilities. Its children go on with what it has open, and it has
- * others that only run, to be watched. If it hangs or dies, the last call of each process is
- * shown.
+ * Calls are made in rounds. A round is a process with limits of memory and of descriptors. Every
+ * third round runs as a user without capabilities. The process has children that make calls with
+ * its open files, and others that only run, as targets for monitoring. If a round hangs or dies,
+ * the last call of each process is shown.
  *
- * Environment: SEED (the first round's), CALLS (how many, in all), ROUND (only that one).
+ * Environment: SEED (the first round's), CALLS (their number, in all), ROUND (only that one).
  */
 #ifndef IOCTL_FUZZ_RUN_H
 #define IOCTL_FUZZ_RUN_H
@@ -25,7 +25,7 @@
 
 static bool plain_user, is_kid;
 
-/* Processes that others watch, and that come and go */
+/* Processes that are monitored, killed and replaced */
 
 static pid_t victims[VICTIMS], kids[KIDS];
 
@@ -43,13 +43,13 @@ static void victim(int kind)
 			syscall(SYS_getppid);
 		}
 		madvise((void *)p, 4096, MADV_DONTNEED);
-		/* Most of the time the processors are the callers'. */
+		/* Sleeps most of the time, so that the callers get the CPUs. */
 		sleep_ms(5);
 	}
 	_exit(0);
 }
 
-/* The first one in the pool is this process; none is its parent. */
+/* Fills the pool of task IDs. This process is the first in it; its parent is not in it. */
 static void pids_anew(void)
 {
 	pools[K_PID].nr = 0;
@@ -83,7 +83,7 @@ static void do_kill(void)
 	kill(victims[n], signals[below(4)]);
 	if (waitpid(victims[n], &status, WNOHANG) == victims[n] || below(4))
 		return;
-	/* It may be stopped, or wait for who watches it. */
+	/* The process may be stopped, or a context may block it. */
 	kill(victims[n], SIGKILL);
 	for (int i = 0; i < 100 && waitpid(victims[n], &status, WNOHANG) != victims[n]; i++)
 		sleep_ms(1);
@@ -97,13 +97,13 @@ static void begin_process(void)
 	struct itimerval every = { { 0, 10000 }, { 0, 10000 } };
 
 	pids_anew();
-	/* What blocks is interrupted. */
+	/* A signal every 10 ms interrupts calls that block. */
 	setitimer(ITIMER_REAL, &every, NULL);
 	if (program->begin)
 		program->begin();
 }
 
-/* A child, which goes on for a while with all that its parent has. */
+/* Forks a child that makes calls for a while with all that its parent has open. */
 static void do_fork(void)
 {
 	int n = below(KIDS), status;
@@ -113,7 +113,7 @@ static void do_fork(void)
 	for (int i = 0; i < KIDS; i++)
 		if (kids[i] && waitpid(kids[i], &status, WNOHANG) == kids[i]) {
 			sane(WIFSIGNALED(status) || !WEXITSTATUS(status),
-			     "a child has died: status %#x; its last call was %s", status,
+			     "a child died: status %#x; its last call was %s", status,
 			     shared->last[1 + i].name);
 			kids[i] = 0;
 		}
@@ -157,7 +157,7 @@ static void (*const operations[])(void) = {
 
 static void steps(int nr)
 {
-	/* Of a device with few calls more is done by others. */
+	/* Devices with few calls get more of the other operations. */
 	int calls = program->nr_calls < 8 ? 4 : 8;
 
 	for (steps_done = 0; steps_done < nr;) {
@@ -179,7 +179,7 @@ static void drop_rights(void)
 	if (setgroups(0, NULL) || setresgid(USER, USER, USER) || setresuid(USER, USER, USER) ||
 	    syscall(SYS_capset, &header, none))
 		_exit(97);
-	/* As a program that a user has started is. */
+	/* Dumpable, as a program is that a user has started. */
 	prctl(PR_SET_DUMPABLE, 1);
 }
 
@@ -197,7 +197,7 @@ static void round_body(int nr)
 
 	setpgid(0, 0);
 	limit(RLIMIT_NOFILE, 256);
-	/* All mappings of the largest size, and some more. */
+	/* Enough for all mappings of the largest size, and some more. */
 	limit(RLIMIT_AS, 8UL << 30);
 	limit(RLIMIT_CORE, 0);
 	if (plain_user)
@@ -232,7 +232,7 @@ static void show_file(pid_t pid, const char *what)
 			note("  %s: %.120s", what, line);
 }
 
-/* The last calls of a round's processes, and where they are. */
+/* Shows the last call of each process of the round, and where in the kernel it is. */
 static void show_last(void)
 {
 	for (int i = 0; i <= KIDS; i++) {
@@ -250,7 +250,7 @@ static void show_last(void)
 	}
 }
 
-/* Everything that the round has started ends; false: something does not. */
+/* Kills everything that the round has started. Returns false if something does not end in time. */
 static bool round_ends(pid_t pid, int ms)
 {
 	while (ms-- > 0) {
@@ -264,7 +264,7 @@ static bool round_ends(pid_t pid, int ms)
 	return false;
 }
 
-/* A round that makes no call for so long hangs. */
+/* A round without a step for this long counts as hung. */
 #define HANG_MS	100000L
 
 static void round_make(int n, int nr, __u64 first_seed)
@@ -297,12 +297,12 @@ static void round_make(int n, int nr, __u64 first_seed)
 		shared->hung++;
 		show_last();
 	} else if (pid < 0 || status || !shared->done) {
-		note("round %d has died: status %#x", n, status);
+		note("round %d died: status %#x", n, status);
 		shared->died++;
 		show_last();
 	}
 	if (!round_ends(pid, patience)) {
-		note("round %d: a process of it does not end", n);
+		note("round %d: one of its processes does not end", n);
 		shared->hung++;
 		show_last();
 	}
@@ -310,7 +310,10 @@ static void round_make(int n, int nr, __u64 first_seed)
 		program->after();
 }
 
-/* What became of the calls. False: one always failed, or never. */
+/*
+ * Shows how often each call succeeded and failed, with the errnos. Returns false if a call did one
+ * of them fewer than @need times.
+ */
 static bool rows_shown(unsigned long need)
 {
 	bool good = true;
@@ -325,7 +328,7 @@ static bool rows_shown(unsigned long need)
 			if (shared->errnos[row][e])
 				at += sprintf(errnos + at, " %s %u", strerrorname_np(e) ?: "?",
 					      shared->errnos[row][e]);
-		note("%s%s %s: %lu done, %lu refused, %.3f s:%s", blind ? "BLIND " : "",
+		note("%s%s %s: %lu succeeded, %lu failed, %.3f s:%s", blind ? "BLIND " : "",
 		     call ? call->name : program->extras[row - program->nr_calls],
 		     call && call->arg ? call->arg->name : "", shared->good[row],
 		     shared->refused[row], shared->ns[row] / 1e9, errnos);
@@ -334,7 +337,7 @@ static bool rows_shown(unsigned long need)
 	return good;
 }
 
-/* Percent of the calls, of all rows, that were done. */
+/* Returns the percentage of calls that succeeded, over all rows. */
 static unsigned long percent_done(void)
 {
 	unsigned long good = 0, all = 0;
@@ -343,11 +346,11 @@ static unsigned long percent_done(void)
 		good += shared->good[row];
 		all += shared->good[row] + shared->refused[row];
 	}
-	note("%lu of %lu calls were done", good, all);
+	note("%lu of %lu calls succeeded", good, all);
 	return all ? good * 100 / all : 0;
 }
 
-/* The numbers of the calls, for tests/host/fuzz_tables.sh. */
+/* Prints the numbers of the calls, for tests/host/fuzz_tables.sh. */
 static int tables_shown(void)
 {
 	for (int i = 0; i < program->nr_calls; i++)
@@ -371,16 +374,17 @@ static __u64 from_environment(const char *name, __u64 otherwise)
 }
 
 /*
- * Seconds after which no round begins, if nobody has said how many calls there shall be: on a busy
- * machine there are fewer.
+ * Seconds after which no round begins, unless CALLS or ROUND is set. A busy machine makes fewer
+ * calls.
  */
 #define BUDGET		gate_or_long(10, 150)
 
-/* Percent of the calls that get as far as to succeed: else little but argument checks is tested. */
+/* Percentage of calls that must succeed. Below it, little but checks of arguments is tested. */
 #define LEAST_DONE	30
 
 /*
- * @prepare loads the modules. All of perfcounters.ko's modules go at the end.
+ * Main function of a program of the fuzzer. @prepare loads the modules. All modules that use
+ * perfcounters.ko are removed at the end.
  */
 static int fuzz_main(const struct program *p, int argc, char **argv, void (*prepare)(void))
 {
@@ -403,7 +407,7 @@ static int fuzz_main(const struct program *p, int argc, char **argv, void (*prep
 	first_seed = from_environment("SEED", first_seed);
 	note("SEED=%llu CALLS=%llu", first_seed, calls);
 	prepare();
-	/* What a round leaves behind becomes a child of this process. */
+	/* Processes that a round leaves behind become children of this process. */
 	prctl(PR_SET_CHILD_SUBREAPER, 1);
 	rounds = (calls + A_ROUND - 1) / A_ROUND;
 	for (int n = 0; n < rounds && !shared->hung && now_ns() / 1000000000 < end; n++)
@@ -414,14 +418,15 @@ static int fuzz_main(const struct program *p, int argc, char **argv, void (*prep
 	ok(tables_whole(), "9.5 %s: every byte of each structure is described", p->device);
 	ok(!shared->hung && !shared->died, "9.5 %s: no call hangs or kills its process (%u, %u)",
 	   p->device, shared->hung, shared->died);
-	is(shared->wrong, 0, "9.5 %s: errnos are plain, nothing beside structures is written",
+	is(shared->wrong, 0,
+	   "9.5 %s: errnos are those of user space, nothing beside structures is written",
 	   p->device);
-	ok(rows_shown(need), "9.5 %s: each call was done and was refused", p->device);
+	ok(rows_shown(need), "9.5 %s: each call succeeded and failed some times", p->device);
 	done = percent_done();
 	ok(only >= 0 || done >= LEAST_DONE, "9.5 %s: at least %d %% of the calls succeed (%lu %%)",
 	   p->device, LEAST_DONE, done);
 	wait_until((unload(), !is_loaded("perfcounters")));
-	ok(!is_loaded("perfcounters"), "9.5 %s: nothing keeps the module", p->device);
+	ok(!is_loaded("perfcounters"), "9.5 %s: perfcounters.ko unloads at the end", p->device);
 	return finish();
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What the tests of the counter pages share: KTAP lines, loading modules, the
- * pages as a plain C program maps them, the puppet's strings, the kernel log.
+ * Shared by the test programs in C: KTAP output, loading of modules, the mapped counter pages, the
+ * test driver puppet.ko that executes textual commands, and the kernel log.
  *
  * A name given to ok() begins with the row it proves; see Documentation/rows.md.
  */
@@ -28,7 +28,7 @@
 #include <unistd.h>
 #include <linux/perfcounters.h>
 
-/* A test uses what it needs. */
+/* Each program uses only some of these functions. */
 #pragma GCC diagnostic ignored "-Wunused-function"
 
 /* KTAP */
@@ -56,7 +56,7 @@ static bool ok(bool good, const char *name, ...)
 	return good;
 }
 
-/* A test whose value was expected to be another one shows both. */
+/* Checks that two numbers are equal. If they are not, the report shows both. */
 #define is(got, want, ...) do {						\
 	long long got_ = (got), want_ = (want);				\
 									\
@@ -95,7 +95,7 @@ static int finish(void)
 
 /* Modules */
 
-/* 0 or a negative errno, as for all calls below. */
+/* insmod() and rmmod() return 0 or a negative errno. */
 static int insmod(const char *name, const char *params)
 {
 	char path[80];
@@ -123,7 +123,7 @@ static bool is_loaded(const char *name)
 	return access(path, F_OK) == 0;
 }
 
-/* The puppet: tests/modules/puppet.c says what it understands. */
+/* The test driver puppet.ko: tests/modules/puppet.c defines its commands. */
 
 static __thread int puppet_fd = -1;
 
@@ -134,7 +134,7 @@ static void puppet_leave(void)
 	puppet_fd = -1;
 }
 
-/* perfcounters.ko and whoever needs it, gone. */
+/* Removes perfcounters.ko after the modules that use it. */
 static void unload(void)
 {
 	struct dirent *holder;
@@ -149,7 +149,7 @@ static void unload(void)
 	rmmod("perfcounters");
 }
 
-/* At the end: a mapping or a file left open would keep the module. */
+/* At exit: removes mappings and open files, which pin perfcounters.ko, and unloads it. */
 static void leave(void)
 {
 	FILE *maps = fopen("/proc/self/maps", "re");
@@ -164,7 +164,7 @@ static void leave(void)
 	unload();
 }
 
-/* perfcounters.ko afresh, with the puppet; both go when the test ends. */
+/* Reloads perfcounters.ko, and loads the puppet. Both are unloaded when the program exits. */
 static void load(const char *params)
 {
 	static bool again;
@@ -205,21 +205,21 @@ static long long puppet(const char *fmt, ...)
 	return puppet_raw(command, strlen(command));
 }
 
-/* The pages. */
+/* The counter pages */
 
-/* Instances of perfcounters.ko itself, which are there first: src/perfcounters/costs.rs */
+/* Number of instances that perfcounters.ko itself adds at load: src/perfcounters/costs.rs */
 #define PC_OWN 26
 
 struct pc {
 	int fd;
 	size_t len;
 	const char *base;
-	struct perfcounters_header geometry;	/* what never changes of it */
+	struct perfcounters_header geometry;	/* copy, for the constant fields */
 	const volatile struct perfcounters_header *h;
 	const volatile struct perfcounters_desc *desc;
 };
 
-/* Maps the header, and with what it says, everything that can ever exist. */
+/* Maps the header, then the slots and descriptors of as many instances as it allows. */
 static void pc_open(struct pc *pc)
 {
 	struct perfcounters_header *h;
@@ -295,7 +295,7 @@ static bool pc_named(const struct pc *pc, __u32 n, const char *name)
 	return !strcmp((const char *)pc->desc[n].name, name);
 }
 
-/* The number of a live instance of that name, 0 if there is none. */
+/* Returns the number of the live instance of that name, or 0 if there is none. */
 static __u32 pc_find(const struct pc *pc, const char *name)
 {
 	for (__u32 n = 1; n < pc->h->nr_slots; n++)
@@ -304,7 +304,7 @@ static __u32 pc_find(const struct pc *pc, const char *name)
 	return 0;
 }
 
-/* Odds and ends */
+/* Other helpers */
 
 static void on_cpu(int cpu)
 {
@@ -316,7 +316,7 @@ static void on_cpu(int cpu)
 		bail("sched_setaffinity");
 }
 
-/* Of a test's seconds or rounds, what fits where all is slower (testing.md). */
+/* Returns n seconds or rounds, divided by the slowness of this kernel (SLOWNESS in testing.md). */
 static long bounded(long n)
 {
 	const char *slowness = getenv("SLOWNESS");
@@ -338,7 +338,7 @@ static long gate_or_long(long gate, long all)
 	return long_run() ? all : gate;
 }
 
-/* How long to wait for what should have happened by now, in the test's seconds (testing.md). */
+/* Scales a timeout for a slow kernel and a busy host (PATIENCE in testing.md). */
 static long patience(long seconds)
 {
 	const char *factor = getenv("PATIENCE");
@@ -346,7 +346,7 @@ static long patience(long seconds)
 	return seconds * (factor && atoi(factor) > 0 ? atoi(factor) : 1);
 }
 
-/* Of what must have happened at least, what to ask for where all is slower. */
+/* Returns the minimum count to require: n, or on a slower kernel a 25th of it, rounded up. */
 static __u64 at_least(__u64 n)
 {
 	return bounded(1000) == 1000 ? n : (n + 24) / 25;
@@ -373,15 +373,15 @@ static void sleep_ms(long ms)
 }
 
 /*
- * Waits until something is so, for a minute of wakeups; the test that follows fails if it
- * never is. A busy host only makes it longer.
+ * Waits until the condition is true, for at most 60,000 sleeps of 1 ms. The limit is a number of
+ * wakeups, so that a busy host extends it. The test after it fails if it was reached.
  */
 #define wait_until(condition) do {					\
 	for (int left_ = 60000; left_ && !(condition); left_--)		\
 		sleep_ms(1);						\
 } while (0)
 
-/* The state of a task as /proc has it: 'R', 'S', 'T'; '?' if there is none. */
+/* Returns the state from /proc/PID/stat, such as 'R', 'S' or 'T'; '?' if there is no such task. */
 static char task_state(pid_t pid)
 {
 	char path[40], text[200] = "", *behind;
@@ -393,19 +393,19 @@ static char task_state(pid_t pid)
 		read(fd, text, sizeof(text) - 1);
 		close(fd);
 	}
-	/* Its name, in brackets, may have anything in it. */
+	/* The task's name is in brackets and may itself contain brackets and blanks. */
 	behind = strrchr(text, ')');
 	return behind ? behind[2] : '?';
 }
 
-/* A child is killed, and gone. */
+/* Kills a child and reaps it. */
 static inline void end_child(pid_t pid)
 {
 	kill(pid, SIGKILL);
 	waitpid(pid, NULL, 0);
 }
 
-/* How often a task has blocked, as the kernel says. */
+/* Returns the number of voluntary context switches from /proc/PID/status; -1 if not found. */
 static long long task_blocked(pid_t pid)
 {
 	char path[40], text[4096] = "", *line;
@@ -424,7 +424,7 @@ static long long task_blocked(pid_t pid)
 	return n;
 }
 
-/* Brings a CPU up or takes it down. */
+/* Takes a CPU online or offline. Returns true on success. */
 static bool cpu_online(int cpu, bool on)
 {
 	char path[60];
@@ -438,7 +438,7 @@ static bool cpu_online(int cpu, bool on)
 	return done;
 }
 
-/* Runs body in a child: its exit status, or -signal. */
+/* Runs body in a child process. Its value is the exit status, or -signal if a signal ended it. */
 #define in_child(body) ({						\
 	int status_;							\
 	pid_t pid_ = fork();						\
@@ -460,7 +460,7 @@ static void write_file(const char *path, const char *value)
 	close(fd);
 }
 
-/* The whole of a small file, cut to the buffer. */
+/* Reads a file into the buffer, truncated to its size, as a string. */
 static char *slurp(const char *path, char *buf, size_t size)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -475,7 +475,7 @@ static char *slurp(const char *path, char *buf, size_t size)
 	return buf;
 }
 
-/* The kernel log from here on. */
+/* Opens the kernel log. Reads return what is logged from now on. */
 static int klog_mark(void)
 {
 	int fd = open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
@@ -484,7 +484,7 @@ static int klog_mark(void)
 	return fd;
 }
 
-/* The next line's text; "" where some were lost, NULL at the end. */
+/* Returns the text of the next line; "" if lines were overwritten, NULL if there is none. */
 static char *klog_line(int fd, char *line, size_t size)
 {
 	ssize_t len = read(fd, line, size - 1);
@@ -500,7 +500,7 @@ static char *klog_line(int fd, char *line, size_t size)
 	return text + 1;
 }
 
-/* How often the log says this since then. */
+/* Returns how many of the unread lines contain this text. */
 static inline int klog_says(int fd, const char *what)
 {
 	char line[2048], *text;
@@ -511,7 +511,7 @@ static inline int klog_says(int fd, const char *what)
 	return nr;
 }
 
-/* Does a line since then hold one of these words? Shows it if it does. */
+/* Returns true if an unread line contains one of these words, and prints it. Closes fd. */
 static bool klog_has(int fd, const char *const words[])
 {
 	char line[2048], *text;

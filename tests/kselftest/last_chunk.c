@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Chunks whose size does not divide the slots: the last one reaches beyond the
- * last slot, and must leave the first one alone.
+ * Chunk sizes that do not divide the number of slots: the last chunk extends past the last slot.
+ * Its surplus slots must not be used, and the first slots must not change.
  */
 #include "kselftest_pc.h"
 
@@ -22,12 +22,15 @@ int main(void)
 		while (added < 2000 && puppet("desc 32 4 1 0 64 0 -1 h/%lld", added) > 0)
 			added++;
 		note("%lld histograms", added);
-		ok(added > 1000 && added < 2000, "0.4 chunks of %d pages: the table fills",
+		ok(added > 1000 && added < 2000,
+		   "0.4 pages_per_chunk=%d: histograms fill the table",
 		   sizes[i]);
 		pc_open(&pc);
-		is(pc_total(&pc, n), 5, "0.4 chunks of %d pages: the first value stays", sizes[i]);
+		is(pc_total(&pc, n), 5,
+		   "0.4 pages_per_chunk=%d, full table: the first value is unchanged", sizes[i]);
 		puppet("adjust %lld 5", n);
-		is(pc_total(&pc, n), 10, "0.4 chunks of %d pages: the first value counts on",
+		is(pc_total(&pc, n), 10,
+		   "0.4 pages_per_chunk=%d, full table: the first value still counts",
 		   sizes[i]);
 		pc_close(&pc);
 	}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Where slots lie, for every geometry: the formula of the header file against
- * what is read there, alignment, growth by appending, runs of histograms.
+ * The position of slots, for every pages_per_chunk: perfcounters_offset() against the values that
+ * are read there, alignment, growth by appending chunks, and the slots of histograms.
  */
 #include "kselftest_pc.h"
 
@@ -11,7 +11,7 @@
 static struct pc pc;
 static __u32 number[INSTANCES];
 
-/* The seed's words, worked out without the helper of the header file. */
+/* Computes the offset of a slot independently of perfcounters_offset() in the header file. */
 static __u64 by_hand(const struct perfcounters_header *h, __u32 cpu, __u32 slot)
 {
 	__u64 p = h->pages_per_chunk, page = h->page_size / 8;
@@ -21,7 +21,7 @@ static __u64 by_hand(const struct perfcounters_header *h, __u32 cpu, __u32 slot)
 	       rest % page * 8;
 }
 
-/* Read through a mapping of that one page. */
+/* Reads a word through a new mapping of its page. */
 static __s64 peek(__u64 offset)
 {
 	__s64 *p = mmap(NULL, 4096, PROT_READ, MAP_SHARED, pc.fd, offset & ~4095ULL);
@@ -46,7 +46,7 @@ static void geometry(unsigned int pages)
 	snprintf(params, sizeof(params), "pages_per_chunk=%u", pages);
 	load(params);
 	pc_open(&pc);
-	is(h->pages_per_chunk, pages, "0.3 pages_per_chunk=%u: the header says so", pages);
+	is(h->pages_per_chunk, pages, "0.3 pages_per_chunk=%u: the header has the value", pages);
 	early = puppet("add layout/early");
 	on_cpu(1);
 	puppet("adjust %u %lld", early, (long long)mark(1, early));
@@ -58,7 +58,7 @@ static void geometry(unsigned int pages)
 			number[i] = puppet("desc 32 4 1 0 %d 0 -1 layout/%d", RUN, i);
 		whole = whole && (i % 3 || number[i] / slots == (number[i] + RUN - 1) / slots);
 	}
-	/* Write through the kernel on each CPU, then read where it should be. */
+	/* Updates each instance on each CPU, then reads where the value should be. */
 	for (__u32 cpu = 0; cpu < h->nr_cpus; cpu++) {
 		on_cpu(cpu);
 		for (int i = 0; i < INSTANCES; i++) {
@@ -83,17 +83,17 @@ static void geometry(unsigned int pages)
 				  perfcounters_offset(h, cpu, slot) == by_hand(h, cpu, slot);
 		aligned = aligned && perfcounters_offset(h, cpu, 0) % h->page_size == 0;
 	}
-	ok(aligned, "0.4 pages_per_chunk=%u: each CPU's slots begin on a page", pages);
-	ok(formula, "0.3 pages_per_chunk=%u: the header alone gives each offset", pages);
+	ok(aligned, "0.4 pages_per_chunk=%u: each CPU's slots begin at a page boundary", pages);
+	ok(formula, "0.3 pages_per_chunk=%u: perfcounters_offset() is right for every CPU", pages);
 	ok(right,
-	   "0.5 pages_per_chunk=%u: every CPU has every instance, each value where it belongs",
+	   "0.5 pages_per_chunk=%u: each value of each instance is read at its offset",
 	   pages);
 	ok(whole, "0.4 pages_per_chunk=%u: no histogram crosses a chunk", pages);
 	last = pc.h->nr_slots;
 	is(pc.h->nr_chunks, (last + slots - 1) / slots,
-	   "0.4 pages_per_chunk=%u: grew to the chunks that are needed", pages);
+	   "0.4 pages_per_chunk=%u: the number of chunks is the least that holds all slots", pages);
 	still = pc_value(&pc, 1, early) == mark(1, early) && !pc_value(&pc, 0, early);
-	ok(still, "0.4 pages_per_chunk=%u: what was there before growth did not move", pages);
+	ok(still, "0.4 pages_per_chunk=%u: growth does not change an earlier value", pages);
 	pc_close(&pc);
 }
 
@@ -113,9 +113,11 @@ int main(void)
 
 		unload();
 		snprintf(params, sizeof(params), "pages_per_chunk=%s", bad[i]);
-		is(insmod("perfcounters", params), -EINVAL, "0.3 pages_per_chunk=%s refused",
+		is(insmod("perfcounters", params), -EINVAL,
+		   "0.3 pages_per_chunk=%s: insmod is EINVAL",
 		   bad[i]);
-		ok(klog_has(log, advice), "0.3 pages_per_chunk=%s: the kernel log says why",
+		ok(klog_has(log, advice),
+		   "0.3 pages_per_chunk=%s: the kernel log names the parameter",
 		   bad[i]);
 	}
 	load("");
@@ -123,7 +125,7 @@ int main(void)
 	cpu0 = perfcounters_offset(&one.geometry, 0, 0);
 	cpu1 = perfcounters_offset(&one.geometry, 1, 0);
 	ok(cpu0 / 4096 != cpu1 / 4096,
-	   "0.15 two CPUs never write to the same page, let alone cache line");
+	   "0.15 slots of different CPUs are in different pages");
 	pc_close(&one);
 	return finish();
 }

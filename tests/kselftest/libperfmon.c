@@ -5,8 +5,8 @@
  * gate: pmu-skylake
  * timeout: 200
  *
- * libperfmon: what each of its calls answers, and programs as they were written
- * for perfmon2 (tools/libperfmon/examples), which count exactly.
+ * libperfmon: the return value and errno of each call, and programs as they were written for
+ * perfmon2 (tools/libperfmon/examples), whose counts must be exact.
  */
 #include "pmu.h"
 #include <linux/seccomp.h>
@@ -16,13 +16,13 @@
 #include <sys/prctl.h>
 
 #define EXAMPLES	"/tests/examples/"
-/* What an example may execute around its loop, at most. */
+/* Upper limit of the instructions that an example executes around its loop. */
 #define AROUND		120
 
 static const struct pmu_model *m;
 static const char *description;
 
-/* 0 or a negative errno; a call that fails answers -1. */
+/* Evaluates to 0 or -errno. A call fails with -1; any other negative value is a bug (-9999). */
 #define fails(call) ({							\
 	errno = 0;							\
 	int got_ = (call);						\
@@ -45,7 +45,7 @@ static int new_context(void)
 	return fd;
 }
 
-/* A context that counts the caller's instructions with PMD 0. */
+/* Creates and starts a context that counts the caller's instructions with PMD 0. */
 static int counting(void)
 {
 	pfarg_pmc_t pmc = { .reg_value = instructions() };
@@ -62,13 +62,13 @@ static void without_a_device(void)
 	pfarg_ctx_t ctx = { 0 };
 
 	is(fails(pfm_create_context(&ctx, NULL, NULL, 0)), -ENOSYS,
-	   "1.3 pfm_create_context: no perfmon in the kernel");
-	/* In an emulator samples take most of the time. */
+	   "1.3 pfm_create_context: without perfcounters.ko it is ENOSYS");
+	/* No limits on sampling: in an emulator samples take most of the time. */
 	errno = -insmod("perfcounters", "max_sample_rate=0 max_sample_percent=0");
 	if (errno)
 		bail("insmod perfcounters");
 	is(fails(pfm_create_context(&ctx, NULL, NULL, 0)), -EBUSY,
-	   "1.3 pfm_create_context: no PMU is described");
+	   "1.3 pfm_create_context: without a PMU description it is EBUSY");
 	errno = -insmod(description, "");
 	if (errno)
 		bail("insmod of the description");
@@ -81,24 +81,26 @@ static void creating(void)
 	int fd, next;
 
 	is(fails(pfm_create_context(&ctx, NULL, NULL, 0)), -EINVAL,
-	   "1.3 pfm_create_context: unknown flag");
+	   "1.3 pfm_create_context: unknown flag is EINVAL");
 	is(fails(pfm_create_context(NULL, NULL, NULL, 0)), -EFAULT,
-	   "1.3 pfm_create_context: no argument");
+	   "1.3 pfm_create_context: no argument is EFAULT");
 	ctx.ctx_flags = 0;
 	is(fails(pfm_create_context(&ctx, format, NULL, 0)), -ENOENT,
-	   "1.9 pfm_create_context: no such sampling format");
+	   "1.9 pfm_create_context: no such sampling format is ENOENT");
 	fd = pfm_create_context(&ctx, NULL, &ctx, sizeof(ctx));
-	ok(fd > 2, "1.3 pfm_create_context gives a descriptor, and ignores a format's argument");
-	is(fcntl(fd, F_GETFD), 0, "1.3 which lives over exec, as it did");
+	ok(fd > 2,
+	   "1.3 pfm_create_context: returns a descriptor, and ignores the argument of a format");
+	is(fcntl(fd, F_GETFD), 0,
+	   "1.3 pfm_create_context: the descriptor is not close-on-exec, as in perfmon2");
 	next = dup(0);
-	is(next, fd + 1, "1.3 calls that failed left no descriptor");
+	is(next, fd + 1, "1.3 pfm_create_context: failed calls leave no descriptor open");
 	close(next);
 	close(fd);
 	is(in_child({
 		if (setresgid(65534, 65534, 65534) || setresuid(65534, 65534, 65534))
 			_exit(1);
 		_exit(fails(pfm_create_context(&ctx, NULL, NULL, 0)) == -EPERM ? 42 : 1);
-	}), 42, "1.3 pfm_create_context: not allowed is EPERM");
+	}), 42, "1.3 pfm_create_context: an unprivileged user gets EPERM");
 }
 
 static void no_context(int fd, int error, const char *what)
@@ -126,37 +128,48 @@ static void registers(void)
 	pfarg_pmd_t *bad_pmd = (void *)8;
 	int fd = new_context(), i;
 
-	is(fails(pfm_write_pmcs(fd, pmcs, -1)), -EINVAL, "1.3 pfm_write_pmcs: -1 of them");
-	is(fails(pfm_write_pmds(fd, pmds, -1)), -EINVAL, "1.3 pfm_write_pmds: -1 of them");
-	is(fails(pfm_read_pmds(fd, pmds, -1)), -EINVAL, "1.3 pfm_read_pmds: -1 of them");
+	is(fails(pfm_write_pmcs(fd, pmcs, -1)), -EINVAL,
+	   "1.3 pfm_write_pmcs: -1 of them is EINVAL");
+	is(fails(pfm_write_pmds(fd, pmds, -1)), -EINVAL,
+	   "1.3 pfm_write_pmds: -1 of them is EINVAL");
+	is(fails(pfm_read_pmds(fd, pmds, -1)), -EINVAL, "1.3 pfm_read_pmds: -1 of them is EINVAL");
 	is(fails(pfm_write_pmcs(fd, pmcs, 0x7fffffff)), -EINVAL,
-	   "1.3 pfm_write_pmcs: more than an int of bytes");
-	is(fails(pfm_write_pmcs(fd, pmcs, 0)), 0, "1.3 pfm_write_pmcs: none");
-	is(fails(pfm_write_pmds(fd, pmds, 0)), 0, "1.3 pfm_write_pmds: none");
-	is(fails(pfm_read_pmds(fd, pmds, 0)), 0, "1.3 pfm_read_pmds: none");
-	is(fails(pfm_write_pmcs(fd, bad_pmc, 1)), -EFAULT, "1.3 pfm_write_pmcs: bad address");
-	is(fails(pfm_write_pmds(fd, bad_pmd, 1)), -EFAULT, "1.3 pfm_write_pmds: bad address");
-	is(fails(pfm_read_pmds(fd, bad_pmd, 1)), -EFAULT, "1.3 pfm_read_pmds: bad address");
-	is(fails(pfm_write_pmcs(fd, pmcs, 85)), 0, "1.4 pfm_write_pmcs: a page of them");
-	is(fails(pfm_write_pmcs(fd, pmcs, 86)), -E2BIG, "1.4 pfm_write_pmcs: more than a page");
-	is(fails(pfm_write_pmds(fd, pmds, 24)), -E2BIG, "1.4 pfm_write_pmds: more than a page");
-	is(fails(pfm_read_pmds(fd, pmds, 24)), -E2BIG, "1.4 pfm_read_pmds: more than a page");
+	   "1.3 pfm_write_pmcs: more than an int of bytes is EINVAL");
+	is(fails(pfm_write_pmcs(fd, pmcs, 0)), 0, "1.3 pfm_write_pmcs: 0 of them succeed");
+	is(fails(pfm_write_pmds(fd, pmds, 0)), 0, "1.3 pfm_write_pmds: 0 of them succeed");
+	is(fails(pfm_read_pmds(fd, pmds, 0)), 0, "1.3 pfm_read_pmds: 0 of them succeed");
+	is(fails(pfm_write_pmcs(fd, bad_pmc, 1)), -EFAULT,
+	   "1.3 pfm_write_pmcs: bad address is EFAULT");
+	is(fails(pfm_write_pmds(fd, bad_pmd, 1)), -EFAULT,
+	   "1.3 pfm_write_pmds: bad address is EFAULT");
+	is(fails(pfm_read_pmds(fd, bad_pmd, 1)), -EFAULT,
+	   "1.3 pfm_read_pmds: bad address is EFAULT");
+	is(fails(pfm_write_pmcs(fd, pmcs, 85)), 0, "1.4 pfm_write_pmcs: a page of them succeeds");
+	is(fails(pfm_write_pmcs(fd, pmcs, 86)), -E2BIG,
+	   "1.4 pfm_write_pmcs: more than a page is E2BIG");
+	is(fails(pfm_write_pmds(fd, pmds, 24)), -E2BIG,
+	   "1.4 pfm_write_pmds: more than a page is E2BIG");
+	is(fails(pfm_read_pmds(fd, pmds, 24)), -E2BIG,
+	   "1.4 pfm_read_pmds: more than a page is E2BIG");
 	pmcs[1].reg_num = 15;
 	pmds[1].reg_num = 15;
-	is(fails(pfm_write_pmcs(fd, pmcs, 2)), -EINVAL, "1.3 pfm_write_pmcs: no such register");
-	is(fails(pfm_write_pmds(fd, pmds, 2)), -EINVAL, "1.3 pfm_write_pmds: no such register");
-	is(fails(pfm_read_pmds(fd, pmds, 2)), -EINVAL, "1.3 pfm_read_pmds: no such register");
+	is(fails(pfm_write_pmcs(fd, pmcs, 2)), -EINVAL,
+	   "1.3 pfm_write_pmcs: no such register is EINVAL");
+	is(fails(pfm_write_pmds(fd, pmds, 2)), -EINVAL,
+	   "1.3 pfm_write_pmds: no such register is EINVAL");
+	is(fails(pfm_read_pmds(fd, pmds, 2)), -EINVAL,
+	   "1.3 pfm_read_pmds: no such register is EINVAL");
 	for (i = 0; i < 4; i++) {
 		pmds[i].reg_num = i;
 		pmds[i].reg_value = 1000 + i;
 	}
-	is(fails(pfm_write_pmds(fd, pmds, 4)), 0, "1.3 pfm_write_pmds: four");
+	is(fails(pfm_write_pmds(fd, pmds, 4)), 0, "1.3 pfm_write_pmds: four registers succeed");
 	for (i = 0; i < 4; i++)
 		pmds[i].reg_value = 0;
-	is(fails(pfm_read_pmds(fd, pmds, 4)), 0, "1.3 pfm_read_pmds: four");
+	is(fails(pfm_read_pmds(fd, pmds, 4)), 0, "1.3 pfm_read_pmds: four registers succeed");
 	for (i = 0; i < 4 && pmds[i].reg_value == 1000U + i; i++)
 		;
-	is(i, 4, "1.3 and they are what was written");
+	is(i, 4, "1.3 pfm_read_pmds: returns the values that pfm_write_pmds wrote");
 	close(fd);
 }
 
@@ -167,24 +180,33 @@ static void states(void)
 	pfarg_start_t start = { 0 }, *bad_start = (void *)8;
 	int fd = new_context(), other = new_context();
 
-	is(fails(pfm_start(fd, NULL)), -EINVAL, "1.3 pfm_start: not loaded");
-	is(fails(pfm_stop(fd)), -EINVAL, "1.3 pfm_stop: not loaded");
-	is(fails(pfm_load_context(fd, bad_load)), -EFAULT, "1.3 pfm_load_context: bad address");
-	is(fails(pfm_load_context(fd, NULL)), -EFAULT, "1.3 pfm_load_context: no argument");
-	is(fails(pfm_load_context(fd, &none)), -ESRCH, "1.3 pfm_load_context: no such thread");
-	is(fails(pfm_load_context(fd, &load)), 0, "1.3 pfm_load_context");
-	is(fails(pfm_load_context(fd, &load)), -EBUSY, "1.3 pfm_load_context: it is loaded");
+	is(fails(pfm_start(fd, NULL)), -EINVAL,
+	   "1.3 pfm_start: a context that is not loaded is EINVAL");
+	is(fails(pfm_stop(fd)), -EINVAL, "1.3 pfm_stop: a context that is not loaded is EINVAL");
+	is(fails(pfm_load_context(fd, bad_load)), -EFAULT,
+	   "1.3 pfm_load_context: bad address is EFAULT");
+	is(fails(pfm_load_context(fd, NULL)), -EFAULT,
+	   "1.3 pfm_load_context: no argument is EFAULT");
+	is(fails(pfm_load_context(fd, &none)), -ESRCH,
+	   "1.3 pfm_load_context: no such thread is ESRCH");
+	is(fails(pfm_load_context(fd, &load)), 0,
+	   "1.3 pfm_load_context: succeeds on the calling thread");
+	is(fails(pfm_load_context(fd, &load)), -EBUSY,
+	   "1.3 pfm_load_context: a loaded context is EBUSY");
 	is(fails(pfm_load_context(other, &load)), -EEXIST,
-	   "1.3 pfm_load_context: the thread has one");
-	is(fails(pfm_start(fd, bad_start)), -EFAULT, "1.3 pfm_start: bad address");
+	   "1.3 pfm_load_context: a thread that has a context is EEXIST");
+	is(fails(pfm_start(fd, bad_start)), -EFAULT, "1.3 pfm_start: bad address is EFAULT");
 	start.start_set = 1;
-	is(fails(pfm_start(fd, &start)), -EINVAL, "1.3 pfm_start: no such set");
+	is(fails(pfm_start(fd, &start)), -EINVAL, "1.3 pfm_start: no such set is EINVAL");
 	start.start_set = 0;
-	is(fails(pfm_start(fd, &start)), 0, "1.3 pfm_start");
-	is(fails(pfm_start(fd, NULL)), 0, "1.3 pfm_start: again, without an argument");
-	is(fails(pfm_stop(fd)), 0, "1.3 pfm_stop");
-	is(fails(pfm_unload_context(fd)), 0, "1.3 pfm_unload_context");
-	is(fails(pfm_load_context(other, &load)), 0, "1.3 then another one can be loaded");
+	is(fails(pfm_start(fd, &start)), 0, "1.3 pfm_start: succeeds on a loaded context");
+	is(fails(pfm_start(fd, NULL)), 0,
+	   "1.3 pfm_start: succeeds on a started context, with a NULL argument");
+	is(fails(pfm_stop(fd)), 0, "1.3 pfm_stop: succeeds on a started context");
+	is(fails(pfm_unload_context(fd)), 0,
+	   "1.3 pfm_unload_context: succeeds on a loaded context");
+	is(fails(pfm_load_context(other, &load)), 0,
+	   "1.3 pfm_load_context: succeeds once the thread's other context is unloaded");
 	close(other);
 	close(fd);
 }
@@ -196,25 +218,34 @@ static void sets(void)
 	pfarg_setinfo_t info = { .set_id = 7 }, *bad_info = (void *)8;
 	int fd = new_context();
 
-	is(fails(pfm_create_evtsets(fd, &desc, 1)), 0, "1.12 pfm_create_evtsets");
-	is(fails(pfm_getinfo_evtsets(fd, &info, 1)), 0, "1.12 pfm_getinfo_evtsets");
+	is(fails(pfm_create_evtsets(fd, &desc, 1)), 0,
+	   "1.12 pfm_create_evtsets: succeeds with set 7");
+	is(fails(pfm_getinfo_evtsets(fd, &info, 1)), 0,
+	   "1.12 pfm_getinfo_evtsets: succeeds with set 7");
 	ok(info.set_flags == PFM_SETFL_TIME_SWITCH && !info.set_runs && info.set_avail_pmds[0],
-	   "1.12 and what it says");
-	is(fails(pfm_delete_evtsets(fd, &desc, 1)), 0, "1.12 pfm_delete_evtsets");
-	is(fails(pfm_delete_evtsets(fd, &desc, 1)), -EINVAL, "1.12 pfm_delete_evtsets: no such set");
-	is(fails(pfm_getinfo_evtsets(fd, &info, 1)), -EINVAL, "1.12 pfm_getinfo_evtsets: no such set");
-	is(fails(pfm_create_evtsets(fd, &desc, -1)), -EINVAL, "1.3 pfm_create_evtsets: -1 of them");
-	is(fails(pfm_delete_evtsets(fd, &desc, -1)), -EINVAL, "1.3 pfm_delete_evtsets: -1 of them");
+	   "1.12 pfm_getinfo_evtsets: a new set has its flags, 0 runs and available PMDs");
+	is(fails(pfm_delete_evtsets(fd, &desc, 1)), 0,
+	   "1.12 pfm_delete_evtsets: succeeds with set 7");
+	is(fails(pfm_delete_evtsets(fd, &desc, 1)), -EINVAL,
+	   "1.12 pfm_delete_evtsets: no such set is EINVAL");
+	is(fails(pfm_getinfo_evtsets(fd, &info, 1)), -EINVAL,
+	   "1.12 pfm_getinfo_evtsets: no such set is EINVAL");
+	is(fails(pfm_create_evtsets(fd, &desc, -1)), -EINVAL,
+	   "1.3 pfm_create_evtsets: -1 of them is EINVAL");
+	is(fails(pfm_delete_evtsets(fd, &desc, -1)), -EINVAL,
+	   "1.3 pfm_delete_evtsets: -1 of them is EINVAL");
 	is(fails(pfm_getinfo_evtsets(fd, &info, -1)), -EINVAL,
-	   "1.3 pfm_getinfo_evtsets: -1 of them");
-	is(fails(pfm_create_evtsets(fd, bad_desc, 1)), -EFAULT, "1.3 pfm_create_evtsets: bad address");
-	is(fails(pfm_delete_evtsets(fd, bad_desc, 1)), -EFAULT, "1.3 pfm_delete_evtsets: bad address");
+	   "1.3 pfm_getinfo_evtsets: -1 of them is EINVAL");
+	is(fails(pfm_create_evtsets(fd, bad_desc, 1)), -EFAULT,
+	   "1.3 pfm_create_evtsets: bad address is EFAULT");
+	is(fails(pfm_delete_evtsets(fd, bad_desc, 1)), -EFAULT,
+	   "1.3 pfm_delete_evtsets: bad address is EFAULT");
 	is(fails(pfm_getinfo_evtsets(fd, bad_info, 1)), -EFAULT,
-	   "1.3 pfm_getinfo_evtsets: bad address");
+	   "1.3 pfm_getinfo_evtsets: bad address is EFAULT");
 	close(fd);
 }
 
-/* The state of contexts: of oneself, and of a thread that ends. */
+/* Checks pfm_get_status() on the caller's own context, a killed thread's and a CPU's. */
 static void states_of_contexts(void)
 {
 	struct perfmon_status s = { 0 }, *bad = (void *)8;
@@ -223,13 +254,14 @@ static void states_of_contexts(void)
 	int fd = counting();
 	pid_t child;
 
-	is(fails(pfm_get_status(-1, &s)), -EBADF, "9.6 pfm_get_status: no descriptor");
-	is(fails(pfm_get_status(fd, bad)), -EFAULT, "9.6 pfm_get_status: bad address");
-	is(fails(pfm_get_status(fd, &s)), 0, "9.6 pfm_get_status");
-	is(s.flags, PERFMON_STATUS_STARTED, "9.6 says that it counts");
+	is(fails(pfm_get_status(-1, &s)), -EBADF, "9.6 pfm_get_status: no descriptor is EBADF");
+	is(fails(pfm_get_status(fd, bad)), -EFAULT, "9.6 pfm_get_status: bad address is EFAULT");
+	is(fails(pfm_get_status(fd, &s)), 0, "9.6 pfm_get_status: succeeds on a started context");
+	is(s.flags, PERFMON_STATUS_STARTED,
+	   "9.6 pfm_get_status: flags are STARTED while it counts");
 	pfm_stop(fd);
 	pfm_get_status(fd, &s);
-	is(s.flags, 0, "9.6 or does not");
+	is(s.flags, 0, "9.6 pfm_get_status: flags are 0 after pfm_stop");
 	close(fd);
 	child = fork();
 	if (!child)
@@ -241,9 +273,10 @@ static void states_of_contexts(void)
 	kill(child, SIGKILL);
 	waitpid(child, NULL, 0);
 	pfm_get_status(fd, &s);
-	is(s.flags, PERFMON_STATUS_ENDED, "9.6 or has ended");
+	is(s.flags, PERFMON_STATUS_ENDED,
+	   "9.6 pfm_get_status: flags are ENDED after the thread was killed");
 	ok(read(fd, &msg, sizeof(msg)) == sizeof(msg) && msg.type == PFM_MSG_END,
-	   "9.6 and a message says why");
+	   "9.6 context of a killed thread: PFM_MSG_END can be read");
 	close(fd);
 	is(in_child({
 		pfarg_ctx_t ctx = { .ctx_flags = PFM_FL_SYSTEM_WIDE };
@@ -257,12 +290,14 @@ static void states_of_contexts(void)
 		if (fails(pfm_get_status(cpu0, &s)) || fails(pfm_start(cpu0, NULL)) != -EBUSY)
 			_exit(2);
 		_exit(42);
-	}), 42, "9.6 the status of a CPU's context is for any CPU");
+	}), 42,
+	   "9.6 pfm_get_status: succeeds for a CPU's context from another CPU, unlike pfm_start");
 }
 
-/* What an example said; its status. */
+/* The output of the last example. */
 static char said[4096];
 
+/* Runs an example program, keeps its output in said[] and returns its wait status. */
 static int example(const char *command)
 {
 	FILE *f;
@@ -282,7 +317,10 @@ static int example(const char *command)
 	return status;
 }
 
-/* The number before a word in what it said; that line begins with another word. */
+/*
+ * Returns the number before the word @event in a line of the output that begins with @begin; -1 if
+ * there is no such line.
+ */
 static long long count_of(const char *begin, const char *event)
 {
 	char *copy = strdupa(said), *line;
@@ -303,18 +341,20 @@ static void self(void)
 {
 	long long few, many, cycles;
 
-	is(example(EXAMPLES "self 1000000"), 0, "1.3 self runs");
+	is(example(EXAMPLES "self 1000000"), 0, "1.3 example self: exits with status 0");
 	few = count_of("", "instructions");
 	cycles = count_of("", "cycles");
 	example(EXAMPLES "self 6000000");
 	many = count_of("", "instructions");
-	is(many - few, 10000000, "1.3 self counts its loop exactly");
+	is(many - few, 10000000,
+	   "1.3 example self: 5 million rounds more are 10 million instructions more");
 	if (!ok(few >= 2000000 && few <= 2000000 + AROUND,
-		"1.3 and at most %d instructions around it", AROUND))
+		"1.3 example self: at most %d instructions around its loop", AROUND))
 		note("%lld", few);
 	/* The emulated PMU has five cycles for four instructions. */
 	cycles = count_of("", "cycles") - cycles;
-	if (!ok(cycles >= 12500000 - 2 && cycles <= 12500000 + 2, "1.3 and its cycles"))
+	if (!ok(cycles >= 12500000 - 2 && cycles <= 12500000 + 2,
+		"1.3 example self: 5 cycles for 4 instructions"))
 		note("%lld", cycles);
 }
 
@@ -322,16 +362,22 @@ static void task(void)
 {
 	long long few, many;
 
-	/* The same addresses each time, so that as much is done around the loop. */
+	/* Without address randomization each run executes as many instructions around the loop. */
 	personality(ADDR_NO_RANDOMIZE);
-	is(example(EXAMPLES "task /tests/pmu_perf spin 1000000"), 0, "1.3 task runs");
+	is(example(EXAMPLES "task /tests/pmu_perf spin 1000000"), 0,
+	   "1.3 example task: exits with status 0");
 	few = count_of("", "instructions");
-	is(example(EXAMPLES "task /tests/pmu_perf spin 6000000"), 0, "1.3 task runs again");
+	is(example(EXAMPLES "task /tests/pmu_perf spin 6000000"), 0,
+	   "1.3 example task: exits with status 0 after 6 million rounds");
 	many = count_of("", "instructions");
-	is(many - few, 10000000, "1.3 task counts a command's loop exactly");
-	ok(few > 2000000 && few < 3000000, "1.3 and the command around it");
-	is(example(EXAMPLES "task false"), 1 << 8, "1.3 task ends as its command does");
-	is(example(EXAMPLES "task /nowhere 2>&1"), 127 << 8, "1.3 or says that it cannot be run");
+	is(many - few, 10000000,
+	   "1.3 example task: 5 million rounds more are 10 million instructions more");
+	ok(few > 2000000 && few < 3000000,
+	   "1.3 example task: less than 1 million instructions around the command's loop");
+	is(example(EXAMPLES "task false"), 1 << 8,
+	   "1.3 example task: exits with the status of its command");
+	is(example(EXAMPLES "task /nowhere 2>&1"), 127 << 8,
+	   "1.3 example task: exits with status 127 if the command does not exist");
 }
 
 static void syst(void)
@@ -339,17 +385,25 @@ static void syst(void)
 	const long long work = 2 * 20000000LL;
 	long long cpu0, cpu1;
 
-	is(example(EXAMPLES "syst taskset 2 /tests/pmu_perf spin 20000000"), 0, "1.3 syst runs");
+	is(example(EXAMPLES "syst taskset 2 /tests/pmu_perf spin 20000000"), 0,
+	   "1.3 example syst: exits with status 0");
 	cpu0 = count_of("CPU0", "instructions");
 	cpu1 = count_of("CPU1", "instructions");
-	/* With what the kernel does for it, which is much in one for debugging. */
-	ok(cpu1 >= work && cpu1 < 4 * work, "1.3 syst counts a command on its CPU");
-	ok(cpu0 >= 0 && cpu0 < (bounded(2) == 2 ? work / 2 : work), "1.3 and not on the other one");
-	is(example(EXAMPLES "syst"), 0, "1.3 syst counts for a second");
-	ok(count_of("CPU1", "cycles") > 0, "1.3 and something");
+	/* The kernel's instructions for the command are included; a debug kernel executes many. */
+	ok(cpu1 >= work && cpu1 < 4 * work,
+	   "1.3 example syst: counts a command on CPU 1, where it runs");
+	ok(cpu0 >= 0 && cpu0 < (bounded(2) == 2 ? work / 2 : work),
+	   "1.3 example syst: does not count the command on CPU 0");
+	is(example(EXAMPLES "syst"), 0,
+	   "1.3 example syst: without a command it exits with status 0");
+	ok(count_of("CPU1", "cycles") > 0,
+	   "1.3 example syst: without a command it counts cycles on CPU 1");
 }
 
-/* Entries of 48 bytes behind a header of 128; a thread that runs on while it is masked. */
+/*
+ * Samples a command in the default format: a header of 128 bytes, then entries of 48. The thread
+ * continues to run while the context is masked.
+ */
 static void task_smpl(void)
 {
 	long long few, many, full;
@@ -358,32 +412,41 @@ static void task_smpl(void)
 	if (errno)
 		bail("insmod pfm_default");
 	is(example(EXAMPLES "task_smpl 10000 1000000 /tests/pmu_perf spin 1000000"), 0,
-	   "1.9 task_smpl runs");
+	   "1.9 example task_smpl: exits with status 0");
 	few = count_of("", "entries");
-	is(count_of("", "full"), 0, "1.9 its buffer was large enough");
-	is(count_of("", "others"), 0, "1.9 and its entries are the command's");
+	is(count_of("", "full"), 0, "1.9 example task_smpl: a large buffer is never full");
+	is(count_of("", "others"), 0, "1.9 example task_smpl: all samples are of the command");
 	is(example(EXAMPLES "task_smpl 10000 1000000 /tests/pmu_perf spin 6000000"), 0,
-	   "1.9 task_smpl runs again");
+	   "1.9 example task_smpl: exits with status 0 after 6 million rounds");
 	many = count_of("", "entries");
-	if (!ok(many - few >= 999 && many - few <= 1001, "1.7 a sample each period"))
+	if (!ok(many - few >= 999 && many - few <= 1001,
+		"1.7 example task_smpl: one sample for each period of 10,000 instructions"))
 		note("%lld", many - few);
 	/* The emulated PMU has five cycles for four instructions. */
 	few = count_of("", "cycles") - many * 12500;
-	if (!ok(few >= -many && few <= many, "1.11 and the cycles of each"))
+	if (!ok(few >= -many && few <= many,
+		"1.11 example task_smpl: 12,500 cycles in each sample"))
 		note("%lld", few);
 	is(example(EXAMPLES "task_smpl 1000 4000 /tests/pmu_perf spin 6000000"), 0,
-	   "1.9 task_smpl runs with a small buffer");
+	   "1.9 example task_smpl: exits with status 0 with a small buffer");
 	many = count_of("", "entries");
 	full = count_of("", "full");
-	ok(full > 1 && full == count_of("", "overflows"), "1.9 a message each time it is full");
-	if (!ok(many > full * 60 && many <= (full + 1) * 81, "1.9 which is when it is full"))
+	ok(full > 1 && full == count_of("", "overflows"),
+	   "1.9 example task_smpl: one overflow message for each time the buffer is full");
+	if (!ok(many > full * 60 && many <= (full + 1) * 81,
+		"1.9 example task_smpl: a full buffer has more than 60 and up to 81 samples"))
 		note("%lld in %lld buffers", many, full);
-	is(count_of("", "others"), 0, "1.9 all of them the command's");
-	is(example(EXAMPLES "task_smpl 1000 4000 false"), 1 << 8, "1.9 task_smpl ends as its command does");
-	is(rmmod("pfm_default"), 0, "1.9 nothing is left that uses the format");
+	is(count_of("", "others"), 0,
+	   "1.9 example task_smpl: all samples in the small buffer are of the command");
+	is(example(EXAMPLES "task_smpl 1000 4000 false"), 1 << 8,
+	   "1.9 example task_smpl: exits with the status of its command");
+	is(rmmod("pfm_default"), 0, "1.9 pfm_default: unloads after the examples");
 }
 
-/* Rounds of two instructions between two looks; what is around them is told apart. */
+/*
+ * Returns the instructions between two reads with @rounds rounds of spin() in between: two for each
+ * round, and a constant number around them. Returns -1 if a read fails.
+ */
 static __attribute__((noinline)) __u64 lap(int fd, const struct perfmon_self *page, __u64 rounds)
 {
 	__u64 before = 0, after = 0;
@@ -406,17 +469,18 @@ static bool laps_are_exact(int fd, const struct perfmon_self *page)
 	return exact;
 }
 
-/* What the page promises: 9 tests. */
+/* Checks a mapped self page and pfm_self_read(): 9 tests. */
 static void page(int fd, const struct perfmon_self *page)
 {
 	pfarg_pmd_t pmd = { 0 };
 	uint64_t value, again;
 
-	is(page->version, PERFMON_SELF_VERSION, "1.18 the self page is mapped");
+	is(page->version, PERFMON_SELF_VERSION, "1.18 self page: mapped, with the current version");
 	is(page->flags & (PERFMON_SELF_COUNTING | PERFMON_SELF_RDPMC),
-	   PERFMON_SELF_COUNTING | PERFMON_SELF_RDPMC, "1.18 it counts, and RDPMC is allowed");
-	ok(laps_are_exact(fd, page), "1.18 pfm_self_read counts laps exactly");
-	/* In this mode any call but read, write and exit kills. */
+	   PERFMON_SELF_COUNTING | PERFMON_SELF_RDPMC,
+	   "1.18 self page: COUNTING and RDPMC are set");
+	ok(laps_are_exact(fd, page), "1.18 pfm_self_read: counts loops exactly");
+	/* In this mode the kernel kills the process at any system call but read, write and exit. */
 	is(in_child({
 		int mine = counting();
 		const struct perfmon_self *own;
@@ -425,16 +489,20 @@ static void page(int fd, const struct perfmon_self *page)
 			_exit(1);
 		prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT);
 		syscall(SYS_exit, laps_are_exact(mine, own) ? 42 : 2);
-	}), 42, "1.18 without a system call");
-	is(fails(pfm_self_read(fd, page, 65536, &value)), -EINVAL, "1.18 no such register");
-	is(fails(pfm_self_read(fd, page, 15, &value)), -EINVAL, "1.18 nor that one: the kernel is asked");
+	}), 42, "1.18 pfm_self_read: counts loops exactly without a system call");
+	is(fails(pfm_self_read(fd, page, 65536, &value)), -EINVAL,
+	   "1.18 pfm_self_read: register 65536 is EINVAL");
+	is(fails(pfm_self_read(fd, page, 15, &value)), -EINVAL,
+	   "1.18 pfm_self_read: register 15, which the kernel refuses, is EINVAL");
 	pfm_stop(fd);
 	pfm_read_pmds(fd, &pmd, 1);
-	is(fails(pfm_self_read(fd, page, 0, &value)), 0, "1.18 it is read when it is stopped, too");
-	is(value, pmd.reg_value, "1.18 and is what the kernel says");
+	is(fails(pfm_self_read(fd, page, 0, &value)), 0,
+	   "1.18 pfm_self_read: succeeds on a stopped context");
+	is(value, pmd.reg_value,
+	   "1.18 pfm_self_read: on a stopped context it returns what pfm_read_pmds does");
 	spin(1000);
 	pfm_self_read(fd, page, 0, &again);
-	is(again, value, "1.18 and stays");
+	is(again, value, "1.18 pfm_self_read: the value of a stopped context does not change");
 }
 
 struct foreign {
@@ -451,7 +519,9 @@ static void *foreign(void *arg)
 	return NULL;
 }
 
-/* Of another thread's context: what that has counted, and not what this one has. */
+/*
+ * Reads another thread's context: the result must be the count of that thread, not of the reader.
+ */
 static void of_another(int fd, const struct perfmon_self *page)
 {
 	struct foreign f = { .fd = fd, .page = page };
@@ -463,8 +533,9 @@ static void of_another(int fd, const struct perfmon_self *page)
 	while (pthread_tryjoin_np(thread, NULL))
 		spin(1000);
 	pfm_self_read(fd, page, 0, &after);
-	is(f.rc, 0, "1.18 pfm_self_read on another thread's context");
-	ok(f.value > before && f.value < after, "1.18 is right, too");
+	is(f.rc, 0, "1.18 pfm_self_read: succeeds on another thread's context");
+	ok(f.value > before && f.value < after,
+	   "1.18 pfm_self_read: another thread reads a count between two own reads");
 }
 
 static void selfpage(void)
@@ -474,26 +545,31 @@ static void selfpage(void)
 	int fd = counting(), cpu = pfm_create_context(&ctx, NULL, NULL, 0), mapped;
 	uint64_t value;
 
-	is(fails(pfm_self_read(fd, NULL, 0, &value)), 0, "1.18 pfm_self_read without a page");
-	ok(laps_are_exact(fd, NULL), "1.18 counts laps exactly, too");
-	is(fails(pfm_self_read(-1, NULL, 0, &value)), -EBADF, "1.18 pfm_self_read: no descriptor");
-	is(fails(pfm_self_map(-1, &at)), -EBADF, "1.18 pfm_self_map: no descriptor");
-	is(fails(pfm_self_unmap(NULL)), -EINVAL, "1.18 pfm_self_unmap: no page");
-	is(fails(pfm_self_map(0, &at)), -EBADF, "1.18 pfm_self_map: no context");
-	is(fails(pfm_self_map(cpu, &at)), -EINVAL, "1.18 pfm_self_map: a CPU's context");
+	is(fails(pfm_self_read(fd, NULL, 0, &value)), 0,
+	   "1.18 pfm_self_read: succeeds without a page");
+	ok(laps_are_exact(fd, NULL), "1.18 pfm_self_read: counts loops exactly without a page");
+	is(fails(pfm_self_read(-1, NULL, 0, &value)), -EBADF,
+	   "1.18 pfm_self_read: no descriptor is EBADF");
+	is(fails(pfm_self_map(-1, &at)), -EBADF, "1.18 pfm_self_map: no descriptor is EBADF");
+	is(fails(pfm_self_unmap(NULL)), -EINVAL, "1.18 pfm_self_unmap: no page is EINVAL");
+	is(fails(pfm_self_map(0, &at)), -EBADF,
+	   "1.18 pfm_self_map: a descriptor of another file is EBADF");
+	is(fails(pfm_self_map(cpu, &at)), -EINVAL, "1.18 pfm_self_map: a CPU's context is EINVAL");
 	mapped = fails(pfm_self_map(fd, &at));
-	is(mapped, 0, "1.18 pfm_self_map");
+	is(mapped, 0, "1.18 pfm_self_map: succeeds on a thread's context");
 	if (!mapped) {
 		of_another(fd, at);
 		page(fd, at);
-		is(fails(pfm_self_unmap(at)), 0, "1.18 pfm_self_unmap");
+		is(fails(pfm_self_unmap(at)), 0, "1.18 pfm_self_unmap: succeeds on a mapped page");
 	}
 	close(cpu);
 	close(fd);
-	is(example(EXAMPLES "selfpage 3 1000000 2>&1"), 0, "1.18 the stopwatch runs");
+	is(example(EXAMPLES "selfpage 3 1000000 2>&1"), 0,
+	   "1.18 example selfpage: exits with status 0");
 	value = count_of("lap 3", "instructions");
 	ok(value >= 2000000 && value <= 2000000 + AROUND &&
-	   value == (uint64_t)count_of("lap 2", "instructions"), "1.18 and its laps are alike");
+	   value == (uint64_t)count_of("lap 2", "instructions"),
+	   "1.18 example selfpage: laps 2 and 3 have equal counts");
 }
 
 int main(void)
@@ -504,8 +580,8 @@ int main(void)
 	plan(2 + 7 + 16 + 20 + 15 + 8 + 12 + 4 + 6 + 5 + 12 + 22 + 2);
 	without_a_device();
 	creating();
-	no_context(-1, -EBADF, "no descriptor");
-	no_context(0, -EBADF, "a descriptor of something else");
+	no_context(-1, -EBADF, "descriptor -1 is EBADF");
+	no_context(0, -EBADF, "a descriptor of another file is EBADF");
 	registers();
 	states();
 	states_of_contexts();
@@ -515,7 +591,7 @@ int main(void)
 	syst();
 	task_smpl();
 	selfpage();
-	is(rmmod(description), 0, "1.2 nothing is left of the contexts");
-	is(rmmod("perfcounters"), 0, "1.2 nor of the device");
+	is(rmmod(description), 0, "1.2 PMU description: unloads after all contexts are closed");
+	is(rmmod("perfcounters"), 0, "1.2 perfcounters: unloads after its devices are closed");
 	return finish();
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * perf_add and perf_del: stable numbers, lives that begin at zero, dormant
- * instances that keep what they had, through deletion, driver unload and reload.
+ * perf_add() and perf_del(): a name keeps its number, a new incarnation begins at 0, and a dormant
+ * instance keeps its values, after deletion, driver unload and reload.
  */
 #include "kselftest_pc.h"
 
@@ -14,32 +14,33 @@ static void one_name(void)
 	__u32 n = puppet("add lifecycle/x"), again, other;
 	__u64 created = pc.desc[n].created_ns;
 
-	ok(n > 0, "0.10 perf_add returns a number");
-	ok(!pc_value(&pc, 0, n) && !pc_value(&pc, 1, n), "0.10 zero on each CPU");
+	ok(n > 0, "0.10 perf_add: returns a number above 0");
+	ok(!pc_value(&pc, 0, n) && !pc_value(&pc, 1, n),
+	   "0.10 perf_add: the instance is 0 on each CPU");
 	on_cpu(0);
 	puppet("adjust %u 3", n);
 	on_cpu(1);
 	puppet("adjust %u 4", n);
-	is(puppet("handle %u", n), 1, "0.10 a live instance has a handle");
+	is(puppet("handle %u", n), 1, "0.10 perf_counter_handle: a live instance has a handle");
 
 	puppet("del %u", n);
-	is(pc.desc[n].state, PERFCOUNTERS_DORMANT, "0.11 perf_del makes it dormant");
-	ok(pc_named(&pc, n, "lifecycle/x"), "0.11 the number keeps its name");
-	ok(pc_value(&pc, 0, n) == 3 && pc_value(&pc, 1, n) == 4, "0.11 and its last values");
-	ok(pc.desc[n].ended_ns >= created, "0.11 and says when it ended");
-	is(puppet("handle %u", n), 0, "0.11 a dormant instance has no handle");
+	is(pc.desc[n].state, PERFCOUNTERS_DORMANT, "0.11 perf_del: the instance becomes dormant");
+	ok(pc_named(&pc, n, "lifecycle/x"), "0.11 perf_del: the descriptor keeps its name");
+	ok(pc_value(&pc, 0, n) == 3 && pc_value(&pc, 1, n) == 4, "0.11 perf_del: the values stay");
+	ok(pc.desc[n].ended_ns >= created, "0.11 perf_del: the descriptor has the time of the end");
+	is(puppet("handle %u", n), 0, "0.11 perf_counter_handle: a dormant instance has none");
 	puppet("adjust %u 100", n);
-	is(pc_total(&pc, n), 7, "0.11 perf_adjust on a dormant instance changes nothing");
+	is(pc_total(&pc, n), 7, "0.11 perf_adjust: a dormant instance does not change");
 
 	other = puppet("add lifecycle/y");
-	ok(other != n, "0.11 its number is given to no other name");
+	ok(other != n, "0.11 perf_add: another name does not get a dormant number");
 	again = puppet("add lifecycle/x");
-	is(again, n, "0.10 same name, same number after perf_del");
-	is(pc_total(&pc, n), 0, "0.10 the new life begins at zero on each CPU");
-	is(pc.desc[n].incarnation, 2, "0.10 it is the second incarnation");
+	is(again, n, "0.10 perf_add of a dormant name: the same number");
+	is(pc_total(&pc, n), 0, "0.10 perf_add of a dormant name: the instance is 0 on each CPU");
+	is(pc.desc[n].incarnation, 2, "0.10 perf_add of a dormant name: incarnation 2");
 	ok(pc.desc[n].created_ns > created && !pc.desc[n].ended_ns,
-	   "0.10 with a beginning of its own, and no end");
-	is(pc.desc[other].incarnation, 1, "0.10 the other name is in its first");
+	   "0.10 perf_add of a dormant name: later created_ns, ended_ns is 0");
+	is(pc.desc[other].incarnation, 1, "0.10 perf_add: a name that is new has incarnation 1");
 }
 
 static void reload(void)
@@ -49,17 +50,19 @@ static void reload(void)
 	on_cpu(1);
 	puppet("adjust %u 9", n);
 	puppet_leave();
-	is(rmmod("puppet"), 0, "0.11 the driver unloads");
+	is(rmmod("puppet"), 0, "0.11 puppet.ko with live instances unloads");
 	ok(pc.desc[n].state == PERFCOUNTERS_DORMANT && pc.desc[y].state == PERFCOUNTERS_DORMANT,
-	   "0.11 its instances are dormant");
-	is(pc_total(&pc, n), 9, "0.11 and readable, with their last values");
+	   "0.11 puppet.ko unloaded: its instances are dormant");
+	is(pc_total(&pc, n), 9, "0.11 puppet.ko unloaded: its instances keep their values");
 	insmod("puppet", "");
 	z = puppet("add lifecycle/z");
-	is(puppet("add lifecycle/x"), n, "0.10 same name, same number after driver reload");
-	is(puppet("add lifecycle/y"), y, "0.10 whatever the order of adding");
-	ok(z != n && z != y, "0.10 a new name gets a new number");
-	is(pc_total(&pc, n), 0, "0.10 zero on each CPU after driver reload");
-	is(pc.desc[n].incarnation, 3, "0.10 incarnation counts driver reloads, too");
+	is(puppet("add lifecycle/x"), n,
+	   "0.10 puppet.ko loaded again: lifecycle/x has its old number");
+	is(puppet("add lifecycle/y"), y,
+	   "0.10 puppet.ko loaded again: lifecycle/y has its old number, added in another order");
+	ok(z != n && z != y, "0.10 puppet.ko loaded again: a new name gets a new number");
+	is(pc_total(&pc, n), 0, "0.10 puppet.ko loaded again: lifecycle/x is 0 on each CPU");
+	is(pc.desc[n].incarnation, 3, "0.10 puppet.ko loaded again: lifecycle/x has incarnation 3");
 }
 
 static void histogram(void)
@@ -71,16 +74,16 @@ static void histogram(void)
 	on_cpu(0);
 	for (int i = 0; i < 20; i++)
 		puppet("hist %u 20 %lld", n, 1LL << i);
-	ok(next >= n + 20, "0.10 a histogram's run belongs to it alone");
+	ok(next >= n + 20, "0.10 histogram of 20 slots: the next instance is after its last slot");
 	puppet("del %u", n);
 	is(puppet("desc 32 4 1 0 20 0 -1 lifecycle/hist"), n,
-	   "0.10 a histogram gets its old number");
+	   "0.10 histogram added again: the same number");
 	for (int i = 0; i < 20; i++)
 		sum += pc_total(&pc, n + i);
-	is(sum, 0, "0.10 and all of its buckets begin at zero");
+	is(sum, 0, "0.10 histogram added again: all buckets are 0");
 }
 
-/* A driver's new version has more buckets, or fewer. */
+/* A name is added again with more slots, or with fewer, as by a new version of a driver. */
 static void reshaped(void)
 {
 	__u32 n = puppet("desc 32 4 1 0 8 0 -1 lifecycle/shape");
@@ -92,29 +95,35 @@ static void reshaped(void)
 	puppet("adjust %u 5", next);
 	puppet("hist %u 8 1", n);
 	is(puppet("desc 32 4 1 0 16 0 -1 lifecycle/shape"), -EEXIST,
-	   "0.10 a live histogram keeps its shape");
+	   "0.10 perf_add_desc of a live histogram with more slots: EEXIST");
 	puppet("del %u", n);
 	more = puppet("desc 32 4 1 0 16 0 -1 lifecycle/shape");
 	if (!ok(more > (int)next,
-		"0.10 a name that returns with more buckets gets a number with room for them"))
+		"0.10 dormant histogram added again with more slots: a new number"))
 		bail("no number");
-	is(pc.desc[more].nr_slots, 16, "0.10 and has as many");
-	is(pc.desc[more].incarnation, 2, "0.10 which is its next life");
-	is(pc.desc[n].state, PERFCOUNTERS_FREE, "0.10 its old number is nobody's");
-	is(pc.h->gen2, gen + 2, "0.6 by one change");
+	is(pc.desc[more].nr_slots, 16,
+	   "0.10 dormant histogram added again with more slots: nr_slots is the new one");
+	is(pc.desc[more].incarnation, 2,
+	   "0.10 dormant histogram added again with more slots: incarnation 2");
+	is(pc.desc[n].state, PERFCOUNTERS_FREE,
+	   "0.10 dormant histogram added again with more slots: the old number is free");
+	is(pc.h->gen2, gen + 2,
+	   "0.6 dormant histogram added again with more slots: the generation increases by 1");
 	puppet("hist %u 16 %lld", more, 1LL << 20);
 	for (unsigned int cpu = 0; cpu < pc.h->nr_cpus; cpu++)
 		last += pc_value(&pc, cpu, more + 15);
-	is(last, 1, "0.10 all of them count");
+	is(last, 1, "0.10 dormant histogram added again with more slots: the last bucket counts");
 	puppet("del %u", more);
 	fewer = puppet("desc 32 4 1 0 4 0 -1 lifecycle/shape");
-	is(fewer, more, "0.10 with fewer it keeps its number");
+	is(fewer, more, "0.10 dormant histogram added again with fewer slots: the same number");
 	puppet("del %u", fewer);
-	is(puppet("add lifecycle/shape"), more, "0.10 also if it is a plain counter now");
-	is(pc_total(&pc, next), 5, "0.10 nobody else's value has changed");
+	is(puppet("add lifecycle/shape"), more,
+	   "0.10 dormant histogram added again as a counter: the same number");
+	is(pc_total(&pc, next), 5,
+	   "0.10 dormant histogram added again: another instance keeps its value");
 }
 
-/* A bus whose devices are unplugged and come back in another order. */
+/* Instances of 100 devices are deleted and added again in another order. */
 static void devices(void)
 {
 	__u32 number[DEVICES], tail;
@@ -129,9 +138,11 @@ static void devices(void)
 		for (int i = DEVICES; i--;)
 			kept = kept && puppet("add /dev/bus/%d/part5", i) == number[i];
 	}
-	ok(kept, "0.11 reconnected devices get their old numbers, in any order");
-	is(pc.h->nr_slots, tail, "0.11 and use no new ones");
-	is(pc.desc[number[7]].incarnation, 4, "0.11 incarnation counts the lives");
+	ok(kept, "0.11 100 names deleted and added in reverse order: the same numbers");
+	is(pc.h->nr_slots, tail,
+	   "0.11 100 names deleted and added in reverse order: nr_slots does not grow");
+	is(pc.desc[number[7]].incarnation, 4,
+	   "0.11 a name deleted and added three times: incarnation 4");
 }
 
 int main(void)

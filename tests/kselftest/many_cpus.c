@@ -5,10 +5,9 @@
  * worlds: stock
  * target: test-all
  *
- * 255 possible CPUs, of which two are online: the layout as its header tells
- * it, pages of CPUs that never came, growth to the last slot, the memory that
- * Documentation/counter-pages.md says it takes, and CPUs that come and go while
- * counting goes on.
+ * 255 possible CPUs, of which two are online: the layout that the header describes, pages of CPUs
+ * that were never online, growth to the last slot, the memory use that
+ * Documentation/counter-pages.md states, and CPU hotplug while counters are updated.
  */
 #include "memory.h"
 #include <pthread.h>
@@ -21,7 +20,7 @@
 static struct pc pc;
 static __u32 first;
 
-/* The kernel's list of CPUs ("0-1,254") and the header's bitmap: the same? */
+/* Compares a CPU list of sysfs, such as "0-1,254", with a bitmap of the header. */
 static bool same_cpus(const char *path, __u32 offset)
 {
 	bool listed[8192] = { false };
@@ -50,8 +49,9 @@ static bool same_online(void)
 	return same_cpus("/sys/devices/system/cpu/online", pc.geometry.online_offset);
 }
 
-/* Words that are not zero in all pages of all chunks, read through; but what the module itself
- * costs, in the first chunk.
+/*
+ * Reads all pages of all chunks and returns the number of words that are not 0, except the
+ * instances of the module's own costs in the first chunk.
  */
 static long nonzero(void)
 {
@@ -72,11 +72,11 @@ static void layout(void)
 	const struct perfcounters_header *h = &pc.geometry;
 	bool places = true;
 
-	is(h->nr_cpus, CPUS, "scale the header has a place for each of 255 CPUs");
+	is(h->nr_cpus, CPUS, "scale header: nr_cpus is 255");
 	ok(same_cpus("/sys/devices/system/cpu/possible", h->possible_offset),
-	   "scale possible CPUs are those of the kernel");
-	ok(same_online(), "scale online CPUs are those of the kernel");
-	is(nonzero(), 0, "scale each CPU's page is readable, and zero");
+	   "scale header: the bitmap of possible CPUs is that of sysfs");
+	ok(same_online(), "scale header: the bitmap of online CPUs is that of sysfs");
+	is(nonzero(), 0, "scale 255 CPUs: each CPU's page is readable and 0");
 
 	first = puppet("add many/0");
 	for (int i = 1; i < COUNTED; i++)
@@ -90,13 +90,14 @@ static void layout(void)
 		for (int cpu = 0; cpu < CPUS; cpu++)
 			places = places && pc_value(&pc, cpu, first + i) ==
 					   (cpu < 2 ? 100 * (cpu + 1) + i : 0);
-	ok(places, "scale what CPUs 0 and 1 counted is theirs, and nobody else's");
-	is(nonzero(), 2 * (COUNTED + 1), "scale and nothing else in the file changed");
+	ok(places, "scale updates on CPUs 0 and 1 are in the values of these CPUs only");
+	is(nonzero(), 2 * (COUNTED + 1),
+	   "scale updates on CPUs 0 and 1 change no other word of the file");
 }
 
 static volatile int stop;
 
-/* Counts by ones, wherever it is put. */
+/* Updates the instances by 1, in rounds, on whichever CPU the thread runs. */
 static void *counter(void *rounds)
 {
 	while (!stop) {
@@ -133,7 +134,7 @@ static void hotplug(void)
 		shown = same_online() && shown;
 		values[i] = pc_value(&pc, some[i], first);
 	}
-	/* Until both have counted since. */
+	/* Waits until both threads have counted with these CPUs offline. */
 	for (int i = 0; i < 2; i++) {
 		const volatile __u64 *counted = &rounds[i];
 		__u64 now = *counted;
@@ -147,17 +148,18 @@ static void hotplug(void)
 	stop = 1;
 	for (int i = 0; i < 2; i++)
 		pthread_join(thread[i], NULL);
-	ok(came && theirs, "scale CPUs 2, 100 and 254 come online while others count, and count");
-	ok(went && stayed, "scale they go, their values stay, and none has an update in flight");
-	ok(shown, "scale the bitmap of online CPUs follows each of them");
+	ok(came && theirs, "scale CPUs 2, 100 and 254 come online beside updates, and count");
+	ok(went && stayed,
+	   "scale CPUs 2, 100 and 254 offline: values stay, no update is in flight");
+	ok(shown, "scale CPUs 2, 100 and 254: the bitmap of online CPUs follows each change");
 	for (int i = 0; i < COUNTED; i++)
 		total += pc_total(&pc, first + i) - before[i];
 	want += COUNTED * (rounds[0] + rounds[1]);
-	ok(rounds[0] && rounds[1], "scale there was counting all the while");
-	is(total, want, "scale the sums over 255 CPUs are exact");
+	ok(rounds[0] && rounds[1], "scale CPU hotplug: both threads updated counters");
+	is(total, want, "scale CPU hotplug: the sums over 255 CPUs are exact");
 }
 
-/* What the commands read is what the file holds. */
+/* The output of pfc read must match the values of the file. */
 static void command(void)
 {
 	char line[200], want[200];
@@ -172,11 +174,11 @@ static void command(void)
 			snprintf(want, sizeof(want), "%lld", (long long)pc_total(&pc, first + i));
 			agree += !!strstr(line, want);
 		}
-	is(out ? pclose(out) : -1, 0, "scale pfc reads 255 CPUs");
-	is(agree, COUNTED, "scale and adds them up right");
+	is(out ? pclose(out) : -1, 0, "scale pfc read on 255 CPUs: exit status 0");
+	is(agree, COUNTED, "scale pfc read on 255 CPUs: prints the totals of the file");
 }
 
-/* Takes every number there is; the last one. */
+/* Adds instances until all numbers are used. Returns the last number. */
 static __u32 fill(void)
 {
 	__u32 n = 0;
@@ -187,8 +189,8 @@ static __u32 fill(void)
 }
 
 /*
- * What the per-CPU allocator holds, once it has given back what it does not
- * keep: for some seconds no less, or as little as was asked for.
+ * Returns the memory of the per-CPU allocator after it has freed what it does not keep: once it has
+ * not decreased for 10 seconds, or is at most the given number of bytes.
  */
 static long long percpu_at_rest(long long little)
 {
@@ -216,29 +218,31 @@ static void full(void)
 	char *behind = mmap(NULL, PAGE, PROT_READ, MAP_SHARED, pc.fd, pc.len);
 
 	n = fill();
-	is(n, PERFCOUNTERS_MAX_INSTANCES - 1, "scale 65,535 names on 255 CPUs");
-	is(pc.h->nr_chunks, chunks, "scale every chunk exists");
+	is(n, PERFCOUNTERS_MAX_INSTANCES - 1,
+	   "scale 65,536 instance numbers on 255 CPUs are all given out");
+	is(pc.h->nr_chunks, chunks, "scale full table on 255 CPUs: every chunk exists");
 	percpu = meminfo("Percpu:") - percpu;
 	taken = free - meminfo("MemFree:");
-	/* The formula of counter-pages.md, for what came since. */
+	/* The formula of counter-pages.md, for the chunks and descriptors that were added. */
 	stated = (chunks - begun) * CPUS * PAGE + (PERFCOUNTERS_MAX_INSTANCES / 16 - descs) * PAGE;
 	note("%lld bytes of per-CPU memory a chunk; %lld MiB in all, %lld MiB stated",
 	     percpu / (long long)(chunks - begun), taken / MIB, stated / MIB);
 	/*
-	 * The kernel reckons in units, one for each possible CPU and some for
-	 * nobody, and keeps up to four pages of each in stock.
+	 * The per-CPU allocator has one unit for each possible CPU and a few unused ones, and keeps
+	 * up to four empty pages of each.
 	 */
 	ok(percpu / (CPUS * PAGE) >= (long long)(chunks - begun) - 4 &&
 	   percpu / (CPUS * PAGE) <= (long long)(chunks - begun) * 257 / CPUS + 4,
-	   "scale a chunk takes a page for each possible CPU");
-	/* Page tables and the allocators' own books are not in the formula. */
+	   "scale per-CPU memory: one page per chunk and possible CPU");
+	/* The formula leaves out page tables and the metadata of the allocators. */
 	ok(taken >= stated * 97 / 100 && taken <= stated * 105 / 100 + 4 * CPUS * PAGE,
-	   "scale memory is what the formula says");
-	is(nonzero(), before, "scale each page of each CPU is readable, and new ones are zero");
+	   "scale full table on 255 CPUs: memory use is within -3 %% and +5 %% of the formula");
+	is(nonzero(), before, "scale full table on 255 CPUs: all pages are readable, new ones 0");
 	on_cpu(1);
 	puppet("adjust %u 7", n);
-	is(pc_value(&pc, 1, n), 7, "scale the last slot counts");
-	is(in_child((void)*(volatile char *)behind), -SIGBUS, "scale behind the last CPU: SIGBUS");
+	is(pc_value(&pc, 1, n), 7, "scale full table on 255 CPUs: the last slot counts");
+	is(in_child((void)*(volatile char *)behind), -SIGBUS,
+	   "scale full table on 255 CPUs: an access after the last CPU raises SIGBUS");
 	munmap(behind, PAGE);
 }
 
@@ -257,16 +261,17 @@ int main(void)
 	pc_close(&pc);
 	leave();
 	/*
-	 * The allocator keeps one empty block for the next who asks, with as many
-	 * pages as it happened to have (43 MiB apart were seen): a second load
-	 * would show, half of one may not.
+	 * The per-CPU allocator keeps one empty chunk for later requests, with however many pages
+	 * it has: differences of 43 MiB were seen. The slack is therefore half of a load's memory.
+	 * A second load that stays is found; less than half of one may not be.
 	 */
 	percpu = percpu_at_rest(0);
 	load("");
-	is(fill(), PERFCOUNTERS_MAX_INSTANCES - 1, "scale all names again");
+	is(fill(), PERFCOUNTERS_MAX_INSTANCES - 1,
+	   "scale perfcounters.ko loaded again: all numbers are given out again");
 	leave();
 	again = percpu_at_rest(percpu + slack);
 	note("per-CPU memory at rest: %lld MiB, then %lld MiB", percpu / MIB, again / MIB);
-	ok(again <= percpu + slack, "scale unloading gives the memory back");
+	ok(again <= percpu + slack, "scale perfcounters.ko unloaded: its per-CPU memory is freed");
 	return finish();
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What the kernel says of its memory, for tests that give it back. */
+/* Reads the kernel's memory statistics, for tests that check that memory is freed. */
 #ifndef KSELFTEST_MEMORY_H
 #define KSELFTEST_MEMORY_H
 
 #include "kselftest_pc.h"
 #include <limits.h>
 
-/* All numbers behind a word in a file, added up. */
+/* Returns the sum of the numbers that follow a word, over all its occurrences in a file. */
 static long sum_of(const char *path, const char *word)
 {
 	static char buf[65536];
@@ -19,7 +19,7 @@ static long sum_of(const char *path, const char *word)
 	return sum;
 }
 
-/* A figure of /proc/meminfo, in bytes. */
+/* Returns a value of /proc/meminfo, in bytes. */
 static long long meminfo(const char *what)
 {
 	long kib = sum_of("/proc/meminfo", what);
@@ -29,12 +29,12 @@ static long long meminfo(const char *what)
 	return kib * 1024LL;
 }
 
-/* kB that are free, and that the per-CPU allocator holds. */
+/* Free memory and memory of the per-CPU allocator, in kB. */
 struct memory {
 	long free, percpu;
 };
 
-/* Pages that wait in a CPU's list for their next user are free, too. */
+/* Free memory includes the pages in per-CPU lists, which MemFree does not count. */
 static struct memory memory_now(void)
 {
 	return (struct memory){
@@ -44,9 +44,9 @@ static struct memory memory_now(void)
 }
 
 /*
- * Drops caches, waits until deferred work has given back its memory, and returns the figures of
- * then. The work counts as done when, for two seconds, free memory has grown by no more than
- * 64 kB and the per-CPU allocator has given nothing back.
+ * Drops caches, waits until deferred work has freed its memory, and returns the statistics. The
+ * work counts as done when, for two seconds, free memory has grown by no more than 64 kB and the
+ * per-CPU allocator has freed nothing. The wait ends after patience(60) seconds at the latest.
  */
 static struct memory memory(void)
 {
@@ -68,11 +68,11 @@ static struct memory memory(void)
 	return now;
 }
 
-/* What users have by contexts and traces, and how much that may be at most. */
+/* Memory charged to each user for contexts and traces, in bytes; the limit for a user, in kB. */
 #define USERS		"/sys/kernel/debug/perfmon/users"
 #define USER_KB		"/sys/module/perfcounters/parameters/user_kb"
 
-/* What they have by accounting's records. */
+/* Memory charged to each user for accounting records, in bytes. */
 #define RECORDS		"/sys/kernel/debug/perfmon/records"
 
 static inline __u64 bytes_in(const char *file, unsigned int uid)
@@ -101,7 +101,7 @@ static inline bool nobody_has_any(void)
 {
 	char text[200], *line = slurp(USERS, text, sizeof(text));
 
-	/* The line that says what is what, and no other. */
+	/* The file holds the heading and no line of a user. */
 	return !strncmp(line, "uid\tbytes\t", 10) && !strchr(line, '\n')[1];
 }
 

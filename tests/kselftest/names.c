@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Names: the text of /dev/perfcounters_names against the descriptors. */
+/* The text of /dev/perfcounters_names, compared with the descriptors. */
 #include "kselftest_pc.h"
 
 #define NAMES	"/dev/perfcounters_names"
@@ -8,7 +8,7 @@
 static struct pc pc;
 static char text[1 << 20];
 
-/* The line of an instance, as the text should have it. */
+/* Returns true if the text has the line that is expected for an instance. */
 static bool has_line(const char *all, __u32 n, const char *state, const char *name)
 {
 	char line[200];
@@ -17,7 +17,7 @@ static bool has_line(const char *all, __u32 n, const char *state, const char *na
 	return strstr(all, line);
 }
 
-/* Is every line a descriptor, and every descriptor a line, in order? */
+/* Returns true if the text has one line for each used descriptor, in order, and no other line. */
 static bool agrees(void)
 {
 	const char *line = strchr(text, '\n') + 1;
@@ -62,51 +62,57 @@ int main(void)
 	slurp(NAMES, text, sizeof(text));
 	fields = sscanf(text, "# perfcounters generation %llu boot_id %32s\n",
 			&generation, boot_id);
-	is(fields, 2, "0.2 first line: generation and boot id");
-	is(generation, pc.h->gen2, "0.2 the generation is the header's");
+	is(fields, 2, "0.2 names: the first line has the generation and the boot id");
+	is(generation, pc.h->gen2, "0.2 names: the generation is that of the header");
 	for (int i = 0; i < 16; i++)
 		sprintf(hex + 2 * i, "%02x", pc.geometry.boot_id[i]);
-	ok(!strcmp(hex, boot_id), "0.2 the boot id is the header's");
-	ok(has_line(text, path, "live", PATH), "0.14 a path is a name, one line for all CPUs");
-	ok(has_line(text, utf8, "live", "Zähler mit Leerzeichen"), "0.2 UTF-8 and blanks survive");
-	ok(has_line(text, hist, "live", "names/hist"), "0.2 a histogram is one line");
-	ok(has_line(text, gone, "dormant", "names/gone"), "0.11 a deleted name stays, as dormant");
-	ok(agrees(), "0.2 text and descriptors agree, line by line");
+	ok(!strcmp(hex, boot_id), "0.2 names: the boot id is that of the header");
+	ok(has_line(text, path, "live", PATH),
+	   "0.14 names: an instance whose name is a path has one line");
+	ok(has_line(text, utf8, "live", "Zähler mit Leerzeichen"),
+	   "0.2 names: a name with UTF-8 and blanks is unchanged");
+	ok(has_line(text, hist, "live", "names/hist"), "0.2 names: a histogram has one line");
+	ok(has_line(text, gone, "dormant", "names/gone"),
+	   "0.11 names: a deleted instance has the state dormant");
+	ok(agrees(), "0.2 names: the lines agree with the descriptors");
 
 	fd = open(NAMES, O_RDONLY | O_CLOEXEC);
 	gen = pc.h->gen2;
 	puppet("add names/later");
 	got = pread(fd, text, sizeof(text) - 1, 0);
 	text[got] = '\0';
-	ok(!strstr(text, "names/later"), "0.2 an open file shows one generation");
+	ok(!strstr(text, "names/later"),
+	   "0.2 names: a file that is open does not show a later instance");
 	while ((got = read(fd, small, 7)) > 0) {
 		if (memcmp(text + len, small, got))
 			break;
 		len += got;
 	}
-	ok(got == 0 && len == strlen(text), "0.2 reading in small pieces gives the same text");
-	is(pread(fd, small, 1, len + 100), 0, "0.2 reading behind the end gives nothing");
-	is(lseek(fd, 0, SEEK_SET), 0, "0.2 it can be rewound");
+	ok(got == 0 && len == strlen(text),
+	   "0.2 names: reading in pieces of 7 bytes gives the same text");
+	is(pread(fd, small, 1, len + 100), 0, "0.2 names: a read after the end returns 0");
+	is(lseek(fd, 0, SEEK_SET), 0, "0.2 names: lseek to the start succeeds");
 	close(fd);
 	slurp(NAMES, text, sizeof(text));
 	ok(strstr(text, "names/later") && pc.h->gen2 > gen,
-	   "0.2 a new open shows the new set, under a new generation");
+	   "0.2 names: a file opened later shows the new instance and a higher generation");
 
 	gen = pc.h->gen2;
 	for (int i = 0; i < 1000; i++)
 		puppet("adjust %u 1", path);
-	is(pc.h->gen2, gen, "0.2 counting changes no generation: names need no second reading");
+	is(pc.h->gen2, gen, "0.2 names: 1,000 updates do not change the generation");
 
 	for (int i = 0; i < 3000; i++)
 		puppet("add names/%0100d", i);
 	slurp(NAMES, text, sizeof(text));
-	ok(agrees(), "0.2 3,000 long names agree");
-	is(getpagesize() % sizeof(struct perfcounters_desc), 0, "0.2 no descriptor crosses a page");
+	ok(agrees(), "0.2 names: the lines agree with the descriptors, with 3,000 long names");
+	is(getpagesize() % sizeof(struct perfcounters_desc), 0,
+	   "0.2 descriptors: the size of a page is a multiple of their size");
 	ok(pc.desc[hist].kind == PERFCOUNTERS_HISTOGRAM &&
 	   pc.desc[hist].unit == PERFCOUNTERS_SECONDS &&
 	   pc.desc[hist].exponent == -9 && pc.desc[hist].nr_slots == 10 &&
 	   pc.desc[hist].instance == hist && pc.desc[hist].incarnation == 1 &&
 	   !strcmp((const char *)pc.desc[hist].help, "help"),
-	   "0.2 the descriptor tells kind, unit, exponent, slots, help");
+	   "0.2 descriptor of a histogram: kind, unit, exponent, slots and help are set");
 	return finish();
 }

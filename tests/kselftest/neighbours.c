@@ -3,14 +3,14 @@
  * worlds: stock debug
  * timeout: 200
  *
- * One driver's instances come and go all the time: another driver's come back without waiting for
- * that, and the names can be read.
+ * The instance of one driver is added and deleted all the time. Other instances are added again
+ * without waiting for its grace periods, and the names can be read.
  */
 #include "kselftest_pc.h"
 #include <pthread.h>
 
 #define OTHERS	1000
-/* The pairs' second names are some parts of the text behind the first ones. */
+/* The second name of a pair is BEHIND names after the first, in a later part of the text. */
 #define PAIRS	500
 #define NAMES	4000
 #define BEHIND	(NAMES - PAIRS)
@@ -21,7 +21,10 @@ static int number[NAMES];
 static volatile bool flaps = true, deletes;
 static volatile __u32 lives;
 
-/* Each time it has to wait until updates of its last life are over: an RCU grace period. */
+/*
+ * Adds and deletes an instance. Each addition waits for an RCU grace period, until updates of the
+ * previous incarnation have ended.
+ */
 static void *flap(void *unused)
 {
 	int *failed = calloc(1, sizeof(*failed));
@@ -38,7 +41,7 @@ static void *flap(void *unused)
 	return failed;
 }
 
-/* Of each pair first the one in front, then the one behind. */
+/* Deletes the first and then the second instance of each pair. */
 static void *delete_pairs(void *unused)
 {
 	on_cpu(1);
@@ -51,7 +54,10 @@ static void *delete_pairs(void *unused)
 	return NULL;
 }
 
-/* Each line is whole, none is missing, and no pair has lost only the one behind. */
+/*
+ * Returns true if each line is complete, no line is missing, and in no pair the second name is
+ * dormant while the first is live.
+ */
 static bool read_names(void)
 {
 	FILE *names = fopen("/dev/perfcounters_names", "re");
@@ -78,7 +84,7 @@ static bool read_names(void)
 	return good && nr == NAMES;
 }
 
-/* Do they have the numbers that they had, if they had some? */
+/* Adds instances. Returns how many have got their previous number, or had none. */
 static int add(int from, int to)
 {
 	int same = 0;
@@ -111,7 +117,7 @@ static void names(void)
 		add(BEHIND, NAMES);
 	}
 	note("read %d times", reads);
-	is(bad, 0, "0.2 the names are those of one generation each time");
+	is(bad, 0, "0.2 names read while instances are deleted: each text is of one generation");
 }
 
 int main(void)
@@ -129,15 +135,18 @@ int main(void)
 		puppet("del %d", number[i]);
 	pthread_create(&thread, NULL, flap, NULL);
 	wait_until(lives > 10);
-	ok(lives > 10, "0.11 one instance comes and goes");
+	ok(lives > 10, "0.11 one instance is added and deleted more than 10 times");
 	before = lives;
-	is(add(0, OTHERS), OTHERS, "0.10 meanwhile %d others come back", OTHERS);
+	is(add(0, OTHERS), OTHERS,
+	   "0.10 perf_add of %d names beside one that is added and deleted: old numbers", OTHERS);
 	before = lives - before;
-	ok(before < OTHERS / 4, "0.10 without waiting for the grace periods of that one (%u)",
+	ok(before < OTHERS / 4,
+	   "0.10 perf_add beside a name that is added and deleted: no grace period each (%u)",
 	   before);
 	flaps = false;
 	pthread_join(thread, (void **)&failed);
-	is(*failed, 0, "0.10 it came back each time");
+	is(*failed, 0,
+	   "0.10 a name that is added and deleted all the time: each perf_add succeeds");
 	names();
 	return finish();
 }

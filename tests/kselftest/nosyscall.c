@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * After mmap a reader needs the kernel no more: a child that would be killed at
- * its first system call takes its snapshots all the same.
+ * After mmap() a reader needs no system call: a child takes snapshots under a seccomp filter that
+ * kills it at any system call but exit_group().
  */
 #include "kselftest_pc.h"
 #include <stddef.h>
@@ -37,7 +37,7 @@ static void seal(void)
 		_exit(2);
 }
 
-/* One consistent snapshot of three counters of each CPU, summed. */
+/* Takes one snapshot of three counters on each CPU and adds up the CPUs. False if inconsistent. */
 static bool snapshot(__s64 sum[3])
 {
 	memset(sum, 0, 3 * sizeof(*sum));
@@ -95,7 +95,7 @@ int main(void)
 	is(in_child({
 		seal();
 		getppid();
-	}), -SIGSYS, "0.15 (a sealed process dies at its first system call)");
+	}), -SIGSYS, "0.15 seccomp filter: a process is killed by SIGSYS at its first system call");
 
 	pid = fork();
 	if (!pid)
@@ -104,10 +104,13 @@ int main(void)
 	note("%llu snapshots of %llu tries, %lld ticks meanwhile", (unsigned long long)r->taken,
 	     (unsigned long long)r->tries, (long long)(r->last - r->first));
 	ok(WIFEXITED(status) && WEXITSTATUS(status) == 0,
-	   "0.15 a reader lives without any system call");
-	ok(r->taken >= SNAPSHOTS, "0.15 it takes %d snapshots", SNAPSHOTS);
-	ok(r->last >= r->first + 10, "0.15 of counters that move meanwhile");
-	is(r->backwards, 0, "0.15 each of them consistent");
-	ok(usage.ru_nvcsw < 20, "0.15 it never waits: no context switch of its own will");
+	   "0.15 reader under the seccomp filter: exits with status 0");
+	ok(r->taken >= SNAPSHOTS,
+	   "0.15 reader under the seccomp filter: takes %d snapshots", SNAPSHOTS);
+	ok(r->last >= r->first + 10,
+	   "0.15 reader under the seccomp filter: the counter increases meanwhile");
+	is(r->backwards, 0, "0.15 reader under the seccomp filter: every snapshot is consistent");
+	ok(usage.ru_nvcsw < 20,
+	   "0.15 reader under the seccomp filter: fewer than 20 voluntary context switches");
 	return finish();
 }

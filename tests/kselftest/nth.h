@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The kernel's own fault injection: of all slab objects, pages and copies from
- * and to user space that an operation asks for, the first fails, then the
- * second, until it goes through with none left to fail. Each time: an error or
- * success, nothing half made, and it works when tried again. What the kernel
- * itself can do without may fail unseen.
+ * Uses the kernel's fault injection, /proc/thread-self/fail-nth, on an operation: fails its first
+ * slab allocation, page allocation or copy from or to user space, then only the second, and so on,
+ * until the operation completes without reaching the failure.
  *
- * It fails what this task asks for.
+ * Each time the operation must work, or fail with ENOMEM or EFAULT and leave nothing behind. After
+ * some of the failures it is repeated without injection and must work. A failure that the kernel
+ * can do without may have no visible effect.
+ *
+ * Only requests of the calling thread fail.
  */
 #ifndef NTH_H
 #define NTH_H
@@ -30,7 +32,10 @@ static bool set(const char *attribute, const char *what, const char *value)
 	return ret > 0;
 }
 
-/* Sleeping allocations and single pages too. A report of each lets the rig tell its trace. */
+/*
+ * Lets sleeping allocations, highmem allocations and single pages fail, too. Each failure is
+ * reported in the kernel log, so that tools/rig/guest.sh can ignore the stack trace that follows.
+ */
 static void set_up(void)
 {
 	bool good = set("failslab", "ignore-gfp-wait", "0") &
@@ -56,7 +61,7 @@ static void arm(unsigned int n)
 	left = 0;
 }
 
-/* What is left of the count; reading and writing it may be what it fails. */
+/* Reads the remaining count and disarms. The read and the write may themselves be made to fail. */
 static void disarm(void)
 {
 	char text[12] = "";
@@ -69,7 +74,10 @@ static void disarm(void)
 		;
 }
 
-/* It went through, or should have: does it do what it should? It is taken back. */
+/*
+ * Checks the result of an attempt that returned success or has to succeed: the operation must work.
+ * If the attempt succeeded, its effect is undone.
+ */
 static bool good(const struct operation *op, const char *of, unsigned int n, int ret)
 {
 	bool works = ret >= 0 && op->works();
@@ -81,7 +89,7 @@ static bool good(const struct operation *op, const char *of, unsigned int n, int
 	return works;
 }
 
-/* All of the first, and fewer and fewer of very many, which come from loops. */
+/* With a stride, skips more and more points above 20: loops make many requests that are alike. */
 static unsigned int next(const struct operation *op, unsigned int n)
 {
 	return op->stride && n > 20 ? n + n / op->stride : n + 1;
@@ -111,7 +119,10 @@ static void inject(const char *row, const struct operation *op, const char *of)
 				note("%s%s: point %u: %d, or not clean", op->what, of, n, ret);
 				odd++;
 			}
-			/* Again, with nothing in its way; what one leaves, the next have, too. */
+			/*
+			 * Repeats every fourth refused attempt without injection. In the other
+			 * cases the next attempts find what this one has left behind.
+			 */
 			if (refused % 4 != 1)
 				continue;
 			ret = op->attempt();
@@ -122,7 +133,7 @@ static void inject(const char *row, const struct operation *op, const char *of)
 	     refused);
 	all_failed += failed;
 	ok(!odd && worked && (op->does_without || (failed && refused)),
-	   "%s fail-nth: %s%s: nothing half made, and it works afterwards", row, op->what, of);
+	   "%s fail-nth: %s%s: failure leaves nothing behind, retry works", row, op->what, of);
 }
 
 #endif

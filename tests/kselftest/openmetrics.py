@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Is what `pfc export --openmetrics` wrote what a reader of OpenMetrics wants?
+"""Checks that the output of `pfc export --openmetrics` is valid OpenMetrics with the right values.
 
 usage: openmetrics.py SOURCE [LATER] [--json BEFORE [AFTER]]
 
-SOURCE and LATER are files or http:// addresses, taken in this order. The JSON
-files are `pfc read --json --per-cpu` of the same instances, taken before and
-after SOURCE: what did not move between them must be in SOURCE exactly. Without
-AFTER, nothing may have moved.
+SOURCE and LATER are files or http:// addresses, read in this order. The JSON
+files are the output of `pfc read --json --per-cpu` for the same instances, read
+before and after SOURCE: instances that did not change between the two must be
+in SOURCE with exactly these values. Without AFTER no instance may have changed.
 
-Prints what was checked, and each fault; the status says whether there was one.
+Prints what was checked, and each fault. The exit status is 1 if there was one.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 PREFIX = "perfcounters_"
 OWN = "pfc_"
 MEDIA = "application/openmetrics-text; version=1.0.0; charset=utf-8"
-# Units of instances that are units of metrics; the rest are bare numbers.
+# Units of instances that are exported as units of metrics; the others are plain numbers.
 UNITS = {"bytes", "seconds", "cycles", "sectors", "packets", "pages"}
 TYPES = {
     "counter": "counter",
@@ -34,7 +34,7 @@ TYPES = {
     "peak": "gauge",
     "histogram": "histogram",
 }
-# 2020: a machine's clock may be wrong, but not that wrong.
+# The year 2020: a machine's clock may be wrong, but not by that much.
 EARLIEST = 1577836800
 
 faults = 0
@@ -48,7 +48,7 @@ def fault(text):
 
 
 def fetch(source):
-    """The text, and the moments around which it was taken."""
+    """Returns the text, and the time after it was read."""
     if source.startswith("http://"):
         request = urllib.request.Request(source, headers={"Accept": MEDIA})
         with urllib.request.urlopen(request, timeout=60) as answer:
@@ -63,7 +63,7 @@ def fetch(source):
 
 
 class Scrape:
-    """A text, parsed by the real parser, and what it says line by line."""
+    """A text: its families as the parser returns them, its samples and its descriptions."""
 
     def __init__(self, source):
         self.source = source
@@ -105,7 +105,7 @@ class Scrape:
                 fault(f"{family.name}: no # UNIT")
             if family.unit and not family.name.endswith("_" + family.unit):
                 fault(f"{family.name}: does not end with {family.unit}")
-            # A word that ends a name as a unit would is one.
+            # A name that ends like one with a unit must have that unit.
             if family.name.endswith(("_seconds", "_bytes")) and not family.unit:
                 fault(f"{family.name}: a unit in the name, but no # UNIT")
             self.check_births(family)
@@ -113,7 +113,7 @@ class Scrape:
         print(f"{self.source}: {own}")
 
     def check_births(self, family):
-        """Everything that only grows says since when."""
+        """Checks that everything that only increases has the time since when."""
         if family.type == "gauge" or not family.name.startswith(PREFIX):
             return
         bare = lambda labels: tuple(sorted((k, v) for k, v in labels.items() if k != "le"))
@@ -127,7 +127,7 @@ class Scrape:
 
 
 def compare_scrapes(first, later):
-    """What only grows has grown, unless it began anew."""
+    """Checks that what only increases has not decreased, unless it was created again."""
     kinds = {f.name: f.type for f in later.families}
     grown = 0
     for (name, labels), value in later.samples.items():
@@ -150,12 +150,12 @@ def compare_scrapes(first, later):
 
 
 def exact(value, exponent):
-    """The nearest float to value * 10^exponent, by way of exact decimals."""
+    """Returns the float nearest to value * 10^exponent, computed in exact decimals."""
     return float(Decimal(value).scaleb(exponent))
 
 
 def compare_values(scrape, before, after):
-    """Instances that did not move are in the text, to the last digit."""
+    """Checks that the text has the exact values of the instances that did not change."""
     by_name = {}
     for family in scrape.families:
         for sample in family.samples:
@@ -170,7 +170,7 @@ def compare_values(scrape, before, after):
         idle = [other.get(k) for k in ("per_cpu", "incarnation")] == [
             instance[k] for k in ("per_cpu", "incarnation")
         ]
-        # A gauge may have gone and come back.
+        # A gauge may have changed and returned to its old value.
         if not idle or (before is not after and instance["kind"] == "gauge"):
             continue
         found = by_name.get(name)

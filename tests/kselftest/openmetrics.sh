@@ -5,8 +5,8 @@
 # worlds: stock
 # guest: full
 #
-# pfc export --openmetrics from the real device, with every provider loaded, read
-# by the parser of the Python Prometheus client (openmetrics.py).
+# Reads the output of pfc export --openmetrics, from the real device with every provider loaded,
+# with the parser of the Python client of Prometheus (openmetrics.py).
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
@@ -21,7 +21,7 @@ insmod /modules/puppet.ko
 one_of_each_kind
 
 listed() { sed 1d /dev/perfcounters_names | cut -f3 | sort -u; }
-# Everything there is. What moves meanwhile is only looked at for growth.
+# Exports everything. Counters that change meanwhile are only checked not to decrease.
 whole() {
 	listed >listed.before
 	json_to before && export_to a.prom && json_to after || return 1
@@ -31,10 +31,10 @@ whole() {
 	cat growth
 	return $rc
 }
-check "openmetrics every provider's counters are read by the parser" whole
-check "openmetrics counters of the kernel have grown" grep -qE '[1-9][0-9]* samples have grown' growth
-# Each name in the device's own list, before and after, is in the text. Interrupts
-# add names when they first happen.
+check "openmetrics all providers: the parser accepts the output" whole
+check "openmetrics all providers: counters increase between two exports" grep -qE '[1-9][0-9]* samples have grown' growth
+# Each name that the device lists before and after the export is in the output. The first
+# occurrence of an interrupt adds a name.
 names() {
 	comm -12 listed.before listed.after >listed
 	grep -o 'name="[^"]*"' a.prom | sed 's/^name="//; s/"$//' | sort -u >shown
@@ -43,35 +43,35 @@ names() {
 	head -n 5 missing
 	[ "$(wc -l <listed)" -gt 100 ] && [ ! -s missing ]
 }
-check "openmetrics every name of the device is there" names
+check "openmetrics all providers: the output has every name of the device" names
 
-# Nothing moves these but this script: every value, each CPU's.
+# Only this script changes these instances: every value of each CPU must be exact.
 exact() { json_to json 'test/*' && export_to t.prom 'test/*' && parse t.prom --json json; }
-check "openmetrics values are exact, each CPU's" exact
-# Not only what pfc says of itself: what was counted above.
+check "openmetrics test instances: each value is that of pfc read --per-cpu" exact
+# The values are also those that the script has counted, independently of pfc read.
 known() {
 	grep -qE '^perfcounters_test_counter_total\{(.*,)?cpu="0".*\} 40$' t.prom &&
 		grep -qE '^perfcounters_test_counter_total\{(.*,)?cpu="1".*\} 2$' t.prom &&
 		grep -qE '^perfcounters_test_time_seconds_total\{(.*,)?cpu="1".*\} 0\.0015$' t.prom ||
 		{ grep _total t.prom; return 1; }
 }
-check "openmetrics values are what was counted" known
+check "openmetrics test instances: values are those that were counted" known
 accounting() {
 	echo 1 0 0 1 >/proc/sys/kernel/ppa && within 60 counts && parse p.prom
 	local rc=$?
 	echo 0 0 0 1 >/proc/sys/kernel/ppa
 	[ $rc = 0 ] || { head -n 30 p.prom; return 1; }
 }
-# Values of CPUs are written now and then.
+# The values of CPUs are updated from time to time.
 counts() {
 	export_to p.prom 'ppa/*' && grep -qE '^perfcounters_ppa_idle_time_seconds_total\{(.*,)?cpu="1".*\} [0-9.]+$' p.prom &&
 		grep -qE '^perfcounters_ppa_syscalls_total\{(.*,)?cpu="0".*\} [1-9][0-9]*$' p.prom
 }
-check "openmetrics 4.9 accounting's values of CPUs are among them" accounting
+check "openmetrics 4.9 accounting: values of CPUs are in the output" accounting
 sums() { export_to s.prom --sum 'test/*' && parse s.prom --json json; }
-check "openmetrics --sum has the totals" sums
+check "openmetrics --sum: the output has the totals over CPUs" sums
 
-# A counter deleted and added anew begins at zero, and says since when.
+# A counter that is deleted and added again begins at 0, with a new creation time.
 again() {
 	puppet del $counter >deleted
 	local before after
@@ -81,13 +81,13 @@ again() {
 	on 0 adjust $counter 1
 	json_to json 'test/*' && export_to u.prom 'test/*' && parse t.prom u.prom && parse u.prom --json json || return 1
 	grep -h test_counter_created t.prom u.prom | sort -u | wc -l | grep -qx 4 || return 1
-	# On each CPU the birth is that moment, by the clock.
+	# On each CPU the creation time is between the times before and after the addition.
 	awk -v b="$before" -v a="$after" '/^perfcounters_test_counter_created/ { n++; ok += b <= $2 && $2 <= a; print }
 		END { print "between", b, a; exit !(n == 2 && ok == 2) }' u.prom
 }
-check "openmetrics a new life has a new birth" again
+check "openmetrics counter added again: the creation time is the new one" again
 
-# A file that is replaced over and over is whole whenever it is read.
+# A file that is replaced all the time is complete at every read.
 pfc export --openmetrics -o live.prom --interval 100 2>live.err &
 live=$!
 changed() { cp live.prom "live$(($1 + 1))" && ! cmp -s "live$1" "live$(($1 + 1))"; }
@@ -101,7 +101,7 @@ replaced() {
 	! cmp -s live0 live2 || { echo "it did not change"; return 1; }
 	parse live0 live2
 }
-check "openmetrics a file kept up to date is whole at any time" replaced
+check "openmetrics -o with --interval: the file is complete at every read" replaced
 kill $live
 wait $live
 
@@ -110,11 +110,11 @@ server=$!
 served() {
 	within 60 test -s url && parse "$(cat url)" "$(cat url)"
 }
-check "openmetrics over loopback HTTP is read by the parser" served
+check "openmetrics --listen: the parser accepts the answer over HTTP" served
 ended() { kill -TERM $server && wait $server; }
-check "openmetrics the server ends well when told to" ended
+check "openmetrics --listen: SIGTERM ends the server with status 0" ended
 
-# The parser's script sees a value that is wrong by one.
+# openmetrics.py must find a value that is off by 1.
 wrong() {
 	sed -E 's/^(perfcounters_test_counter_total\{.*cpu="0".*\}) 1$/\1 2/' u.prom >bad
 	! cmp -s u.prom bad || return 1
@@ -122,6 +122,6 @@ wrong() {
 	cat bad.out
 	grep -q '^fault: test/counter of CPU 0' bad.out
 }
-check "openmetrics a value that is wrong by one is a fault" wrong
+check "openmetrics openmetrics.py: a value that is off by 1 is a fault" wrong
 unload
 exit $failed

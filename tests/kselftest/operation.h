@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * An operation that is done while memory runs out: how to get ready for it, what
- * must be so when it failed, and what when it did not.
+ * An operation whose requests for memory are made to fail: how to prepare it, and the checks after
+ * a failure and after success.
  */
 #ifndef OPERATION_H
 #define OPERATION_H
@@ -11,16 +11,16 @@
 struct operation {
 	const char *what;
 	void (*prepare)(void);
-	int (*attempt)(void);	/* a number from 0, or a negative errno */
-	bool (*clean)(void);	/* it failed: nothing is half made */
-	bool (*works)(void);	/* it did not: it does what it should */
-	void (*undo)(void);	/* what it did */
-	int least;		/* calls that can fail, 0 for exactly none */
-	bool does_without;	/* what fails (late) is left out, and the rest works */
-	int stride;		/* fail_nth.c: of many, one in so many */
+	int (*attempt)(void);	/* returns 0 or more, or a negative errno */
+	bool (*clean)(void);	/* after a failure: nothing was left behind */
+	bool (*works)(void);	/* after success: the result works */
+	void (*undo)(void);	/* undoes a successful attempt */
+	int least;		/* minimum number of calls that can fail; 0: none may */
+	bool does_without;	/* may succeed although a request failed */
+	int stride;		/* fail_nth.c: above 20, advance by 1/stride of the count */
 };
 
-/* The attempt is over: what follows does not fail. */
+/* Ends fault injection: requests after it do not fail. */
 static void disarm(void);
 
 static void nothing(void)

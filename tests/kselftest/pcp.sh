@@ -5,8 +5,8 @@
 # worlds: stock
 # guest: full
 #
-# pfc export --mmv, seen through a real pmcd with its agent pmdammv: what PCP's
-# clients say of the counters is what the counters are.
+# pfc export --mmv, read through a real pmcd with its agent pmdammv: what PCP's clients show must be
+# the values and descriptions of the counters.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
@@ -24,7 +24,7 @@ exporter() {
 	pfc export --mmv pc --interval 200 "$@" 2>export.err &
 	exporter=$!
 }
-# Values read after this moment have reached PCP.
+# Waits until the exporter has written values that it read after this moment.
 settle() {
 	local after
 	after=$(date +%s%N)
@@ -38,21 +38,21 @@ insmod /modules/perfcounters.ko
 insmod /modules/puppet.ko
 
 start_pmcd
-check "pcp pmcd runs" within 120 pminfo mmv.control.files
+check "pcp pmcd starts with the agent mmv" within 120 pminfo mmv.control.files
 
 one_of_each_kind
 
 exporter
-check "pcp metrics appear" within 60 present all.test.counter
-check "pcp a counter: type, semantics, units, help" shape percpu.test.counter \
+check "pcp pfc export --mmv: metrics appear in pmcd" within 60 present all.test.counter
+check "pcp a counter: type, semantics, units, help and instances" shape percpu.test.counter \
 	"Data Type: 64-bit int" "Semantics: counter" "Units: count" "what it counts" \
 	"test/counter: counter, events" 'inst [0 or "cpu0"]' 'inst [1 or "cpu1"]'
-check "pcp a gauge is instantaneous, without a unit" shape all.test.gauge "Semantics: instant" "Units: none"
-check "pcp a peak is instantaneous, in its unit" shape all.test.peak "Semantics: instant" "Units: nanosec" "the longest"
-check "pcp time is a counter, in its unit" shape percpu.test.time "Semantics: counter" "Units: microsec"
-check "pcp a histogram has its buckets" shape all.test.sizes "Semantics: counter" "Units: count" \
+check "pcp a gauge: instantaneous, without a unit" shape all.test.gauge "Semantics: instant" "Units: none"
+check "pcp a peak: instantaneous, with its unit and help" shape all.test.peak "Semantics: instant" "Units: nanosec" "the longest"
+check "pcp a time: counter, with its unit" shape percpu.test.time "Semantics: counter" "Units: microsec"
+check "pcp a histogram: counter, with an instance for each bucket" shape all.test.sizes "Semantics: counter" "Units: count" \
 	'"<=0"' '"1-1"' '"2-3"' '">=4"'
-check "pcp bytes of an odd name" shape all.test.odd_x20_name.x_7 "Units: byte" "test/odd name/7: counter, bytes"
+check "pcp a name with blanks and digits: escaped, with the unit bytes" shape all.test.odd_x20_name.x_7 "Units: byte" "test/odd name/7: counter, bytes"
 
 exact() {
 	are percpu.test.counter "40 2" && are all.test.counter 42 &&
@@ -61,7 +61,7 @@ exact() {
 		are percpu.test.time "0 1500" && are all.test.time 1500 &&
 		are all.test.sizes "1 0 2 1" && are all.test.odd_x20_name.x_7 3000
 }
-check "pcp values are the counters', by CPU and over all" exact
+check "pcp values: those of the counters, by CPU and in total" exact
 accounting() {
 	echo 1 0 0 1 >/proc/sys/kernel/ppa
 	within 60 shape percpu.ppa.idle_time "Semantics: counter" "Units: nanosec" "Idle" 'inst [1 or "cpu1"]' &&
@@ -71,24 +71,25 @@ accounting() {
 	return $rc
 }
 grows() { [ "$(values all.ppa.idle_time)" -gt 100000000 ]; }
-check "pcp 4.9 accounting's values of CPUs are metrics" accounting
-check "pcp pmval shows them" sh -c 'pmval -s 1 -w 20 -r -i cpu1 mmv.pc.percpu.test.counter | tail -n 1 | grep -qE "^[^0-9]*([0-9:.]+ +)?2 *$" || { pmval -s 1 -r -i cpu1 mmv.pc.percpu.test.counter; false; }'
+check "pcp 4.9 accounting: values of CPUs are metrics" accounting
+check "pcp pmval: shows the value of a CPU" sh -c 'pmval -s 1 -w 20 -r -i cpu1 mmv.pc.percpu.test.counter | tail -n 1 | grep -qE "^[^0-9]*([0-9:.]+ +)?2 *$" || { pmval -s 1 -r -i cpu1 mmv.pc.percpu.test.counter; false; }'
 on 1 adjust $counter 1000
-check "pcp values follow" become percpu.test.counter "40 1002"
+check "pcp a counter was updated: the metric has the new value" become percpu.test.counter "40 1002"
 
-# Another set of instances; what stays keeps its number.
+# Changes the set of instances. Instances that stay keep the number of their metric.
 pminfo -m mmv.pc.all.test.counter >before
 puppet del $gauge >/dev/null
 late=$(puppet add test/late)
 on 0 adjust $late 11
-check "pcp a new counter is there" become percpu.test.late "11 0"
-check "pcp a deleted one is gone" absent all.test.gauge
-check "pcp the others keep number and value" sh -c 'pminfo -m mmv.pc.all.test.counter | cmp - before'
+check "pcp a counter was added: its metric appears" become percpu.test.late "11 0"
+check "pcp a counter was deleted: its metric disappears" absent all.test.gauge
+check "pcp set of counters changed: another metric keeps number and value" sh -c 'pminfo -m mmv.pc.all.test.counter | cmp - before'
 again=$(desc 1 0 0 1 "" test/gauge)
 on 1 adjust $again 3
-check "pcp a counter that came back begins at zero" become percpu.test.gauge "0 3"
+check "pcp a counter was added again: its metric begins at 0" become percpu.test.gauge "0 3"
 
-# Live counters: between two looks of our own. More than a cluster of metrics.
+# A counter that changes all the time is compared with two reads around it. There are more
+# counters than a cluster of metrics holds.
 load_providers
 i=0
 while [ $i -lt 1000 ]; do
@@ -105,7 +106,7 @@ between() {
 	echo "$low $seen $high"
 	[ "$low" -gt 0 ] && [ "$low" -le "$seen" ] && [ "$seen" -le "$high" ]
 }
-check "pcp a live counter's value is of now" between
+check "pcp a counter of the kernel: the value is between two reads of pfc" between
 every() {
 	settle || return 1
 	pfc list --json | grep -c '"name"' >listed
@@ -113,19 +114,19 @@ every() {
 	[ "$(cat listed)" -gt 1024 ] && cmp listed shown || { cat listed shown; return 1; }
 	present all.many.n999 && are percpu.many.n999 "0 0"
 }
-check "pcp every counter is a metric, more than a cluster of them" every
+check "pcp more than 1,024 counters: each one is a metric" every
 
-# The exporter killed: PCP ignores what is left of it.
+# After the exporter is killed, PCP ignores the files that it has left behind.
 kill -9 $exporter
 wait $exporter 2>/dev/null
-check "pcp a killed exporter's metrics vanish" within 60 absent all.test.counter
-check "pcp its files were left behind" sh -c 'ls /var/lib/pcp/tmp/mmv/pc.* >/dev/null'
+check "pcp exporter killed: its metrics disappear" within 60 absent all.test.counter
+check "pcp exporter killed: its files are left behind" sh -c 'ls /var/lib/pcp/tmp/mmv/pc.* >/dev/null'
 exporter 'test/*'
-check "pcp after a restart they are back" become percpu.test.counter "40 1002"
+check "pcp exporter started again: its metrics are back" become percpu.test.counter "40 1002"
 kill $exporter
 wait $exporter
 gone() { absent all.test.counter && ! ls /var/lib/pcp/tmp/mmv/pc.* >/dev/null 2>&1; }
-check "pcp an exporter that ends takes its metrics with it" within 60 gone
+check "pcp exporter ended by SIGTERM: its metrics and files are removed" within 60 gone
 [ $failed = 0 ] || sed 's/^/# pmcd: /' pcp/log export.err
 kill $pmcd
 unload

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What tests of /dev/perfmon share: the calls, and a PMC value for instructions
- * on each model of the emulated PMU.
+ * Helpers for tests of /dev/perfmon: a wrapper for each ioctl, and PMC values for instructions and
+ * cycles on each model of the emulated PMU.
  */
 #ifndef PERFMON_H
 #define PERFMON_H
@@ -11,7 +11,10 @@
 
 #define INTEL_FIXED	16	/* PMC16, and PMD16 on */
 
-/* As perf has them: user mode, enabled. */
+/*
+ * PMC bits of an event, as in perf's raw event codes: count in user mode, count in the kernel,
+ * enabled.
+ */
 #define PFM_USER	(1ULL << 16)
 #define PFM_KERNEL	(1ULL << 17)
 #define PFM_ENABLE	(1ULL << 22)
@@ -26,14 +29,19 @@ static __u64 pfm_cycles(const struct pmu_model *m)
 	return (m->amd ? 0x76 : 0x3c) | PFM_USER | PFM_ENABLE;
 }
 
-/* How much a CPU may sample: 0, any. */
+/*
+ * Sets the limits of sampling per CPU: samples a second, and percent of its time. "0" is unlimited.
+ */
 static void pfm_limits(const char *rate, const char *percent)
 {
 	write_file("/sys/module/perfcounters/parameters/max_sample_rate", rate);
 	write_file("/sys/module/perfcounters/parameters/max_sample_percent", percent);
 }
 
-/* Loads the modules for this processor; and no others, which a first context would. */
+/*
+ * Loads perfcounters.ko and the description of this processor's PMU, with the default limits of
+ * sampling. Modprobe is disabled, because the first context would load pfm_soft as well.
+ */
 static void pfm_load_modules(const struct pmu_model *m)
 {
 	write_file("/proc/sys/kernel/modprobe", "\n");
@@ -43,7 +51,7 @@ static void pfm_load_modules(const struct pmu_model *m)
 		if (errno)
 			bail("insmod perfcounters");
 	}
-	/* A test before may have left others. */
+	/* A previous test may have changed the limits. */
 	pfm_limits("100000", "25");
 	errno = -insmod(m->amd ? "pfm_amd" : "pfm_intel", "");
 	if (errno && errno != EEXIST)
@@ -124,7 +132,10 @@ static __u32 this_thread(void)
 	return syscall(SYS_gettid);
 }
 
-/* spin() counted: 2 * rounds instructions, and always as many around them. */
+/*
+ * Counts spin(): 2 * rounds instructions, plus a constant number for the calls around it. noinline
+ * keeps that number the same in all callers.
+ */
 static __attribute__((noinline)) __u64 pfm_spin(int fd, __u16 pmd, __u64 rounds)
 {
 	__u64 before = pfm_read_pmd(fd, pmd);

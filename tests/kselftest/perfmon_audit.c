@@ -4,8 +4,8 @@
  * guest: pmu-skylake
  *
  * A user's PERFMON_LOAD is not audited for capabilities that it does not need: each denial would be
- * a line in the log of a security module. A probe at security_capable() counts the questions that
- * are audited.
+ * a line in the log of a security module. A kprobe at security_capable() counts the audited checks
+ * of CAP_SYS_ADMIN and CAP_PERFMON.
  */
 #include "capabilities.h"
 #include "perfmon.h"
@@ -34,7 +34,7 @@ static void probe_end(void)
 	write_file(TRACING "kprobe_events", "-:pcaudit");
 }
 
-/* Questions since the trace was emptied. */
+/* Returns the number of audited checks since the trace was emptied. */
 static int questions(void)
 {
 	char line[400];
@@ -48,7 +48,7 @@ static int questions(void)
 	return nr;
 }
 
-/* A process of that user, which does nothing. */
+/* Forks a process of that user, which stops itself. Returns when it has stopped. */
 static pid_t somebody(int user)
 {
 	pid_t child = fork();
@@ -66,7 +66,11 @@ static struct {
 	volatile int step;
 } *shared;
 
-/* What PERFMON_LOAD says to a user, whose context has one register. */
+/*
+ * Returns the result of PERFMON_LOAD in a process of user 1000, whose context has one hardware
+ * register. Its target is the thread of that ID, or the caller itself if the ID is 0. Only the call
+ * itself is traced.
+ */
 static int load_by_user(pid_t whom)
 {
 	int status = -1;
@@ -117,7 +121,10 @@ int main(void)
 	is(questions(), 0,
 	   "9.3 PERFMON_LOAD of another process of the user: no capability is audited");
 	end_child(other);
-	/* An administrator would evict for it; a user's load is EBUSY. */
+	/*
+	 * The load fails because CPU 0's context has the register. Only then does the module check
+	 * whether the caller is an administrator, which would allow it to evict a user's context.
+	 */
 	on_cpu(0);
 	fd = pfm_create(PFM_FL_SYSTEM_WIDE);
 	pfm_write_pmc(fd, 0, pfm_instructions(this_model()));
@@ -126,7 +133,7 @@ int main(void)
 	is(load_by_user(0), -EBUSY, "9.3 PERFMON_LOAD with a register of a CPU's context: EBUSY");
 	is(questions(), 0,
 	   "9.3 PERFMON_LOAD with a register of a CPU's context: no capability is audited");
-	/* The probe sees what is audited. */
+	/* Checks the probe itself: a refused PERFMON_CREATE is audited. */
 	close(open(TRACING "trace", O_WRONLY | O_TRUNC));
 	write_file(EVENT "enable", "1");
 	is(in_child({ become_user(1000, -1); _exit(-pfm_create(PFM_FL_SYSTEM_WIDE)); }), EPERM,

@@ -4,8 +4,9 @@
  * guest: pmu-skylake
  * timeout: 120
  *
- * Who may stop a thread at its overflows: who might as a debugger, asked of the security
- * modules, too; and only as long as that is so.
+ * Contexts that stop their thread at overflows (PFM_FL_NOTIFY_BLOCK). PERFMON_LOAD needs the same
+ * permission as ptrace, including the consent of the security modules. If that permission is lost
+ * later, the thread continues and the context ends.
  */
 #include "capabilities.h"
 #include "sampling.h"
@@ -19,7 +20,10 @@
 
 static volatile __u64 *shared;
 
-/* A process that counts its rounds; at its own wish it becomes another user. */
+/*
+ * Forks a process of @user that counts its rounds in shared[0]. When shared[1] is set, it changes
+ * to that user ID and clears the word.
+ */
 static pid_t worker(int user)
 {
 	pid_t child;
@@ -57,7 +61,7 @@ static int blocking(pid_t whom)
 	return rc;
 }
 
-/* By a user of its own, as a child: does it get that? */
+/* Calls @try in a child of user 1000 without capabilities. Returns 0 or a negative errno. */
 static int as_user(int (*try)(pid_t whom), pid_t whom)
 {
 	int status;
@@ -99,7 +103,10 @@ static int own_child(pid_t unused)
 	return fd;
 }
 
-/* Yama lets a user stop descendants only; and perf watch the others. */
+/*
+ * With ptrace_scope 1, Yama lets a user stop descendants only. A context that only counts is
+ * allowed for the user's other processes as well, as perf's events are.
+ */
 static void yama(void)
 {
 	char before[8];
@@ -114,16 +121,20 @@ static void yama(void)
 	}
 	wait_until(task_state(other) == 'S');
 	write_file(YAMA, "0");
-	is(as_user(blocking, other), 0, "9.3 a user stops a process of its own");
+	is(as_user(blocking, other), 0,
+	   "9.3 ptrace_scope 0: a user's blocking context of its own process: loads");
 	write_file(YAMA, "1");
-	is(as_user(blocking, other), -EPERM, "9.3 not if a security module says that it may not");
-	is(as_user(watching, other), 0, "9.3 which it may watch all the same");
-	is(as_user(own_child, 0), 0, "9.3 and it stops its child");
+	is(as_user(blocking, other), -EPERM,
+	   "9.3 ptrace_scope 1: a user's blocking context of its own process, not a child: EPERM");
+	is(as_user(watching, other), 0,
+	   "9.3 ptrace_scope 1: a user's counting context of its own process, not a child, loads");
+	is(as_user(own_child, 0), 0,
+	   "9.3 ptrace_scope 1: a user's blocking context of its child loads");
 	write_file(YAMA, before);
 	end_child(other);
 }
 
-/* Rounds go on, and go on. */
+/* Returns true if the worker does 1,000 more rounds within ten seconds. */
 static bool goes_on(void)
 {
 	__u64 at = shared[0];
@@ -160,7 +171,7 @@ static bool says_end(int fd)
 	return false;
 }
 
-/* A tool that may stop others' processes, and does not any more. */
+/* The tool drops CAP_SYS_PTRACE while its context has stopped another user's process. */
 static void dropped(void)
 {
 	pid_t child, tool;
@@ -185,13 +196,15 @@ static void dropped(void)
 	}
 	waitpid(tool, &status, 0);
 	status = WEXITSTATUS(status);
-	ok(status & 1, "9.3 CAP_SYS_PTRACE stops another user's process");
-	ok(status & 2, "9.3 it goes on once the tool has given that back");
-	ok(status & 4, "9.3 and the tool hears of its context's end");
+	ok(status & 1,
+	   "9.3 a tool with CAP_SYS_PTRACE blocks another user's process at an overflow");
+	ok(status & 2,
+	   "9.3 the blocked process continues after the tool has dropped CAP_SYS_PTRACE");
+	ok(status & 4, "9.3 the tool reads PFM_MSG_END after it has dropped CAP_SYS_PTRACE");
 	end_child(child);
 }
 
-/* A tool that ends while its descriptor lives on. */
+/* The tool is killed while another process still has the file descriptor of its context. */
 static void handed_on(void)
 {
 	int pipes[2], fd = -1;
@@ -235,15 +248,17 @@ static void handed_on(void)
 	}
 	still = stands_still(fd);
 	end_child(tool);
-	ok(still && goes_on(), "9.3 it goes on when the tool has ended, whoever has its descriptor");
-	ok(says_end(fd), "9.3 who hears of that end");
+	ok(still && goes_on(),
+	   "9.3 tool killed, another process has its descriptor: the blocked process continues");
+	ok(says_end(fd),
+	   "9.3 tool killed: the other process reads PFM_MSG_END from the descriptor");
 	close(fd);
 	close(pipes[0]);
 	close(pipes[1]);
 	end_child(child);
 }
 
-/* A process that becomes another user's while it is monitored. */
+/* The monitored process changes its user ID between two overflows. */
 static void changed(void)
 {
 	pid_t child, tool;
@@ -254,7 +269,10 @@ static void changed(void)
 	if (!tool) {
 		int fd, good = 0;
 
-		/* As much as the process may. */
+		/*
+		 * The process has CAP_SETUID. Without the same capability the tool could not stop
+		 * it.
+		 */
 		become_user(1000, CAP_SETUID);
 		fd = blocking(child);
 		if (fd < 0)
@@ -270,20 +288,23 @@ static void changed(void)
 	}
 	waitpid(tool, &status, 0);
 	status = WEXITSTATUS(status);
-	ok(status & 1, "9.3 a user stops a process with no more rights");
-	ok(status & 2, "9.3 it goes on once it has become another user");
-	ok(status & 4, "9.3 and the tool hears of its context's end");
+	ok(status & 1, "9.3 a tool blocks a process of its user that has the same capability");
+	ok(status & 2, "9.3 the blocked process continues after it has changed its user ID");
+	ok(status & 4, "9.3 the tool reads PFM_MSG_END after the process has changed its user ID");
 	end_child(child);
 }
 
-/* As the process's second thread: this program again, which has no capability then. */
+/*
+ * Second thread of the tool: executes this program again. As the user is not root, the new program
+ * has no capabilities.
+ */
 static void *other_program(void *unused)
 {
 	execl("/proc/self/exe", "perfmon_block", "holder", NULL);
 	return unused;
 }
 
-/* What that is then: it has the descriptor, and nothing to do. */
+/* The program that the thread executes: it keeps the inherited descriptor open and sleeps. */
 static void holder(void)
 {
 	for (;;)
@@ -291,8 +312,9 @@ static void holder(void)
 }
 
 /*
- * A tool that may stop others' processes runs another program, which may not, from a thread that
- * is not its first: the first one's rights are nobody's any more.
+ * A tool with CAP_SYS_PTRACE executes another program from a thread that is not the group leader.
+ * The program has no capabilities, and the credentials of the leader that loaded the context are no
+ * longer those of any task.
  */
 static void by_exec(void)
 {
@@ -319,8 +341,9 @@ static void by_exec(void)
 	wait_until(shared[2]);
 	still = shared[2] == 1;
 	on = goes_on();
-	ok(still, "9.3 a tool stops another user's process");
-	ok(on, "9.3 it goes on once another thread of the tool has run a program without that right");
+	ok(still, "9.3 a tool with CAP_SYS_PTRACE blocks another user's process, before an exec");
+	ok(on,
+	   "9.3 the blocked process continues after a thread of the tool lost CAP_SYS_PTRACE by exec");
 	kill(tool, SIGKILL);
 	waitpid(tool, NULL, 0);
 	shared[2] = 0;

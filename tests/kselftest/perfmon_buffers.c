@@ -3,9 +3,9 @@
  * worlds: stock
  * timeout: 120
  *
- * Memory of buffers of samples and of self pages: charged to the control group and to the user
- * who caused it, whichever user of a name space of its own that is, refused at a limit; and what
- * becomes of pages that a process gives back.
+ * Memory of sampling buffers and self pages. It is charged to the control group and to the user who
+ * created the context, and to the owner of a user namespace for all users in it. At a limit the
+ * call fails. Pages that a process drops with MADV_DONTNEED come back with the same contents.
  */
 #include "capabilities.h"
 #include "memory.h"
@@ -30,7 +30,7 @@ struct told {
 
 static struct told *told;
 
-/* A word's number in a file of the group. */
+/* Returns the number that follows @word in a file of the control group. */
 static long long of_group(const char *file, const char *word)
 {
 	char path[80], line[100];
@@ -48,7 +48,10 @@ static long long of_group(const char *file, const char *word)
 	return value;
 }
 
-/* Buffers until one is refused, or so many; they stay until the parent says "go". */
+/*
+ * Creates buffers of @size bytes until one is refused or there are @most. Sets `go` to 1 and keeps
+ * the buffers until the parent changes it.
+ */
 static void hoard(struct told *told, int most, int size)
 {
 	int rc = 0;
@@ -83,9 +86,10 @@ static void group(void)
 		_exit(0);
 	}
 	waitpid(child, NULL, 0);
-	note("%d rings of 1 MiB: %lld kB of their group", NR, told->bytes / 1024);
+	note("%d rings of 1 MiB: %lld kB of kernel memory charged to the control group",
+	     NR, told->bytes / 1024);
 	ok(told->bytes >= (long long)NR * SIZE && told->bytes < (long long)NR * SIZE * 3 / 2,
-	   "9.1 a buffer is its control group's memory");
+	   "9.1 rings are charged to the control group: their size, plus less than half of it");
 	write_file(OURS "/memory.max", "16777216");
 	child = fork();
 	if (!child) {
@@ -93,15 +97,19 @@ static void group(void)
 		hoard(told, 3, 10 * SIZE);
 	}
 	wait_until(told->go == 1);
-	is(told->contexts, 1, "9.1 a group of 16 MiB has one buffer of 10 MiB");
-	is(told->error, -ENOMEM, "9.1 and no second one");
-	is(of_group("memory.events", "oom_kill"), 0, "9.1 for which no process is killed");
+	is(told->contexts, 1, "9.1 memory.max 16 MiB: the first buffer of 10 MiB is created");
+	is(told->error, -ENOMEM, "9.1 memory.max 16 MiB: the second buffer of 10 MiB is ENOMEM");
+	is(of_group("memory.events", "oom_kill"), 0,
+	   "9.1 memory.max 16 MiB: a refused buffer causes no OOM kill");
 	told->go = 2;
 	waitpid(child, NULL, 0);
 	write_file(OURS "/memory.max", "max");
 }
 
-/* At the limit, and one past it. */
+/*
+ * Buffers and self pages are charged to their user. A user can have as much as user_kb allows, and
+ * root can have more.
+ */
 static void limit(void)
 {
 	__u64 one, page;
@@ -109,17 +117,17 @@ static void limit(void)
 	void *self;
 	int fd;
 
-	/* What the group had. */
+	/* Memory of the processes in group() may still be charged. */
 	wait_until(nobody_has_any());
 	fd = pfm_create_default(0, SIZE / 16);
 	one = bytes_of(0);
-	ok(one >= SIZE / 16 && one < SIZE / 8, "9.1 a buffer is its user's memory");
+	ok(one >= SIZE / 16 && one < SIZE / 8, "9.1 a sampling buffer is charged to its user");
 	close(fd);
 	wait_until(nobody_has_any());
 	fd = pfm_create(0);
 	page = bytes_of(0);
 	self = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, PERFMON_SELF_OFFSET);
-	is(bytes_of(0) - page, 4096, "9.1 so is a self page");
+	is(bytes_of(0) - page, 4096, "9.1 mapping the self page charges 4,096 bytes to its user");
 	munmap(self, 4096);
 	close(fd);
 	wait_until(nobody_has_any());
@@ -131,19 +139,23 @@ static void limit(void)
 		hoard(told, 10, SIZE / 16);
 	}
 	wait_until(told->go == 1);
-	is(told->contexts, 4, "9.4 a user has as many buffers as there is room for");
-	is(told->error, -EDQUOT, "9.4 and no more");
-	is(bytes_of(USER), 4 * one, "9.1 which are shown");
+	is(told->contexts, 4, "9.4 user_kb for 4.5 buffers: a user creates four");
+	is(told->error, -EDQUOT, "9.4 user_kb for 4.5 buffers: the fifth buffer is EDQUOT");
+	is(bytes_of(USER), 4 * one,
+	   "9.1 debugfs users: four buffers are charged with four times the size of one");
 	fd = pfm_create_default(0, SIZE / 16);
-	ok(fd >= 0, "9.1 to root that is no limit");
+	ok(fd >= 0, "9.1 user_kb does not limit root's buffers");
 	close(fd);
 	told->go = 2;
 	waitpid(child, NULL, 0);
 	wait_until(nobody_has_any());
-	ok(nobody_has_any(), "9.1 all is given back");
+	ok(nobody_has_any(), "9.1 buffers closed: no user has memory charged");
 }
 
-/* Each user of a name space may lock so much memory; all are one who made that. */
+/*
+ * RLIMIT_MEMLOCK is per user of a namespace. user_kb is a limit for all of them together, because
+ * their memory is charged to the owner of the namespace as well.
+ */
 static void subordinate(void)
 {
 	const struct rlimit lock = { SIZE, SIZE };
@@ -166,8 +178,9 @@ static void subordinate(void)
 		full += told[i].error == -EDQUOT;
 	}
 	note("%d buffers of 256 kB", contexts);
-	ok(contexts && contexts < 8, "9.1 users of one's own name space have no more than one user");
-	ok(full >= 2, "9.1 the next ones are refused");
+	ok(contexts && contexts < 8,
+	   "9.1 four users of a user namespace have fewer than 8 buffers together, user_kb is 2 MiB");
+	ok(full >= 2, "9.1 user namespace: at least two of its four users get EDQUOT");
 	kill(maker, SIGKILL);
 	waitpid(maker, NULL, 0);
 	for (int i = 0; i < 4; i++) {
@@ -179,8 +192,9 @@ static void subordinate(void)
 }
 
 /*
- * Mappings do not come to a child. One that shares the memory is all that dies when there is no
- * page; and it says whether the pages are the same.
+ * A child of fork() does not inherit the mappings, so the pages are read in a child of vfork(),
+ * which shares the address space. If a page is missing, the signal kills only that child. Its exit
+ * status says whether the pages have the same contents as before.
  */
 static void given_back(void)
 {
@@ -192,16 +206,17 @@ static void given_back(void)
 
 	r.tail->tail = 8;
 	is(madvise((void *)r.page, 4096 + SIZE, MADV_DONTNEED) |
-	   madvise(r.tail, 4096, MADV_DONTNEED), 0, "1.2 a ring's pages are given back");
+	   madvise(r.tail, 4096, MADV_DONTNEED), 0,
+	   "1.2 madvise(MADV_DONTNEED) on a mapped ring succeeds");
 	child = vfork();
 	if (!child)
 		_exit(r.page->data_size == size && r.tail->tail == 8 && !r.data[SIZE / 8 - 1]);
 	waitpid(child, &status, 0);
 	same = WIFEXITED(status) && WEXITSTATUS(status);
-	ok(same, "1.2 and are the same when they are touched again");
+	ok(same, "1.2 pages of a ring have the same contents after MADV_DONTNEED");
 	if (same)
 		r.tail->tail = 16;
-	ok(same && r.tail->tail == 16, "1.2 and the reader's can be written");
+	ok(same && r.tail->tail == 16, "1.2 the tail page is writable after MADV_DONTNEED");
 	ring_close(&r);
 }
 

@@ -4,8 +4,10 @@
  * guest: pmu-skylake pmu-amd2
  * timeout: 120
  *
- * What the calls of /dev/perfmon refuse, and with which errno; who may watch
- * whom; what happens to a context whose thread, program or CPU goes.
+ * Errors and lifetimes of /dev/perfmon:
+ *  - what each call refuses, and with which errno;
+ *  - permissions of a user without capabilities;
+ *  - contexts whose thread exits, executes a program or is killed, and whose CPU goes offline.
  */
 #include "perfmon.h"
 #include <sys/stat.h>
@@ -25,23 +27,29 @@ static void nothing_yet(void)
 	struct pfarg_ctx ctx = { .ctx_flags = 0x10 };
 	int fd = open("/dev/perfmon", O_RDWR | O_CLOEXEC);
 
-	is(pfm_start(fd), -EINVAL, "1.3 a file without a context does nothing");
-	is(pfm_call(fd, PERFMON_CREATE, (void *)8), -EFAULT, "1.3 create: bad address");
-	is(pfm_call(fd, PERFMON_CREATE, &ctx), -EINVAL, "1.3 create: unknown flag");
+	is(pfm_start(fd), -EINVAL, "1.3 start: a file without a context is EINVAL");
+	is(pfm_call(fd, PERFMON_CREATE, (void *)8), -EFAULT, "1.3 create: a bad address is EFAULT");
+	is(pfm_call(fd, PERFMON_CREATE, &ctx), -EINVAL, "1.3 create: an unknown flag is EINVAL");
 	ctx.ctx_flags = 0;
 	ctx.ctx_reserved2[6] = 1;
-	is(pfm_call(fd, PERFMON_CREATE, &ctx), -EINVAL, "1.3 create: reserved field");
+	is(pfm_call(fd, PERFMON_CREATE, &ctx), -EINVAL,
+	   "1.3 create: a reserved field that is not zero is EINVAL");
 	ctx.ctx_reserved2[6] = 0;
-	is(rmmod(description), 0, "1.1 the description can be removed");
-	is(pfm_call(fd, PERFMON_CREATE, &ctx), -EBUSY, "1.3 create: no PMU is described");
-	is(insmod(description, ""), 0, "1.1 and come back");
-	is(pfm_call(fd, PERFMON_CREATE, &ctx), 0, "1.3 create");
-	is(pfm_call(fd, PERFMON_CREATE, &ctx), -EBUSY, "1.3 but once");
-	is(rmmod(description), -EWOULDBLOCK, "1.1 a description that a context uses stays");
-	is(rmmod("perfcounters"), -EWOULDBLOCK, "1.2 perfcounters.ko stays while it is open");
-	is(pfm_call(fd, 0x1234, NULL), -ENOTTY, "1.3 there are no other calls");
+	is(rmmod(description), 0, "1.1 the module of an unused PMU description can be removed");
+	is(pfm_call(fd, PERFMON_CREATE, &ctx), -EBUSY,
+	   "1.3 create: EBUSY without a PMU description");
+	is(insmod(description, ""), 0, "1.1 the module of the PMU description loads again");
+	is(pfm_call(fd, PERFMON_CREATE, &ctx), 0, "1.3 create: succeeds");
+	is(pfm_call(fd, PERFMON_CREATE, &ctx), -EBUSY,
+	   "1.3 create: a second context on the same file is EBUSY");
+	is(rmmod(description), -EWOULDBLOCK,
+	   "1.1 rmmod of a PMU description that a context uses is EWOULDBLOCK");
+	is(rmmod("perfcounters"), -EWOULDBLOCK,
+	   "1.2 rmmod of perfcounters.ko while /dev/perfmon is open is EWOULDBLOCK");
+	is(pfm_call(fd, 0x1234, NULL), -ENOTTY, "1.3 an unknown ioctl is ENOTTY");
 	close(fd);
-	is(insmod(description, ""), -EEXIST, "1.1 a description is there once");
+	is(insmod(description, ""), -EEXIST,
+	   "1.1 insmod of a PMU description that is loaded is EEXIST");
 }
 
 static void registers(void)
@@ -51,65 +59,84 @@ static void registers(void)
 	static struct pfarg_pmc many[100];
 	int fd = pfm_create(0);
 
-	is(pfm_write_pmc(fd, 15, 0), -EINVAL, "1.14 there is no PMC 15");
-	is(pfm_write_pmc(fd, 319, 0), -EINVAL, "1.14 nor 319");
-	is(pfm_write_pmc(fd, 65535, 0), -EINVAL, "1.14 nor 65535");
-	is(pfm_write_pmd(fd, 15, 0), -EINVAL, "1.14 there is no PMD 15");
+	is(pfm_write_pmc(fd, 15, 0), -EINVAL,
+	   "1.14 write PMCs: PMC 15, which does not exist, is EINVAL");
+	is(pfm_write_pmc(fd, 319, 0), -EINVAL,
+	   "1.14 write PMCs: PMC 319, which does not exist, is EINVAL");
+	is(pfm_write_pmc(fd, 65535, 0), -EINVAL, "1.14 write PMCs: PMC 65535 is EINVAL");
+	is(pfm_write_pmd(fd, 15, 0), -EINVAL,
+	   "1.14 write PMDs: PMD 15, which does not exist, is EINVAL");
 	pmc.reg_flags = 1;
-	is(vector(fd, PERFMON_WRITE_PMCS, &pmc, 1, sizeof(pmc)), -EINVAL, "1.3 a PMC's flags");
+	is(vector(fd, PERFMON_WRITE_PMCS, &pmc, 1, sizeof(pmc)), -EINVAL,
+	   "1.3 write PMCs: an unknown reg_flags bit is EINVAL");
 	pmc.reg_flags = 0;
 	pmc.reg_set = 1;
-	is(vector(fd, PERFMON_WRITE_PMCS, &pmc, 1, sizeof(pmc)), -EINVAL, "1.3 a PMC's set");
+	is(vector(fd, PERFMON_WRITE_PMCS, &pmc, 1, sizeof(pmc)), -EINVAL,
+	   "1.3 write PMCs: an event set that does not exist is EINVAL");
 	pmc.reg_set = 0;
 	pmc.reg_reserved2[0] = 1;
 	is(vector(fd, PERFMON_WRITE_PMCS, &pmc, 1, sizeof(pmc)), -EINVAL,
-	   "1.3 a PMC's reserved field");
+	   "1.3 write PMCs: a reserved field that is not zero is EINVAL");
 	pmd.reg_reserved2[6] = 1;
 	is(vector(fd, PERFMON_WRITE_PMDS, &pmd, 1, sizeof(pmd)), -EINVAL,
-	   "1.3 a PMD's reserved field");
-	is(vector(fd, PERFMON_WRITE_PMCS, many, 1, 47), -EINVAL, "1.4 another size of a register");
-	is(vector(fd, PERFMON_WRITE_PMCS, many, 85, 48), 0, "1.4 a page of registers");
-	is(vector(fd, PERFMON_WRITE_PMCS, many, 86, 48), -E2BIG, "1.4 and one more");
-	is(vector(fd, PERFMON_WRITE_PMCS, many, 0xffffffff, 48), -E2BIG, "1.4 and 4294967295");
-	is(vector(fd, PERFMON_WRITE_PMCS, NULL, 0, 48), 0, "1.4 none at all");
-	is(vector(fd, PERFMON_WRITE_PMCS, NULL, 1, 48), -EFAULT, "1.4 at a bad address");
-	is(vector(fd, PERFMON_READ_PMDS, (void *)-8UL, 1, 176), -EFAULT, "1.4 at the end of all");
-	/* All or nothing. */
+	   "1.3 write PMDs: a reserved field that is not zero is EINVAL");
+	is(vector(fd, PERFMON_WRITE_PMCS, many, 1, 47), -EINVAL,
+	   "1.4 write PMCs: element size 47 instead of 48 is EINVAL");
+	is(vector(fd, PERFMON_WRITE_PMCS, many, 85, 48), 0,
+	   "1.4 write PMCs: a vector of 85 elements succeeds");
+	is(vector(fd, PERFMON_WRITE_PMCS, many, 86, 48), -E2BIG,
+	   "1.4 write PMCs: a vector of 86 elements, over a page, is E2BIG");
+	is(vector(fd, PERFMON_WRITE_PMCS, many, 0xffffffff, 48), -E2BIG,
+	   "1.4 write PMCs: a vector of 4294967295 elements is E2BIG");
+	is(vector(fd, PERFMON_WRITE_PMCS, NULL, 0, 48), 0,
+	   "1.4 write PMCs: a vector of 0 elements at NULL succeeds");
+	is(vector(fd, PERFMON_WRITE_PMCS, NULL, 1, 48), -EFAULT,
+	   "1.4 write PMCs: a vector at NULL is EFAULT");
+	is(vector(fd, PERFMON_READ_PMDS, (void *)-8UL, 1, 176), -EFAULT,
+	   "1.4 read PMDs: a vector at the end of the address space is EFAULT");
+	/* If one register of a vector is invalid, none is written. */
 	pfm_write_pmd(fd, 0, 5);
 	{
 		struct pfarg_pmd two[2] = { { .reg_num = 0, .reg_value = 6 }, { .reg_num = 15 } };
 
 		is(vector(fd, PERFMON_WRITE_PMDS, two, 2, sizeof(*two)), -EINVAL,
-		   "1.4 one of two is wrong");
-		is(pfm_read_pmd(fd, 0), 5, "1.4 and none is written");
+		   "1.4 write PMDs: one invalid PMD of two is EINVAL");
+		is(pfm_read_pmd(fd, 0), 5,
+		   "1.4 write PMDs: with one invalid PMD of two, none is written");
 	}
 	close(fd);
 }
 
-/* What a program without rights may do; runs in a child. */
+/* Tests as a user without capabilities. Runs in a child; returns 1 if a test failed, else 0. */
 static int unprivileged(pid_t stranger)
 {
 	int fd, failed = ksft_failed;
 
 	if (setresgid(65534, 65534, 65534) || setresuid(65534, 65534, 65534))
 		bail("setresuid");
-	is(pfm_create(PFM_FL_SYSTEM_WIDE), -EPERM, "1.6 a CPU is for CAP_PERFMON");
+	is(pfm_create(PFM_FL_SYSTEM_WIDE), -EPERM,
+	   "1.6 unprivileged: creating a CPU's context is EPERM");
 	fd = pfm_create(0);
 	is(pfm_write_pmc(fd, 0, pfm_instructions(m) | PFM_KERNEL), -EPERM,
-	   "1.6 so is the kernel");
+	   "1.6 unprivileged: a PMC that counts in kernel mode is EPERM");
 	if (!m->amd) {
-		is(pfm_write_pmc(fd, INTEL_FIXED, 3), -EPERM, "1.6 by a fixed counter, too");
+		is(pfm_write_pmc(fd, INTEL_FIXED, 3), -EPERM,
+		   "1.6 unprivileged: a fixed counter in kernel mode is EPERM");
 		is(pfm_write_pmc(fd, 0, pfm_instructions(m) | 1 << 21), -EPERM,
-		   "1.6 so is the other thread of the core");
+		   "1.6 unprivileged: the AnyThread bit of a PMC is EPERM");
 	} else {
-		skip("1.6 by a fixed counter, too", "AMD has none");
-		skip("1.6 so is the other thread of the core", "AMD has no such bit");
+		skip("1.6 unprivileged: a fixed counter in kernel mode is EPERM", "AMD has none");
+		skip("1.6 unprivileged: the AnyThread bit of a PMC is EPERM",
+		     "AMD has no such bit");
 	}
-	is(pfm_load(fd, stranger), -EPERM, "1.6 so are others' threads");
-	is(pfm_load(fd, 2), -EPERM, "1.6 and the kernel's");
-	is(pfm_write_pmc(fd, 0, pfm_instructions(m)), 0, "1.6 one's own program is one's own");
-	is(pfm_load(fd, this_thread()), 0, "1.6 and so is one's thread");
-	is(pfm_spin(fd, 0, 1000) - pfm_spin(fd, 0, 10), 1980, "1.6 it counts");
+	is(pfm_load(fd, stranger), -EPERM,
+	   "1.6 unprivileged: load on another user's thread is EPERM");
+	is(pfm_load(fd, 2), -EPERM, "1.6 unprivileged: load on a kernel thread is EPERM");
+	is(pfm_write_pmc(fd, 0, pfm_instructions(m)), 0,
+	   "1.6 unprivileged: a PMC that counts in user mode is written");
+	is(pfm_load(fd, this_thread()), 0, "1.6 unprivileged: load on the calling thread succeeds");
+	is(pfm_spin(fd, 0, 1000) - pfm_spin(fd, 0, 10), 1980,
+	   "1.6 unprivileged: the calling thread is counted exactly");
 	close(fd);
 	return ksft_failed != failed;
 }
@@ -120,13 +147,13 @@ static void permissions(void)
 	int status;
 
 	fflush(stdout);
-	/* Root's, until the administrator says otherwise. */
+	/* Only root may open the device, until the administrator changes its mode. */
 	child = fork();
 	if (!child)
 		_exit(setresgid(65534, 65534, 65534) || setresuid(65534, 65534, 65534) ||
 		      open("/dev/perfmon", O_RDWR) >= 0 || errno != EACCES);
 	waitpid(child, &status, 0);
-	is(status, 0, "1.2 the device is root's");
+	is(status, 0, "1.2 open of /dev/perfmon by another user is EACCES");
 	if (chmod("/dev/perfmon", 0666))
 		bail("chmod");
 	child = fork();
@@ -138,7 +165,7 @@ static void permissions(void)
 	}
 	waitpid(child, &status, 0);
 	ksft_done += 9;
-	is(status, 0, "1.6 a program without rights");
+	is(status, 0, "1.6 unprivileged: all tests of the child succeed");
 }
 
 static void lives(void)
@@ -150,28 +177,31 @@ static void lives(void)
 	pid_t child;
 	char byte;
 
-	is(pfm_start(fd), -EINVAL, "1.3 start: not loaded");
-	is(pfm_stop(fd), -EINVAL, "1.3 stop: not loaded");
-	is(pfm_call(fd, PERFMON_LOAD, &load), -EINVAL, "1.3 load: no such set");
-	is(pfm_load(fd, 0x7fffffff), -ESRCH, "1.3 load: no such thread");
-	is(pfm_load(fd, 2), -EPERM, "1.3 load: a kernel thread");
-	is(pfm_load(fd, this_thread()), 0, "1.3 load");
-	is(pfm_load(fd, this_thread()), -EBUSY, "1.3 load: it is loaded");
-	is(pfm_load(again, this_thread()), -EEXIST, "1.3 load: the thread has one");
+	is(pfm_start(fd), -EINVAL, "1.3 start: a context that is not loaded is EINVAL");
+	is(pfm_stop(fd), -EINVAL, "1.3 stop: a context that is not loaded is EINVAL");
+	is(pfm_call(fd, PERFMON_LOAD, &load), -EINVAL,
+	   "1.3 load: an event set that does not exist is EINVAL");
+	is(pfm_load(fd, 0x7fffffff), -ESRCH, "1.3 load: a thread that does not exist is ESRCH");
+	is(pfm_load(fd, 2), -EPERM, "1.3 load: a kernel thread is EPERM for root");
+	is(pfm_load(fd, this_thread()), 0, "1.3 load: succeeds on the calling thread");
+	is(pfm_load(fd, this_thread()), -EBUSY, "1.3 load: a context that is loaded is EBUSY");
+	is(pfm_load(again, this_thread()), -EEXIST,
+	   "1.3 load: a thread that has a context is EEXIST");
 	system = pfm_create(PFM_FL_SYSTEM_WIDE);
 	close(fd);
-	is(pfm_load(again, this_thread()), 0, "1.2 closed is unloaded");
+	is(pfm_load(again, this_thread()), 0,
+	   "1.2 load: the thread is free once its context is closed");
 	close(again);
 	on_cpu(0);
-	is(pfm_load(system, 0), 0, "1.6 a CPU's context");
+	is(pfm_load(system, 0), 0, "1.6 load: succeeds for a context on CPU 0");
 	fd = pfm_create(PFM_FL_SYSTEM_WIDE);
-	is(pfm_load(fd, 0), -EBUSY, "1.6 a second one on that CPU");
+	is(pfm_load(fd, 0), -EBUSY, "1.6 load: a second context on CPU 0 is EBUSY");
 	on_cpu(1);
-	is(pfm_load(fd, 1), 0, "1.6 one on the other CPU");
+	is(pfm_load(fd, 1), 0, "1.6 load: succeeds for a context on CPU 1 beside that of CPU 0");
 	close(fd);
 	close(system);
 
-	/* A child is not counted; it may use the context of its parent. */
+	/* A child of fork() is not counted. It can use the context by the inherited descriptor. */
 	fd = pfm_create(0);
 	pfm_write_pmc(fd, 0, pfm_instructions(m));
 	pfm_load(fd, this_thread());
@@ -182,15 +212,15 @@ static void lives(void)
 		_exit(pfm_stop(fd) != 0);
 	}
 	waitpid(child, &status, 0);
-	is(status, 0, "1.2 a child that has the descriptor stops it");
+	is(status, 0, "1.2 fork: the child stops the parent's context by the descriptor");
 	got = pfm_read_pmd(fd, 0);
-	if (!ok(got < 30000000, "1.2 a child is not counted"))
+	if (!ok(got < 30000000, "1.2 fork: the child is not counted in the parent's context"))
 		note("%llu", got);
 	spin(1000000);
-	is(pfm_read_pmd(fd, 0), got, "1.2 and it is stopped");
+	is(pfm_read_pmd(fd, 0), got, "1.2 fork: the parent is not counted after the child's stop");
 	close(fd);
 
-	/* Across exec; the descriptor is its parent's. */
+	/* A context of a child counts across its exec. Only the parent has the descriptor. */
 	if (pipe(out))
 		bail("pipe");
 	child = fork();
@@ -202,21 +232,22 @@ static void lives(void)
 	}
 	fd = pfm_create(0);
 	pfm_write_pmc(fd, 0, pfm_instructions(m));
-	is(pfm_load(fd, child), 0, "1.6 another process");
+	is(pfm_load(fd, child), 0, "1.6 load: succeeds on another process of root");
 	pfm_start(fd);
 	if (write(out[1], "x", 1) != 1)
 		bail("write");
 	waitpid(child, &status, 0);
 	got = pfm_read_pmd(fd, 0);
-	if (!ok(!status && got > 1000, "1.6 it is counted across exec, to its end"))
+	if (!ok(!status && got > 1000,
+		"1.6 another process is counted across exec, until it exits"))
 		note("%#x, %llu", status, got);
-	is(pfm_start(fd), -ESRCH, "1.6 then it has ended");
+	is(pfm_start(fd), -ESRCH, "1.6 start: ESRCH after the thread has exited");
 	close(fd);
 }
 
 /*
- * Programs that never unload their contexts are killed: one half while they count, the other half
- * at any moment on their way there.
+ * Kills programs that never unload their contexts. Those with odd numbers are killed while they
+ * count, those with even numbers at any moment before or after they have started.
  */
 static void killed(void)
 {
@@ -247,8 +278,9 @@ static void killed(void)
 	}
 	close(counts[0]);
 	close(counts[1]);
-	is(rmmod(description), 0, "1.2 contexts of killed programs are gone");
-	is(insmod(description, ""), 0, "1.1 and all is as before");
+	is(rmmod(description), 0,
+	   "1.2 rmmod of the PMU description succeeds after programs with contexts were killed");
+	is(insmod(description, ""), 0, "1.1 insmod of the PMU description after killed programs");
 }
 
 static void cpu_goes(void)
@@ -258,23 +290,24 @@ static void cpu_goes(void)
 
 	pfm_write_pmc(fd, 0, pfm_instructions(m));
 	on_cpu(1);
-	is(pfm_load(fd, 1), 0, "1.6 a context on CPU 1");
+	is(pfm_load(fd, 1), 0, "1.6 hotplug: a context is loaded on CPU 1");
 	pfm_start(fd);
 	spin(1000000);
 	on_cpu(0);
 	write_file("/sys/devices/system/cpu/cpu1/online", "0");
 	got = pfm_read_pmd(fd, 0);
-	ok(got >= 2000000, "1.6 when CPU 1 has gone its count is there");
-	is(pfm_start(fd), -ESRCH, "1.6 it has ended");
+	ok(got >= 2000000, "1.6 hotplug: the count stays readable after CPU 1 went offline");
+	is(pfm_start(fd), -ESRCH, "1.6 hotplug: start is ESRCH after CPU 1 went offline");
 	write_file("/sys/devices/system/cpu/cpu1/online", "1");
-	is(pfm_read_pmd(fd, 0), got, "1.6 when CPU 1 is back it counts no more");
-	is(pfm_unload(fd), 0, "1.6 it can be unloaded");
+	is(pfm_read_pmd(fd, 0), got, "1.6 hotplug: nothing is counted after CPU 1 is back online");
+	is(pfm_unload(fd), 0, "1.6 hotplug: unload succeeds");
 	on_cpu(1);
-	is(pfm_load(fd, 1), 0, "1.6 and loaded again");
+	is(pfm_load(fd, 1), 0, "1.6 hotplug: the same context loads on CPU 1 again");
 	pfm_start(fd);
 	spin(1000000);
 	pfm_stop(fd);
-	ok(pfm_read_pmd(fd, 0) >= got + 2000000, "1.6 and goes on");
+	ok(pfm_read_pmd(fd, 0) >= got + 2000000,
+	   "1.6 hotplug: the reloaded context adds to its old count");
 	close(fd);
 	on_cpu(0);
 }
@@ -291,6 +324,6 @@ int main(void)
 	lives();
 	killed();
 	cpu_goes();
-	is(rmmod(description), 0, "1.1 the description goes when nobody uses it");
+	is(rmmod(description), 0, "1.1 rmmod of the PMU description at the end succeeds");
 	return finish();
 }

@@ -5,8 +5,8 @@
  * gate: pmu-skylake pmu-k8 pmu-amd2
  * timeout: 200
  *
- * Contexts count exactly on each model of the emulated PMU: the caller, another
- * thread, a CPU, many threads at once; and agree with perf.
+ * Contexts count exactly on each model of the emulated PMU: the calling thread, another thread, a
+ * CPU, and 64 threads with a context each. The counts agree with perf's.
  */
 #include "perfmon.h"
 #include <pthread.h>
@@ -27,10 +27,11 @@ static void map(void)
 	}
 	if (f)
 		fclose(f);
-	is(pmcs, m->counters + (m->fixed > 0), "1.1 /proc/perfmon_map has all PMCs");
-	is(pmds, m->counters + m->fixed, "1.1 and all PMDs");
+	is(pmcs, m->counters + (m->fixed > 0), "1.1 /proc/perfmon_map lists all PMCs");
+	is(pmds, m->counters + m->fixed, "1.1 /proc/perfmon_map lists all PMDs");
 	if (!ok(strstr(first, m->amd ? m->version ? "address=0xc0010200" : "address=0xc0010000" :
-					"address=0x186"), "1.1 with their addresses"))
+					"address=0x186"),
+					"1.1 /proc/perfmon_map has the MSR address of PMC 0"))
 		note("%s", first);
 }
 
@@ -42,30 +43,33 @@ static void self(void)
 	__u64 around, got;
 
 	pfm_write_pmc(fd, 0, pfm_instructions(m));
-	is(pfm_write_pmd(fd, 0, 0), 0, "1.3 a PMD is written");
-	is(pfm_load(fd, this_thread()), 0, "1.6 a context is loaded on its caller");
+	is(pfm_write_pmd(fd, 0, 0), 0, "1.3 write PMDs: PMD 0 of a detached context is written");
+	is(pfm_load(fd, this_thread()), 0, "1.6 load: succeeds on the calling thread");
 	around = pfm_spin(fd, 0, 10) - 20;
-	note("%llu instructions around them", around);
+	note("%llu instructions around the loop", around);
 	for (i = 100; i <= 100000000; i *= 100) {
 		got = pfm_spin(fd, 0, i);
 		if (got != 2ULL * i + around)
 			break;
 	}
-	if (!ok(i > 100000000 && around < 200, "1.6 instructions of the caller, exactly"))
+	if (!ok(i > 100000000 && around < 200,
+		"1.6 the caller's instructions are counted exactly, up to 200 million"))
 		note("%llu for 2 * %d", got, i);
-	/* What it holds does not depend on the counter's width. */
+	/* A PMD has 64 bits, whatever the width of the hardware counter. */
 	pfm_write_pmd(fd, 0, 0xfffffffffffffff0ULL);
 	got = pfm_spin(fd, 0, 1000);
-	is(got, 2000 + around, "1.5 64 bits, whatever the counter has");
-	is(pfm_read_pmd(fd, 0), 2000 + around - 16, "1.5 and they wrap at 64");
+	is(got, 2000 + around, "1.5 a PMD close to 2^64 counts as usual");
+	is(pfm_read_pmd(fd, 0), 2000 + around - 16, "1.5 a PMD wraps at 2^64");
 	pmc.reg_value = pfm_instructions(m);
-	is(pfm_call(fd, PERFMON_WRITE_PMCS, &v), 0, "1.5 64 bits can be turned off");
+	is(pfm_call(fd, PERFMON_WRITE_PMCS, &v), 0,
+	   "1.5 write PMCs: PFM_REGFL_NO_EMUL64 is accepted");
 	pfm_write_pmd(fd, 0, 0xffffffffffffULL - 9);
 	pfm_spin(fd, 0, 10);
-	is(pfm_read_pmd(fd, 0), 20 + around - 10, "1.5 then it wraps as the counter does, at 48");
-	is(pfm_unload(fd), 0, "1.3 it is unloaded");
-	is(pfm_read_pmd(fd, 0), 20 + around - 10, "1.3 and the values stay");
-	is(pfm_unload(fd), 0, "1.3 unloading what is not loaded is nothing");
+	is(pfm_read_pmd(fd, 0), 20 + around - 10,
+	   "1.5 a PMD with NO_EMUL64 wraps at 2^48, as the counter does");
+	is(pfm_unload(fd), 0, "1.3 unload: succeeds for a loaded context");
+	is(pfm_read_pmd(fd, 0), 20 + around - 10, "1.3 unload: the PMD keeps its value");
+	is(pfm_unload(fd), 0, "1.3 unload: succeeds for a context that is not loaded");
 	close(fd);
 }
 
@@ -94,7 +98,7 @@ static void *work(void *arg)
 	return NULL;
 }
 
-/* Another thread, attached while it runs, stopped while it runs. */
+/* Attaches a context to a running thread, reads it and stops it while the thread runs. */
 static void other(void)
 {
 	struct job j = { .rounds = 50000000 };
@@ -107,23 +111,23 @@ static void other(void)
 		usleep(1000);
 	fd = pfm_create(0);
 	pfm_write_pmc(fd, 0, pfm_instructions(m));
-	is(pfm_load(fd, j.tid), 0, "1.6 a context is loaded on a running thread");
-	is(pfm_start(fd), 0, "1.6 and started");
+	is(pfm_load(fd, j.tid), 0, "1.6 load: succeeds on a running thread of the process");
+	is(pfm_start(fd), 0, "1.6 start: succeeds for a context on a running thread");
 	turn = 1000;
 	a = pfm_read_pmd(fd, 0);
 	while (turn < 1001)
 		b = pfm_read_pmd(fd, 0);
 	b = pfm_read_pmd(fd, 0);
 	if (!ok(b >= 2 * j.rounds && b < 3 * j.rounds && a <= b,
-		"1.6 it is read while the thread runs"))
+		"1.6 read PMDs: the count of a thread grows while it runs"))
 		note("%llu, %llu", a, b);
-	is(pfm_stop(fd), 0, "1.6 and stopped");
+	is(pfm_stop(fd), 0, "1.6 stop: succeeds for a context on a running thread");
 	a = pfm_read_pmd(fd, 0);
 	turn = 2000;
 	pthread_join(j.thread, NULL);
-	is(pfm_read_pmd(fd, 0), a, "1.6 then it counts no more");
-	is(pfm_start(fd), -ESRCH, "1.6 a thread that has ended is ESRCH");
-	is(pfm_unload(fd), 0, "1.6 and can be unloaded");
+	is(pfm_read_pmd(fd, 0), a, "1.6 stop: the thread is not counted after it");
+	is(pfm_start(fd), -ESRCH, "1.6 start: ESRCH after the thread has exited");
+	is(pfm_unload(fd), 0, "1.6 unload: succeeds after the thread has exited");
 	close(fd);
 }
 
@@ -162,10 +166,10 @@ static void threads(int nr)
 			note("thread %d: %llu instead of %llu", i, job[i].got,
 			     2 * job[i].rounds + around);
 	}
-	is(wrong, 0, "1.6 %d threads with a context each, each exact", nr);
+	is(wrong, 0, "1.6 %d threads with a context each are counted exactly", nr);
 }
 
-/* A child on CPU 1 while CPU 1 is counted. */
+/* Counts CPU 1 while a child runs there, and then while a child runs on CPU 0. */
 static void system_wide(void)
 {
 	__u64 got, idle, rounds = 20000000;
@@ -174,9 +178,9 @@ static void system_wide(void)
 
 	pfm_write_pmc(fd, 0, pfm_instructions(m));
 	on_cpu(1);
-	is(pfm_load(fd, 0), -EINVAL, "1.6 a CPU's context is loaded on that CPU only");
-	is(pfm_load(fd, 1), 0, "1.6 a context is loaded on a CPU");
-	is(pfm_start(fd), 0, "1.6 and started");
+	is(pfm_load(fd, 0), -EINVAL, "1.6 load: CPU 0 from CPU 1 is EINVAL");
+	is(pfm_load(fd, 1), 0, "1.6 load: succeeds on CPU 1 from CPU 1");
+	is(pfm_start(fd), 0, "1.6 start: succeeds for a context on CPU 1");
 	child = fork();
 	if (!child) {
 		spin(rounds);
@@ -185,11 +189,12 @@ static void system_wide(void)
 	waitpid(child, &status, 0);
 	got = pfm_read_pmd(fd, 0);
 	if (!ok(got >= 2 * rounds && got < 2 * rounds + 10000000,
-		"1.6 it counts whoever runs there"))
+		"1.6 a context on CPU 1 counts a child that runs there"))
 		note("%llu", got);
 	on_cpu(0);
-	is(pfm_stop(fd), -EBUSY, "1.6 calls from another CPU are refused");
-	is(pfm_write_pmd(fd, 0, 0), -EBUSY, "1.6 all of them");
+	is(pfm_stop(fd), -EBUSY, "1.6 stop: a context on CPU 1 from CPU 0 is EBUSY");
+	is(pfm_write_pmd(fd, 0, 0), -EBUSY,
+	   "1.6 write PMDs: a context on CPU 1 from CPU 0 is EBUSY");
 	child = fork();
 	if (!child) {
 		spin(rounds);
@@ -198,17 +203,17 @@ static void system_wide(void)
 	waitpid(child, &status, 0);
 	on_cpu(1);
 	idle = pfm_read_pmd(fd, 0) - got;
-	if (!ok(idle < rounds, "1.6 what runs on another CPU is not counted"))
+	if (!ok(idle < rounds, "1.6 a context on CPU 1 does not count a child on CPU 0"))
 		note("%llu", idle);
-	is(pfm_stop(fd), 0, "1.6 stopped");
+	is(pfm_stop(fd), 0, "1.6 stop: succeeds for a context on CPU 1");
 	got = pfm_read_pmd(fd, 0);
 	spin(1000000);
-	is(pfm_read_pmd(fd, 0), got, "1.6 it counts no more");
-	is(pfm_start(fd), 0, "1.6 started again");
+	is(pfm_read_pmd(fd, 0), got, "1.6 stop: CPU 1 is not counted after it");
+	is(pfm_start(fd), 0, "1.6 start: succeeds for a stopped context on CPU 1");
 	spin(1000000);
 	pfm_stop(fd);
-	ok(pfm_read_pmd(fd, 0) - got >= 2000000, "1.6 it goes on");
-	is(pfm_unload(fd), 0, "1.6 and unloaded");
+	ok(pfm_read_pmd(fd, 0) - got >= 2000000, "1.6 start: CPU 1 is counted again");
+	is(pfm_unload(fd), 0, "1.6 unload: succeeds for a context on CPU 1");
 	close(fd);
 	on_cpu(0);
 }
@@ -218,21 +223,23 @@ static void with_perf(void)
 	int fd = pfm_create(0), perf = perf_user(PERF_COUNT_HW_INSTRUCTIONS, -1);
 	__u64 by_perf, ours;
 
-	ok(perf >= 0, "1.3 perf has the PMU");
+	ok(perf >= 0, "1.3 perf: an event of the PMU opens");
 	pfm_write_pmc(fd, 0, pfm_instructions(m));
-	is(pfm_load(fd, this_thread()), -EBUSY, "1.3 while perf has the PMU a load is EBUSY");
-	ok(kernel_said("frees the watchdog's counter"), "1.3 and the log says what to do");
+	is(pfm_load(fd, this_thread()), -EBUSY, "1.3 load: EBUSY while perf uses the PMU");
+	ok(kernel_said("or stop the watchdog with"),
+	   "1.3 load: the kernel log says how to free the PMU");
 	by_perf = perf_spin(perf, 10000000) - perf_spin(perf, 1000);
 	close(perf);
-	is(pfm_load(fd, this_thread()), 0, "1.3 once perf gave it back it is there");
+	is(pfm_load(fd, this_thread()), 0, "1.3 load: succeeds once perf's event is closed");
 	is(perf_user(PERF_COUNT_HW_INSTRUCTIONS, -1) < 0 ? -errno : 0, -EBUSY,
-	   "1.3 while we have the PMU it is EBUSY for perf");
+	   "1.3 perf: EBUSY while a context uses the PMU");
 	ours = pfm_spin(fd, 0, 10000000) - pfm_spin(fd, 0, 1000);
-	is(ours, by_perf, "1.3 the count is perf's");
+	is(ours, by_perf, "1.3 a context counts the same number of instructions as perf");
 	close(fd);
 	perf = perf_user(PERF_COUNT_HW_INSTRUCTIONS, -1);
-	ok(perf >= 0, "1.3 perf has it again once it is closed");
-	is(perf_spin(perf, 10000000) - perf_spin(perf, 1000), by_perf, "1.3 and counts as before");
+	ok(perf >= 0, "1.3 perf: an event opens once the context is closed");
+	is(perf_spin(perf, 10000000) - perf_spin(perf, 1000), by_perf,
+	   "1.3 perf: the same count before and after a context used the PMU");
 	close(perf);
 }
 
@@ -248,6 +255,7 @@ int main(void)
 	threads(64);
 	system_wide();
 	with_perf();
-	is(rmmod(m->amd ? "pfm_amd" : "pfm_intel"), 0, "1.1 the description goes when nobody uses it");
+	is(rmmod(m->amd ? "pfm_amd" : "pfm_intel"), 0,
+	   "1.1 rmmod of the unused PMU description succeeds");
 	return finish();
 }

@@ -5,9 +5,10 @@
  * gate: pmu-echo
  * timeout: 120
  *
- * AMD's late NMIs: every third interrupt of the PMU comes a second time, within its handler
- * or after it, when the overflow is handled and its status is cleared. Nobody may call them
- * unknown, no sample is taken twice, and NMIs of others are not claimed.
+ * AMD's late NMIs: every third interrupt of the PMU is delivered a second time, within its handler
+ * or after it, when the overflow is handled and its status is cleared. The second NMI must not be
+ * reported as unknown, must not produce a second sample, and NMIs of other sources must not be
+ * claimed.
  */
 #include "sampling.h"
 
@@ -27,7 +28,7 @@ static long unknown(void)
 	return atol(text);
 }
 
-/* NMIs of all CPUs, as the kernel counts them. */
+/* Returns the number of NMIs of all CPUs, from /proc/interrupts. */
 static long nmis(void)
 {
 	FILE *f = fopen("/proc/interrupts", "re");
@@ -62,14 +63,18 @@ static void samples(const struct pmu_model *model)
 	pfm_stop(fd);
 	all = nmis() - all;
 	note("%ld NMIs for %d samples", all, SAMPLES);
-	ok(all > SAMPLES * 5 / 4, "1.7 late NMIs: a third of the interrupts comes twice");
-	is(hdr->hdr_count, SAMPLES, "1.7 late NMIs: as many samples as periods");
-	is(unknown() - before, 0, "1.7 late NMIs: none of them is unknown");
+	ok(all > SAMPLES * 5 / 4,
+	   "1.7 late NMIs: the emulated PMU sends over a quarter more NMIs than samples");
+	is(hdr->hdr_count, SAMPLES, "1.7 late NMIs: exactly one sample for each period");
+	is(unknown() - before, 0, "1.7 late NMIs: no unknown NMI while sampling");
 	munmap(hdr, SIZE);
 	close(fd);
 }
 
-/* The last interrupt's echo comes when nothing counts any more, or the PMU is given back. */
+/*
+ * The second NMI of the last overflow may arrive when the context is closed: nothing counts then,
+ * and the PMU may be released already.
+ */
 static void ends(const struct pmu_model *model)
 {
 	long before = unknown();
@@ -85,7 +90,8 @@ static void ends(const struct pmu_model *model)
 		close(fd);
 		spin(20000);
 	}
-	is(unknown() - before, 0, "1.7 late NMIs: nor those that come when the PMU is given back");
+	is(unknown() - before, 0,
+	   "1.7 late NMIs: no unknown NMI after a context with an overflow was closed");
 }
 
 static void strangers(void)
@@ -96,10 +102,13 @@ static void strangers(void)
 	before = unknown();
 	for (int i = 0; i < 3; i++)
 		write_file(DIR "send", "1");
-	is(unknown() - before, 3, "1.7 late NMIs: others' are not claimed");
+	is(unknown() - before, 3, "1.7 late NMIs: three NMIs of another source are not claimed");
 }
 
-/* While samples are taken: each overflow handled stands for one NMI more, no second one. */
+/*
+ * NMIs of other sources while a context samples. A handled overflow lets one later NMI be claimed,
+ * not more.
+ */
 static void strangers_between(const struct pmu_model *model)
 {
 	int fd = pfm_create_default(0, SIZE);
@@ -113,8 +122,9 @@ static void strangers_between(const struct pmu_model *model)
 	before = unknown();
 	for (int i = 0; i < 10; i++)
 		write_file(DIR "send", "1");
-	ok(unknown() - before >= 8, "1.7 late NMIs: nor while samples are taken, but for one of an overflow");
-	note("%ld of 10 are unknown", unknown() - before);
+	ok(unknown() - before >= 8,
+	   "1.7 late NMIs: eight of ten NMIs of another source are not claimed while sampling");
+	note("%ld of 10 NMIs are unknown", unknown() - before);
 	pfm_stop(fd);
 	close(fd);
 }

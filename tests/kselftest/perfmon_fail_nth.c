@@ -4,15 +4,15 @@
  * worlds: debug
  * guest: pmu-skylake
  *
- * The kernel's own fault injection (nth.h) in each call of /dev/perfmon that asks
- * for memory: opening, creating, writing, reading, attaching, mapping, closing.
- * Whatever fails: nothing is half done, the PMU is nobody's, and it works when
- * tried again.
+ * The kernel's fault injection (nth.h) in each call of /dev/perfmon that allocates memory or copies
+ * from user space: open, create, write, read, load, mmap, unload, close. After a failure nothing is
+ * half done, and perf can use the PMU unless the context was loaded before. The call works when it
+ * is tried again.
  */
 #include "sampling.h"
 #include "nth.h"
 
-#define REGISTERS	4	/* of each kind */
+#define REGISTERS	4	/* PMCs, and PMDs, of one vector */
 
 static int context = -1;
 static struct perfmon_self *self;
@@ -32,10 +32,10 @@ static bool perf_has_it(void)
 	int event = perf_user(PERF_COUNT_HW_INSTRUCTIONS, -1);
 
 	close(event);
-	return says(event >= 0, "perf cannot have the PMU");
+	return says(event >= 0, "perf cannot open an event");
 }
 
-/* Nobody has it; nothing is attached to this thread. */
+/* Returns true if this thread has no context and perf can use the PMU. */
 static bool is_free(void)
 {
 	int other = pfm_create(0), ret = pfm_load(other, this_thread());
@@ -44,7 +44,7 @@ static bool is_free(void)
 	return says(!ret, "the thread still has a context") & perf_has_it();
 }
 
-/* Calls with several registers. */
+/* Calls with a vector of REGISTERS registers. */
 
 static int write_pmcs(void)
 {
@@ -88,7 +88,7 @@ static bool all_are(__u64 first, __u64 step)
 
 	for (int i = 0; i < REGISTERS; i++)
 		good &= pmd[i].reg_value == first + i * step;
-	return says(good, "the registers' values are wrong");
+	return says(good, "PMDs have wrong values");
 }
 
 static bool are_written(void)
@@ -107,7 +107,7 @@ static bool were_read(void)
 
 	for (int i = 0; i < REGISTERS; i++)
 		good &= pmd[i].reg_value == 1000ULL + i;
-	return says(good, "what was read is wrong");
+	return says(good, "PERFMON_READ_PMDS returned wrong values");
 }
 
 /* Contexts */
@@ -126,7 +126,7 @@ static int open_and_create(void)
 	return ret;
 }
 
-/* Into a ring, that is mapped. */
+/* The header page of the context's ring, if it is mapped. */
 static void *ring_page;
 
 static void leave_ring(void)
@@ -167,11 +167,11 @@ static bool samples(void)
 	struct perfmon_ring_page *page = ring_page;
 
 	return says(!write_pmcs() && !pfm_period(context, 0, 1000, 0) &&
-		    !pfm_load(context, this_thread()), "it cannot be loaded") &&
-	       says(pfm_spin(context, 0, 10000) && page->head, "it does not sample");
+		    !pfm_load(context, this_thread()), "the context cannot be loaded") &&
+	       says(pfm_spin(context, 0, 10000) && page->head, "the ring has no sample");
 }
 
-/* Two more sets, and a register in one. */
+/* Creates event sets 3 and 9. */
 static int create_sets(void)
 {
 	struct pfarg_setdesc sets[2] = { { .set_id = 3 }, { .set_id = 9 } };
@@ -188,7 +188,7 @@ static bool has_sets(bool there)
 
 	return says(!pfm_call(context, PERFMON_GETINFO_EVTSETS, &first) == there &&
 		    !pfm_call(context, PERFMON_GETINFO_EVTSETS, &second) == there,
-		    there ? "a set is missing" : "a set is there");
+		    there ? "an event set is missing" : "an event set exists");
 }
 
 static bool no_sets(void)
@@ -222,7 +222,7 @@ static void written(void)
 		bail("write of registers");
 }
 
-/* Attached, with no register of the hardware yet. */
+/* Creates and attaches a context that uses no hardware register yet. */
 static void attached(void)
 {
 	created();
@@ -240,24 +240,24 @@ static int load_cpu(void)
 	return pfm_load(context, 0);
 }
 
-/* Exactly, once it is attached; and perf has to do without. */
+/* Returns true if the attached context counts exactly and perf cannot open an event. */
 static bool counts_self(void)
 {
 	__u64 more, less;
 	int event = perf_user(PERF_COUNT_HW_INSTRUCTIONS, -1);
 
 	close(event);
-	/* It may have been started. */
+	/* pfm_spin() starts it. The context may have been started before. */
 	pfm_stop(context);
 	more = pfm_spin(context, 0, 2000);
 	less = pfm_spin(context, 0, 1000);
-	return says(more - less == 2000, "it does not count") &
-	       says(event < 0, "perf has what is ours");
+	return says(more - less == 2000, "the thread is not counted exactly") &
+	       says(event < 0, "perf opens an event while the context uses the PMU");
 }
 
 static bool counts_cpu(void)
 {
-	return says(pfm_spin(context, 0, 2000) >= 4000, "the CPU does not count");
+	return says(pfm_spin(context, 0, 2000) >= 4000, "the CPU is not counted");
 }
 
 static bool counts_once_loaded(void)
@@ -301,20 +301,20 @@ static int map_self(void)
 		self = NULL;
 		return -errno;
 	}
-	/* The page comes with the first look. */
+	/* The page is mapped by the fault of this access. */
 	return *(volatile __u32 *)&self->version == PERFMON_SELF_VERSION ? 0 : -EIO;
 }
 
 static bool is_mapped(void)
 {
 	return says(self->size == sizeof(*self) && self->nr >= REGISTERS,
-		    "the self page is not right") & counts_self();
+		    "the self page has the wrong size or too few counters") & counts_self();
 }
 
 static const struct operation calls[] = {
 	{ "open and create", leave_it, open_and_create, is_free, counts_once_loaded, leave_it, 1,
 	  false, 0 },
-	{ "create with a ring, and map it", leave_ring, create_ring, is_free, samples,
+	{ "create with a ring and map it", leave_ring, create_ring, is_free, samples,
 	  leave_ring, 1, false, 8 },
 	{ "create event sets", created, create_sets, no_sets, two_sets, leave_it, 1, false, 0 },
 	{ "write PMCs", created, write_pmcs, always, counts_once_loaded, leave_it, 1, false, 0 },
@@ -338,17 +338,19 @@ int main(void)
 	on_cpu(0);
 	pfm_load_modules(SKYLAKE);
 	insmod("pfm_ring", "");
-	/* What the first context alone asks for is asked for here. */
+	/* The first context allocates memory that later ones share. That is not under test here. */
 	close(pfm_create(0));
 	set_up();
 	for (int i = 0; i < CALLS; i++)
 		inject("1.4", &calls[i], "");
 	note("%lu requests failed, one at a time", all_failed);
-	ok(perf_has_it(), "1.4 fail-nth: perf has the PMU again");
+	ok(perf_has_it(), "1.4 fail-nth: perf opens an event after all injected failures");
 	close(nth_fd);
 	rmmod("pfm_ring");
-	is(rmmod("pfm_intel"), 0, "1.4 fail-nth: nobody keeps the description");
+	is(rmmod("pfm_intel"), 0,
+	   "1.4 fail-nth: rmmod of the PMU description succeeds after all injected failures");
 	unload();
-	ok(!is_loaded("perfcounters"), "1.4 fail-nth: everything unloads");
+	ok(!is_loaded("perfcounters"),
+	   "1.4 fail-nth: perfcounters.ko unloads after all injected failures");
 	return finish();
 }

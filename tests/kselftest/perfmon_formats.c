@@ -4,8 +4,9 @@
  * guest: plain
  * timeout: 600
  *
- * The sampling formats, and what they refuse; clocks that sample on every machine, of a
- * thread and of a CPU; storms. Rings that are read while they are written: perfmon_ring.c.
+ * The sampling formats and the arguments that they refuse; sampling by clocks, which every machine
+ * has, of a thread and of a CPU; throttling of periods that are too short. perfmon_ring.c tests
+ * rings that are read while they are written.
  */
 #include "kselftest_pc.h"
 #include <signal.h>
@@ -28,9 +29,9 @@ static void burn(__u64 ms)
 }
 
 /*
- * How many samples there are in some time depends on how much of it the host gives to
- * the guest: late, several periods are one sample. So programs burn until something is
- * so, for a minute of processor time at most.
+ * Uses CPU time until the condition is true, for one minute of CPU time at most. The number of
+ * samples in a given time depends on how much time the host gives to the guest: if a timer expires
+ * late, several periods become one sample.
  */
 #define burn_until(condition) do {					\
 	for (int left_ = 60000 / 5; left_ && !(condition); left_--)	\
@@ -46,30 +47,43 @@ static void refusals(void)
 					 .arg_size = sizeof(dfl) };
 	int fd = open("/dev/perfmon", O_RDWR | O_CLOEXEC);
 
-	is(pfm_call(fd, PERFMON_CREATE_FORMAT, &create), 0, "1.9 a format by its UUID");
-	is(pfm_call(fd, PERFMON_PAUSE, &(__u32){ 1 }), -EINVAL, "2.4 which is no ring, to pause");
+	is(pfm_call(fd, PERFMON_CREATE_FORMAT, &create), 0,
+	   "1.9 create format: the default format is found by its UUID");
+	is(pfm_call(fd, PERFMON_PAUSE, &(__u32){ 1 }), -EINVAL,
+	   "2.4 pause: a context with the default format is EINVAL");
 	close(fd);
-	is(pfm_create_format(0, "../default", &dfl, sizeof(dfl)), -EINVAL, "1.9 no such name");
-	is(pfm_create_format(0, "default", &dfl, 63), -EINVAL, "1.9 an argument too short");
-	is(pfm_create_format(0, "default", NULL, sizeof(dfl)), -EFAULT, "1.9 or nowhere");
+	is(pfm_create_format(0, "../default", &dfl, sizeof(dfl)), -EINVAL,
+	   "1.9 create format: a name with a slash is EINVAL");
+	is(pfm_create_format(0, "default", &dfl, 63), -EINVAL,
+	   "1.9 create format: an argument that is one byte too short is EINVAL");
+	is(pfm_create_format(0, "default", NULL, sizeof(dfl)), -EFAULT,
+	   "1.9 create format: an argument at NULL is EFAULT");
 	dfl.buf_size = 500;
 	is(pfm_create_format(0, "default", &dfl, sizeof(dfl)), -EINVAL,
-	   "1.9 a buffer without room for an entry");
+	   "1.9 default format: a buffer without room for an entry is EINVAL");
 	dfl.buf_size = 1ULL << 62;
-	is(pfm_create_format(0, "default", &dfl, sizeof(dfl)), -EINVAL, "1.9 or too large");
+	is(pfm_create_format(0, "default", &dfl, sizeof(dfl)), -EINVAL,
+	   "1.9 default format: a buffer of 2^62 bytes is EINVAL");
 	nway.nr = 17;
-	is(pfm_create_format(0, "n-way", &nway, sizeof(nway)), -EINVAL, "1.10 17 buffers");
+	is(pfm_create_format(0, "n-way", &nway, sizeof(nway)), -EINVAL,
+	   "1.10 n-way format: 17 buffers is EINVAL");
 	hist.shift = 64;
-	is(pfm_create_format(0, "histogram", &hist, sizeof(hist)), -EINVAL, "1.10 endless buckets");
-	is(rmmod("pfm_ring"), 0, "1.9 a format goes");
-	is(insmod("pfm_ring", ""), 0, "1.9 and comes");
+	is(pfm_create_format(0, "histogram", &hist, sizeof(hist)), -EINVAL,
+	   "1.10 histogram format: buckets of 2^64 bytes is EINVAL");
+	is(rmmod("pfm_ring"), 0, "1.9 rmmod of an unused format succeeds");
+	is(insmod("pfm_ring", ""), 0, "1.9 insmod of a format succeeds");
 	fd = pfm_create_ring(0, "ring", 4096, 0);
-	is(rmmod("pfm_ring"), -EWOULDBLOCK, "1.9 it stays while a context uses it");
-	is(pfm_call(fd, PERFMON_PAUSE, &(__u32){ 2 }), -EINVAL, "2.4 a pause is 0 or 1");
+	is(rmmod("pfm_ring"), -EWOULDBLOCK,
+	   "1.9 rmmod of a format that a context uses is EWOULDBLOCK");
+	is(pfm_call(fd, PERFMON_PAUSE, &(__u32){ 2 }), -EINVAL,
+	   "2.4 pause: a value of 2 is EINVAL");
 	close(fd);
 }
 
-/* Records from @at on, forward; or from the head on, backward. */
+/*
+ * Copies the record at position @at of a ring's data, which may continue at the beginning of the
+ * data. Bails out if its size is 0, over 4,096 or no multiple of 8.
+ */
 static const struct perfmon_sample *record(const char *data, __u64 size, __u64 at, char *to)
 {
 	__u32 bytes, i;
@@ -86,7 +100,10 @@ static const struct perfmon_sample *record(const char *data, __u64 size, __u64 a
 
 static char copy[4096] __attribute__((aligned(8)));
 
-/* A message at the watermark and not before; a tail beyond the head. */
+/*
+ * A message is queued when the ring has filled to its watermark, and not before. With a tail beyond
+ * the head the ring counts as full.
+ */
 static void watermark(void)
 {
 	int fd = pfm_create_ring(0, "ring", SIZE, 0);
@@ -103,19 +120,21 @@ static void watermark(void)
 	pfm_load(fd, this_thread());
 	pfm_start(fd);
 	burn_until(page->head > 10 * 64);
-	ok(!pfm_message(fd, &msg, 0), "2.4 no message before the watermark");
-	/* Nobody reads: it fills, and the rest is lost. */
+	ok(!pfm_message(fd, &msg, 0), "2.4 ring: no message before the watermark");
+	/* The ring is not read: it fills, and later samples are lost. */
 	burn_until(page->lost);
-	ok(pfm_message(fd, &msg, 0) && msg.msg_type == PFM_MSG_OVFL, "2.4 a message at the watermark");
+	ok(pfm_message(fd, &msg, 0) && msg.msg_type == PFM_MSG_OVFL,
+	   "2.4 ring: an overflow message at the watermark");
 	pfm_stop(fd);
-	is(page->head, page->reserve, "2.5 nothing is being written");
+	is(page->head, page->reserve, "2.5 ring: head is reserve while the context is stopped");
 	lost = page->lost;
 	at = page->head;
 	tail->tail = at + 12345;
 	pfm_start(fd);
 	burn_until(page->lost > lost);
 	pfm_stop(fd);
-	ok(page->head == at && page->lost > lost, "2.5 a tail that makes no sense: a full ring");
+	ok(page->head == at && page->lost > lost,
+	   "2.5 ring: with a tail beyond the head, samples are lost and the head stays");
 	munmap((void *)page, 4096 + SIZE);
 	munmap((void *)tail, 4096);
 	close(fd);
@@ -133,24 +152,24 @@ static void ways(void)
 	pfm_load(fd, this_thread());
 	pfm_start(fd);
 	burn_until(hdr->nr_full >= 2);
-	/* Nothing more gets full while they are counted. */
+	/* The context is stopped, so that no further buffer fills while messages are counted. */
 	pfm_stop(fd);
 	full = hdr->nr_full;
 	while (pfm_message(fd, &msg, 0))
 		messages++;
-	is(messages, full, "1.10 a message for each buffer that is full");
-	is(hdr->masked, 0, "1.10 while another is filled");
+	is(messages, full, "1.10 n-way: one message for each full buffer");
+	is(hdr->masked, 0, "1.10 n-way: not masked while there is a free buffer");
 	used = hdr->used[0];
-	is(pfm_restart(fd), 0, "1.10 one is given back");
-	ok(hdr->first == 1 && hdr->used[0] < used, "1.10 the oldest");
+	is(pfm_restart(fd), 0, "1.10 n-way: restart succeeds while buffers are full");
+	ok(hdr->first == 1 && hdr->used[0] < used, "1.10 n-way: restart frees the oldest buffer");
 	pfm_start(fd);
 	burn_until(hdr->masked);
-	is(hdr->nr_full, 4, "1.10 all are full");
+	is(hdr->nr_full, 4, "1.10 n-way: masked when all four buffers are full");
 	burn(10);
-	is(hdr->total, 5, "1.10 then nothing more comes");
-	is(pfm_restart(fd), 0, "1.10 until one is given back");
+	is(hdr->total, 5, "1.10 n-way: no further buffer is filled while masked");
+	is(pfm_restart(fd), 0, "1.10 n-way: restart succeeds while all buffers are full");
 	burn_until(hdr->total >= 6);
-	is(hdr->total, 6, "1.10 which is filled");
+	is(hdr->total, 6, "1.10 n-way: the freed buffer is filled after the restart");
 	munmap((void *)hdr, 4096);
 	close(fd);
 }
@@ -183,15 +202,17 @@ static void histogram(void)
 	pfm_stop(fd);
 	for (i = 0; i < 64; i++)
 		sum += h->buckets[i];
-	ok(h->samples >= 100 && sum + h->outside == h->samples, "1.10 a histogram has all samples");
-	if (!ok(h->buckets[0] + h->buckets[1] > h->samples / 2, "1.10 most where the time goes"))
+	ok(h->samples >= 100 && sum + h->outside == h->samples,
+	   "1.10 histogram: the buckets and `outside` add up to all samples");
+	if (!ok(h->buckets[0] + h->buckets[1] > h->samples / 2,
+		"1.10 histogram: more than half of the samples are in the busy function"))
 		note("%llu and %llu of %llu, %llu outside of all buckets", h->buckets[0],
 		     h->buckets[1], h->samples, h->outside);
 	munmap((void *)h, 4096);
 	close(fd);
 }
 
-/* Samples of a CPU while it is busy, and while it is idle. */
+/* Samples a CPU with the CPU clock while it is busy, and while it is idle. */
 static void of_cpu(int cpu, __u64 period)
 {
 	int fd = pfm_create_ring(PFM_FL_SYSTEM_WIDE, "ring", SIZE, 0), samples = 0, foreign = 0;
@@ -218,7 +239,8 @@ static void of_cpu(int cpu, __u64 period)
 		at += s->header.size;
 	}
 	if (!ok(busy >= 10 * 64 && idle >= 5 * 64 && !foreign &&
-		samples <= begin / period * 5 / 4 + 1, "1.17 samples of a CPU, busy and idle"))
+		samples <= begin / period * 5 / 4 + 1,
+		"1.17 CPU clock: a CPU is sampled while busy and while idle"))
 		note("%llu and %llu bytes, %d samples in %llu ns, %d foreign", busy, idle, samples,
 		     begin, foreign);
 	munmap((void *)page, 4096 + SIZE);
@@ -232,7 +254,7 @@ static void on_signal(int signal)
 	signals += signal == SIGIO;
 }
 
-/* Another thread's end; SIGIO. */
+/* Messages about another process: its overflows, with SIGIO, and its end. */
 static void ends(void)
 {
 	int fd = pfm_create(0), pid, status, go[2];
@@ -244,7 +266,7 @@ static void ends(void)
 		bail("pipe");
 	pid = fork();
 	if (!pid) {
-		/* Not before it is counted. */
+		/* Waits until the context is started. */
 		close(go[1]);
 		read(go[0], &byte, 1);
 		burn(100);
@@ -254,26 +276,31 @@ static void ends(void)
 	pfm_period(fd, PERFMON_TASK_CLOCK, 20 * MS, PFM_REGFL_OVFL_NOTIFY);
 	fcntl(fd, F_SETOWN, getpid());
 	fcntl(fd, F_SETFL, O_ASYNC);
-	is(pfm_load(fd, pid), 0, "1.7 of another process");
+	is(pfm_load(fd, pid), 0, "1.7 load: another process, sampled by its task clock");
 	pfm_start(fd);
 	close(go[1]);
 	ok(pfm_message(fd, &msg, 60000) && msg.msg_type == PFM_MSG_OVFL &&
 	   msg.msg_ovfl_pid == (__u32)pid && msg.msg_ovfl_pmds[PERFMON_TASK_CLOCK / 64] ==
-	   1ULL << (PERFMON_TASK_CLOCK % 64), "1.7 a message of its overflow");
+	   1ULL << (PERFMON_TASK_CLOCK % 64),
+	   "1.7 another process: an overflow message with its PID and PMD");
 	/* A reader that waits for the message may wake before the signal is sent. */
 	for (int i = 0; i < 60000 && !signals; i++)
 		usleep(1000);
-	ok(signals >= 1, "1.3 and SIGIO");
-	is(pfm_restart(fd), 0, "1.8 a restart from another thread");
+	ok(signals >= 1, "1.3 another process: SIGIO for the overflow message");
+	is(pfm_restart(fd), 0, "1.8 another process: restart succeeds");
 	waitpid(pid, &status, 0);
 	while (pfm_message(fd, &msg, 60000) && msg.msg_type != PFM_MSG_END)
 		pfm_restart(fd);
-	is(msg.msg_type, PFM_MSG_END, "1.3 a message of its end");
-	is(pfm_restart(fd) == -ESRCH || pfm_restart(fd) == -EBUSY, 1, "1.3 after which none restarts");
+	is(msg.msg_type, PFM_MSG_END, "1.3 another process: PFM_MSG_END when it exits");
+	is(pfm_restart(fd) == -ESRCH || pfm_restart(fd) == -EBUSY, 1,
+	   "1.3 another process: restart is ESRCH or EBUSY after it has exited");
 	close(fd);
 }
 
-/* A period far too short: throttled, said so, and the machine goes on. */
+/*
+ * A period of 1 ns: sampling is throttled, the ring has records of that, and the machine stays
+ * usable.
+ */
 static void storm(void)
 {
 	int fd = pfm_create_ring(0, "flight-recorder", SIZE, 0), throttled = 0, went_on = 0;
@@ -281,7 +308,7 @@ static void storm(void)
 	const char *data = (char *)page + 4096;
 	__u64 at, head, begin = now_ns();
 
-	/* Less than even a guest has that is given little time. */
+	/* A limit that even a guest with little CPU time exceeds. */
 	pfm_limits("100", "25");
 	pfm_period(fd, PERFMON_TASK_CLOCK, 1, 0);
 	pfm_load(fd, this_thread());
@@ -302,7 +329,7 @@ static void storm(void)
 	}
 	note("it took %llu ms", (now_ns() - begin) / MS);
 	if (!ok(throttled > 2 && went_on >= throttled - 2,
-		"1.7 a storm is throttled, and the ring says so"))
+		"1.7 a period of 1 ns is throttled, with THROTTLE and UNTHROTTLE records"))
 		note("%d, %d; head %lld lost %lld", throttled, went_on, page->head, page->lost);
 	munmap(page, 4096 + SIZE);
 	close(fd);
@@ -327,6 +354,6 @@ int main(void)
 	of_cpu(1, MS);
 	ends();
 	storm();
-	is(rmmod("pfm_ring"), 0, "1.9 formats go when nobody uses them");
+	is(rmmod("pfm_ring"), 0, "1.9 rmmod of the ring format at the end succeeds");
 	return finish();
 }

@@ -4,8 +4,9 @@
  * guest: pmu-skylake pmu-amd2
  * timeout: 60
  *
- * Samples of a thread that runs a guest of KVM are marked: what the interrupt has is where the host
- * was left. There is no KVM here: a driver says of the thread what KVM says.
+ * Samples of a thread that runs a KVM guest have PERFMON_IN_GUEST instead of an address, because
+ * the interrupt's registers are only those with which the host was left. The tests run without KVM:
+ * a command of the test driver sets the thread's flag PF_VCPU, as KVM does.
  */
 #include "sampling.h"
 #include "ring.h"
@@ -47,8 +48,8 @@ static int sampling(__u64 modes)
 
 	pfm_write_pmc(fd, 0, pfm_instructions(this_model()) | modes);
 	pfm_period(fd, 0, PERIOD, 0);
-	is(pfm_load(fd, this_thread()), 0, "1.4 a context samples %s",
-	   modes ? "in kernel mode, too" : "in user mode");
+	is(pfm_load(fd, this_thread()), 0, "1.4 load: a context that samples %s",
+	   modes ? "user and kernel mode" : "user mode only");
 	pfm_start(fd);
 	return fd;
 }
@@ -66,20 +67,23 @@ int main(void)
 	pfm_stop(fd);
 	t = tally(fd);
 	note("%d samples, %d marked", t.samples, t.marked);
-	ok(t.marked >= 50, "1.4 samples of a guest of KVM are marked (%d of %d)", t.marked,
+	ok(t.marked >= 50,
+	   "1.4 PF_VCPU set: 50 or more samples have PERFMON_IN_GUEST (%d of %d)", t.marked,
 	   t.samples);
-	is(t.frames, 0, "1.4 they have no stack");
+	is(t.frames, 0, "1.4 PF_VCPU set: samples in the guest have no stack frames");
 	fd = sampling(PFM_KERNEL);
 	puppet("calm");
 	spin(20000000);
 	pfm_stop(fd);
 	t = tally(fd);
-	ok(t.samples >= 50, "1.4 without a guest there are samples, too (%d)", t.samples);
-	is(t.marked, 0, "1.4 of which none is marked");
+	ok(t.samples >= 50, "1.4 PF_VCPU clear: 50 or more samples (%d)", t.samples);
+	is(t.marked, 0, "1.4 PF_VCPU clear: no sample has PERFMON_IN_GUEST");
 	fd = sampling(0);
 	spin(20000000);
 	pfm_stop(fd);
 	t = tally(fd);
-	ok(t.samples >= 50 && !t.marked, "1.4 nor in user mode (%d of %d)", t.marked, t.samples);
+	ok(t.samples >= 50 && !t.marked,
+	   "1.4 user mode only: 50 or more samples, none with PERFMON_IN_GUEST (%d of %d)",
+	   t.marked, t.samples);
 	return finish();
 }

@@ -4,10 +4,10 @@
  * guest: pmu-skylake
  * timeout: 150
  *
- * A thread of real-time priority has a CPU for itself, without an end, and the kernel
- * does not help those who wait there. Who uses the PMU elsewhere does not wait for it.
+ * A real-time thread hogs CPU 1. The kernel's fair server and real-time throttling are off, so no
+ * other task of lower priority runs there. Use of the PMU on other CPUs does not wait for CPU 1.
  * PERFMON_LOAD on the hogged CPU, by a thread of higher priority, waits for a worker there and
- * fails after 100 ms. Another thread calls PERFMON_UNLOAD meanwhile; no context is evicted.
+ * fails after 100 ms. Meanwhile PERFMON_UNLOAD by another thread fails, and no context is evicted.
  */
 #include "capabilities.h"
 #include "sampling.h"
@@ -28,7 +28,7 @@ static pid_t begin_hog(void)
 	pid_t pid = fork();
 
 	if (!pid) {
-		/* It holds no context. */
+		/* The inherited descriptors would keep contexts open. */
 		close_range(3, ~0U, 0);
 		on_cpu(1);
 		if (sched_setscheduler(0, SCHED_FIFO, &param))
@@ -78,8 +78,9 @@ static void *loop(void *unused)
 }
 
 /*
- * A process that has such a thread itself: its address space is in use on that CPU, which cannot
- * be made to look at it. So RDPMC is not for this process, and its page says so.
+ * The process has a hogging thread itself. RDPMC is allowed when every CPU that uses the address
+ * space has switched to another one and back, which the hogged CPU does not do in time. So the self
+ * page does not have PERFMON_SELF_RDPMC, and values are read with PERFMON_READ_PMDS.
  */
 static void map_own_hog(void)
 {
@@ -109,7 +110,7 @@ static void count_cpu(void)
 	_exit(-(pfm_load(fd, 0) ?: pfm_start(fd) ?: pfm_unload(fd)));
 }
 
-/* In a process of its own, which ends while the hog runs, or does not. */
+/* Runs what() in a child, which must exit with status 0 within 20 s while the hog runs. */
 static void done(void (*what)(void), const char *name)
 {
 	int status = -1, waits = 0;
@@ -137,11 +138,11 @@ static void all_of(const char *when)
 {
 	char name[80];
 
-	snprintf(name, sizeof(name), "%s: a thread counts itself", when);
+	snprintf(name, sizeof(name), "%s: a thread on CPU 0 counts itself", when);
 	done(count_self, name);
-	snprintf(name, sizeof(name), "%s: it maps its own page", when);
+	snprintf(name, sizeof(name), "%s: a thread on CPU 0 maps its self page", when);
 	done(map_self, name);
-	snprintf(name, sizeof(name), "%s: another CPU is counted", when);
+	snprintf(name, sizeof(name), "%s: a context on CPU 0 starts and unloads", when);
 	done(count_cpu, name);
 }
 
@@ -165,7 +166,7 @@ static void *loads(void *unused)
 	return unused;
 }
 
-/* Begins such a load, and returns while it waits. */
+/* Starts a thread that makes such a load. Returns when the load waits or has finished. */
 static pthread_t begin_load(void)
 {
 	pthread_t thread;
@@ -180,7 +181,10 @@ static pthread_t begin_load(void)
 	return thread;
 }
 
-/* A few tries: the load waits for 100 ms at most, of which this process may miss some. */
+/*
+ * Calls PERFMON_UNLOAD while a PERFMON_LOAD waits. The load waits for 100 ms at most, so the hog
+ * may end too late for it. It is repeated until a load succeeds, up to 20 times.
+ */
 static void unload_meanwhile(void)
 {
 	int rc = 1, after = 1;
@@ -201,15 +205,18 @@ static void unload_meanwhile(void)
 		after = loading.result;
 		waitpid(pid, NULL, 0);
 	}
-	is(rc, -EBUSY, "1.6 PERFMON_UNLOAD while another thread's PERFMON_LOAD waits: EBUSY");
+	is(rc, -EBUSY, "1.6 PERFMON_UNLOAD while another thread's PERFMON_LOAD waits is EBUSY");
 	is(after, 0, "1.6 PERFMON_LOAD succeeds after a refused PERFMON_UNLOAD");
 	on_cpu(1);
-	is(pfm_unload(loading.fd), 0, "1.6 PERFMON_UNLOAD after it succeeds");
+	is(pfm_unload(loading.fd), 0, "1.6 PERFMON_UNLOAD succeeds after that PERFMON_LOAD");
 	close(loading.fd);
 	on_cpu(0);
 }
 
-/* A user's context has the register that a load wants which fails, as its CPU is hogged. */
+/*
+ * A user's context has the register that an administrator's load wants. The load fails because its
+ * CPU is hogged, so the user's context must not be evicted.
+ */
 static void failed_load_evicts_nobody(void)
 {
 	volatile int *step = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
@@ -238,7 +245,7 @@ static void failed_load_evicts_nobody(void)
 	wait_until(*step == 1);
 	thread = begin_load();
 	wait_until(loading.over);
-	is(loading.result, -EBUSY, "9.2 an administrator's PERFMON_LOAD of a hogged CPU: EBUSY");
+	is(loading.result, -EBUSY, "9.2 an administrator's PERFMON_LOAD of a hogged CPU is EBUSY");
 	*step = 2;
 	waitpid(child, &status, 0);
 	is(WEXITSTATUS(status), 0, "9.2 a PERFMON_LOAD that fails evicts no context");
@@ -266,19 +273,20 @@ int main(void)
 	slurp(rt, was_rt, sizeof(was_rt));
 	write_file(rt, "-1");
 	pid = begin_hog();
-	all_of("a CPU is hogged");
+	all_of("CPU 1 hogged before PMU use");
 	hog->over = 1;
 	waitpid(pid, NULL, 0);
-	/* The same, if it begins while the PMU is in use. */
+	/* Repeats the tests with a hog that begins while the PMU is in use. */
 	hog->over = 0;
 	hog->going = 0;
 	fd = pfm_create(0);
 	pfm_write_pmc(fd, 0, pfm_instructions(SKYLAKE));
-	is(pfm_load(fd, this_thread()), 0, "1.6 the PMU is in use");
+	is(pfm_load(fd, this_thread()), 0,
+	   "1.6 load: a context uses the PMU before the hog begins");
 	pfm_start(fd);
 	pid = begin_hog();
 	close(fd);
-	all_of("since then");
+	all_of("CPU 1 hogged after PMU use");
 	hog->over = 1;
 	waitpid(pid, NULL, 0);
 	if (chmod("/dev/perfmon", 0666))
@@ -289,7 +297,8 @@ int main(void)
 	failed_load_evicts_nobody();
 	waitpid(pid, NULL, 0);
 	unload_meanwhile();
-	done(map_own_hog, "a process with such a thread maps its page, and is told to ask the kernel");
+	done(map_own_hog,
+	     "a process with a hogging thread: its self page is mapped without SELF_RDPMC");
 	write_file(rt, was_rt);
 	if (has_fair)
 		write_file(fair, was_fair);

@@ -4,7 +4,7 @@
  * worlds: stock
  * timeout: 120
  *
- * The largest buffers of samples: 1 GiB of them, and no word more.
+ * Sampling buffers and rings of the largest size, which is 1 GiB. A larger size is refused.
  */
 #include "memory.h"
 #include "sampling.h"
@@ -14,7 +14,7 @@
 
 #define LARGEST	(1ULL << 30)
 
-/* Its first and last pages can be read. */
+/* Maps the buffer, and returns true if its first and last bytes can be read. */
 static bool is_mapped(int fd, size_t bytes)
 {
 	volatile char *at = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
@@ -29,13 +29,14 @@ static void largest(const char *what, int fd, size_t bytes)
 {
 	long long before;
 
-	if (!ok(fd >= 0, "9.4 %s of 1 GiB", what))
+	if (!ok(fd >= 0, "9.4 %s of 1 GiB is created", what))
 		note("%s", strerror(-fd));
 	before = meminfo("MemFree:") / 1024;
 	ok(is_mapped(fd, bytes), "9.4 %s of 1 GiB can be read to its end", what);
 	close(fd);
 	wait_until(meminfo("MemFree:") / 1024 > before + 1000000);
-	ok(meminfo("MemFree:") / 1024 > before + 1000000, "9.1 %s of 1 GiB is given back", what);
+	ok(meminfo("MemFree:") / 1024 > before + 1000000,
+	   "9.1 the memory of %s of 1 GiB is free after close", what);
 }
 
 /* Returns the CPU time in ms of a child that maps the buffer, killed at `killed_at` if >= 0. */
@@ -84,9 +85,10 @@ int main(void)
 	largest("a buffer", pfm_create_default(0, LARGEST), LARGEST);
 	largest("a ring", pfm_create_ring(0, "ring", LARGEST, 0), LARGEST + 4096);
 	killed();
-	is(pfm_create_default(0, LARGEST + 8), -EINVAL, "9.4 no word more");
-	is(pfm_create_ring(0, "ring", 2 * LARGEST, 0), -EINVAL, "9.4 no larger ring");
+	is(pfm_create_default(0, LARGEST + 8), -EINVAL,
+	   "9.4 a buffer of 1 GiB and 8 bytes is EINVAL");
+	is(pfm_create_ring(0, "ring", 2 * LARGEST, 0), -EINVAL, "9.4 a ring of 2 GiB is EINVAL");
 	wait_until(nobody_has_any());
-	ok(nobody_has_any(), "9.1 all is given back");
+	ok(nobody_has_any(), "9.1 no memory is charged to any user at the end");
 	return finish();
 }

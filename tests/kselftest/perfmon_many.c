@@ -4,14 +4,14 @@
  * guest: poke
  * timeout: 200
  *
- * Contexts of thousands of threads that sleep: others' switches take no longer, and who
- * comes after them has one, too.
+ * Contexts of 3,100 threads that sleep: context switches of other threads take no longer, and one
+ * more thread can have a context.
  */
 #include "sampling.h"
 #include <pthread.h>
 #include <sys/resource.h>
 
-#define THREADS		3100	/* 3,072 were the most there could be */
+#define THREADS		3100	/* more than 3,072, which was a limit once */
 #define STACK		(16 * 1024)
 #define SWITCHES	2000
 #define TRIES		15
@@ -29,10 +29,13 @@ static void *sleeper(void *number)
 	return NULL;
 }
 
-/* Two processes by turns, on this CPU: the fastest of some tries. */
+/*
+ * Returns the time of 2 * SWITCHES switches between two processes on this CPU: the shortest of some
+ * tries.
+ */
 static __u64 switches(void)
 {
-	/* A debug kernel makes fewer: each takes it long enough to be told from another. */
+	/* A debug kernel makes fewer tries: its switches are so slow that noise matters less. */
 	int to[2], from[2], tries = bounded(gate_or_long(6, TRIES));
 	__u64 least = ~0ULL;
 	pid_t child;
@@ -88,7 +91,7 @@ int main(void)
 			bail("thread");
 	wait_until(there == nr);
 	on_cpu(0);
-	/* Of one more, so that switches are looked at in both cases. */
+	/* With a context of one thread, the switch probes are attached in both measurements. */
 	fd = pfm_create(0);
 	pfm_load(fd, numbers[0]);
 	before = switches();
@@ -97,26 +100,31 @@ int main(void)
 		fds[i] = pfm_create(0);
 		rc |= fds[i] < 0 || pfm_load(fds[i], numbers[i]) || pfm_start(fds[i]);
 	}
-	is(rc, 0, "9.2 %d threads have a context each", nr);
+	is(rc, 0, "9.2 %d sleeping threads: each has a context", nr);
 	fd = pfm_create(0);
-	is(pfm_load(fd, this_thread()), 0, "9.2 and one who comes after them");
+	is(pfm_load(fd, this_thread()), 0,
+	   "9.2 sleeping threads with contexts: one more thread loads a context");
 	close(fd);
 	beside = switches();
-	/* Whatever else the machine does makes it longer only. */
+	/*
+	 * Other work on the machine can only make a measurement longer, so the shortest one counts.
+	 */
 	for (i = 0; i < AGAIN && beside >= before * 5 / 4; i++) {
 		__u64 once_more = switches();
 
 		beside = once_more < beside ? once_more : beside;
 	}
-	note("%d switches: %llu us, beside these contexts %llu us", 2 * SWITCHES, before / 1000,
+	note("%d switches: %llu us, with these contexts %llu us", 2 * SWITCHES, before / 1000,
 	     beside / 1000);
-	ok(beside < before * 5 / 4, "9.2 others' switches take no longer for them");
+	ok(beside < before * 5 / 4,
+	   "9.2 sleeping threads with contexts: others' switches take less than a quarter longer");
 	began = now_ns();
 	for (i = 0; i < nr; i++)
 		close(fds[i]);
 	began = now_ns() - began;
 	note("closed in %llu ms", began / 1000000);
-	ok(began < (__u64)patience(5) * 1000000000, "9.2 they end in seconds");
+	ok(began < (__u64)patience(5) * 1000000000,
+	   "9.2 sleeping threads with contexts: all contexts are closed within 5 s");
 	go_away = 1;
 	syscall(SYS_futex, &go_away, 1 /* FUTEX_WAKE */, THREADS, NULL, NULL, 0);
 	for (i = 0; i < nr; i++)

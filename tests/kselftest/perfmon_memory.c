@@ -3,9 +3,9 @@
  * worlds: stock debug
  * timeout: 120
  *
- * Memory of the kernel that a user has through contexts: as much as there is need for,
- * charged to who made them, whichever user of a name space of its own that is, refused
- * at a limit, and given back.
+ * Kernel memory of contexts. It is allocated when it is needed, charged to the user who created the
+ * context, and to the owner of a user namespace for all users in it. A call that would exceed
+ * user_kb fails with EDQUOT. All memory is given back on close.
  */
 #include "capabilities.h"
 #include "memory.h"
@@ -18,7 +18,7 @@
 #define USER	1000
 #define SUB	100000
 
-/* Sets 1 to 1,023 of a context. */
+/* Creates event sets 1 to 1,023 of a context. Set 0 exists already. */
 static int fill(int fd)
 {
 	static struct pfarg_setdesc sets[SETS];
@@ -44,7 +44,10 @@ struct told {
 
 static struct told *told;
 
-/* Contexts until one is refused, or so many; they stay until somebody says "go". */
+/*
+ * Creates contexts until one is refused or there are @most. Sets `go` to 1 and keeps the contexts
+ * until the parent changes it.
+ */
 static void hoard(struct told *told, int most, bool sets)
 {
 	int rc = 0;
@@ -86,7 +89,7 @@ static void end(pid_t child)
 	waitpid(child, NULL, 0);
 }
 
-/* As an attacker would: all the sets that there may be, of all contexts. */
+/* A user creates contexts with all 1,024 event sets each, until one is refused. */
 static void attack(void)
 {
 	pid_t child;
@@ -96,39 +99,43 @@ static void attack(void)
 	has = bytes_of(USER);
 	note("%d contexts with %d sets each, then %s: %llu kB", told->contexts, SETS,
 	     strerror(-told->error), has / 1024);
-	is(told->error, -EDQUOT, "9.1 contexts with all their sets are refused at some point");
-	ok(told->contexts > 8, "9.1 which is not soon");
-	ok(has <= 32 * 1024 * 1024, "9.1 where their user has 32 MB");
+	is(told->error, -EDQUOT, "9.1 contexts with 1,024 sets each: a user gets EDQUOT");
+	ok(told->contexts > 8, "9.1 contexts with 1,024 sets each: a user creates more than eight");
+	ok(has <= 32 * 1024 * 1024,
+	   "9.1 contexts with 1,024 sets each: at most 32 MiB are charged to the user");
 	end(child);
 	wait_until(nobody_has_any());
-	ok(nobody_has_any(), "9.1 all is given back when they are closed");
+	ok(nobody_has_any(), "9.1 contexts with 1,024 sets each: no memory is charged after close");
 }
 
-/* As much as is needed. */
+/*
+ * A context and a set without registers are small. The first write of a register allocates memory,
+ * later ones do not.
+ */
 static void needs(void)
 {
 	int fd = pfm_create(0), rc;
 	__u64 first = bytes_of(0), last;
 
-	ok(first && first < 8192, "9.1 a context is less than 8 kB");
+	ok(first && first < 8192, "9.1 a new context is charged less than 8 KiB");
 	rc = fill(fd);
 	last = bytes_of(0);
 	note("a context: %llu bytes, a set: %llu", first, (last - first) / (SETS - 1));
-	is(rc, 0, "9.4 it may have 1,024 sets");
-	ok(last - first < SETS * 1024, "9.1 of less than 1 kB, with nothing written");
+	is(rc, 0, "9.4 a context can have 1,024 sets");
+	ok(last - first < SETS * 1024, "9.1 a set without registers is charged less than 1 KiB");
 	rc = 0;
 	for (int i = 0; i < 100; i++)
 		rc |= set_pmd(fd, i, 256, 0, 0);
-	ok(!rc && bytes_of(0) > last, "9.1 and more once something is");
+	ok(!rc && bytes_of(0) > last, "9.1 the first write of a PMD charges memory");
 	first = bytes_of(0);
 	for (int i = 0; i < 100; i++)
 		rc |= set_pmd(fd, i, 256, i, 0);
-	ok(!rc && bytes_of(0) == first, "9.1 but not each time");
+	ok(!rc && bytes_of(0) == first, "9.1 a second write of the same PMD charges no memory");
 	close(fd);
 	wait_until(nobody_has_any());
 }
 
-/* At the limit, and one past it. */
+/* A user can have as many contexts as user_kb allows. Root and other users are not affected. */
 static void limit(void)
 {
 	int fd = pfm_create(0);
@@ -137,23 +144,24 @@ static void limit(void)
 
 	close(fd);
 	wait_until(nobody_has_any());
-	/* Whole kilobytes: four and a half contexts. */
+	/* user_kb is in whole kilobytes: enough for four contexts, not for five. */
 	set_user_kb(one * 9 / 2 / 1024);
 	child = begin(USER, 10, false);
-	is(told->contexts, 4, "9.4 a user has as many contexts as there is room for");
-	is(told->error, -EDQUOT, "9.4 and no more");
-	is(bytes_of(USER), 4 * one, "9.1 each of the same size");
+	is(told->contexts, 4, "9.4 user_kb for 4.5 contexts: a user creates four");
+	is(told->error, -EDQUOT, "9.4 user_kb for 4.5 contexts: the fifth context is EDQUOT");
+	is(bytes_of(USER), 4 * one,
+	   "9.1 debugfs users: four contexts are charged with four times the size of one");
 	fd = pfm_create(0);
-	ok(fd >= 0, "9.1 which is nothing to root");
+	ok(fd >= 0, "9.1 user_kb does not limit root's contexts");
 	close(fd);
 	end(child);
 	child = begin(USER + 1, 10, false);
-	is(told->contexts, 4, "9.1 nor to another user");
+	is(told->contexts, 4, "9.1 user_kb for 4.5 contexts: another user creates four as well");
 	end(child);
 	wait_until(nobody_has_any());
 }
 
-/* Users of a user name space that a user has made are that user, too. */
+/* Contexts of all users in a user namespace are charged to its owner as well. */
 static void inside(void)
 {
 	pid_t maker, first, second;
@@ -167,16 +175,18 @@ static void inside(void)
 		hoard(&told[0], 3, false);
 	}
 	wait_until(told[0].go == 1);
-	is(told[0].contexts, 3, "9.1 one user of a name space has three contexts");
-	is(bytes_of(USER), bytes_of(SUB), "9.1 which are the name space's owner's, too");
+	is(told[0].contexts, 3, "9.1 user namespace: its first user creates three contexts");
+	is(bytes_of(USER), bytes_of(SUB),
+	   "9.1 user namespace: contexts of its user are charged to the owner as well");
 	second = fork();
 	if (!second) {
 		enter_user_space(path, 1);
 		hoard(&told[1], 3, false);
 	}
 	wait_until(told[1].go == 1);
-	is(told[1].contexts, 1, "9.1 so that another one gets one more");
-	is(told[1].error, -EDQUOT, "9.1 and not two");
+	is(told[1].contexts, 1, "9.1 user namespace: its second user creates one context");
+	is(told[1].error, -EDQUOT,
+	   "9.1 user namespace: the second user's second context is EDQUOT");
 	kill(maker, SIGKILL);
 	told[0].go = 2;
 	told[1].go = 2;
@@ -184,11 +194,14 @@ static void inside(void)
 	waitpid(first, NULL, 0);
 	waitpid(second, NULL, 0);
 	wait_until(nobody_has_any());
-	ok(nobody_has_any(), "9.1 all is given back");
+	ok(nobody_has_any(), "9.1 user namespace: no memory is charged at the end");
 	set_user_kb(0);
 }
 
-/* Containers of root's: all in one have together what a user may have, and root has none of it. */
+/*
+ * Containers, as user namespaces that root has created: all users in one of them can have as much
+ * as one user outside, and nothing is charged to root.
+ */
 static void containers(void)
 {
 	static const int who[] = { 0, 1, 0 };
@@ -206,10 +219,12 @@ static void containers(void)
 		}
 		wait_until(told[i].go == 1);
 	}
-	is(told[0].contexts, 4, "9.1 a container of root's has as many contexts as a user");
-	is(told[1].contexts, 0, "9.1 with all users that are in it");
-	is(told[2].contexts, 4, "9.1 another one has as many");
-	is(bytes_of(0), 0, "9.1 and root has none of them");
+	is(told[0].contexts, 4,
+	   "9.1 container created by root: its first user creates four contexts");
+	is(told[1].contexts, 0, "9.1 container created by root: its second user creates none");
+	is(told[2].contexts, 4,
+	   "9.1 another container created by root: its user creates four contexts");
+	is(bytes_of(0), 0, "9.1 containers created by root: nothing is charged to root");
 	for (int i = 0; i < 3; i++) {
 		told[i].go = 2;
 		waitpid(child[i], NULL, 0);
@@ -219,10 +234,10 @@ static void containers(void)
 		waitpid(maker[i], NULL, 0);
 	}
 	wait_until(nobody_has_any());
-	ok(nobody_has_any(), "9.1 all is given back");
+	ok(nobody_has_any(), "9.1 containers: no memory is charged at the end");
 }
 
-/* A user in a name space of that user's own. */
+/* A user who has entered a new user namespace can have as many contexts as outside. */
 static void at_home(void)
 {
 	pid_t child;
@@ -236,7 +251,8 @@ static void at_home(void)
 		hoard(told, 10, false);
 	}
 	wait_until(told->go == 1);
-	is(told->contexts, 4, "9.1 a name space of one's own costs nothing");
+	is(told->contexts, 4,
+	   "9.1 a user in a new user namespace of its own creates four contexts");
 	told->go = 2;
 	waitpid(child, NULL, 0);
 	wait_until(nobody_has_any());

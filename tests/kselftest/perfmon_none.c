@@ -2,7 +2,7 @@
 /*
  * timeout: 60
  *
- * Where there is no PMU: descriptions say so, and so does /dev/perfmon.
+ * On a machine without a PMU, PMU descriptions do not load, and a context cannot be created.
  */
 #include "perfmon.h"
 
@@ -13,14 +13,14 @@ int main(void)
 
 	plan(6);
 	unload();
-	is(insmod("perfcounters", ""), 0, "1.1 perfcounters.ko loads without a PMU");
-	is(insmod("pfm_intel", ""), -ENODEV, "1.1 there is none of Intel's");
-	is(insmod("pfm_amd", ""), -ENODEV, "1.1 and none of AMD's, whatever CPUID says");
+	is(insmod("perfcounters", ""), 0, "1.1 no PMU: perfcounters.ko loads");
+	is(insmod("pfm_intel", ""), -ENODEV, "1.1 no PMU: insmod of pfm_intel is ENODEV");
+	is(insmod("pfm_amd", ""), -ENODEV, "1.1 no PMU: insmod of pfm_amd is ENODEV");
 	f = fopen("/proc/perfmon_map", "r");
-	ok(f && !fgets(line, sizeof(line), f), "1.1 /proc/perfmon_map is empty");
+	ok(f && !fgets(line, sizeof(line), f), "1.1 no PMU: /proc/perfmon_map is empty");
 	if (f)
 		fclose(f);
-	is(pfm_create(0), -EBUSY, "1.3 a context is EBUSY");
-	is(rmmod("perfcounters"), 0, "1.1 and perfcounters.ko goes");
+	is(pfm_create(0), -EBUSY, "1.3 no PMU: create is EBUSY");
+	is(rmmod("perfcounters"), 0, "1.1 no PMU: rmmod of perfcounters.ko succeeds");
 	return finish();
 }

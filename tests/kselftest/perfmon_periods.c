@@ -5,15 +5,18 @@
  * gate: pmu-skylake pmu-amd2 pmu-late pmu-spurious
  * timeout: 200
  *
- * Random periods are as asked for, and see what fixed ones in step with a loop do not;
- * samples and counts agree with perf's, whatever becomes of an interrupt; the PMU goes
- * to and fro; a thread waits while its tool looks.
+ * Sampling periods and blocking contexts:
+ *  - random periods follow the generator, and sample all parts of a loop, whereas fixed periods in
+ *    step with the loop always sample the same place;
+ *  - samples and counts agree with perf's, also with skid and spurious interrupts;
+ *  - perf and contexts use the PMU by turns;
+ *  - a thread sleeps from a notification until it is restarted (PFM_FL_NOTIFY_BLOCK).
  */
 #include "sampling.h"
 #include <signal.h>
 
 #define SIZE	(1 << 20)
-/* As often perf has the PMU, then a context. */
+/* Number of times that perf, then a context uses the PMU. */
 #define TURNS	25
 
 static const struct pmu_model *m;
@@ -23,7 +26,10 @@ static struct pfm_dfl_smpl_entry *entry(struct pfm_dfl_smpl_hdr *hdr, unsigned i
 	return (void *)hdr + sizeof(*hdr) + n * sizeof(struct pfm_dfl_smpl_entry);
 }
 
-/* D. F. Carta's minimal standard generator, as it is defined. */
+/*
+ * The minimal standard generator, as D. F. Carta implements it: x = 16807 * x modulo 2^31 - 1. Two
+ * steps make one number of 62 bits.
+ */
 static __u64 carta(__u32 *state)
 {
 	__u64 low = *state = *state * 16807ULL % 0x7fffffff;
@@ -58,7 +64,7 @@ static void shut(int fd, struct pfm_dfl_smpl_hdr *hdr, size_t size)
 	close(fd);
 }
 
-/* The very numbers that the seed gives; and their mean and spread. */
+/* Compares each period with the generator's, and checks their mean and range. */
 static void random_periods(void)
 {
 	struct pfarg_pmd pmd = {
@@ -83,9 +89,10 @@ static void random_periods(void)
 		least = period < least ? period : least;
 		most = period > most ? period : most;
 	}
-	is(wrong, 0, "1.11 random periods are the generator's");
+	is(wrong, 0, "1.11 random periods are those of the generator with that seed");
 	if (!ok(n > 3900 && n < 4100 && sum / (n - 1) > 2490 && sum / (n - 1) < 2533 &&
-		least < 2020 && most > 3003, "1.11 of the mean and the spread that were asked for"))
+		least < 2020 && most > 3003,
+		"1.11 random periods have the requested mean and range"))
 		note("%u, mean %llu, %llu to %llu", n, sum / (n - 1), least, most);
 	shut(fd, hdr, SIZE);
 }
@@ -131,13 +138,18 @@ static void lock_step(void)
 {
 	double fixed = share(false), random = share(true);
 
-	note("a tenth of a loop seems to be %.3f of it by a period in step, %.3f by random ones",
+	note("samples in a tenth of a loop: %.3f of all with a fixed period, %.3f with random ones",
 	     fixed, random);
-	ok(fixed < 0.001 || fixed > 0.999, "1.11 a period in step with a loop sees one place of it");
-	ok(random > 0.07 && random < 0.13, "1.11 random ones see it as it is");
+	ok(fixed < 0.001 || fixed > 0.999,
+	   "1.11 a fixed period in step with a loop samples one place of it");
+	ok(random > 0.07 && random < 0.13,
+	   "1.11 random periods sample a tenth of a loop in proportion");
 }
 
-/* Samples times period, and what is left, is what perf counts. */
+/*
+ * Samples times the period, plus the events since the last sample, is perf's count within 100
+ * instructions.
+ */
 static void with_perf(void)
 {
 	struct pfarg_pmd pmd = {
@@ -160,7 +172,7 @@ static void with_perf(void)
 			bail("perf_event_open");
 		perf = perf_spin(fd, 500000);
 		close(fd);
-		/* perf gives the PMU back a moment later. */
+		/* perf releases the PMU some time after the event is closed. */
 		for (tries = 0; tries < 2000; tries++) {
 			fd = pfm_create_default(0, SIZE);
 			pfm_write_pmc(fd, 0, pfm_instructions(m));
@@ -185,13 +197,13 @@ static void with_perf(void)
 		}
 		shut(fd, hdr, SIZE);
 	}
-	is(turns, TURNS, "1.7 perf and contexts take turns %d times", TURNS);
-	is(wrong, 0, "1.7 and samples times period are what perf counts");
+	is(turns, TURNS, "1.7 perf and contexts use the PMU by turns, %d times", TURNS);
+	is(wrong, 0, "1.7 samples times period and the rest agree with perf's count");
 }
 
 static volatile __u64 *shared;
 
-/* A message of its overflow; then it does not go on, wherever it waits. */
+/* Waits for an overflow message, and returns true if the process does not run after it. */
 static bool stands_still(int fd, pid_t pid)
 {
 	struct pfarg_ovfl_msg msg;
@@ -199,50 +211,56 @@ static bool stands_still(int fd, pid_t pid)
 
 	if (!pfm_message(fd, &msg, 60000))
 		return false;
-	/* It is on its way there. */
+	/* The process may still be on its way to the place where it sleeps. */
 	wait_until(task_state(pid) != 'R');
 	at = *shared;
 	usleep(20000);
 	return *shared == at && task_state(pid) != 'R';
 }
 
-/* Another process, which waits while its tool looks. */
+/*
+ * Another process with PFM_FL_NOTIFY_BLOCK. It sleeps after a notification, until PERFMON_RESTART,
+ * a signal, or the close of the context.
+ */
 static void blocked(void)
 {
 	int fd = pfm_create(PFM_FL_NOTIFY_BLOCK), pid, status, i;
 	bool blocked;
 	__u64 a;
 
-	is(pfm_create(PFM_FL_NOTIFY_BLOCK | PFM_FL_SYSTEM_WIDE), -EINVAL, "1.8 nobody blocks a CPU");
-	is(pfm_load(fd, this_thread()), -EINVAL, "1.8 nor himself");
+	is(pfm_create(PFM_FL_NOTIFY_BLOCK | PFM_FL_SYSTEM_WIDE), -EINVAL,
+	   "1.8 create: NOTIFY_BLOCK for a CPU's context is EINVAL");
+	is(pfm_load(fd, this_thread()), -EINVAL,
+	   "1.8 load: a NOTIFY_BLOCK context on the calling thread is EINVAL");
 	shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	pid = fork();
 	if (!pid) {
-		/* Or it would hold what it is monitored by. */
+		/* Else the child would keep the context open that is attached to it. */
 		close(fd);
 		for (;;)
 			++*shared;
 	}
 	pfm_write_pmc(fd, 0, pfm_instructions(m));
 	pfm_period(fd, 0, 1000000, PFM_REGFL_OVFL_NOTIFY);
-	is(pfm_load(fd, pid), 0, "1.8 but another process");
+	is(pfm_load(fd, pid), 0,
+	   "1.8 load: succeeds for a NOTIFY_BLOCK context on another process");
 	pfm_start(fd);
 	for (i = 0; i < 10; i++)
 		if (!stands_still(fd, pid) || pfm_restart(fd))
 			break;
-	is(i, 10, "1.8 it stands still from a message to the restart");
+	is(i, 10, "1.8 blocked process: does not run from a message to the restart, ten times");
 	blocked = stands_still(fd, pid);
 	a = *shared;
 	kill(pid, SIGSTOP);
 	kill(pid, SIGCONT);
 	wait_until(*shared != a);
-	ok(blocked && *shared != a, "1.8 a signal lets it go");
+	ok(blocked && *shared != a, "1.8 blocked process: continues after SIGSTOP and SIGCONT");
 	pfm_restart(fd);
 	blocked = stands_still(fd, pid);
 	a = *shared;
 	close(fd);
 	wait_until(*shared != a);
-	ok(blocked && *shared != a, "1.8 so does the end of its tool");
+	ok(blocked && *shared != a, "1.8 blocked process: continues after the context is closed");
 	fd = pfm_create(PFM_FL_NOTIFY_BLOCK);
 	pfm_write_pmc(fd, 0, pfm_instructions(m));
 	pfm_period(fd, 0, 1000000, PFM_REGFL_OVFL_NOTIFY);
@@ -250,14 +268,17 @@ static void blocked(void)
 	pfm_start(fd);
 	blocked = stands_still(fd, pid);
 	kill(pid, SIGKILL);
-	ok(waitpid(pid, &status, 0) == pid && blocked, "1.8 it can be killed meanwhile");
+	ok(waitpid(pid, &status, 0) == pid && blocked, "1.8 blocked process: SIGKILL ends it");
 	close(fd);
 }
 
 int main(void)
 {
 	const char *name = getenv("PMU") ?: "";
-	/* An interrupt that does not come is seen at the next look only. */
+	/*
+	 * With pmu-late and pmu-merge some interrupts are late or missing. Their overflows are
+	 * found when the counters are read the next time, so exact periods cannot be tested.
+	 */
 	bool silent = !strcmp(name, "late") || !strcmp(name, "merge");
 	bool spurious = !strcmp(name, "spurious");
 
@@ -272,8 +293,8 @@ int main(void)
 	}
 	blocked();
 	if (spurious)
-		skip("1.7 no NMI was nobody's", "some are");
+		skip("1.7 the kernel reported no unknown NMI", "some are");
 	else
-		ok(!kernel_said("Uhhuh"), "1.7 no NMI was nobody's");
+		ok(!kernel_said("Uhhuh"), "1.7 the kernel reported no unknown NMI");
 	return finish();
 }

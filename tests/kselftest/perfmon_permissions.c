@@ -5,8 +5,8 @@
  * gate: pmu-skylake
  * timeout: 120
  *
- * Who may watch whom: each cell of the table in Documentation/perfmon.md. A child
- * takes a part in each try: who asks, who is asked for.
+ * Permissions of /dev/perfmon: each cell of the table in Documentation/perfmon.md. Each attempt is
+ * made by a child that has the credentials of its column.
  */
 #include "capabilities.h"
 #include "perfmon.h"
@@ -19,15 +19,16 @@ static const struct pmu_model *m;
 
 enum who {
 	NOBODY,		/* another user than root, without capabilities */
-	CAPABLE,	/* the same with CAP_PERFMON */
-	TRACER,		/* the same with CAP_SYS_PTRACE */
-	INSIDE,		/* root of a user namespace, without rights outside */
+	CAPABLE,	/* that user with CAP_PERFMON */
+	TRACER,		/* that user with CAP_SYS_PTRACE */
+	INSIDE,		/* root of a user namespace, without capabilities outside */
 	ROOT,
 	NR_WHO,
 };
 
 static const char * const names[NR_WHO] = {
-	"another user", "CAP_PERFMON", "CAP_SYS_PTRACE", "root of a user namespace", "root",
+	"a user", "a user with CAP_PERFMON",
+	"a user with CAP_SYS_PTRACE", "root of a user namespace", "root",
 };
 
 static void become(int user)
@@ -61,11 +62,14 @@ static void part(enum who who)
 	default:
 		break;
 	}
-	/* A change of user makes a process undumpable, as a set-uid program is. */
+	/*
+	 * A change of user makes a process undumpable. A program that a user has started is
+	 * dumpable.
+	 */
 	prctl(PR_SET_DUMPABLE, 1);
 }
 
-/* What a child gets that plays this part: an errno. */
+/* Calls @try in a child with these credentials. Returns 0 or a negative errno. */
 static int as(enum who who, int (*try)(pid_t whom), pid_t whom)
 {
 	int status;
@@ -81,7 +85,7 @@ static int as(enum who who, int (*try)(pid_t whom), pid_t whom)
 	return WIFEXITED(status) ? -WEXITSTATUS(status) : -999;
 }
 
-/* A process that does nothing, as a user of its own choice. */
+/* Forks a process that sleeps. Without capabilities, unless @user is 0. */
 static pid_t somebody(int user, bool dumpable)
 {
 	int ready[2];
@@ -119,7 +123,7 @@ static int try_load(pid_t whom)
 	return pfm_load(fd, whom ?: (pid_t)this_thread());
 }
 
-/* One that stops the thread at each overflow. */
+/* A context that would stop the thread at each overflow. */
 static int try_blocking(pid_t whom)
 {
 	int fd = pfm_create(PFM_FL_NOTIFY_BLOCK);
@@ -142,7 +146,7 @@ static int try_kernel_mode(pid_t unused)
 	return pfm_write_pmc(pfm_create(0), 0, pfm_instructions(m) | PFM_KERNEL);
 }
 
-/* Bits that are reserved are ignored: the value is as good as without them. */
+/* Writes of reserved bits are ignored: the counter counts as it does without them. */
 static int try_reserved(pid_t unused)
 {
 	int fd = pfm_create(0);
@@ -168,28 +172,32 @@ static void matrix(void)
 	pid_t same = somebody(1000, true), hidden = somebody(1000, false);
 	pid_t stranger = somebody(1001, true), root = somebody(0, true);
 	struct row rows[] = {
-		{ "its own thread", try_load, 0, { 0, 0, 0, 0, 0 } },
-		{ "a process of its user", try_load, same, { 0, 0, 0, -EPERM, 0 } },
-		{ "one that is not dumpable", try_load, hidden, { -EPERM, 0, 0, -EPERM, 0 } },
-		{ "another user's", try_load, stranger, { -EPERM, 0, 0, -EPERM, 0 } },
-		{ "root's", try_load, root, { -EPERM, 0, 0, -EPERM, 0 } },
-		{ "and stops a process of its user", try_blocking, same, { 0, 0, 0, -EPERM, 0 } },
-		{ "and stops one that is not dumpable", try_blocking, hidden,
+		{ "counting its own thread", try_load, 0, { 0, 0, 0, 0, 0 } },
+		{ "counting a process of its user", try_load, same, { 0, 0, 0, -EPERM, 0 } },
+		{ "counting an undumpable process of its user",
+		  try_load, hidden, { -EPERM, 0, 0, -EPERM, 0 } },
+		{ "counting another user's process",
+		  try_load, stranger, { -EPERM, 0, 0, -EPERM, 0 } },
+		{ "counting root's process", try_load, root, { -EPERM, 0, 0, -EPERM, 0 } },
+		{ "blocking a process of its user", try_blocking, same, { 0, 0, 0, -EPERM, 0 } },
+		{ "blocking an undumpable process of its user", try_blocking, hidden,
 		  { -EPERM, -EPERM, 0, -EPERM, 0 } },
-		{ "and stops another user's", try_blocking, stranger,
+		{ "blocking another user's process", try_blocking, stranger,
 		  { -EPERM, -EPERM, 0, -EPERM, 0 } },
-		{ "and stops root's", try_blocking, root, { -EPERM, -EPERM, 0, -EPERM, 0 } },
-		{ "a kernel thread", try_load, 2, { -EPERM, -EPERM, -EPERM, -EPERM, -EPERM } },
-		{ "a CPU", try_cpu, 0, { -EPERM, 0, -EPERM, -EPERM, 0 } },
-		{ "kernel mode", try_kernel_mode, 0, { -EPERM, 0, -EPERM, -EPERM, 0 } },
-		{ "reserved bits", try_reserved, 0, { 0, 0, 0, 0, 0 } },
+		{ "blocking root's process", try_blocking, root, { -EPERM, -EPERM, 0, -EPERM, 0 } },
+		{ "counting a kernel thread",
+		  try_load, 2, { -EPERM, -EPERM, -EPERM, -EPERM, -EPERM } },
+		{ "counting a CPU", try_cpu, 0, { -EPERM, 0, -EPERM, -EPERM, 0 } },
+		{ "counting in kernel mode", try_kernel_mode, 0, { -EPERM, 0, -EPERM, -EPERM, 0 } },
+		{ "writing reserved PMC bits", try_reserved, 0, { 0, 0, 0, 0, 0 } },
 	};
 	unsigned int i, who;
 
 	for (i = 0; i < sizeof(rows) / sizeof(*rows); i++)
 		for (who = 0; who < NR_WHO; who++)
 			is(as(who, rows[i].try, rows[i].whom), rows[i].want[who],
-			   "1.6 %s watches %s", names[who], rows[i].what);
+			   "1.6 %s: %s is allowed or EPERM as documented",
+			   names[who], rows[i].what);
 	kill(same, SIGKILL);
 	kill(hidden, SIGKILL);
 	kill(stranger, SIGKILL);
@@ -198,7 +206,7 @@ static void matrix(void)
 		;
 }
 
-/* Whom perf lets monitor the kernel, and nobody else. */
+/* Kernel mode is open to users with perf_event_paranoid 1, as for perf, and else to CAP_PERFMON. */
 static void paranoia(void)
 {
 	static const char sysctl[] = "/proc/sys/kernel/perf_event_paranoid";
@@ -206,14 +214,19 @@ static void paranoia(void)
 
 	slurp(sysctl, before, sizeof(before));
 	write_file(sysctl, "1");
-	is(as(NOBODY, try_kernel_mode, 0), 0, "1.6 perf_event_paranoid 1: users watch the kernel");
+	is(as(NOBODY, try_kernel_mode, 0), 0,
+	   "1.6 perf_event_paranoid 1: a user may write a PMC that counts in kernel mode");
 	write_file(sysctl, "2");
-	is(as(NOBODY, try_kernel_mode, 0), -EPERM, "1.6 2: they do not");
-	is(as(CAPABLE, try_kernel_mode, 0), 0, "1.6 CAP_PERFMON does");
+	is(as(NOBODY, try_kernel_mode, 0), -EPERM,
+	   "1.6 perf_event_paranoid 2: a user's PMC that counts in kernel mode is EPERM");
+	is(as(CAPABLE, try_kernel_mode, 0), 0,
+	   "1.6 perf_event_paranoid 2: CAP_PERFMON may write a PMC that counts in kernel mode");
 	write_file(sysctl, before);
 }
 
-/* A copy of this program, that a user runs and that becomes root. */
+/*
+ * Path of a copy of this program, which a user executes: as an ordinary, set-uid or unreadable one.
+ */
 #define SECRET	"/tmp/perfmon_secret"
 
 static void copy_self(mode_t mode)
@@ -233,7 +246,10 @@ static void copy_self(mode_t mode)
 	close(to);
 }
 
-/* A user's process is counted, and becomes a program with more rights. */
+/*
+ * Counts a user's process across exec of a program with that mode. If @ends, the context ends
+ * there: nothing is counted after it, and PERFMON_START is ESRCH.
+ */
 static void exec_ends(mode_t mode, bool ends, const char *what)
 {
 	__u64 before, after;
@@ -265,9 +281,10 @@ static void exec_ends(mode_t mode, bool ends, const char *what)
 	if (write(out[1], "x", 1) != 1 || read(in[0], &byte, 1) != 1)
 		bail("spin");
 	after = pfm_read_pmd(fd, 0);
-	if (!ok(ends ? before == after : after - before >= 2000000, "1.2 %s", what))
+	if (!ok(ends ? before == after : after - before >= 2000000,
+		"1.2 %s: count after the exec", what))
 		note("%llu, %llu", before, after);
-	is(pfm_start(fd), ends ? -ESRCH : 0, "1.2 %s: start", what);
+	is(pfm_start(fd), ends ? -ESRCH : 0, "1.2 %s: result of start", what);
 	if (write(out[1], "x", 1) != 1)
 		bail("write");
 	waitpid(child, &status, 0);
@@ -279,7 +296,7 @@ static void exec_ends(mode_t mode, bool ends, const char *what)
 	unlink(SECRET);
 }
 
-/* What a process becomes that another one of its user watches. */
+/* Changes of a process that another process of the same user monitors. */
 enum change { UNDUMPABLE, OTHER_USER, OTHER_SPACE, OTHER_PROGRAM };
 
 static void be_other(enum change change)
@@ -291,7 +308,10 @@ static void be_other(enum change change)
 	case OTHER_USER:
 		if (setresuid(1001, 1001, 1001))
 			_exit(95);
-		/* It is the user that tells. */
+		/*
+		 * Only the user ID is to differ: the change of user has made the process
+		 * undumpable.
+		 */
 		prctl(PR_SET_DUMPABLE, 1);
 		break;
 	case OTHER_SPACE:
@@ -323,7 +343,10 @@ static void changing(int in, int out, enum change change, bool calls)
 	dup2(in, 0);
 	dup2(out, 1);
 	be_other(change);
-	/* It comes onto its CPU anew, unless a call is to notice. */
+	/*
+	 * Sleeps, so that the next context switch notices the change, unless a call is to notice
+	 * it.
+	 */
 	if (!calls)
 		sleep_ms(2);
 	step(0, 1);
@@ -332,13 +355,17 @@ static void changing(int in, int out, enum change change, bool calls)
 	_exit(0);
 }
 
-#define COUNTED		1	/* while it was its own */
+#define COUNTED		1	/* counted before the change */
 #define TOLD		2
 #define GONE		4
-#define COUNTED_ON	8	/* what it did afterwards */
-#define UNNOTICED	64	/* by a call */
+#define COUNTED_ON	8	/* counted after the change */
+#define UNNOTICED	64	/* a call did not notice the change */
 
-/* What becomes of a context; @calls: whose owner makes a call before the thread runs again. */
+/*
+ * Monitors a child that makes the change. Returns a mask of what was seen: COUNTED, TOLD (a message
+ * arrived), GONE (PERFMON_START is ESRCH) and COUNTED_ON, or UNNOTICED. With @calls, the monitor
+ * makes a call before the thread runs again.
+ */
 static int watcher(enum change change, bool calls)
 {
 	struct pollfd poll_fd = { .events = POLLIN };
@@ -368,7 +395,10 @@ static int watcher(enum change change, bool calls)
 	if (calls && change < OTHER_SPACE && poll(&poll_fd, 1, 0) != 1)
 		return UNNOTICED;
 	step(back[0], there[1]);
-	/* A worker asks. That nothing comes is known after a while only. */
+	/*
+	 * A worker checks the permission, so the message takes some time. Where none is expected,
+	 * the test waits for 500 ms.
+	 */
 	seen |= poll(&poll_fd, 1, change < OTHER_SPACE ? 30000 : 500) == 1 ? TOLD : 0;
 	last = pfm_read_pmd(fd, 0);
 	seen |= last - first >= 2000000 && (calls || change >= OTHER_SPACE) ? COUNTED_ON : 0;
@@ -382,8 +412,9 @@ static int watcher(enum change change, bool calls)
 #define PROGRAMS	"200"
 
 /*
- * A user calls all the time while a process executes programs: the kernel has each undumpable for
- * a moment, which is no reason to end the context. 0: it is there to the end.
+ * A user makes calls all the time while another process of the user executes programs. During each
+ * exec the kernel has the process undumpable for a moment, which must not end the context. Returns
+ * 0 if the context is still attached at the end.
  */
 static int caller(void)
 {
@@ -397,7 +428,7 @@ static int caller(void)
 		return 1;
 	child = fork();
 	if (!child) {
-		/* Not before it is loaded. */
+		/* Waits until the context is loaded. */
 		raise(SIGSTOP);
 		dup2(back[1], 1);
 		execl(SECRET, SECRET, "again", PROGRAMS, NULL);
@@ -428,24 +459,29 @@ static void change_ends(enum change change, bool calls, int want, const char *wh
 	if (!child)
 		_exit(watcher(change, calls));
 	waitpid(child, &status, 0);
-	is(WIFEXITED(status) ? WEXITSTATUS(status) : -999, want, "9.3 a user's process %s%s", what,
-	   calls ? ", and is looked at" : "");
+	is(WIFEXITED(status) ? WEXITSTATUS(status) : -999, want, "9.3 monitored process %s%s", what,
+	   calls ? ", with a call in between" : "");
 }
 
 static void changes(void)
 {
 	copy_self(0755);
 	for (int calls = 0; calls < 2; calls++) {
-		change_ends(UNDUMPABLE, calls, COUNTED | TOLD | GONE, "that is not dumpable any more");
-		change_ends(OTHER_USER, calls, COUNTED | TOLD | GONE, "that is another user's now");
-		change_ends(OTHER_SPACE, calls, COUNTED | COUNTED_ON, "in a name space of the user's");
-		change_ends(OTHER_PROGRAM, calls, COUNTED | COUNTED_ON, "that executes a program");
+		change_ends(UNDUMPABLE, calls, COUNTED | TOLD | GONE,
+			    "becomes undumpable: context ends");
+		change_ends(OTHER_USER, calls, COUNTED | TOLD | GONE,
+			    "changes its user ID: context ends");
+		change_ends(OTHER_SPACE, calls, COUNTED | COUNTED_ON,
+			    "enters a user namespace: context continues");
+		change_ends(OTHER_PROGRAM, calls, COUNTED | COUNTED_ON,
+			    "executes a program: context continues");
 	}
-	is(in_child(_exit(caller())), 0, "9.3 " PROGRAMS " programs, and a call at each moment");
+	is(in_child(_exit(caller())), 0,
+	   "9.3 " PROGRAMS " programs executed, with a call at each moment: context continues");
 	unlink(SECRET);
 }
 
-/* This program, so many times more. */
+/* Executes this program @nr more times. The last one writes a byte and sleeps. */
 static int again(const char *nr)
 {
 	char less[12];
@@ -464,7 +500,7 @@ int main(int argc, char **argv)
 	char byte;
 
 	if (argc > 1 && !strcmp(argv[1], "spin")) {
-		/* Here; then work; then go. */
+		/* Reports that it runs, spins after one byte, and exits after another. */
 		if (write(1, "x", 1) != 1 || read(0, &byte, 1) != 1)
 			return 1;
 		spin(1000000);
@@ -481,9 +517,9 @@ int main(int argc, char **argv)
 		bail("chmod");
 	matrix();
 	paranoia();
-	exec_ends(0755, false, "exec of an ordinary program is counted on");
-	exec_ends(04755, true, "exec of a set-uid program ends it");
-	exec_ends(0711, true, "exec of a program that its user may not read ends it");
+	exec_ends(0755, false, "exec of an ordinary program, context continues");
+	exec_ends(04755, true, "exec of a set-uid program, context ends");
+	exec_ends(0711, true, "exec of a program that its user may not read, context ends");
 	changes();
 	return finish();
 }

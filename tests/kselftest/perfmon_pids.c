@@ -4,8 +4,8 @@
  * guest: pmu-skylake
  * timeout: 60
  *
- * Numbers of processes and threads are those of who made the context, in its pid name space:
- * in samples, messages and registers.
+ * Process and thread IDs in samples, messages and registers are those of the PID namespace of the
+ * process that created the context.
  */
 #include "sampling.h"
 #include <sched.h>
@@ -18,7 +18,9 @@ struct seen {
 	bool there;
 };
 
-/* What a process learns of a child that it samples; the child is @whom, 0 is oneself. */
+/*
+ * Samples the given process, or itself if that is 0, and stores the IDs that the context reports.
+ */
 static void sample(struct seen *seen, pid_t whom)
 {
 	int fd = pfm_create_default(0, SIZE);
@@ -40,7 +42,7 @@ static void sample(struct seen *seen, pid_t whom)
 	seen->there = true;
 	seen->value = pfm_read_pmd(fd, PERFMON_TID);
 	seen->mine = getpid();
-	/* It is full at some point. */
+	/* Spins until the buffer is full, which queues a message. */
 	if (!whom)
 		while (!pfm_message(fd, &msg, 0))
 			spin(1000000);
@@ -61,8 +63,9 @@ int main(void)
 	sampling_modules(SKYLAKE);
 	pfm_limits("0", "0");
 	sample(seen, 0);
-	is(seen->tgid, getpid(), "9.6 a sample has the number of its process");
-	is(seen->message, getpid(), "9.6 and a message");
+	is(seen->tgid, getpid(), "9.6 initial PID namespace: a sample has the process ID");
+	is(seen->message, getpid(),
+	   "9.6 initial PID namespace: an overflow message has the process ID");
 	outer = fork();
 	if (!outer) {
 		if (unshare(CLONE_NEWPID))
@@ -76,11 +79,11 @@ int main(void)
 		_exit(WEXITSTATUS(status));
 	}
 	waitpid(outer, &status, 0);
-	is(seen[1].mine, 1, "9.6 the first process of a pid name space");
+	is(seen[1].mine, 1, "9.6 the first process of a new PID namespace has ID 1 there");
 	ok(seen[1].there && seen[1].pid == 1 && seen[1].tgid == 1,
-	   "9.6 has that number in samples of itself");
-	is(seen[1].message, 1, "9.6 in messages");
-	is(seen[1].value, 1, "9.6 and in the register");
+	   "9.6 new PID namespace: samples of its first process have IDs 1 and 1");
+	is(seen[1].message, 1, "9.6 new PID namespace: messages about its first process have ID 1");
+	is(seen[1].value, 1, "9.6 new PID namespace: PERFMON_TID of its first process is 1");
 	outer = fork();
 	if (!outer) {
 		if (unshare(CLONE_NEWPID))
@@ -96,7 +99,9 @@ int main(void)
 		_exit(0);
 	}
 	waitpid(outer, &status, 0);
-	is(seen[2].tgid, seen[2].mine, "9.6 from outside it has another");
-	is(seen[2].message, seen[2].mine, "9.6 in messages, too");
+	is(seen[2].tgid, seen[2].mine,
+	   "9.6 context created outside: samples have the process ID of the outer namespace");
+	is(seen[2].message, seen[2].mine,
+	   "9.6 context created outside: messages have the process ID of the outer namespace");
 	return finish();
 }

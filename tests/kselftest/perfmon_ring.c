@@ -5,186 +5,16 @@
  * gate: plain pmu-skylake
  * timeout: 200
  *
- * Rings as user space has them: what may be mapped, what a reader gets while the
- * kernel writes, what a hostile one can do; on the clock of the thread, and on
- * instructions where there is a PMU.
+ * Rings from user space:
+ *  - which arguments and mappings are refused;
+ *  - what readers find while the kernel writes, forward and backward, paused, full, and with a tail
+ *    that a hostile reader keeps changing;
+ *  - how long mappings keep the context. The events are the thread's clock and, with a PMU,
+ *    instructions.
  */
-#include "sampling.h"
-#include "ring.h"
+#include "perfmon_ring.h"
 #include <grp.h>
-#include <pthread.h>
 #include <sys/resource.h>
-
-#define SIZE	RING_MOST
-#define CLOCK	100000	/* nanoseconds */
-#define EVENTID	0x1234567890abcdefULL
-
-static const struct pmu_model *m;
-static __u32 cpus;
-
-/* For what must happen some time, on a busy host, too. */
-#define LONG	100000000000ULL
-
-/* The thread that is watched: it spins while it may, and ends. */
-static volatile int may_spin, may_end;
-static volatile __u32 worker_tid;
-static pthread_t worker;
-
-static void *spinner(void *arg)
-{
-	(void)arg;
-	worker_tid = this_thread();
-	while (!may_end) {
-		if (may_spin)
-			spin(10000);
-		else
-			usleep(1000);
-	}
-	return NULL;
-}
-
-static void begin_worker(void)
-{
-	may_end = 0;
-	may_spin = 0;
-	worker_tid = 0;
-	if (pthread_create(&worker, NULL, spinner, NULL))
-		bail("pthread_create");
-	while (!worker_tid)
-		usleep(1000);
-}
-
-static void end_worker(void)
-{
-	may_end = 1;
-	pthread_join(worker, NULL);
-}
-
-/* What is sampled: the thread's clock, or its instructions. */
-struct source {
-	const char *name;
-	__u16 pmd;
-	__u64 period;
-};
-
-static const struct source clocks = { "clock", PERFMON_TASK_CLOCK, CLOCK };
-static const struct source instructions = { "instructions", 0, 20011 };
-static const struct source *source;
-
-/* Two PMDs with each sample: PMD 1 or the other clock, which just count; the thread. */
-static int sampling(const char *format, struct perfmon_ring_arg *arg, __u32 tid)
-{
-	int fd = pfm_create_format(0, format, arg, sizeof(*arg));
-	int other = source->pmd ? PERFMON_CPU_CLOCK : 1;
-	struct pfarg_pmd pmd = {
-		.reg_num = source->pmd, .reg_value = -source->period,
-		.reg_long_reset = -source->period, .reg_short_reset = -source->period,
-		.reg_smpl_eventid = EVENTID,
-	};
-
-	if (fd < 0)
-		return fd;
-	pmd.reg_smpl_pmds[other / 64] |= 1ULL << other % 64;
-	pmd.reg_smpl_pmds[PERFMON_TID / 64] |= 1ULL << PERFMON_TID % 64;
-	if (!source->pmd && (pfm_write_pmc(fd, 0, pfm_instructions(m)) ||
-			     pfm_write_pmc(fd, 1, pfm_instructions(m))))
-		bail("write of a PMC");
-	if (pfm_write_smpl(fd, &pmd) || pfm_write_pmd(fd, other, 0))
-		bail("write of a PMD");
-	if (tid && pfm_load(fd, tid))
-		bail("load");
-	return fd;
-}
-
-static struct ring new_ring(const char *format, __u32 flags, __u64 size, __u32 tid)
-{
-	struct perfmon_ring_arg arg = { .size = size, .flags = flags };
-
-	return ring_of(sampling(format, &arg, tid), size);
-}
-
-/* What it counted in all, with the sampling PMD's periods. */
-static __u64 overflows_of(int fd)
-{
-	int other = source->pmd ? PERFMON_CPU_CLOCK : 1;
-	__u64 all = pfm_read_pmd(fd, other), since = pfm_read_pmd(fd, source->pmd) + source->period;
-
-	/* Both do not begin and end in the same instruction. */
-	return (all - since + source->period / 2) / source->period;
-}
-
-#define SAMPLE_BYTES (sizeof(struct perfmon_sample) + 2 * 8)
-
-/* Is it a whole record, of what the worker did since then? */
-static bool whole(const union record *r, int bytes, __u64 since)
-{
-	const struct perfmon_sample *s = &r->sample;
-	bool user = s->ip && s->ip < 0x7ffffffff000, kernel = s->ip >= 0xffff800000000000;
-
-	if (r->header.flags || bytes != (int)r->header.size)
-		return false;
-	switch (r->header.type) {
-	case PERFMON_RECORD_SAMPLE:
-		break;
-	case PERFMON_RECORD_LOST:
-		return bytes == 16 && r->words[1];
-	case PERFMON_RECORD_THROTTLE:
-	case PERFMON_RECORD_UNTHROTTLE:
-		return bytes == 16 && r->words[1] >= since && r->words[1] <= now_ns();
-	default:
-		return false;
-	}
-	if (bytes == (int)SAMPLE_BYTES && (user || kernel) && s->pid == (__u32)getpid() &&
-	    s->tid == worker_tid && s->time >= since && s->time <= now_ns() &&
-	    s->pmd == source->pmd && !s->set && s->cpu < cpus &&
-	    s->last_reset == -source->period && s->eventid == EVENTID && s->nr_values == 2 &&
-	    !s->nr_frames && s->more[1] == worker_tid)
-		return true;
-	note("%d bytes, ip %llx, %u/%u, time %llu after %llu, pmd %u, cpu %u, reset %lld", bytes,
-	     s->ip, s->pid, s->tid, s->time, since, s->pmd, s->cpu, s->last_reset);
-	return false;
-}
-
-/* What a reader of a forward ring has found so far. */
-struct found {
-	__u64 at, since, time, samples, told, gone, others;
-	int wrong;
-};
-
-/* Reads up to the head; with @release, what was read is free. */
-static void drain(const struct ring *r, struct found *f, bool release)
-{
-	static __thread union record record;
-	__u64 head = head_of(r);
-	int bytes;
-
-	while ((bytes = copy(r, head, f->at, &record)) != 0) {
-		if (bytes == GONE) {
-			f->gone++;
-			f->at = head;
-			break;
-		}
-		if (bytes == BROKEN || !whole(&record, bytes, f->since)) {
-			f->wrong++;
-			f->at = head;
-			break;
-		}
-		if (record.header.type == PERFMON_RECORD_SAMPLE) {
-			f->samples++;
-			f->wrong += record.sample.time < f->time;
-			f->time = record.sample.time;
-		} else if (record.header.type == PERFMON_RECORD_LOST) {
-			f->told += record.words[1];
-		} else {
-			f->others++;
-		}
-		f->at += bytes;
-		if (release)
-			__atomic_store_n(&r->tail->tail, f->at, __ATOMIC_RELEASE);
-	}
-	if (release)
-		__atomic_store_n(&r->tail->tail, f->at, __ATOMIC_RELEASE);
-}
 
 static int refused(const char *format, struct perfmon_ring_arg arg, size_t size)
 {
@@ -199,25 +29,31 @@ static void arguments(void)
 {
 	struct perfmon_ring_arg a = { .size = SIZE };
 
-	is(refused("ring", a, sizeof(a)), 0, "1.9 a ring");
-	is(refused("no-such-ring", a, sizeof(a)), -ENOENT, "1.9 no such format");
-	is(refused("ring", a, sizeof(a) - 8), -EINVAL, "1.9 an argument of another size");
+	is(refused("ring", a, sizeof(a)), 0, "1.9 create format: a ring of 16 KiB is created");
+	is(refused("no-such-ring", a, sizeof(a)), -ENOENT,
+	   "1.9 create format: an unknown name is ENOENT");
+	is(refused("ring", a, sizeof(a) - 8), -EINVAL,
+	   "1.9 create format: a ring's argument that is 8 bytes too short is EINVAL");
 	a.size = 5000;
-	is(refused("ring", a, sizeof(a)), -EINVAL, "1.9 no power of two");
+	is(refused("ring", a, sizeof(a)), -EINVAL,
+	   "1.9 ring argument: size 5000, no power of two, is EINVAL");
 	a.size = 2048;
-	is(refused("ring", a, sizeof(a)), -EINVAL, "1.9 less than a page");
+	is(refused("ring", a, sizeof(a)), -EINVAL,
+	   "1.9 ring argument: size 2048, less than a page, is EINVAL");
 	a.size = 1ULL << 62;
-	is(refused("ring", a, sizeof(a)), -EINVAL, "1.9 more than there can be");
+	is(refused("ring", a, sizeof(a)), -EINVAL, "1.9 ring argument: size 2^62 is EINVAL");
 	a = (struct perfmon_ring_arg){ .size = SIZE, .flags = 4 };
-	is(refused("ring", a, sizeof(a)), -EINVAL, "1.9 an unknown flag");
+	is(refused("ring", a, sizeof(a)), -EINVAL, "1.9 ring argument: an unknown flag is EINVAL");
 	a = (struct perfmon_ring_arg){ .size = SIZE, .watermark = SIZE + 1 };
-	is(refused("ring", a, sizeof(a)), -EINVAL, "1.9 a watermark above the ring");
+	is(refused("ring", a, sizeof(a)), -EINVAL,
+	   "1.9 ring argument: a watermark above the size is EINVAL");
 	a = (struct perfmon_ring_arg){ .size = SIZE, .fields = 4 };
-	is(refused("ring", a, sizeof(a)), -EINVAL, "1.9 an unknown field");
+	is(refused("ring", a, sizeof(a)), -EINVAL, "1.9 ring argument: an unknown field is EINVAL");
 	a = (struct perfmon_ring_arg){ .size = SIZE, .max_frames = 128 };
-	is(refused("ring", a, sizeof(a)), -EINVAL, "1.9 too many frames");
+	is(refused("ring", a, sizeof(a)), -EINVAL, "1.9 ring argument: 128 stack frames is EINVAL");
 	a = (struct perfmon_ring_arg){ .size = SIZE, .reserved = { [4] = 1 } };
-	is(refused("ring", a, sizeof(a)), -EINVAL, "1.9 reserved");
+	is(refused("ring", a, sizeof(a)), -EINVAL,
+	   "1.9 ring argument: a reserved field that is not zero is EINVAL");
 }
 
 static int map_error(int fd, size_t size, int prot, int flags, off_t offset)
@@ -230,7 +66,10 @@ static int map_error(int fd, size_t size, int prot, int flags, off_t offset)
 	return 0;
 }
 
-/* Through /proc/self/mem what is not writable can be written elsewhere. */
+/*
+ * Writes through /proc/self/mem, which can write to mappings that are read-only. Returns 0 or a
+ * negative errno.
+ */
 static int forced(const volatile void *at)
 {
 	int fd = open("/proc/self/mem", O_RDWR | O_CLOEXEC), ret;
@@ -252,42 +91,60 @@ static void mappings(void)
 	__u64 n, sum;
 
 	ok(page->version == PERFMON_RING_VERSION && page->size == sizeof(*page) && !page->flags &&
-	   page->data_offset == 4096 && page->data_size == SIZE, "2.2 the page says how it is laid out");
+	   page->data_offset == 4096 && page->data_size == SIZE,
+	   "2.2 ring page: version, sizes and offset of the data");
 	ok(!page->head && !page->reserve && !page->lost && !page->paused && !ring.tail->tail,
-	   "2.2 and that nothing is there yet");
+	   "2.2 ring page: head, reserve, lost, paused and tail are 0 at first");
 	for (n = sum = 0; n < SIZE / 8; n++)
 		sum |= ring.data[n];
-	is(sum, 0, "1.9 its data are zero");
-	ok(map_error(fd, 4096 + SIZE, rw, MAP_SHARED, 0) < 0, "2.2 page and data: not to be written");
-	ok(map_error(fd, 4096 + SIZE, rw, MAP_PRIVATE, 0) < 0, "2.2 nor in private");
-	ok(map_error(fd, 4096 + SIZE, rx, MAP_SHARED, 0) < 0, "2.2 nor to be executed");
-	ok(map_error(fd, 8192 + SIZE, r, MAP_SHARED, 0) < 0, "2.2 not more than there is");
-	ok(map_error(fd, SIZE, r, MAP_SHARED, 4096) < 0, "2.2 from the beginning only");
-	is(map_error(fd, 4096, r, MAP_SHARED, 0), 0, "2.2 the page alone can be mapped");
-	is(mprotect((void *)page, 4096 + SIZE, rw) ? -errno : 0, -EACCES, "2.2 nor later be written");
-	is(mprotect((void *)page, 4096, rx) ? -errno : 0, -EACCES, "2.2 nor executed");
+	is(sum, 0, "1.9 ring: the data are zero at first");
+	ok(map_error(fd, 4096 + SIZE, rw, MAP_SHARED, 0) < 0,
+	   "2.2 map: page and data, shared and writable, is refused");
+	ok(map_error(fd, 4096 + SIZE, rw, MAP_PRIVATE, 0) < 0,
+	   "2.2 map: page and data, private and writable, is refused");
+	ok(map_error(fd, 4096 + SIZE, rx, MAP_SHARED, 0) < 0,
+	   "2.2 map: page and data, executable, is refused");
+	ok(map_error(fd, 8192 + SIZE, r, MAP_SHARED, 0) < 0,
+	   "2.2 map: one page more than page and data is refused");
+	ok(map_error(fd, SIZE, r, MAP_SHARED, 4096) < 0,
+	   "2.2 map: the data without the page is refused");
+	is(map_error(fd, 4096, r, MAP_SHARED, 0), 0, "2.2 map: the page alone succeeds");
+	is(mprotect((void *)page, 4096 + SIZE, rw) ? -errno : 0, -EACCES,
+	   "2.2 mprotect: page and data to writable is EACCES");
+	is(mprotect((void *)page, 4096, rx) ? -errno : 0, -EACCES,
+	   "2.2 mprotect: page to executable is EACCES");
 	ok(mremap((void *)page, 4096 + SIZE, 8192 + SIZE, MREMAP_MAYMOVE) == MAP_FAILED,
-	   "2.2 nor become larger");
-	ok(forced(page) < 0 && page->version == 1, "2.2 nor be written by force");
+	   "2.2 mremap: page and data cannot be enlarged");
+	ok(forced(page) < 0 && page->version == 1,
+	   "2.2 /proc/self/mem: a write to the shared page fails");
 	private = mmap(NULL, 4096 + SIZE, r, MAP_PRIVATE, fd, 0);
 	ok(private == MAP_FAILED || (forced(private) < 0 && page->version == 1),
-	   "2.2 nor in a private mapping");
-	is(map_error(fd, 4096, rw, MAP_SHARED, tail), 0, "2.2 the tail can be written");
-	ok(map_error(fd, 4096, rw, MAP_PRIVATE, tail) < 0, "2.2 not in private");
-	ok(map_error(fd, 8192, rw, MAP_SHARED, tail) < 0, "2.2 not more than there is");
-	ok(map_error(fd, 4096, rw, MAP_SHARED, tail + 4096) < 0, "2.2 nothing behind it");
-	ok(map_error(fd, 4096, rw, MAP_SHARED, tail - 4096) < 0, "2.2 nor before it");
-	ok(map_error(fd, 4096, rw | PROT_EXEC, MAP_SHARED, tail) < 0, "2.2 not executed");
-	is(mprotect(ring.tail, 4096, rx) ? -errno : 0, -EACCES, "2.2 nor later");
-	ok(map_error(plain, 4096, r, MAP_SHARED, 0) < 0, "2.2 without a format there is no buffer");
-	ok(map_error(plain, 4096, rw, MAP_SHARED, tail) < 0, "2.2 and no tail");
+	   "2.2 /proc/self/mem: a write to a private mapping fails and leaves the page");
+	is(map_error(fd, 4096, rw, MAP_SHARED, tail), 0,
+	   "2.2 map: the tail, shared and writable, succeeds");
+	ok(map_error(fd, 4096, rw, MAP_PRIVATE, tail) < 0,
+	   "2.2 map: the tail, private and writable, is refused");
+	ok(map_error(fd, 8192, rw, MAP_SHARED, tail) < 0,
+	   "2.2 map: two pages from the tail is refused");
+	ok(map_error(fd, 4096, rw, MAP_SHARED, tail + 4096) < 0,
+	   "2.2 map: the page behind the tail is refused");
+	ok(map_error(fd, 4096, rw, MAP_SHARED, tail - 4096) < 0,
+	   "2.2 map: the page before the tail is refused");
+	ok(map_error(fd, 4096, rw | PROT_EXEC, MAP_SHARED, tail) < 0,
+	   "2.2 map: the tail, executable, is refused");
+	is(mprotect(ring.tail, 4096, rx) ? -errno : 0, -EACCES,
+	   "2.2 mprotect: the tail to executable is EACCES");
+	ok(map_error(plain, 4096, r, MAP_SHARED, 0) < 0,
+	   "2.2 map: the buffer of a context without a format is refused");
+	ok(map_error(plain, 4096, rw, MAP_SHARED, tail) < 0,
+	   "2.2 map: the tail of a context without a format is refused");
 	close(plain);
 	if (private != MAP_FAILED)
 		munmap(private, 4096 + SIZE);
 	ring_close(&ring);
 }
 
-/* Every overflow is a record, or told as lost. */
+/* In a forward ring every overflow is a sample, or is counted in a LOST record. */
 static void forward(void)
 {
 	struct ring r = new_ring("ring", 0, SIZE, worker_tid);
@@ -302,17 +159,19 @@ static void forward(void)
 		messages += pfm_message(r.fd, &msg, 20);
 		drain(&r, &f, true);
 	}
-	ok(messages > 0, "1.9 %s: messages come as the ring fills", source->name);
-	/* And now nobody reads. */
+	ok(messages > 0, "1.9 %s, forward: messages are queued as the ring fills", source->name);
+	/* The ring is not read until it is full and has lost samples. */
 	kept = r.page->lost;
 	for (end = now_ns() + LONG; r.page->lost < kept + 10 && now_ns() < end;)
 		usleep(10000);
-	ok(r.page->lost >= kept + 10, "2.2 %s: unread, it is full, and more is lost", source->name);
+	ok(r.page->lost >= kept + 10,
+	   "2.2 %s, forward: a ring that is not read loses samples", source->name);
 	kept = head_of(&r) - r.tail->tail;
-	if (!ok(kept <= SIZE && kept > SIZE - SAMPLE_BYTES - 16, "2.2 %s: full is full",
+	if (!ok(kept <= SIZE && kept > SIZE - SAMPLE_BYTES - 16,
+		"2.2 %s, forward: a full ring has no room for one more sample",
 		source->name))
 		note("%llu", kept);
-	/* Once there is room again that is told, before the next one. */
+	/* When there is room again, a LOST record is written before the next sample. */
 	for (end = now_ns() + LONG; f.told != r.page->lost && now_ns() < end;) {
 		drain(&r, &f, true);
 		usleep(1000);
@@ -324,19 +183,21 @@ static void forward(void)
 	may_spin = 0;
 	pfm_stop(r.fd);
 	all = overflows_of(r.fd);
-	is(f.wrong + f.gone, 0, "1.9 %s: every record is whole, in the order of time",
+	is(f.wrong + f.gone, 0, "1.9 %s, forward: every record is complete, in the order of time",
 	   source->name);
-	is(f.told, r.page->lost, "1.9 %s: what was lost is told", source->name);
-	/* A timer that comes late is one overflow. */
+	is(f.told, r.page->lost,
+	   "1.9 %s, forward: LOST records add up to the page's count", source->name);
+	/* If a clock's timer expires late, several periods are one overflow. */
 	if (!ok(source->pmd ? f.samples > 0 && f.samples + f.told <= all + 2 :
-		f.samples + f.told == all, "1.9 %s: kept and lost are all", source->name))
+		f.samples + f.told == all,
+		"1.9 %s, forward: samples and lost ones are all overflows", source->name))
 		note("%llu + %llu of %llu", f.samples, f.told, all);
 	note("%llu samples, %llu lost, %llu others, %d messages", f.samples, f.told, f.others,
 	     messages);
 	ring_close(&r);
 }
 
-/* Rewrites the tail, all the time: anything, or near the head, or what it was. */
+/* Keeps changing the tail: to any value, to one near the head, or to the head itself. */
 static volatile int may_rave;
 
 static void *raver(void *arg)
@@ -368,14 +229,14 @@ static void hostile(__u32 flags)
 	may_rave = 1;
 	pthread_create(&thread, NULL, raver, &r);
 	pfm_start(r.fd);
-	/* For some time, and until there was something to tear. */
+	/* Runs for some time, and until there are both samples and lost ones. */
 	for (end = begin + bounded(gate_or_long(300, 1000)) * 1000000;
 	     now_ns() < end || ((!f.samples || !r.page->lost) && now_ns() < begin + LONG);) {
 		if (!flags) {
 			drain(&r, &f, false);
 			continue;
 		}
-		/* Newest first, until the first that is gone. */
+		/* Reads from the newest record to the first that is not in the ring any more. */
 		__u64 head = head_of(&r), at = head;
 
 		while ((n = copy(&r, head, at, &record)) > 0) {
@@ -389,21 +250,26 @@ static void hostile(__u32 flags)
 	may_spin = 0;
 	may_rave = 0;
 	pthread_join(thread, NULL);
-	is(f.wrong, 0, "1.9 %s, %s: no record is torn under a hostile tail", source->name, way);
-	ok(f.samples > 0 && r.page->lost > 0, "1.9 %s, %s: some are kept, some are lost",
+	is(f.wrong, 0, "1.9 %s, %s, hostile tail: every record is complete", source->name, way);
+	ok(f.samples > 0 && r.page->lost > 0,
+	   "1.9 %s, %s, hostile tail: some samples are written, some are lost",
 	   source->name, way);
-	/* All that is not lost is in the ring's bytes: samples, and what was told. */
+	/*
+	 * All that is not lost has been written: samples, and records of 16 bytes about losses and
+	 * throttling.
+	 */
 	all = overflows_of(r.fd);
 	kept = all - r.page->lost;
 	bytes = flags ? -r.page->head : r.page->head;
 	rest = bytes - kept * SAMPLE_BYTES;
 	if (!ok(source->pmd ? bytes >= SAMPLE_BYTES :
 		rest % 16 == 0 && rest <= 16 * (r.page->lost + 100),
-		"1.9 %s, %s: kept and lost are all", source->name, way))
+		"1.9 %s, %s, hostile tail: the bytes written fit the samples that are not lost",
+		source->name, way))
 		note("%llu overflows, %llu lost, %llu bytes", all, r.page->lost, bytes);
 	note("%llu samples, %llu gone, %llu overflows, %llu lost", f.samples, f.gone, all,
 	     r.page->lost);
-	/* Once the tail makes sense again, so does the ring. */
+	/* With a valid tail the ring takes samples again. */
 	__atomic_store_n(&r.tail->tail, head_of(&r), __ATOMIC_RELEASE);
 	kept = head_of(&r);
 	may_spin = 1;
@@ -411,11 +277,15 @@ static void hostile(__u32 flags)
 	for (end = now_ns() + LONG; head_of(&r) == kept && now_ns() < end;)
 		usleep(1000);
 	may_spin = 0;
-	ok(head_of(&r) != kept, "1.9 %s, %s: and then it goes on", source->name, way);
+	ok(head_of(&r) != kept, "1.9 %s, %s, valid tail again: the head moves", source->name, way);
 	ring_close(&r);
 }
 
-/* A snapshot while it is written: newest first, each one whole; how many were seen. */
+/*
+ * A flight recorder. Snapshots that are taken while it is written have complete records, newest
+ * first. While it is paused it does not change. After that, a LOST record has the number of samples
+ * that were dropped.
+ */
 static void flight_recorder(void)
 {
 	struct ring r = new_ring("flight-recorder", 0, SIZE, worker_tid);
@@ -425,11 +295,11 @@ static void flight_recorder(void)
 	__u64 at;
 	int wrong = 0, n;
 
-	is(r.page->flags, flags, "2.1 %s: a flight recorder is backward and overwritten",
+	is(r.page->flags, flags, "2.1 %s, flight recorder: the page has BACKWARD and OVERWRITE",
 	   source->name);
 	may_spin = 1;
 	pfm_start(r.fd);
-	/* For some time, and until it is full and more. */
+	/* Runs for some time, and until twice the size of the ring has been written. */
 	for (end = begin + bounded(gate_or_long(300, 1000)) * 1000000;
 	     now_ns() < end || (-head_of(&r) < 2 * SIZE && now_ns() < begin + LONG);) {
 		__u64 head = head_of(&r), at = head, time = -1, seen = 0;
@@ -448,13 +318,15 @@ static void flight_recorder(void)
 		most = seen > most ? seen : most;
 		snapshots++;
 	}
-	is(wrong, 0, "2.5 %s: read while it is written, all is whole and newest first",
+	is(wrong, 0, "2.5 %s, flight recorder: snapshots have complete records, newest first",
 	   source->name);
 	note("%llu snapshots, %llu samples, up to %llu in one", snapshots, samples, most);
-	/* Paused it stands still. */
+	/* A paused ring does not change. `lost` serves as the argument of PERFMON_PAUSE. */
 	lost = 1;
-	is(pfm_call(r.fd, PERFMON_PAUSE, (__u32 *)&lost), 0, "2.4 %s: paused", source->name);
-	is(r.page->paused, 1, "2.4 %s: which the page says", source->name);
+	is(pfm_call(r.fd, PERFMON_PAUSE, (__u32 *)&lost), 0,
+	   "2.4 %s, flight recorder: pause succeeds", source->name);
+	is(r.page->paused, 1,
+	   "2.4 %s, flight recorder: the page says that it is paused", source->name);
 	lost = r.page->lost;
 	at = head_of(&r);
 	end = at;
@@ -463,40 +335,48 @@ static void flight_recorder(void)
 		at += n;
 	}
 	ok(!wrong && at - end <= SIZE && at - end > SIZE - SAMPLE_BYTES,
-	   "2.3 %s: it has as much as there is room for", source->name);
+	   "2.3 %s, flight recorder: it holds as many records as fit", source->name);
 	wait_until(r.page->lost > lost + 10);
-	ok(head_of(&r) == end && r.page->lost > lost, "2.4 %s: nothing is written, all is counted",
+	ok(head_of(&r) == end && r.page->lost > lost,
+	   "2.4 %s, flight recorder: while paused samples are lost and the head stays",
 	   source->name);
 	lost = 0;
-	is(pfm_call(r.fd, PERFMON_PAUSE, (__u32 *)&lost), 0, "2.4 %s: resumed", source->name);
+	is(pfm_call(r.fd, PERFMON_PAUSE, (__u32 *)&lost), 0,
+	   "2.4 %s, flight recorder: resume succeeds", source->name);
 	for (since = now_ns() + LONG; head_of(&r) == end && now_ns() < since;)
 		usleep(1000);
 	pfm_stop(r.fd);
 	may_spin = 0;
-	/* Before the first new one. */
+	/* The LOST record is the one before the first new sample. */
 	n = copy(&r, end - 16, end - 16, &record);
 	if (n == GONE)
-		skip("2.4 what was lost is told", "it was written over");
+		skip("2.4 flight recorder: a LOST record after the pause",
+		     "the record was overwritten");
 	else
 		ok(n == 16 && record.header.type == PERFMON_RECORD_LOST &&
 		   record.words[1] == r.page->lost,
-		   "2.4 %s: what was lost meanwhile is told", source->name);
+		   "2.4 %s, flight recorder: a LOST record after the pause has the page's count",
+		   source->name);
 	ring_close(&r);
 }
 
-/* Calls that need a ring, without one; and wrong addresses. */
+/* PERFMON_PAUSE of a context without a ring, and with a bad address. */
 static void refusals(void)
 {
 	int plain = pfm_create(0), fd = pfm_create_ring(0, "ring", SIZE, 0);
 	__u32 two = 2;
 
-	is(pfm_call(plain, PERFMON_PAUSE, &two), -EINVAL, "2.4 nothing to pause");
-	is(pfm_call(fd, PERFMON_PAUSE, (void *)8), -EFAULT, "2.4 pause: bad address");
+	is(pfm_call(plain, PERFMON_PAUSE, &two), -EINVAL,
+	   "2.4 pause: a context without a format is EINVAL");
+	is(pfm_call(fd, PERFMON_PAUSE, (void *)8), -EFAULT, "2.4 pause: a bad address is EFAULT");
 	close(plain);
 	close(fd);
 }
 
-/* In a child: 64 KiB of locked memory, and no capability for more. */
+/*
+ * Tests RLIMIT_MEMLOCK of 64 KiB, as a user without CAP_IPC_LOCK. Runs in a child; returns 42 if
+ * all is well, else the number of the failed step.
+ */
 static int on_a_budget(void)
 {
 	const struct rlimit limit = { 65536, 65536 };
@@ -521,7 +401,7 @@ static int on_a_budget(void)
 		return 3;
 	if (pfm_call(device[1], PERFMON_CREATE_FORMAT, &create) != -ENOMEM)
 		return 4;
-	/* What is mapped is still there, and counts. */
+	/* A mapping keeps the ring after close, so its memory is still charged. */
 	at = MAP(device[0], 4096, PROT_READ, 0);
 	close(device[0]);
 	if (!at || pfm_call(device[1], PERFMON_CREATE_FORMAT, &create) != -ENOMEM)
@@ -532,7 +412,7 @@ static int on_a_budget(void)
 	return 42;
 }
 
-/* Mappings that outlive what they are of. */
+/* Mappings of a ring across fork, exec, close of the context, and exit of its thread. */
 static void lifetimes(void)
 {
 	struct ring r = new_ring("ring", 0, SIZE, worker_tid);
@@ -543,35 +423,41 @@ static void lifetimes(void)
 	pfm_start(r.fd);
 	for (end = now_ns() + LONG; head_of(&r) < SIZE / 2 && now_ns() < end;)
 		usleep(1000);
-	is(in_child(_exit(r.tail->tail)), -SIGSEGV, "1.2 a child has no mapping, or it would keep the context");
-	is(in_child(execl("/bin/true", "true", NULL)), 0, "1.2 which do not last over exec");
+	is(in_child(_exit(r.tail->tail)), -SIGSEGV,
+	   "1.2 fork: a child does not inherit the ring's mapping");
+	is(in_child(execl("/bin/true", "true", NULL)), 0,
+	   "1.2 exec: a child that executes a program exits with 0");
 	close(r.fd);
 	head = head_of(&r);
 	r.tail->tail = head;
 	usleep(50000);
-	ok(head_of(&r) - head <= SIZE, "1.2 closed, the mapping can be read");
+	ok(head_of(&r) - head <= SIZE,
+	   "1.2 close: the mapped ring can be read, and stays as it was");
 	munmap((void *)r.page, 4096 + SIZE);
 	munmap(r.tail, 4096);
 	other = sampling("ring", &(struct perfmon_ring_arg){ .size = SIZE }, worker_tid);
-	ok(other >= 0, "1.2 without mappings, the thread is free for another");
+	ok(other >= 0, "1.2 munmap after close: the thread can have another context");
 	r = ring_of(other, SIZE);
 	pfm_start(other);
 	for (end = now_ns() + LONG; !head_of(&r) && now_ns() < end;)
 		usleep(1000);
 	end_worker();
 	head = head_of(&r);
-	ok(head > 0, "1.9 of a thread that has ended");
+	ok(head > 0, "1.9 exit of the thread: the ring has its samples");
 	usleep(20000);
-	is(head_of(&r), head, "1.9 the ring stays as it was");
+	is(head_of(&r), head, "1.9 exit of the thread: the head stays");
 	ring_close(&r);
 	begin_worker();
 }
 
-/* Contexts end while their overflows are told, on another CPU. */
+/* Contexts are stopped, unloaded and closed while their overflows are handled on another CPU. */
 static void brief(void)
 {
 	__u64 begin = now_ns(), end = begin + bounded(gate_or_long(1000, 3000)) * 1000000, seen = 0;
-	/* While there is one, what all contexts need stays: without, each takes long. */
+	/*
+	 * This context keeps the scheduler's probes attached. To attach them each time would take
+	 * long.
+	 */
 	int other = pfm_create(0);
 	unsigned int rounds;
 
@@ -593,14 +479,15 @@ static void brief(void)
 	}
 	may_spin = 0;
 	close(other);
-	if (!ok(rounds > 10 && seen, "1.2 %s: contexts come and go while they sample",
+	if (!ok(rounds > 10 && seen,
+		"1.2 %s: contexts are stopped, unloaded and closed while they sample",
 		source->name))
 		note("%u, %llu", rounds, seen);
 }
 
 /*
- * Interrupts of the PMU that come faster than they can be handled, of code that holds the
- * kernel's own locks, too: with the usual limits the machine goes on, and the ring says why.
+ * PMU interrupts that arrive faster than they can be handled, also in kernel code that holds locks.
+ * With the default limits the machine stays usable, and the ring has THROTTLE records.
  */
 static void storm(void)
 {
@@ -612,9 +499,13 @@ static void storm(void)
 
 	pfm_limits("100000", "25");
 	pfm_write_pmc(fd, 0, pfm_instructions(m) | PFM_KERNEL);
-	is(pfm_write_smpl(fd, &pmd), 0, "1.7 a sample each ten instructions, kernel included");
+	is(pfm_write_smpl(fd, &pmd), 0,
+	   "1.7 write PMDs: a period of ten instructions, kernel mode included");
 	pfm_load(fd, this_thread());
-	/* A guest that is given little time has no storm: until it has had one, and has lived. */
+	/*
+	 * A guest with little CPU time may not reach the limits. Repeated until sampling has been
+	 * throttled and the thread has made some calls.
+	 */
 	do {
 		__u64 turn = now_ns();
 
@@ -632,8 +523,8 @@ static void storm(void)
 		}
 	} while ((!throttled || calls <= 10) && now_ns() - begin < LONG);
 	note("%llu calls in %llu ns", calls, now_ns() - begin);
-	ok(calls > 10, "1.7 the machine goes on");
-	ok(throttled, "1.7 the storm is throttled, and the ring says so");
+	ok(calls > 10, "1.7 period of ten instructions: the thread still makes calls");
+	ok(throttled, "1.7 period of ten instructions: the ring has THROTTLE records");
 	pfm_limits("0", "0");
 	munmap((void *)page, 4096 + SIZE);
 	close(fd);
@@ -672,13 +563,14 @@ int main(void)
 	arguments();
 	mappings();
 	refusals();
-	is(in_child(_exit(on_a_budget())), 42, "1.9 locked memory is charged, and given back");
+	is(in_child(_exit(on_a_budget())), 42,
+	   "1.9 rings are charged to RLIMIT_MEMLOCK until they are unmapped");
 	on(&clocks);
 	if (pmu)
 		on(&instructions);
 	end_worker();
 	if (pmu)
 		storm();
-	is(rmmod("pfm_ring"), 0, "1.9 nothing is left that uses the format");
+	is(rmmod("pfm_ring"), 0, "1.9 rmmod of the ring format at the end succeeds");
 	return finish();
 }

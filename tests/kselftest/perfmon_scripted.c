@@ -3,9 +3,11 @@
  * worlds: stock debug
  * timeout: 120
  *
- * PMU descriptions as modules bring them: what is refused when one is registered,
- * and why; what contexts make of registers that wrap, jump, go backwards and lie;
- * when a description may go. tests/modules/scripted_pmu.c does what it is told.
+ * PMU descriptions as modules register them:
+ *  - which descriptions are refused, and what the log says;
+ *  - how contexts count with counters that wrap, jump, go backwards or return random values;
+ *  - how long a description stays registered. tests/modules/scripted_pmu.c is the description. Its
+ *    module parameters say what it does.
  */
 #include "scripted.h"
 #define main ticks
@@ -15,47 +17,47 @@
 static const struct mistake {
 	const char *edit, *why;
 } mistakes[] = {
-	{ "null", "of another version" },
-	{ "pmu size 80", "of another version" },
-	{ "pmu name", "\"\": it has no name" },
-	{ "pmu name ", "\"\": it has no name" },
-	{ "pmu name a/b", "\"a/b\": its name has more than letters" },
-	{ "pmu name a b", "\"a b\": its name has more than letters" },
-	{ "pmu reserved 1", "\"scripted\": its reserved fields are not zero" },
-	{ "pmu pmcs", "\"scripted\": it has numbers of rows, and no rows" },
-	{ "pmu pmds", "\"scripted\": it has numbers of rows, and no rows" },
-	{ "pmu first 1", "its first number is neither 0 nor 256 or more" },
-	{ "pmu first 255", "its first number is neither 0 nor 256 or more" },
-	{ "pmu first 320", "more rows than there are numbers" },
-	{ "pmu first 307", "more rows than there are numbers" },
-	{ "pmu nr_pmcs 37", "more rows than there are numbers" },
-	{ "pmu nr_pmds 37", "more rows than there are numbers" },
-	{ "pmu first 0;pmu nr_pmcs 65", "more rows than there are numbers" },
+	{ "null", "has an unexpected struct size" },
+	{ "pmu size 80", "has an unexpected struct size" },
+	{ "pmu name", "\"\": its name is empty" },
+	{ "pmu name ", "\"\": its name is empty" },
+	{ "pmu name a/b", "\"a/b\": its name may have only letters" },
+	{ "pmu name a b", "\"a b\": its name may have only letters" },
+	{ "pmu reserved 1", "\"scripted\": reserved must be zero" },
+	{ "pmu pmcs", "\"scripted\": pmcs or pmds is NULL, but" },
+	{ "pmu pmds", "\"scripted\": pmcs or pmds is NULL, but" },
+	{ "pmu first 1", "first must be 0, or 256 or more" },
+	{ "pmu first 255", "first must be 0, or 256 or more" },
+	{ "pmu first 320", "more rows than register numbers" },
+	{ "pmu first 307", "more rows than register numbers" },
+	{ "pmu nr_pmcs 37", "more rows than register numbers" },
+	{ "pmu nr_pmds 37", "more rows than register numbers" },
+	{ "pmu first 0;pmu nr_pmcs 65", "more rows than register numbers" },
 	{ "pmu first 0;pmu nr_pmcs 33;pmc * type 1", "more than 32 counters or control registers" },
 	{ "pmu first 0;pmu nr_pmds 33;pmd * type 2", "more than 32 counters or control registers" },
-	{ "pmu first 0", "PMD0 \"WIDE\": virtual registers have numbers from 256 on" },
-	{ "pmd 2 type 2", "PMD286 \"TWELVE\": from 256 on all registers are virtual" },
-	{ "pmc 0 name", "PMC284 \"\": its name is not a word" },
-	{ "pmd 1 name ", "PMD285 \"\": its name is not a word" },
-	{ "pmd 1 name BY TE", "PMD285 \"BY TE\": its name is not a word" },
-	{ "pmc 0 type 3", "PMC284 \"SCALE\": a PMC is a control register, no counter" },
-	{ "pmc 0 type 9", "PMC284 \"SCALE\": a PMC is a control register, no counter" },
-	{ "pmc 1 type 0x101", "PMC285 \"SYSTEMS\": a PMC is a control register, no counter" },
+	{ "pmu first 0", "PMD0 \"WIDE\": a virtual register needs a number of 256 or more" },
+	{ "pmd 2 type 2", "PMD286 \"TWELVE\": registers from 256 on must be virtual" },
+	{ "pmc 0 name", "PMC284 \"\": name must be one word" },
+	{ "pmd 1 name ", "PMD285 \"\": name must be one word" },
+	{ "pmd 1 name BY TE", "PMD285 \"BY TE\": name must be one word" },
+	{ "pmc 0 type 3", "PMC284 \"SCALE\": invalid type of a PMC" },
+	{ "pmc 0 type 9", "PMC284 \"SCALE\": invalid type of a PMC" },
+	{ "pmc 1 type 0x101", "PMC285 \"SYSTEMS\": invalid type of a PMC" },
 	{ "pmc 1 type 0x10", "PMC285 \"SYSTEMS\": a PMC needs PERFMON_REG_CONTROL" },
-	{ "pmc 2 type 0x31", "PMC286 \"THREADS\": a register that is for systems only and" },
-	{ "pmc 0 reserved 0x10000", "PMC284 \"SCALE\": the bits that enable it" },
-	{ "pmc 0 reserved 0x40000", "PMC284 \"SCALE\": the bits that enable it" },
-	{ "pmc 0 reset 0x10000", "PMC284 \"SCALE\": it would count before it is written" },
-	{ "pmd 1 type 0x0b", "PMD285 \"BYTE\": a PMD is a counter or virtual" },
-	{ "pmd 1 type 0x20a", "PMD285 \"BYTE\": a PMD is a counter or virtual" },
+	{ "pmc 2 type 0x31", "PMC286 \"THREADS\": PERFMON_REG_SYSTEM and PERFMON_REG_THREAD" },
+	{ "pmc 0 reserved 0x10000", "PMC284 \"SCALE\": reserved overlaps enable or kernel" },
+	{ "pmc 0 reserved 0x40000", "PMC284 \"SCALE\": reserved overlaps enable or kernel" },
+	{ "pmc 0 reset 0x10000", "PMC284 \"SCALE\": reset has bits of enable" },
+	{ "pmd 1 type 0x0b", "PMD285 \"BYTE\": invalid type of a PMD" },
+	{ "pmd 1 type 0x20a", "PMD285 \"BYTE\": invalid type of a PMD" },
 	{ "pmu first 0;pmd 0 type 4", "PMD0 \"WIDE\": a PMD needs PERFMON_REG_COUNTER or" },
-	{ "pmd 11 type 8", "PMD295 \"WHOSE\": a value that only read() knows" },
-	{ "pmd 11 type 0x10c", "PMD295 \"WHOSE\": only a virtual counter is a clock" },
-	{ "pmu first 0;pmd 0 type 0x82", "PMD0 \"WIDE\": only a virtual register is a thread's" },
-	{ "pmd 1 type 0x3a", "PMD285 \"BYTE\": a register that is for systems only and" },
-	{ "pmd 1 width 0", "PMD285 \"BYTE\": a counter is 1 to 64 bits wide" },
-	{ "pmd 1 width 65", "PMD285 \"BYTE\": a counter is 1 to 64 bits wide" },
-	{ "pmd 13 pmcs 8", "PMD297 \"OF_THREADS_NOW\": it names a PMC that the table has not" },
+	{ "pmd 11 type 8", "PMD295 \"WHOSE\": a virtual register without PERFMON_REG_COUNTER" },
+	{ "pmd 11 type 0x10c", "PMD295 \"WHOSE\": PERFMON_REG_CLOCK needs PERFMON_REG_VIRTUAL" },
+	{ "pmu first 0;pmd 0 type 0x82", "PMD0 \"WIDE\": PERFMON_REG_TASK needs PERFMON_REG_VIRTUAL" },
+	{ "pmd 1 type 0x3a", "PMD285 \"BYTE\": PERFMON_REG_SYSTEM and PERFMON_REG_THREAD" },
+	{ "pmd 1 width 0", "PMD285 \"BYTE\": width of a counter must be 1 to 64 bits" },
+	{ "pmd 1 width 65", "PMD285 \"BYTE\": width of a counter must be 1 to 64 bits" },
+	{ "pmd 13 pmcs 8", "PMD297 \"OF_THREADS_NOW\": pmcs has bits beyond the last PMC" },
 };
 
 #define MISTAKES	((int)(sizeof(mistakes) / sizeof(*mistakes)))
@@ -66,17 +68,20 @@ static void refused(const struct mistake *m)
 	int log = klog_mark(), ret = scripted(m->edit);
 	bool said = klog_has(log, why);
 
-	if (!ok(ret == -EINVAL && said, "1.14 refused: %s", m->edit))
-		note("%d, and the log does%s say: %s", ret, said ? "" : " not", m->why);
+	if (!ok(ret == -EINVAL && said,
+		"1.14 register: EINVAL, with the reason in the log, for the edit: %s", m->edit))
+		note("got %d; the log does%s say: %s", ret, said ? "" : " not", m->why);
 }
 
-/* Numbers or a name that another description has. */
+/* Registers a description with numbers or a name of another one, which is EEXIST. */
 static void taken(const char *edit, const char *what)
 {
 	static const char *const eexist[] = { "registration: -17", NULL };
 	int log = klog_mark(), ret = scripted(edit);
 
-	/* The kernel takes a module's EEXIST for itself, and says EBUSY. */
+	/*
+	 * The module loader turns EEXIST of a module's init into EBUSY. The log has the true error.
+	 */
 	if (!ok(klog_has(log, eexist) && (ret == -EBUSY || ret == -EEXIST), "1.14 %s", what))
 		note("%d", ret);
 }
@@ -90,24 +95,31 @@ static void registration(void)
 		refused(&mistakes[i]);
 	is(scripted("pmu first 0;pmu nr_pmcs 1;pmu nr_pmds 1;pmc 0 address 0x186;pmd 0 type 2;"
 		    "pmd 0 address 0xc1"),
-	   -ENODEV, "1.14 a sound description of registers that are not there");
-	is(insmod("scripted_pmu", "absent=-95"), -EOPNOTSUPP, "1.14 probe()'s errno is insmod's");
-	ok(!strcmp(before, shown()), "1.1 of what was refused nothing is shown");
+	   -ENODEV, "1.14 register: ENODEV for a valid description whose registers do not exist");
+	is(insmod("scripted_pmu", "absent=-95"), -EOPNOTSUPP,
+	   "1.14 register: insmod returns the errno of probe()");
+	ok(!strcmp(before, shown()),
+	   "1.1 refused descriptions: nothing is shown in /proc/perfmon_map and debugfs");
 
-	is(insmod("tutorial_pmu", ""), 0, "1.1 the tutorial's description");
+	is(insmod("tutorial_pmu", ""), 0,
+	   "1.1 register: the tutorial's description, PMCs from 304 on");
 	strcpy(before, shown());
-	taken("pmu first 304", "EEXIST for numbers that are taken");
-	taken("pmu first 291", "EEXIST for one, at the end");
-	taken("pmu first 307;pmu nr_pmds 2", "EEXIST for one, at the beginning");
-	taken("pmu name tutorial", "EEXIST for a name that is taken");
-	ok(!strcmp(before, shown()), "1.1 and all is shown as before");
-	is(scripted("pmu first 290"), 0, "1.1 numbers up to the next description's");
-	is(rmmod("scripted_pmu"), 0, "1.1 it goes");
-	is(scripted("pmu first 308;pmu nr_pmds 12"), 0, "1.1 numbers after it, to the last one");
+	taken("pmu first 304", "register: EEXIST for numbers of another description");
+	taken("pmu first 291", "register: EEXIST if only the last number is taken");
+	taken("pmu first 307;pmu nr_pmds 2",
+	      "register: EEXIST if only the first number of another description overlaps");
+	taken("pmu name tutorial", "register: EEXIST for a name of another description");
+	ok(!strcmp(before, shown()), "1.1 EEXIST: /proc/perfmon_map and debugfs are unchanged");
+	is(scripted("pmu first 290"), 0,
+	   "1.1 register: numbers just below those of another description");
+	is(rmmod("scripted_pmu"), 0, "1.1 rmmod of the description below the tutorial's succeeds");
+	is(scripted("pmu first 308;pmu nr_pmds 12"), 0,
+	   "1.1 register: numbers just above those of another description, to 319");
 	ok(strstr(shown(), "# tutorial\nPMC304 ") && strstr(shown(), "# scripted\nPMC308 ") &&
-	   strstr(shown(), "/perfmon/scripted/pmd319/name"), "1.1 both are shown");
+	   strstr(shown(), "/perfmon/scripted/pmd319/name"),
+	   "1.1 /proc/perfmon_map and debugfs show two descriptions");
 	rmmod("scripted_pmu");
-	ok(!strcmp(before, shown()), "1.1 and when it has gone nothing is left of it");
+	ok(!strcmp(before, shown()), "1.1 rmmod: nothing of the description is shown after it");
 	rmmod("tutorial_pmu");
 }
 
@@ -116,22 +128,24 @@ static void in_sight(void)
 	char text[80];
 	const char *map, *cpus;
 
-	is(scripted(""), 0, "1.1 a sound description is registered");
-	is(atoi(get("probes")), 1, "1.1 probe() was asked once");
+	is(scripted(""), 0, "1.1 register: a valid description");
+	is(atoi(get("probes")), 1, "1.1 register: probe() was called once");
 	cpus = get("cpus");
 	ok(strstr(cpus, "+0 ") && strstr(cpus, "+1 ") && !strchr(cpus, '!'),
-	   "1.1 cpu() was told of each CPU, there: %s", cpus);
+	   "1.1 register: cpu() was called for each CPU, on that CPU: %s", cpus);
 	map = shown();
 	ok(strstr(map, "\nPMC284 SCALE address=0 reset=0xa5 reserved=0x200f0\n") ||
 	   strstr(map, "\nPMC284 SCALE address=0x0 reset=0xa5 reserved=0x200f0\n"),
-	   "1.14 the map has a PMC's default and reserved bits");
-	ok(strstr(map, "\nPMC285 SYSTEMS ") && strstr(map, " system-wide\n"), "1.14 whom it is for");
-	ok(strstr(map, "\nPMD285 BYTE virtual counter width=8 pmcs=0x1\n"), "1.14 widths");
+	   "1.14 /proc/perfmon_map: default and reserved bits of a PMC");
+	ok(strstr(map, "\nPMC285 SYSTEMS ") && strstr(map, " system-wide\n"),
+	   "1.14 /proc/perfmon_map: a PMC for CPUs' contexts only");
+	ok(strstr(map, "\nPMD285 BYTE virtual counter width=8 pmcs=0x1\n"),
+	   "1.14 /proc/perfmon_map: width and PMCs of a PMD");
 	ok(strstr(map, "\nPMD289 OF_THREADS virtual counter width=12 pmcs=0x1 thread\n"),
-	   "1.14 threads' registers");
-	ok(!strstr(map, "PMD293"), "1.14 and no hole");
+	   "1.14 /proc/perfmon_map: a PMD for threads' contexts only");
+	ok(!strstr(map, "PMD293"), "1.14 /proc/perfmon_map: an empty row is not shown");
 	slurp("/sys/kernel/debug/perfmon/scripted/pmc284/dfl_val", text, sizeof(text));
-	is(strtoull(text, NULL, 16), 0xa5, "1.1 debugfs has a row's fields");
+	is(strtoull(text, NULL, 16), 0xa5, "1.1 debugfs: the default value of a PMC");
 }
 
 /* Calls */
@@ -160,28 +174,44 @@ static void numbers(void)
 
 	for (int i = 2; i < 24; i++)
 		many[i].reg_num = WIDE;
-	is(read_some(fd, many, 23, sizeof(*many)), 0, "1.14 a page of registers");
-	is(read_some(fd, many, 24, sizeof(*many)), -E2BIG, "1.14 more than a page");
-	is(read_some(fd, many, 1, sizeof(*many) - 8), -EINVAL, "1.14 another size of a register");
-	is(pfm_write_pmd(fd, 283, 0), -EINVAL, "1.14 the number before the first");
-	is(pfm_write_pmd(fd, HOLE, 0), -EINVAL, "1.14 a hole");
-	is(pfm_write_pmd(fd, BEYOND, 0), -EINVAL, "1.14 the number after the last");
-	is(pfm_write_pmc(fd, FIRST + 3, 0), -EINVAL, "1.14 the PMC after the last");
-	is(pfm_write_pmc(fd, SYSTEMS, 0), -EINVAL, "1.14 a CPU's PMC in a thread's context");
-	is(pfm_write_pmd(fd, OF_SYSTEMS, 0), -EINVAL, "1.14 a CPU's PMD");
-	is(pfm_write_pmc(fd, THREADS, 0), 0, "1.14 a thread's PMC");
-	is(pfm_write_pmd(fd, OF_THREADS, 0), 0, "1.14 a thread's PMD");
-	is(pfm_write_pmc(system, THREADS, 0), -EINVAL, "1.14 a thread's PMC in a CPU's context");
-	is(pfm_write_pmd(system, OF_THREADS, 0), -EINVAL, "1.14 a thread's PMD");
-	is(pfm_write_pmc(system, SYSTEMS, 0), 0, "1.14 a CPU's PMC");
-	is(pfm_write_pmd(system, OF_SYSTEMS, 0), 0, "1.14 a CPU's PMD");
-	is(pfm_call(fd, PERFMON_WRITE_PMCS, &v), -EINVAL, "1.14 one of two numbers is wrong");
-	is(pfm_read_pmd(fd, CONTROL), 0xa5, "1.14 and none is written: the default is there");
+	is(read_some(fd, many, 23, sizeof(*many)), 0, "1.14 read PMDs: 23 elements succeed");
+	is(read_some(fd, many, 24, sizeof(*many)), -E2BIG,
+	   "1.14 read PMDs: 24 elements, over a page, is E2BIG");
+	is(read_some(fd, many, 1, sizeof(*many) - 8), -EINVAL,
+	   "1.14 read PMDs: another element size is EINVAL");
+	is(pfm_write_pmd(fd, 283, 0), -EINVAL,
+	   "1.14 write PMDs: the number before the first is EINVAL");
+	is(pfm_write_pmd(fd, HOLE, 0), -EINVAL,
+	   "1.14 write PMDs: the number of an empty row is EINVAL");
+	is(pfm_write_pmd(fd, BEYOND, 0), -EINVAL,
+	   "1.14 write PMDs: the number after the last is EINVAL");
+	is(pfm_write_pmc(fd, FIRST + 3, 0), -EINVAL,
+	   "1.14 write PMCs: the number after the last is EINVAL");
+	is(pfm_write_pmc(fd, SYSTEMS, 0), -EINVAL,
+	   "1.14 write PMCs: a PMC for CPUs in a thread's context is EINVAL");
+	is(pfm_write_pmd(fd, OF_SYSTEMS, 0), -EINVAL,
+	   "1.14 write PMDs: a PMD for CPUs in a thread's context is EINVAL");
+	is(pfm_write_pmc(fd, THREADS, 0), 0,
+	   "1.14 write PMCs: a PMC for threads in a thread's context succeeds");
+	is(pfm_write_pmd(fd, OF_THREADS, 0), 0,
+	   "1.14 write PMDs: a PMD for threads in a thread's context succeeds");
+	is(pfm_write_pmc(system, THREADS, 0), -EINVAL,
+	   "1.14 write PMCs: a PMC for threads in a CPU's context is EINVAL");
+	is(pfm_write_pmd(system, OF_THREADS, 0), -EINVAL,
+	   "1.14 write PMDs: a PMD for threads in a CPU's context is EINVAL");
+	is(pfm_write_pmc(system, SYSTEMS, 0), 0,
+	   "1.14 write PMCs: a PMC for CPUs in a CPU's context succeeds");
+	is(pfm_write_pmd(system, OF_SYSTEMS, 0), 0,
+	   "1.14 write PMDs: a PMD for CPUs in a CPU's context succeeds");
+	is(pfm_call(fd, PERFMON_WRITE_PMCS, &v), -EINVAL,
+	   "1.14 write PMCs: one invalid number of two is EINVAL");
+	is(pfm_read_pmd(fd, CONTROL), 0xa5,
+	   "1.14 write PMCs: with one invalid number of two, the other PMC keeps its default");
 	close(system);
 	close(fd);
 }
 
-/* What a program without rights can have in a PMC; in a child. */
+/* Writes PMCs as a user without capabilities. Runs in a child, which exits with 2 on a mismatch. */
 static void unprivileged(int fd)
 {
 	if (setresgid(65534, 65534, 65534) || setresuid(65534, 65534, 65534))
@@ -204,17 +234,18 @@ static void control_words(void)
 	static const int errnos[] = { -EINVAL, -ENOENT, -EBUSY, -EOPNOTSUPP };
 	int fd = pfm_create(0), wrong = 0;
 
-	is(pfm_write_pmc(fd, SCALE, ~0ULL), 0, "1.14 all bits are written");
-	is(pfm_read_pmd(fd, CONTROL), ~0x20050ULL, "1.14 but those reserved, and the interrupt");
+	is(pfm_write_pmc(fd, SCALE, ~0ULL), 0, "1.14 write PMCs: a value of all ones is accepted");
+	is(pfm_read_pmd(fd, CONTROL), ~0x20050ULL,
+	   "1.14 write PMCs: reserved and interrupt bits keep their value on all ones");
 	pfm_write_pmc(fd, SCALE, 0);
-	is(pfm_read_pmd(fd, CONTROL), 0xa0, "1.14 no bit is written, but those reserved");
+	is(pfm_read_pmd(fd, CONTROL), 0xa0, "1.14 write PMCs: reserved bits keep their value on 0");
 	set("set_bits", 0x20053);
 	pfm_write_pmc(fd, SCALE, 0x200);
-	is(pfm_read_pmd(fd, CONTROL), 0x2a3, "1.14 check() changes a value, and no reserved bit");
+	is(pfm_read_pmd(fd, CONTROL), 0x2a3, "1.14 check() can set bits, but no reserved ones");
 	set("set_bits", 0);
 	set("clear_bits", 0xff);
 	pfm_write_pmc(fd, SCALE, 0x303);
-	is(pfm_read_pmd(fd, CONTROL), 0x3a0, "1.14 nor takes one away");
+	is(pfm_read_pmd(fd, CONTROL), 0x3a0, "1.14 check() can clear bits, but no reserved ones");
 	set("clear_bits", 0);
 	for (int i = 0; i < 4; i++) {
 		set("refuse", errnos[i]);
@@ -222,15 +253,17 @@ static void control_words(void)
 			 pfm_read_pmd(fd, CONTROL) != 0x3a0;
 	}
 	set("refuse", 0);
-	is(wrong, 0, "1.14 check() refuses with its errno, and nothing is written");
-	is(in_child(unprivileged(fd)), 0, "1.14 the kernel's bit is for CAP_PERFMON");
+	is(wrong, 0, "1.14 check() refuses a value with its errno, and nothing is written");
+	is(in_child(unprivileged(fd)), 0,
+	   "1.14 unprivileged: the kernel-mode bit of a PMC is EPERM");
 	set("set_bits", 1 << 18);
-	is(in_child(unprivileged_check(fd)), 0, "1.14 check() gives it to nobody else either");
+	is(in_child(unprivileged_check(fd)), 0,
+	   "1.14 unprivileged: the kernel-mode bit set by check() is EPERM");
 	set("set_bits", 0);
 	close(fd);
 }
 
-/* Counters, against a model of them */
+/* Counters, compared with a model */
 
 static const struct {
 	__u16 pmd, width;
@@ -254,7 +287,10 @@ static void put(__u64 value)
 	set("now", now = value);
 }
 
-/* The counters are at value now, and were looked at before. */
+/*
+ * Moves the counters to @value, and the model by as much, modulo the width of each counter. They
+ * must have been read since the last move.
+ */
 static void move(__u64 value)
 {
 	for (int i = 0; i < COUNTERS; i++)
@@ -294,46 +330,48 @@ static void emulation(void)
 	put(0x1234567890abcdefULL);
 	write_all(fd);
 	pfm_load(fd, this_thread());
-	is(differ(fd), 0, "1.5 64 bits of a narrow counter are written and read");
+	is(differ(fd), 0, "1.5 64 bits of a narrow counter are written and read back");
 	put(~0ULL - 100);
 	pfm_start(fd);
-	is(differ(fd), 0, "1.5 where a counter was before the start does not count");
+	is(differ(fd), 0, "1.5 start: the counter's value before it does not count");
 	for (int i = 0; i < rounds; i++) {
 		move(now + random() % 256);
 		wrong += differ(fd);
 	}
-	is(wrong, 0, "1.5 steps of less than a turn: all widths are exact, over many turns");
+	is(wrong, 0, "1.5 steps below the counter's range: all widths are exact over many wraps");
 	before = model[1] - model[0];
 	ok(before == model[2] - model[0] + (model[1] - model[2]) &&
 	   pfm_read_pmd(fd, BYTE) - pfm_read_pmd(fd, WIDE) == before,
-	   "1.5 eight bits counted what 64 counted");
+	   "1.5 an 8-bit counter counted as much as a 64-bit one");
 	for (int i = 0; i < rounds; i++) {
 		move((__u64)random() << 40 ^ (__u64)random() << 20 ^ random());
 		wrong += differ(fd);
 	}
-	is(wrong, 0, "1.5 jumps, ahead and back: what moved is taken modulo the width");
+	is(wrong, 0, "1.5 jumps forward and back: increments are taken modulo the width");
 	move(now - 1);
-	is(differ(fd), 0, "1.5 one step back is a turn less one of a narrow counter");
+	is(differ(fd), 0, "1.5 one step back counts as 2^width - 1");
 	write_all(fd);
-	is(differ(fd), 0, "1.5 written while it counts");
+	is(differ(fd), 0, "1.5 write PMDs: values written while counting are read back");
 	move(now + 77);
-	is(differ(fd), 0, "1.5 and it goes on from there");
+	is(differ(fd), 0, "1.5 write PMDs: counting continues from the written values");
 	pfm_stop(fd);
 	put(now + 1000);
-	is(differ(fd), 0, "1.5 stopped, it counts no more");
+	is(differ(fd), 0, "1.5 stop: nothing is counted after it");
 	pfm_start(fd);
 	move(now + 50);
-	is(differ(fd), 0, "1.5 started again, it leaves out what was between");
+	is(differ(fd), 0, "1.5 start again: increments between stop and start do not count");
 	narrow = model[1] & 0xff;
-	is(write_pmc_flags(fd, SCALE, PFM_REGFL_NO_EMUL64, 0), 0, "1.5 64 bits can be turned off");
-	is(pfm_read_pmd(fd, BYTE), narrow, "1.5 then a counter shows its own bits");
+	is(write_pmc_flags(fd, SCALE, PFM_REGFL_NO_EMUL64, 0), 0,
+	   "1.5 write PMCs: PFM_REGFL_NO_EMUL64 is accepted");
+	is(pfm_read_pmd(fd, BYTE), narrow, "1.5 NO_EMUL64: an 8-bit counter shows the low 8 bits");
 	move(now + 200);
-	is(pfm_read_pmd(fd, BYTE), (narrow + 200) & 0xff, "1.5 and wraps as they do");
+	is(pfm_read_pmd(fd, BYTE), (narrow + 200) & 0xff,
+	   "1.5 NO_EMUL64: an 8-bit counter wraps at 2^8");
 	write_pmc_flags(fd, SCALE, 0, 0);
-	is(differ(fd), 0, "1.5 turned on again they are all there");
+	is(differ(fd), 0, "1.5 NO_EMUL64 cleared: all 64 bits are shown again");
 	pfm_unload(fd);
 	move(now);
-	is(differ(fd), 0, "1.5 unloaded, values stay");
+	is(differ(fd), 0, "1.5 unload: values stay");
 	close(fd);
 }
 
@@ -342,22 +380,26 @@ static void controlled(void)
 	int fd = pfm_create(0);
 
 	pfm_write_pmd(fd, SCALED, 0);
-	is(pfm_write_pmd(fd, FIXED, 99), 0, "1.13 a read-only counter is written, ignored");
-	is(pfm_read_pmd(fd, FIXED), 0, "1.13 and stays as it was");
+	is(pfm_write_pmd(fd, FIXED, 99), 0,
+	   "1.13 write PMDs: a write of a read-only counter succeeds");
+	is(pfm_read_pmd(fd, FIXED), 0, "1.13 write PMDs: a read-only counter keeps its value");
 	pfm_load(fd, this_thread());
 	put(1000);
 	pfm_start(fd);
 	put(1007);
-	is(pfm_read_pmd(fd, SCALED), 7 * 0xa5, "1.13 read() has the PMC's default");
+	is(pfm_read_pmd(fd, SCALED), 7 * 0xa5,
+	   "1.13 read() gets the default of a PMC that was not written");
 	is(pfm_read_pmd(fd, FIXED), 7, "1.13 a read-only counter counts");
 	pfm_write_pmc(fd, SCALE, 2);
-	is(pfm_read_pmd(fd, SCALED), 7 * 0xa5, "1.13 another control word alone is no event");
+	is(pfm_read_pmd(fd, SCALED), 7 * 0xa5,
+	   "1.13 write PMCs: a new value alone does not change the count");
 	put(1010);
-	is(pfm_read_pmd(fd, SCALED), 7 * 0xa5 + 3 * 0xa2, "1.13 read() has what was written");
+	is(pfm_read_pmd(fd, SCALED), 7 * 0xa5 + 3 * 0xa2,
+	   "1.13 read() gets the written value of the PMC");
 	close(fd);
 }
 
-/* Who is off the CPU while the counters move. */
+/* Registers of a thread's context while the thread is on a CPU and while it is not. */
 static void threads(void)
 {
 	int fd = pfm_create(0), go[2], status;
@@ -366,26 +408,30 @@ static void threads(void)
 	char byte;
 
 	on_cpu(0);
-	is(pfm_read_pmd(fd, WHOSE), 0, "1.13 a context that is not attached has no thread");
-	is(pfm_write_pmd(fd, WHOSE, 5), 0, "1.13 a value is written, ignored");
+	is(pfm_read_pmd(fd, WHOSE), 0, "1.13 detached context: read() gets no task");
+	is(pfm_write_pmd(fd, WHOSE, 5), 0,
+	   "1.13 write PMDs: a write of a read-only value succeeds");
 	put(5);
 	pfm_write_pmd(fd, WIDE, 0);
 	pfm_write_pmd(fd, CARRIED, 0);
 	pfm_load(fd, this_thread());
-	is(pfm_read_pmd(fd, WHOSE), this_thread(), "1.13 attached, read() has the thread");
-	is(pfm_read_pmd(fd, HERE), 0, "1.13 and is asked on the caller's CPU");
-	is(pfm_read_pmd(fd, OF_THREADS_NOW), 5, "1.13 values need no start");
+	is(pfm_read_pmd(fd, WHOSE), this_thread(), "1.13 thread's context: read() gets its task");
+	is(pfm_read_pmd(fd, HERE), 0, "1.13 thread's context: read() runs on the caller's CPU");
+	is(pfm_read_pmd(fd, OF_THREADS_NOW), 5,
+	   "1.13 thread's context: a value register is read before the start");
 	pfm_start(fd);
-	/* The child has this CPU only while this thread has not. */
-	is(in_child(put(now + 100)), 0, "1.13 another thread moves the counters");
+	/* Both are bound to CPU 0: the child runs only while this thread does not. */
+	is(in_child(put(now + 100)), 0,
+	   "1.13 a child moves the counters while the thread is not on a CPU");
 	now += 100;
 	wide = pfm_read_pmd(fd, WIDE);
 	carried = pfm_read_pmd(fd, CARRIED);
-	is(wide, 0, "1.13 what grows while the thread is not on a CPU is not its");
-	is(carried, 100, "1.13 unless the register is the thread's own");
+	is(wide, 0, "1.13 increments while the thread is not on a CPU do not count");
+	is(carried, 100, "1.13 a REG_TASK counter counts while the thread is not on a CPU");
 	put(now + 20);
-	is(pfm_read_pmd(fd, WIDE), 20, "1.13 what grows while it is counts");
-	is(pfm_read_pmd(fd, CARRIED), 120, "1.13 for both");
+	is(pfm_read_pmd(fd, WIDE), 20, "1.13 increments while the thread is on a CPU count");
+	is(pfm_read_pmd(fd, CARRIED), 120,
+	   "1.13 a REG_TASK counter counts while the thread is on a CPU");
 	pfm_stop(fd);
 	close(fd);
 
@@ -396,16 +442,18 @@ static void threads(void)
 		_exit(read(go[0], &byte, 1) != 1);
 	fd = pfm_create(0);
 	pfm_write_pmd(fd, CARRIED, 0);
-	is(pfm_load(fd, child), 0, "1.13 a context of another process");
+	is(pfm_load(fd, child), 0, "1.13 another process: load succeeds");
 	pfm_start(fd);
 	put(now + 30);
-	is(pfm_read_pmd(fd, WHOSE), child, "1.13 read() has that thread");
-	is(pfm_read_pmd(fd, CARRIED), 30, "1.13 what is its own grows while it sleeps");
+	is(pfm_read_pmd(fd, WHOSE), child, "1.13 another process: read() gets its task");
+	is(pfm_read_pmd(fd, CARRIED), 30,
+	   "1.13 another process: a REG_TASK counter counts while it sleeps");
 	if (write(go[1], "x", 1) != 1)
 		bail("write");
 	waitpid(child, &status, 0);
 	put(now + 30);
-	is(pfm_read_pmd(fd, CARRIED), 30, "1.13 and no more when it has ended");
+	is(pfm_read_pmd(fd, CARRIED), 30,
+	   "1.13 another process: a REG_TASK counter stops when it has exited");
 	close(fd);
 	close(go[0]);
 	close(go[1]);
@@ -421,32 +469,36 @@ static void systems(void)
 	on_cpu(1);
 	pfm_load(fd, 1);
 	pfm_start(fd);
-	is(pfm_read_pmd(fd, WHOSE), 0, "1.13 a CPU's context has no thread");
-	is(pfm_read_pmd(fd, HERE), 1, "1.13 and is asked on its CPU");
+	is(pfm_read_pmd(fd, WHOSE), 0, "1.13 CPU's context: read() gets no task");
+	is(pfm_read_pmd(fd, HERE), 1, "1.13 CPU's context: read() runs on its CPU");
 	in_child(on_cpu(0); put(now + 40));
 	now += 40;
-	is(pfm_read_pmd(fd, OF_SYSTEMS), 40, "1.13 it counts whoever moved the counter");
-	is(pfm_read_pmd(fd, CARRIED), 40, "1.13 also one that would be a thread's own");
+	is(pfm_read_pmd(fd, OF_SYSTEMS), 40,
+	   "1.13 CPU's context: increments count, whichever CPU causes them");
+	is(pfm_read_pmd(fd, CARRIED), 40, "1.13 CPU's context: a REG_TASK counter counts as well");
 	put(now + 2);
 	on_cpu(0);
-	ok(cpu_online(1, false), "1.13 the CPU goes");
+	ok(cpu_online(1, false), "1.13 hotplug: CPU 1 goes offline");
 	put(now + 9);
-	is(pfm_read_pmd(fd, OF_SYSTEMS), 42, "1.13 its counts are there, up to then");
-	is(pfm_start(fd), -ESRCH, "1.13 and its context has ended");
-	ok(cpu_online(1, true), "1.13 the CPU comes back");
-	ok(!strcmp(get("cpus") + told, "-1 +1 "), "1.1 cpu() was told of both, there: %s",
+	is(pfm_read_pmd(fd, OF_SYSTEMS), 42,
+	   "1.13 hotplug: the count up to offline stays readable");
+	is(pfm_start(fd), -ESRCH, "1.13 hotplug: start is ESRCH after offline");
+	ok(cpu_online(1, true), "1.13 hotplug: CPU 1 goes online");
+	ok(!strcmp(get("cpus") + told, "-1 +1 "),
+	   "1.1 hotplug: cpu() was called for offline and online, on CPU 1: %s",
 	   get("cpus") + told);
 	pfm_unload(fd);
 	on_cpu(1);
-	is(pfm_load(fd, 1), 0, "1.13 the context is loaded again");
+	is(pfm_load(fd, 1), 0, "1.13 hotplug: the same context loads on CPU 1 again");
 	pfm_start(fd);
 	put(now + 5);
-	is(pfm_read_pmd(fd, OF_SYSTEMS), 47, "1.13 and goes on");
+	is(pfm_read_pmd(fd, OF_SYSTEMS), 47,
+	   "1.13 hotplug: the reloaded context adds to its old count");
 	close(fd);
 	on_cpu(0);
 }
 
-/* read() that moves by itself, lies, takes its time. */
+/* A read() callback that moves the counter, returns random values, or is slow. */
 static void liars(void)
 {
 	int fd = pfm_create(0), back = 0;
@@ -463,7 +515,7 @@ static void liars(void)
 		back += got < last + 3;
 		last = got;
 	}
-	is(back, 0, "1.5 a counter that moves with each look moves on, 64 bits wide");
+	is(back, 0, "1.5 a read() that adds 3 each time: the 64-bit value never goes back");
 	set("step", 0);
 	last = pfm_read_pmd(fd, BYTE);
 	reads = atoll(get("reads"));
@@ -472,7 +524,8 @@ static void liars(void)
 		pfm_read_pmd(fd, BYTE);
 	got = pfm_read_pmd(fd, BYTE) - last;
 	reads = atoll(get("reads")) - reads;
-	ok(got > 1000 && got <= 255ULL * reads, "1.5 junk of 64 bits is junk of its own 8 bits");
+	ok(got > 1000 && got <= 255ULL * reads,
+	   "1.5 a read() of random 64-bit values: at most 255 are counted per read");
 	note("%llu in %lld reads", got, reads);
 	set("junk", 0);
 	pfm_read_pmd(fd, BYTE);
@@ -481,29 +534,40 @@ static void liars(void)
 	pfm_read_pmd(fd, BYTE);
 	clock_gettime(CLOCK_MONOTONIC, &after);
 	ok((after.tv_sec - before.tv_sec) * 1000000000L + after.tv_nsec - before.tv_nsec > 3000000,
-	   "1.5 a slow read() is waited for");
+	   "1.5 a read() of 3 ms: PERFMON_READ_PMDS waits for it");
 	sched_yield();
 	set("slow_us", 0);
 	last = pfm_read_pmd(fd, BYTE);
 	put(strtoull(get("now"), NULL, 10) + 11);
-	is(pfm_read_pmd(fd, BYTE), last + 11, "1.5 and afterwards all is exact again");
+	is(pfm_read_pmd(fd, BYTE), last + 11,
+	   "1.5 counts are exact again after random and slow read()s");
 	close(fd);
 }
 
-/* How long a description stays, and for whom. */
+/*
+ * A description stays registered while a context uses it. A context uses the descriptions that
+ * existed when it was created.
+ */
 static void stays(void)
 {
 	int fd = pfm_create(0), later;
 
-	is(rmmod("scripted_pmu"), -EWOULDBLOCK, "1.1 a description that a context uses stays");
-	is(insmod("tutorial_pmu", ""), 0, "1.1 another one comes");
-	is(pfm_write_pmd(fd, 304, 0), -EINVAL, "1.1 a context that is there has not got it");
+	is(rmmod("scripted_pmu"), -EWOULDBLOCK,
+	   "1.1 rmmod of a description that a context uses is EWOULDBLOCK");
+	is(insmod("tutorial_pmu", ""), 0,
+	   "1.1 insmod of a second description while a context exists");
+	is(pfm_write_pmd(fd, 304, 0), -EINVAL,
+	   "1.1 an older context does not have registers of the second description");
 	later = pfm_create(0);
-	is(pfm_write_pmd(later, 304, 0), 0, "1.1 a later one has");
-	is(pfm_write_pmd(later, WIDE, 0), 0, "1.1 and the first one as well");
+	is(pfm_write_pmd(later, 304, 0), 0,
+	   "1.1 a newer context has registers of the second description");
+	is(pfm_write_pmd(later, WIDE, 0), 0,
+	   "1.1 a newer context has registers of the first description");
 	close(later);
-	is(rmmod("tutorial_pmu"), 0, "1.1 it goes with the last context that had it");
-	is(rmmod("scripted_pmu"), -EWOULDBLOCK, "1.1 the other one still stays");
+	is(rmmod("tutorial_pmu"), 0,
+	   "1.1 rmmod of the second description after the newer context is closed");
+	is(rmmod("scripted_pmu"), -EWOULDBLOCK,
+	   "1.1 rmmod of the first description is EWOULDBLOCK while the older context exists");
 	close(fd);
 }
 
@@ -514,12 +578,16 @@ static void tutorial(void)
 	int fd, out, runs, failed = 0;
 	__u64 reads;
 
-	is(insmod("tutorial_pmu", ""), 0, "1.1 the tutorial's module");
-	ok(strstr(shown(), "# tutorial\nPMC304 DIVIDER "), "1.1 is in /proc/perfmon_map");
+	is(insmod("tutorial_pmu", ""), 0, "1.1 tutorial: its module loads");
+	ok(strstr(shown(), "# tutorial\nPMC304 DIVIDER "),
+	   "1.1 tutorial: /proc/perfmon_map shows its registers");
 	slurp("/sys/kernel/debug/perfmon/tutorial/pmd304/name", text, sizeof(text));
-	ok(!strcmp(text, "TICKS\n"), "1.1 and in debugfs");
+	ok(!strcmp(text, "TICKS\n"), "1.1 tutorial: debugfs shows its registers");
 	out = open("/tmp/ticks", O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-	/* A guest that is given little time may tick nine times in half a second of its clock. */
+	/*
+	 * A guest with little CPU time may see fewer than ten ticks in half a second of its CPU
+	 * clock.
+	 */
 	for (runs = 0; !tens && runs < 60; runs++) {
 		if (ftruncate(out, 0) || lseek(out, 0, SEEK_SET))
 			bail("/tmp/ticks");
@@ -529,24 +597,27 @@ static void tutorial(void)
 			break;
 	}
 	close(out);
-	is(failed, 0, "1.13 its program runs");
-	if (!ok(tens >= 1 && tens < 100 && cpus == 2, "1.13 and counts"))
+	is(failed, 0, "1.13 tutorial: its program runs");
+	if (!ok(tens >= 1 && tens < 100 && cpus == 2,
+		"1.13 tutorial: its program counts ticks and two CPUs"))
 		note("%s", text);
 	fd = pfm_create(0);
-	is(pfm_write_pmc(fd, 304, 0), -EINVAL, "1.14 its check() refuses to divide by nothing");
-	is(pfm_write_pmc(fd, 304, 0x10000), -EINVAL, "1.14 nor by bits that are reserved");
+	is(pfm_write_pmc(fd, 304, 0), -EINVAL,
+	   "1.14 tutorial: check() refuses a divider of 0 with EINVAL");
+	is(pfm_write_pmc(fd, 304, 0x10000), -EINVAL,
+	   "1.14 tutorial: check() refuses a divider of reserved bits only with EINVAL");
 	pfm_write_pmd(fd, 305, 0);
 	pfm_load(fd, this_thread());
 	pfm_start(fd);
 	reads = pfm_read_pmd(fd, 306);
-	is(pfm_read_pmd(fd, 306), reads + 1, "1.13 a value that each reading changes");
-	ok(pfm_read_pmd(fd, 305) > 0, "1.13 cycles are counted");
+	is(pfm_read_pmd(fd, 306), reads + 1, "1.13 tutorial: READS grows by 1 with each read");
+	ok(pfm_read_pmd(fd, 305) > 0, "1.13 tutorial: CYCLES counts");
 	cpu_online(1, false);
-	is(pfm_read_pmd(fd, 307), 1, "1.1 its cpu() knows that a CPU has gone");
+	is(pfm_read_pmd(fd, 307), 1, "1.1 tutorial: CPUS is 1 after CPU 1 goes offline");
 	cpu_online(1, true);
-	is(pfm_read_pmd(fd, 307), 2, "1.1 and come back");
+	is(pfm_read_pmd(fd, 307), 2, "1.1 tutorial: CPUS is 2 after the CPU is online again");
 	close(fd);
-	is(rmmod("tutorial_pmu"), 0, "1.1 it goes");
+	is(rmmod("tutorial_pmu"), 0, "1.1 tutorial: rmmod succeeds");
 }
 
 int main(void)
@@ -570,10 +641,10 @@ int main(void)
 	systems();
 	liars();
 	stays();
-	is(atoi(get("unsound")), 0, "1.13 read() was called with preemption off, always");
-	is(rmmod("scripted_pmu"), 0, "1.1 the description goes");
+	is(atoi(get("unsound")), 0, "1.13 read() was always called with preemption off");
+	is(rmmod("scripted_pmu"), 0, "1.1 rmmod of the unused description succeeds");
 	tutorial();
-	ok(!strcmp(before, shown()), "1.1 nothing is left in /proc and debugfs");
-	is(rmmod("perfcounters"), 0, "1.1 and perfcounters.ko goes");
+	ok(!strcmp(before, shown()), "1.1 /proc/perfmon_map and debugfs are as at the beginning");
+	is(rmmod("perfcounters"), 0, "1.1 rmmod of perfcounters.ko succeeds");
 	return finish();
 }

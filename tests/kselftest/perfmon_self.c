@@ -5,8 +5,8 @@
  * gate: pmu-skylake pmu-amd2
  * timeout: 200
  *
- * The self page: a thread reads its counters by RDPMC, without a call. And that
- * by RDPMC nobody reads what another thread counted.
+ * The self page: a thread reads its own counters by RDPMC, without a system call. No thread can
+ * read by RDPMC what another thread has counted.
  */
 #include "perfmon.h"
 #include <pthread.h>
@@ -33,7 +33,7 @@ static void on_fault(int signal)
 	siglongjmp(fault, signal);
 }
 
-/* What RDPMC says, or all ones if it is not allowed. */
+/* Returns the result of RDPMC, or all ones if it faults. */
 static __u64 try_rdpmc(__u32 counter)
 {
 	struct sigaction catch = { .sa_handler = on_fault }, before;
@@ -54,7 +54,7 @@ static __u64 thread_pointer(void)
 	return pointer;
 }
 
-/* As include/uapi/linux/perfmon.h says. */
+/* The read protocol of include/uapi/linux/perfmon.h. */
 static bool self_read(const volatile struct perfmon_self *page, __u16 pmd, __u64 *value)
 {
 	__u32 sequence, flags, i;
@@ -90,30 +90,32 @@ static void mapping(void)
 	int fd = open("/dev/perfmon", O_RDWR | O_CLOEXEC), cpus;
 	void *page = PAGE(fd);
 
-	ok(page == MAP_FAILED && errno == EINVAL, "1.18 a file without a context has no page");
+	ok(page == MAP_FAILED && errno == EINVAL, "1.18 map: a file without a context is EINVAL");
 	close(fd);
 	cpus = pfm_create(PFM_FL_SYSTEM_WIDE);
 	page = PAGE(cpus);
-	ok(page == MAP_FAILED && errno == EINVAL, "1.18 nor has a CPU's context");
+	ok(page == MAP_FAILED && errno == EINVAL, "1.18 map: a CPU's context is EINVAL");
 	close(cpus);
 	fd = pfm_create(0);
 	page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, PERFMON_SELF_OFFSET);
-	ok(page == MAP_FAILED && errno == EACCES, "1.18 it is not written");
+	ok(page == MAP_FAILED && errno == EACCES, "1.18 map: a writable page is EACCES");
 	page = mmap(NULL, 8192, PROT_READ, MAP_SHARED, fd, PERFMON_SELF_OFFSET);
-	ok(page == MAP_FAILED && errno == EINVAL, "1.18 it is one page");
+	ok(page == MAP_FAILED && errno == EINVAL, "1.18 map: two pages is EINVAL");
 	page = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, PERFMON_SELF_OFFSET + 4096);
-	ok(page == MAP_FAILED && errno == EINVAL, "1.18 at one place");
+	ok(page == MAP_FAILED && errno == EINVAL, "1.18 map: another offset is EINVAL");
 	page = PAGE(fd);
-	ok(page != MAP_FAILED, "1.18 it is mapped");
+	ok(page != MAP_FAILED, "1.18 map: the page of a thread's context succeeds");
 	is(mprotect(page, 4096, PROT_READ | PROT_WRITE) ? -errno : 0, -EACCES,
-	   "1.18 and is not made writable");
-	is(((struct perfmon_self *)page)->version, PERFMON_SELF_VERSION, "1.18 its version");
-	is(((struct perfmon_self *)page)->size, sizeof(struct perfmon_self), "1.18 its size");
+	   "1.18 mprotect: the page to writable is EACCES");
+	is(((struct perfmon_self *)page)->version, PERFMON_SELF_VERSION,
+	   "1.18 page: version is PERFMON_SELF_VERSION");
+	is(((struct perfmon_self *)page)->size, sizeof(struct perfmon_self),
+	   "1.18 page: size is that of the structure");
 	munmap(page, 4096);
 	close(fd);
 }
 
-/* What a loop takes by the page, with always the same code around it. */
+/* Returns the instructions of a loop, read from the page. noinline: the code around is the same. */
 static __attribute__((noinline)) __u64 self_spin(const volatile struct perfmon_self *page,
 						 __u64 rounds)
 {
@@ -139,17 +141,20 @@ static void reading(void)
 	page = PAGE(fd);
 	if (page == MAP_FAILED)
 		bail("map");
-	is(page->nr, 2, "1.18 two counters are on the page");
-	is(page->flags, 0, "1.18 it does not count yet");
+	is(page->nr, 2, "1.18 page: nr is 2 with two counters");
+	is(page->flags, 0, "1.18 page: no flags before the start");
 	pfm_start(fd);
-	is(page->flags, PERFMON_SELF_COUNTING | PERFMON_SELF_RDPMC, "1.18 it counts, RDPMC is allowed");
+	is(page->flags, PERFMON_SELF_COUNTING | PERFMON_SELF_RDPMC,
+	   "1.18 page: COUNTING and RDPMC after the start");
 	self_spin(page, 10);
 	a = self_spin(page, 1000);
-	is(self_spin(page, 1001000) - a, 2000000, "1.18 instructions between two reads, exactly");
+	is(self_spin(page, 1001000) - a, 2000000,
+	   "1.18 page: instructions between two reads are exact");
 	self_read(page, 0, &a);
 	calls = pfm_read_pmd(fd, 0);
 	self_read(page, 0, &b);
-	if (!ok(a < calls && calls < b && b - a < 20000, "1.18 the call agrees with the page"))
+	if (!ok(a < calls && calls < b && b - a < 20000,
+		"1.18 page: PERFMON_READ_PMDS lies between two reads of the page"))
 		note("%llu %llu %llu", a, calls, b);
 	for (i = 0; i < 100000; i++) {
 		if (!self_read(page, 0, &a) || a < last)
@@ -160,23 +165,24 @@ static void reading(void)
 		if (i % 5000 == 0)
 			on_cpu(i / 5000 % 2);
 	}
-	is(bad, 0, "1.18 it only grows, over switches and migrations");
+	is(bad, 0, "1.18 page: the value never decreases, over switches and migrations");
 	tsc = page->tsc_sum;
-	/* It is written when the thread is switched out. */
+	/* The kernel writes the time into the page when the thread is switched out. */
 	wait_until(page->tsc_sum > tsc);
-	ok(page->tsc_sum > tsc, "1.18 the time it ran");
+	ok(page->tsc_sum > tsc, "1.18 page: tsc_sum grows");
 	pfm_stop(fd);
 	self_read(page, 0, &a);
-	is(a, pfm_read_pmd(fd, 0), "1.18 stopped, the page has the value");
+	is(a, pfm_read_pmd(fd, 0),
+	   "1.18 page: the value of a stopped context is that of PERFMON_READ_PMDS");
 	pfm_write_pmd(fd, 0, 77);
 	self_read(page, 0, &a);
-	is(a, 77, "1.18 what is written is there at once");
+	is(a, 77, "1.18 page: a written PMD is visible at once");
 	narrow.reg_value = pfm_cycles(m);
 	pfm_call(fd, PERFMON_WRITE_PMCS, &v);
-	ok(!self_read(page, 1, &b), "1.18 a counter as narrow as the hardware's is not there");
+	ok(!self_read(page, 1, &b), "1.18 page: a PMD with NO_EMUL64 is not listed");
 	close(fd);
 	self_read(page, 0, &a);
-	is(a, 77, "1.18 the mapping keeps the context");
+	is(a, 77, "1.18 page: the mapping keeps the context after close");
 	munmap((void *)page, 4096);
 	on_cpu(0);
 	fd = pfm_create(0);
@@ -185,12 +191,12 @@ static void reading(void)
 	tsc = __builtin_ia32_rdtsc();
 	page = PAGE(fd);
 	a = page->tsc_sum;
-	ok(a <= __builtin_ia32_rdtsc() - tsc, "1.18 mapped late, the time begins then");
+	ok(a <= __builtin_ia32_rdtsc() - tsc, "1.18 page: tsc_sum begins when the page is mapped");
 	munmap((void *)page, 4096);
 	close(fd);
 }
 
-/* Counts a secret number of instructions, in turns with main on CPU 0. */
+/* Thread that counts its own instructions on CPU 0, by turns with main. */
 static volatile int stop;
 
 static void *secret(void *arg)
@@ -209,7 +215,10 @@ static void *secret(void *arg)
 	return NULL;
 }
 
-/* RDPMC is ours, a context is not: no counter has anything. */
+/*
+ * This process may use RDPMC, but has no context in the PMU. Every counter must be 0 to it, while
+ * another thread with a context runs on the same CPU by turns.
+ */
 static void revealing(void)
 {
 	int fd = pfm_create(0), loaded = 1, i, seen = 0;
@@ -220,7 +229,7 @@ static void revealing(void)
 
 	pfm_write_pmc(fd, 0, pfm_instructions(m));
 	page = PAGE(fd);
-	ok(try_rdpmc(0) != -1ULL, "1.18 who has the page may use RDPMC");
+	ok(try_rdpmc(0) != -1ULL, "1.18 RDPMC: allowed after the page is mapped");
 	stop = 0;
 	pthread_create(&thread, NULL, secret, &loaded);
 	on_cpu(0);
@@ -230,30 +239,31 @@ static void revealing(void)
 	}
 	stop = 1;
 	pthread_join(thread, NULL);
-	is(loaded, 0, "1.18 another thread counted meanwhile on this CPU");
-	is(seen, 0, "1.18 and nothing of its counts was in the hardware");
+	is(loaded, 0, "1.18 RDPMC: another thread loads a context on this CPU");
+	is(seen, 0, "1.18 RDPMC: the counter is always 0 beside the other thread's context");
 	child = fork();
 	if (!child)
 		_exit(try_rdpmc(0) + 1 > 1);
 	waitpid(child, &status, 0);
-	/* fork() copies the right, for perf as well. */
-	is(status, 0, "1.18 a child sees nothing");
+	/* fork() copies the permission, as it does for perf. */
+	is(status, 0, "1.18 RDPMC: the counter is 0 in a child, or RDPMC faults");
 	page = mremap(page, 4096, 4096, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)0x7000000);
-	ok(page == (void *)0x7000000 && try_rdpmc(0) != -1ULL, "1.18 the page moves");
+	ok(page == (void *)0x7000000 && try_rdpmc(0) != -1ULL,
+	   "1.18 RDPMC: still allowed after mremap() of the page");
 	munmap(page, 4096);
 	close(fd);
-	/* Until its next switch from another address space. */
+	/* RDPMC is forbidden at the next switch from another address space. */
 	child = fork();
 	if (!child)
 		_exit(0);
 	waitpid(child, &status, 0);
 	for (i = 0; i < 20000 && try_rdpmc(0) != -1ULL; i++)
 		usleep(5000);
-	if (!ok(i < 20000, "1.18 without the page RDPMC is forbidden again"))
-		note("still allowed");
+	if (!ok(i < 20000, "1.18 RDPMC: forbidden after munmap() of the page"))
+		note("RDPMC is still allowed");
 }
 
-/* Where the administrator forbids it. */
+/* With 0 in /sys/devices/cpu/rdpmc, the page does not have PERFMON_SELF_RDPMC. */
 static void forbidden(void)
 {
 	int fd;
@@ -266,16 +276,19 @@ static void forbidden(void)
 	pfm_load(fd, this_thread());
 	page = PAGE(fd);
 	pfm_start(fd);
-	is(page->flags, PERFMON_SELF_COUNTING, "1.18 where RDPMC is forbidden the page says so");
-	ok(!self_read(page, 0, &value), "1.18 and the kernel is to be asked");
+	is(page->flags, PERFMON_SELF_COUNTING,
+	   "1.18 rdpmc attribute 0: the page has COUNTING without RDPMC");
+	ok(!self_read(page, 0, &value),
+	   "1.18 rdpmc attribute 0: a counting PMD cannot be read from the page");
 	pfm_stop(fd);
-	ok(self_read(page, 0, &value), "1.18 but for what does not count");
+	ok(self_read(page, 0, &value),
+	   "1.18 rdpmc attribute 0: a stopped PMD can be read from the page");
 	munmap((void *)page, 4096);
 	close(fd);
 	write_file("/sys/devices/cpu/rdpmc", "1");
 }
 
-/* Contexts of a thread and of its CPU at once. */
+/* A context of a thread and one of its CPU at the same time use different registers. */
 static void both(void)
 {
 	int fd = pfm_create(0), cpu = pfm_create(PFM_FL_SYSTEM_WIDE), i;
@@ -284,14 +297,17 @@ static void both(void)
 	on_cpu(1);
 	pfm_write_pmc(fd, 0, pfm_instructions(m));
 	pfm_write_pmc(cpu, 0, pfm_instructions(m));
-	is(pfm_load(fd, this_thread()), 0, "1.6 a thread's context with PMC 0");
-	is(pfm_load(cpu, 1), -EBUSY, "1.6 then its CPU's cannot have PMC 0");
+	is(pfm_load(fd, this_thread()), 0,
+	   "1.6 thread and CPU: the thread's context with PMC 0 loads");
+	is(pfm_load(cpu, 1), -EBUSY, "1.6 thread and CPU: the CPU's context with PMC 0 is EBUSY");
 	close(cpu);
 	cpu = pfm_create(PFM_FL_SYSTEM_WIDE);
 	pfm_write_pmc(cpu, 1, pfm_instructions(m));
-	is(pfm_load(cpu, 1), 0, "1.6 but PMC 1");
-	is(pfm_write_pmc(cpu, 0, 0), -EBUSY, "1.6 nor take PMC 0 afterwards");
-	is(pfm_write_pmc(fd, 1, 0), -EBUSY, "1.6 and the thread's not PMC 1");
+	is(pfm_load(cpu, 1), 0, "1.6 thread and CPU: the CPU's context with PMC 1 loads");
+	is(pfm_write_pmc(cpu, 0, 0), -EBUSY,
+	   "1.6 thread and CPU: a later write of PMC 0 in the CPU's context is EBUSY");
+	is(pfm_write_pmc(fd, 1, 0), -EBUSY,
+	   "1.6 thread and CPU: a later write of PMC 1 in the thread's context is EBUSY");
 	around = pfm_spin(fd, 0, 10) - 20;
 	pfm_start(cpu);
 	all = pfm_read_pmd(cpu, 1);
@@ -302,49 +318,61 @@ static void both(void)
 			break;
 		usleep(1000);
 	}
-	is(i, 20, "1.6 the thread's counts are exact");
+	is(i, 20, "1.6 thread and CPU: the thread's counts are exact");
 	pfm_stop(cpu);
 	all = pfm_read_pmd(cpu, 1) - all;
-	if (!ok(all >= thread && all < thread * 3, "1.6 the CPU's contain them"))
+	if (!ok(all >= thread && all < thread * 3,
+		"1.6 thread and CPU: the CPU's count contains the thread's"))
 		note("%llu, %llu", all, thread);
-	is(pfm_unload(fd), 0, "1.6 the thread's goes");
-	is(pfm_write_pmc(cpu, 0, 0), 0, "1.6 now PMC 0 is free for the CPU");
-	is(pfm_load(fd, this_thread()), -EBUSY, "1.6 and not for the thread");
+	is(pfm_unload(fd), 0, "1.6 thread and CPU: the thread's context unloads");
+	is(pfm_write_pmc(cpu, 0, 0), 0,
+	   "1.6 thread and CPU: PMC 0 is free for the CPU's context after the unload");
+	is(pfm_load(fd, this_thread()), -EBUSY,
+	   "1.6 thread and CPU: the thread's context with PMC 0 is EBUSY now");
 	close(cpu);
-	is(pfm_load(fd, this_thread()), 0, "1.6 until the CPU's is closed");
+	is(pfm_load(fd, this_thread()), 0,
+	   "1.6 thread and CPU: the thread's context loads after the CPU's is closed");
 	close(fd);
 	on_cpu(0);
 }
 
-/* Its hardware is asked for only by contexts that use it. */
+/* The PMU is reserved only for contexts that use hardware registers. */
 static void unused(void)
 {
 	int fd = pfm_create(0), perf = perf_user(PERF_COUNT_HW_INSTRUCTIONS, -1);
 	long long blocked;
 	__u64 by_perf;
 
-	ok(perf >= 0, "1.3 perf has the PMU");
-	is(pfm_load(fd, this_thread()), 0, "1.3 a context without a counter does not want it");
+	ok(perf >= 0, "1.3 perf: an event of the PMU opens");
+	is(pfm_load(fd, this_thread()), 0,
+	   "1.3 load: a context without hardware registers succeeds while perf uses the PMU");
 	by_perf = perf_spin(perf, 1000000) - perf_spin(perf, 1000);
-	is(pfm_start(fd), 0, "1.3 nor while it counts");
-	/* The thread is switched out and in, and its context with it. */
+	is(pfm_start(fd), 0,
+	   "1.3 start: a context without hardware registers succeeds while perf uses the PMU");
+	/* The thread is switched out and in, so its context is loaded and unloaded meanwhile. */
 	blocked = task_blocked(getpid());
 	wait_until(task_blocked(getpid()) >= blocked + 20);
-	is(perf_spin(perf, 1000000) - perf_spin(perf, 1000), by_perf, "1.3 and perf counts on");
+	is(perf_spin(perf, 1000000) - perf_spin(perf, 1000), by_perf,
+	   "1.3 perf: counts as before beside a context without hardware registers");
 	pfm_stop(fd);
-	is(pfm_write_pmc(fd, 0, pfm_instructions(m)), -EBUSY, "1.3 until one is written");
+	is(pfm_write_pmc(fd, 0, pfm_instructions(m)), -EBUSY,
+	   "1.3 write PMCs: EBUSY on a loaded context while perf uses the PMU");
 	close(perf);
-	is(pfm_write_pmc(fd, 0, pfm_instructions(m)), 0, "1.3 which can be once perf is done");
-	is(perf_user(PERF_COUNT_HW_INSTRUCTIONS, -1) < 0 ? -errno : 0, -EBUSY, "1.3 then it is ours");
-	ok(pfm_spin(fd, 0, 1000) >= 2000, "1.3 and counts");
+	is(pfm_write_pmc(fd, 0, pfm_instructions(m)), 0,
+	   "1.3 write PMCs: succeeds on a loaded context after perf's event is closed");
+	is(perf_user(PERF_COUNT_HW_INSTRUCTIONS, -1) < 0 ? -errno : 0, -EBUSY,
+	   "1.3 perf: EBUSY after that write of a PMC");
+	ok(pfm_spin(fd, 0, 1000) >= 2000, "1.3 the PMD of that PMC counts");
 	close(fd);
 	perf = perf_user(PERF_COUNT_HW_INSTRUCTIONS, -1);
-	ok(perf >= 0, "1.3 and perf's again");
+	ok(perf >= 0, "1.3 perf: an event opens after the context is closed");
 	close(perf);
 }
 
-/* The processor forgets its registers when the machine sleeps; all but that is done. */
-/* The machine wakes up while nobody who has a context runs: nothing counts there. */
+/*
+ * The machine is suspended while the thread of the only context sleeps. PMC 1, in which the test
+ * writes a value as firmware might leave it, must be 0 after the resume.
+ */
 static void left_by_firmware(void)
 {
 	pid_t child = fork();
@@ -357,31 +385,38 @@ static void left_by_firmware(void)
 	fd = pfm_create(0);
 	pfm_write_pmc(fd, 0, pfm_instructions(m));
 	if (m->amd || pfm_load(fd, child) || pfm_start(fd)) {
-		skip("1.6 registers are at rest after a sleep", "no way to look at them");
+		skip("1.6 suspend: a stray PMC value is cleared at resume",
+		     "the processor has no such MSR");
 	} else {
 		raw_load();
 		raw("wr 0x187 0x4300c0");
 		write_file("/sys/power/state", "mem");
-		is(raw("rd 0x187"), 0, "1.6 registers are at rest after a sleep");
+		is(raw("rd 0x187"), 0, "1.6 suspend: a stray PMC value is cleared at resume");
 	}
 	close(fd);
 	kill(child, SIGKILL);
 	waitpid(child, NULL, 0);
 }
 
+/*
+ * Suspend with pm_test "core": the kernel does all but the last step, so the processor keeps its
+ * registers. In a real suspend it loses them.
+ */
 static void sleeping(void)
 {
 	int fd, cpu;
 	__u64 before, after;
 
 	if (access("/sys/power/pm_test", W_OK)) {
-		skip("1.6 a thread's context goes on after a sleep", "no /sys/power/pm_test");
-		skip("1.6 so does a CPU's", "no /sys/power/pm_test");
-		skip("1.6 registers are at rest after a sleep", "no /sys/power/pm_test");
+		skip("1.6 suspend: a thread's context counts exactly after resume",
+		     "no /sys/power/pm_test");
+		skip("1.6 suspend: a CPU's context counts after resume", "no /sys/power/pm_test");
+		skip("1.6 suspend: a stray PMC value is cleared at resume",
+		     "no /sys/power/pm_test");
 		return;
 	}
 	write_file("/sys/power/pm_test", "core");
-	/* The kernel's test sleeps for five seconds, if nothing else is asked for. */
+	/* The kernel's test of suspend waits for five seconds by default. */
 	write_file("/sys/module/suspend/parameters/pm_test_delay", "1");
 	fd = pfm_create(0);
 	cpu = pfm_create(PFM_FL_SYSTEM_WIDE);
@@ -393,9 +428,10 @@ static void sleeping(void)
 	write_file("/sys/power/state", "mem");
 	before = pfm_read_pmd(cpu, 1);
 	after = pfm_spin(fd, 0, 100000);
-	ok(after >= 200000 && after < 210000, "1.6 a thread's context goes on after a sleep");
+	ok(after >= 200000 && after < 210000,
+	   "1.6 suspend: a thread's context counts exactly after resume");
 	after = pfm_read_pmd(cpu, 1) - before;
-	if (!ok(after >= 200000, "1.6 so does a CPU's"))
+	if (!ok(after >= 200000, "1.6 suspend: a CPU's context counts after resume"))
 		note("%llu", after);
 	close(fd);
 	close(cpu);
@@ -410,14 +446,17 @@ struct other {
 	int fd;
 };
 
-/* What a thread knows of another one's counters. */
+/* Thread that reads the counter of main's context, by the call and from the page. */
 static void *look(void *arg)
 {
 	struct other *other = arg;
 
 	on_cpu(1);
 	other->slow = pfm_read_pmd(other->fd, 0);
-	/* While it does not run its value is in the page: that is not the moment to judge. */
+	/*
+	 * While main is not on a CPU its value is in the page, so only a read while it counts is
+	 * judged.
+	 */
 	for (int i = 0; i < 1000 && !other->ran; i++) {
 		__u32 sequence = other->page->sequence;
 		bool counts = other->page->flags & PERFMON_SELF_COUNTING;
@@ -429,7 +468,7 @@ static void *look(void *arg)
 	return NULL;
 }
 
-/* The page is its thread's: whoever else looks asks the kernel. */
+/* Only the owner of the page can add the increment by RDPMC. Others have to call the kernel. */
 static void others(void)
 {
 	struct other other = { .fd = pfm_create(0) };
@@ -438,7 +477,7 @@ static void others(void)
 	int status;
 	pid_t child;
 
-	/* Where it stays while another one looks. */
+	/* Main stays on CPU 0 while the other thread reads on CPU 1. */
 	on_cpu(0);
 	pfm_write_pmc(other.fd, 0, pfm_instructions(m));
 	pfm_load(other.fd, this_thread());
@@ -448,15 +487,18 @@ static void others(void)
 	pfm_start(other.fd);
 	spin(100000);
 	wait_until(other.page->flags & PERFMON_SELF_RDPMC);
-	is(other.page->owner, thread_pointer(), "1.18 the page says whose RDPMC is");
+	is(other.page->owner, thread_pointer(),
+	   "1.18 owner: the page has the thread pointer of the context's thread");
 	self_read(other.page, 0, &a);
-	/* This thread counts on meanwhile. */
+	/* Main keeps counting meanwhile. */
 	pthread_create(&thread, NULL, look, &other);
 	while (pthread_tryjoin_np(thread, NULL))
 		spin(1000);
 	self_read(other.page, 0, &b);
-	ok(other.ran && !other.by_page, "1.18 another thread learns from the page that it must ask");
-	ok(other.slow > a && other.slow < b, "1.18 and the kernel knows");
+	ok(other.ran && !other.by_page,
+	   "1.18 owner: another thread cannot read a counting PMD from the page");
+	ok(other.slow > a && other.slow < b,
+	   "1.18 owner: another thread reads the value with PERFMON_READ_PMDS");
 	child = fork();
 	if (!child) {
 		const volatile struct perfmon_self *page = PAGE(other.fd);
@@ -470,28 +512,29 @@ static void others(void)
 	}
 	waitpid(child, &status, 0);
 	status = WEXITSTATUS(status);
-	ok(status & 1, "1.18 another process does not get the page");
-	ok(status & 2, "1.18 but the kernel's word");
-	ok(status & 4, "1.18 and its own context's page");
+	ok(status & 1, "1.18 owner: map by another process is EACCES");
+	ok(status & 2, "1.18 owner: another process reads the value with PERFMON_READ_PMDS");
+	ok(status & 4, "1.18 owner: another process maps the page of its own context");
 	self_read(other.page, 0, &a);
 	spin(1000);
-	ok(self_read(other.page, 0, &b) && b - a >= 2000, "1.18 its thread reads on");
+	ok(self_read(other.page, 0, &b) && b - a >= 2000,
+	   "1.18 owner: the context's thread still reads from the page");
 	munmap((void *)other.page, 4096);
 	close(other.fd);
-	/* Attached to nobody yet: who maps it first. */
+	/* A context that is not loaded: the first process that maps its page has it. */
 	other.fd = pfm_create(0);
 	other.page = PAGE(other.fd);
 	child = fork();
 	if (!child)
 		_exit(PAGE(other.fd) == MAP_FAILED ? errno : 0);
 	waitpid(child, &status, 0);
-	is(WEXITSTATUS(status), EBUSY, "1.18 it is one process's at a time");
+	is(WEXITSTATUS(status), EBUSY, "1.18 map: a page that another process has mapped is EBUSY");
 	munmap((void *)other.page, 4096);
 	child = fork();
 	if (!child)
 		_exit(PAGE(other.fd) == MAP_FAILED ? errno : 0);
 	waitpid(child, &status, 0);
-	is(WEXITSTATUS(status), 0, "1.18 whichever it is");
+	is(WEXITSTATUS(status), 0, "1.18 map: another process succeeds after munmap()");
 	close(other.fd);
 }
 
@@ -508,6 +551,7 @@ int main(void)
 	both();
 	unused();
 	sleeping();
-	is(rmmod(m->amd ? "pfm_amd" : "pfm_intel"), 0, "1.1 the description goes when nobody uses it");
+	is(rmmod(m->amd ? "pfm_amd" : "pfm_intel"), 0,
+	   "1.1 rmmod of the unused PMU description succeeds");
 	return finish();
 }

@@ -5,9 +5,12 @@
  * gate: pmu-skylake pmu-amd2
  * timeout: 240
  *
- * Event sets: what is refused; switched by time and by overflows, to the count; turns
- * and their times; in a thread that sleeps, in another process to its end, and on a CPU
- * that goes; one that samples beside one that counts.
+ * Event sets, on emulated PMUs of Intel and AMD:
+ *  - what create, delete, getinfo, load and start refuse, and the errno;
+ *  - switches by time and by overflows: no instruction is lost between two sets;
+ *  - number and duration of runs, as PERFMON_GETINFO_EVTSETS and PERFMON_READ_RUNS report them;
+ *  - a thread that sleeps, another process until it exits, a CPU that goes offline;
+ *  - a sampling set and a counting set in one context, and a masked set until its restart.
  */
 #include "sampling.h"
 #include "sets.h"
@@ -17,7 +20,7 @@
 static const struct pmu_model *m;
 static int slow = 1;
 
-/* Instructions in each set, on another counter each time. */
+/* Counts instructions in that set, on counter 0 for even sets and counter 1 for odd ones. */
 static void count_in(int fd, __u16 set)
 {
 	if (set_pmc(fd, set, set % 2, pfm_instructions(m)) ||
@@ -30,7 +33,10 @@ static __u64 counted_in(int fd, __u16 set)
 	return set_value(fd, set, set % 2);
 }
 
-/* Always the same instructions around so many. */
+/*
+ * Runs 2 * rounds instructions between start and stop. noinline: the number of instructions in the
+ * two calls stays the same, see around().
+ */
 static __attribute__((noinline)) void run(int fd, __u64 rounds)
 {
 	pfm_start(fd);
@@ -38,7 +44,7 @@ static __attribute__((noinline)) void run(int fd, __u64 rounds)
 	pfm_stop(fd);
 }
 
-/* Those around them. */
+/* Returns the instructions that run() adds to its loop: ten rounds are 20 instructions. */
 static __u64 around(void)
 {
 	int fd = pfm_create(0);
@@ -62,59 +68,63 @@ static void refusals(void)
 	int fd = pfm_create(0);
 
 	desc.set_flags = 0x80;
-	is(set_create(fd, &desc), -EINVAL, "1.12 create: unknown flags");
+	is(set_create(fd, &desc), -EINVAL, "1.12 create: an unknown flag is EINVAL");
 	desc.set_flags = PFM_SETFL_TIME_SWITCH;
-	is(set_create(fd, &desc), -EINVAL, "1.12 create: by time, and none");
+	is(set_create(fd, &desc), -EINVAL, "1.12 create: TIME_SWITCH with timeout 0 is EINVAL");
 	desc.set_flags = 0;
 	desc.set_timeout = MS;
-	is(set_create(fd, &desc), -EINVAL, "1.12 create: a time, and not by it");
+	is(set_create(fd, &desc), -EINVAL, "1.12 create: a timeout without TIME_SWITCH is EINVAL");
 	desc.set_timeout = 0;
 	desc.reserved[5] = 1;
-	is(set_create(fd, &desc), -EINVAL, "1.12 create: reserved fields");
+	is(set_create(fd, &desc), -EINVAL,
+	   "1.12 create: a reserved field that is not zero is EINVAL");
 	desc.reserved[5] = 0;
 	desc.set_id_next = 1;
-	is(set_create(fd, &desc), -EINVAL, "1.12 create: a next one without the flag");
-	is(pfm_call(fd, PERFMON_CREATE_EVTSETS, &v), -E2BIG, "1.12 create: more than a page of them");
+	is(set_create(fd, &desc), -EINVAL, "1.12 create: set_id_next without EXPL_NEXT is EINVAL");
+	is(pfm_call(fd, PERFMON_CREATE_EVTSETS, &v), -E2BIG,
+	   "1.12 create: 65 sets in one call, over a page, is E2BIG");
 	v.nr = 1;
 	v.size = 63;
-	is(pfm_call(fd, PERFMON_CREATE_EVTSETS, &v), -EINVAL, "1.12 create: another size");
+	is(pfm_call(fd, PERFMON_CREATE_EVTSETS, &v), -EINVAL,
+	   "1.12 create: element size 63 instead of 64 is EINVAL");
 	is(set_call(fd, PERFMON_CREATE_EVTSETS, (void *)8, sizeof(desc)), -EFAULT,
-	   "1.12 create: bad address");
-	is(set_pmc(fd, 5, 0, pfm_instructions(m)), -EINVAL, "1.12 PMCs of a set that is not there");
-	is(set_pmd(fd, 5, 0, 0, 0), -EINVAL, "1.12 and PMDs");
-	is(set_timed(fd, 5, MS), 0, "1.12 a set is made");
-	is(set_timed(fd, 65535, MS), 0, "1.12 and the last one there can be");
-	is(set_pmc(fd, 5, 0, pfm_instructions(m)), 0, "1.12 its PMCs are written");
-	is(set_delete(fd, 0), -EINVAL, "1.12 delete: set 0 stays");
-	is(set_delete(fd, 6), -EINVAL, "1.12 delete: no such set");
+	   "1.12 create: a bad address is EFAULT");
+	is(set_pmc(fd, 5, 0, pfm_instructions(m)), -EINVAL,
+	   "1.12 write PMCs: unknown set is EINVAL");
+	is(set_pmd(fd, 5, 0, 0, 0), -EINVAL, "1.12 write PMDs: unknown set is EINVAL");
+	is(set_timed(fd, 5, MS), 0, "1.12 create: set 5");
+	is(set_timed(fd, 65535, MS), 0, "1.12 create: set 65535, the highest id");
+	is(set_pmc(fd, 5, 0, pfm_instructions(m)), 0, "1.12 write PMCs: set 5");
+	is(set_delete(fd, 0), -EINVAL, "1.12 delete: set 0 is EINVAL");
+	is(set_delete(fd, 6), -EINVAL, "1.12 delete: unknown set is EINVAL");
 	many[0] = (struct pfarg_setdesc){ .set_id = 65535, .reserved = { [0] = 1 } };
 	is(set_call(fd, PERFMON_DELETE_EVTSETS, many, sizeof(desc)), -EINVAL,
-	   "1.12 delete: reserved fields");
+	   "1.12 delete: a reserved field that is not zero is EINVAL");
 	info = (struct pfarg_setinfo){ .set_id = 5, .reserved = { [5] = 1 } };
 	is(set_call(fd, PERFMON_GETINFO_EVTSETS, &info, sizeof(info)), -EINVAL,
-	   "1.12 getinfo: reserved fields");
+	   "1.12 getinfo: a reserved field that is not zero is EINVAL");
 	info = (struct pfarg_setinfo){ .set_id = 6 };
-	is(set_delete(fd, 65535), 0, "1.12 delete");
+	is(set_delete(fd, 65535), 0, "1.12 delete: set 65535");
 	is(set_call(fd, PERFMON_GETINFO_EVTSETS, &info, sizeof(info)), -EINVAL,
-	   "1.12 getinfo: no such set");
+	   "1.12 getinfo: unknown set is EINVAL");
 	is(set_call(fd, PERFMON_READ_RUNS, &runs, sizeof(runs)), -EINVAL,
-	   "1.12 runs: of a PMD that does not count");
-	is(set_load(fd, 6), -EINVAL, "1.12 load: no such set");
+	   "1.12 READ_RUNS: a PMD that does not count is EINVAL");
+	is(set_load(fd, 6), -EINVAL, "1.12 load: unknown set is EINVAL");
 	desc.set_flags = PFM_SETFL_EXPL_NEXT;
 	desc.set_id_next = 9;
-	is(set_create(fd, &desc), 0, "1.12 the next one may come later");
-	is(set_load(fd, 5), -EINVAL, "1.12 load: but not that late");
+	is(set_create(fd, &desc), 0, "1.12 create: next set may be missing");
+	is(set_load(fd, 5), -EINVAL, "1.12 load: missing next set is EINVAL");
 	desc.set_id_next = 0;
-	is(set_create(fd, &desc), 0, "1.12 a set is changed");
-	is(set_load(fd, 5), 0, "1.12 load with a set");
-	is(set_create(fd, &desc), -EBUSY, "1.12 create: it is loaded");
-	is(set_delete(fd, 5), -EBUSY, "1.12 delete: it is loaded");
-	is(set_start(fd, 6), -EINVAL, "1.12 start: no such set");
-	is(set_start(fd, 0), 0, "1.12 start with another one");
-	is(set_info(fd, 5).set_runs, 0, "1.12 then the other one had no turn");
-	is(set_info(fd, 0).set_runs, 1, "1.12 and that one has");
+	is(set_create(fd, &desc), 0, "1.12 create: a set that exists is changed");
+	is(set_load(fd, 5), 0, "1.12 load: with set 5");
+	is(set_create(fd, &desc), -EBUSY, "1.12 create: EBUSY while the context is loaded");
+	is(set_delete(fd, 5), -EBUSY, "1.12 delete: EBUSY while the context is loaded");
+	is(set_start(fd, 6), -EINVAL, "1.12 start: unknown set is EINVAL");
+	is(set_start(fd, 0), 0, "1.12 start: with set 0");
+	is(set_info(fd, 5).set_runs, 0, "1.12 start with set 0: set 5 has 0 runs");
+	is(set_info(fd, 0).set_runs, 1, "1.12 start with set 0: set 0 has 1 run");
 	pfm_unload(fd);
-	is(set_delete(fd, 5), 0, "1.12 delete, when it is not loaded any more");
+	is(set_delete(fd, 5), 0, "1.12 delete: set 5 after unload");
 	close(fd);
 }
 
@@ -124,9 +134,9 @@ static void many(void)
 
 	for (i = 1; i < 1024 && !rc; i++)
 		rc = set_timed(fd, 60 * i, MS);
-	is(rc, 0, "1.12 so many sets can be");
-	is(set_timed(fd, 3, MS), -ENOSPC, "1.12 and no more");
-	is(set_load(fd, 60 * 512), 0, "1.12 they are loaded");
+	is(rc, 0, "1.12 create: 1,024 sets");
+	is(set_timed(fd, 3, MS), -ENOSPC, "1.12 create: the 1,025th set is ENOSPC");
+	is(set_load(fd, 60 * 512), 0, "1.12 load: a context with 1,024 sets");
 	close(fd);
 }
 
@@ -148,7 +158,7 @@ static struct turns turns_of(int fd, const __u16 *ids, int nr)
 	return all;
 }
 
-/* All instructions are in one of the sets. */
+/* Three sets that are switched by time: their counts add up to all instructions of the thread. */
 static void by_time(__u64 timeout, __u64 extra)
 {
 	struct pfarg_setdesc desc = { .set_flags = PFM_SETFL_TIME_SWITCH, .set_timeout = timeout };
@@ -161,11 +171,11 @@ static void by_time(__u64 timeout, __u64 extra)
 	struct timespec tick;
 	int fd = pfm_create(0), i;
 
-	is(set_create(fd, &desc), 0, "1.12 set 0 is switched by time");
-	/* Rounded up to what the timer has: 1 ns, or a tick. */
+	is(set_create(fd, &desc), 0, "1.12 by time: set 0 gets TIME_SWITCH");
+	/* The timeout is rounded up to the resolution of the timer: 1 ns, or a tick. */
 	clock_getres(CLOCK_MONOTONIC, &tick);
 	is(desc.set_timeout, (timeout + tick.tv_nsec - 1) / tick.tv_nsec * tick.tv_nsec,
-	   "1.12 and this is how long it is");
+	   "1.12 by time: create returns the timeout, rounded up to the timer's resolution");
 	timeout = desc.set_timeout;
 	set_timed(fd, 100, timeout);
 	set_timed(fd, 7, timeout);
@@ -177,9 +187,9 @@ static void by_time(__u64 timeout, __u64 extra)
 	pfm_start(fd);
 	cpu = clock_ns(CLOCK_THREAD_CPUTIME_ID);
 	/*
-	 * A busy host's timers are late, and some turns longer: until each set has had its
-	 * turns, and a round of them, from a first turn's begin to the next, took not much
-	 * longer than it should.
+	 * Timers expire late on a busy host, which makes some runs longer. Repeats until each set
+	 * has had enough runs, and until the runs of one round of the three sets were, on average,
+	 * not much longer than the timeout.
 	 */
 	while (now_ns() - begin < 60000 * MS) {
 		spin(10000);
@@ -210,23 +220,25 @@ static void by_time(__u64 timeout, __u64 extra)
 			 r.time == infos[i].set_act_duration &&
 			 r.runs && r.time2[0] >= r.time / r.runs * (r.time / r.runs);
 	}
-	if (!ok(fair && infos[0].set_runs > 1, "1.12 by %llu us, in turns", timeout / 1000))
+	if (!ok(fair && infos[0].set_runs > 1,
+		"1.12 %llu us: all three sets ran equally often, within one run", timeout / 1000))
 		note("%llu, %llu, %llu", infos[0].set_runs, infos[1].set_runs, infos[2].set_runs);
 	ok(sum >= 2 * rounds + extra && sum < 2 * rounds + rounds / 10000 * 1000 + 20000,
-	   "1.12 every instruction is counted in one of them");
-	/* Of a busy host's guest the thread has not all of the time. */
-	if (!ok(time <= real && time > cpu / 2, "1.12 their times are that of the context"))
+	   "1.12 by time: every instruction is counted in one of three sets");
+	/* On a busy host the thread does not run all of the time. */
+	if (!ok(time <= real && time > cpu / 2,
+		"1.12 by time: durations add up to half the CPU time or more, and at most the elapsed time"))
 		note("%llu of %llu ns, ran %llu", time, real, cpu);
 	if (!ok(shortest < timeout + timeout / 4 + 20 * slow * MS &&
 		time / (infos[0].set_runs + infos[1].set_runs + infos[2].set_runs) > timeout / 2,
-		"1.12 a turn is not much longer, nor shorter"))
+		"1.12 by time: runs last half the timeout or more, in one round a quarter more at most"))
 		note("%llu ns, %llu turns, %llu ns of a round's shortest", time,
 		     infos[0].set_runs * 3, shortest);
-	ok(right, "1.12 the sums over all turns are those");
+	ok(right, "1.12 by time: READ_RUNS agrees with GETINFO and READ_PMDS");
 	close(fd);
 }
 
-/* Exactly: a threshold, and what comes after. */
+/* Set 0 counts up to a threshold, and the overflow switches to set 1. No instruction is lost. */
 static void cascade(__u64 extra)
 {
 	struct pfarg_setdesc desc = { .set_flags = PFM_SETFL_OVFL_SWITCH };
@@ -239,22 +251,26 @@ static void cascade(__u64 extra)
 	set_create(fd, &desc);
 	set_pmc(fd, 0, 0, pfm_instructions(m));
 	set_pmc(fd, 1, 0, pfm_instructions(m));
-	is(set_pmd(fd, 0, 0, -10000ULL, 1), 0, "1.12 a PMD that counts down");
+	is(set_pmd(fd, 0, 0, -10000ULL, 1), 0, "1.12 write PMDs: reg_ovfl_switch_cnt is accepted");
 	set_pmd(fd, 1, 0, 0, 0);
 	set_load(fd, 0);
 	run(fd, 50000);
 	first = set_value(fd, 0, 0);
 	second = set_value(fd, 1, 0);
-	is(first + second, 100000 + extra - 10000, "1.12 cascade: not one instruction is lost");
-	if (!ok(first < 50, "1.12 cascade: the threshold is where it was said to be"))
+	is(first + second, 100000 + extra - 10000,
+	   "1.12 cascade: no instruction is lost between the sets");
+	if (!ok(first < 50, "1.12 cascade: the switch is within 50 instructions of the threshold"))
 		note("%llu beyond", first);
-	is(set_info(fd, 0).set_ovfl_pmds[0], 1, "1.12 cascade: what ended the turn");
-	is(set_info(fd, 0).set_runs, 1, "1.12 cascade: it had one turn");
-	is(set_info(fd, 1).set_runs, 1, "1.12 cascade: and so had the other");
+	is(set_info(fd, 0).set_ovfl_pmds[0], 1, "1.12 cascade: set_ovfl_pmds of set 0 is PMD 0");
+	is(set_info(fd, 0).set_runs, 1, "1.12 cascade: set 0 has 1 run");
+	is(set_info(fd, 1).set_runs, 1, "1.12 cascade: set 1 has 1 run");
 	close(fd);
 }
 
-/* The fifth overflow; and of two triggers the one that is first. */
+/*
+ * The fifth overflow of a PMD switches the set. If two PMDs can switch it, the one that overflows
+ * first does.
+ */
 static void count_down(__u64 extra)
 {
 	struct pfarg_pmd pmd = { .reg_value = -1000ULL, .reg_short_reset = -1000ULL,
@@ -275,7 +291,7 @@ static void count_down(__u64 extra)
 	set_pmc(fd, 1, 1, pfm_instructions(m));
 	set_call(fd, PERFMON_WRITE_PMDS, &pmd, sizeof(pmd));
 	set_pmd(fd, 0, 1, 0, 0);
-	/* PMD 1 is there first; what PMD 0 does is not needed. */
+	/* PMD 1 overflows first, so the switch count of PMD 0 does not matter in set 1. */
 	pmd.reg_set = 1;
 	pmd.reg_value = -100000ULL;
 	set_call(fd, PERFMON_WRITE_PMDS, &pmd, sizeof(pmd));
@@ -285,19 +301,21 @@ static void count_down(__u64 extra)
 	pmd.reg_short_reset = -3000ULL;
 	set_call(fd, PERFMON_WRITE_PMDS, &pmd, sizeof(pmd));
 	set_load(fd, 0);
-	/* Ten rounds of 5000 and 3000, and 4000 of the eleventh. */
+	/* Ten rounds of 5,000 instructions in set 0 and 3,000 in set 1, then 4,000 in set 0. */
 	run(fd, (10 * 8000 + 4000) / 2);
 	sum = set_value(fd, 0, 1);
-	if (!ok(sum >= 54000 && sum < 54000 + extra + 100, "1.12 the fifth overflow ends a turn"))
+	if (!ok(sum >= 54000 && sum < 54000 + extra + 100,
+		"1.12 switch count 5: the fifth overflow ends a run of set 0"))
 		note("%llu", sum);
-	is(set_info(fd, 0).set_runs, 11, "1.12 with an explicit next one, back and forth");
-	is(set_info(fd, 1).set_runs, 10, "1.12 as often");
-	is(set_info(fd, 1).set_ovfl_pmds[0], 2, "1.12 by the trigger that was first");
-	is(set_info(fd, 2).set_runs, 0, "1.12 and the third one never");
+	is(set_info(fd, 0).set_runs, 11, "1.12 explicit next: set 0 ran 11 times");
+	is(set_info(fd, 1).set_runs, 10, "1.12 explicit next: set 1 ran 10 times");
+	is(set_info(fd, 1).set_ovfl_pmds[0], 2,
+	   "1.12 two triggers: set_ovfl_pmds of set 1 is PMD 1, which overflows first");
+	is(set_info(fd, 2).set_runs, 0, "1.12 explicit next: set 2 never ran");
 	close(fd);
 }
 
-/* A turn's time is the thread's: what is left goes over sleeps. */
+/* Only time in which the thread runs counts for a timeout. The rest of it is kept over sleeps. */
 static void asleep(void)
 {
 	struct pfarg_setdesc desc = { .set_flags = PFM_SETFL_TIME_SWITCH, .set_timeout = 20 * MS };
@@ -312,7 +330,10 @@ static void asleep(void)
 	set_load(fd, 0);
 	pfm_start(fd);
 	for (used = 0; set_info(fd, 1).set_runs < 3 && used < 60000 * MS;) {
-		/* Some machines' clock is no finer than a tick, which is when sleepers wake. */
+		/*
+		 * Runs until the clock has moved. On some machines it moves with ticks only, and
+		 * sleeping threads wake at ticks, so a shorter run would take no time by the clock.
+		 */
 		begin = now_ns();
 		do
 			spin(100000);
@@ -325,13 +346,13 @@ static void asleep(void)
 	b = set_info(fd, 1);
 	if (!ok(a.set_runs + b.set_runs > 4 &&
 		(a.set_act_duration + b.set_act_duration) / (a.set_runs + b.set_runs) > 10 * MS,
-		"1.12 a turn is as long in a thread that sleeps"))
+		"1.12 by time: runs of a thread that sleeps last half the timeout or more"))
 		note("%llu and %llu turns, %llu and %llu ns", a.set_runs, b.set_runs,
 		     a.set_act_duration, b.set_act_duration);
 	close(fd);
 }
 
-/* One samples, one counts; and a message tells of its set. */
+/* Set 3 samples, set 0 counts. All records name set 3. */
 static void mixed(void)
 {
 	struct perfmon_ring_arg arg = { .size = 65536 };
@@ -357,7 +378,7 @@ static void mixed(void)
 	page = mmap(NULL, 4096 + 65536, PROT_READ, MAP_SHARED, fd, 0);
 	set_load(fd, 3);
 	pfm_start(fd);
-	/* On a busy machine a turn of a millisecond may have next to nothing. */
+	/* On a busy machine a run of a millisecond may have only a few instructions. */
 	for (i = 0; i < 1000000 && (set_info(fd, 3).set_runs < 5 || set_value(fd, 0, 0) <= 1000 ||
 				    set_info(fd, 0).set_runs < 3); i++)
 		spin(1000);
@@ -371,20 +392,21 @@ static void mixed(void)
 		}
 		at += s->header.size;
 	}
-	if (!ok(samples > 7 && right, "1.12 one set samples, and its records say so"))
+	if (!ok(samples > 7 && right, "1.12 sampling set: its records have set 3 and PMD 1"))
 		note("%d samples", samples);
 	if (!ok(samples == 4 * (int)set_info(fd, 3).set_runs ||
-		samples / 4 + 1 == (int)set_info(fd, 3).set_runs, "1.12 four in each turn"))
+		samples / 4 + 1 == (int)set_info(fd, 3).set_runs,
+		"1.12 sampling set: four samples in each run"))
 		note("%d samples, %llu turns", samples, set_info(fd, 3).set_runs);
 	if (!ok(set_value(fd, 0, 0) > 1000 && set_info(fd, 0).set_runs > 1,
-		"1.12 another one counts"))
+		"1.12 sampling set: set 0 counts beside it"))
 		note("%lld in %llu turns", (long long)set_value(fd, 0, 0),
 		     set_info(fd, 0).set_runs);
 	munmap((void *)page, 4096 + 65536);
 	close(fd);
 }
 
-/* A restart is the set's that it is for. */
+/* A masked set blocks the switch to another set (EBUSY) until PERFMON_RESTART. */
 static void masked(void)
 {
 	struct pfarg_pmd pmd = { .reg_flags = PFM_REGFL_OVFL_NOTIFY, .reg_value = -1000ULL,
@@ -399,20 +421,26 @@ static void masked(void)
 	count_in(fd, 1);
 	set_load(fd, 0);
 	run(fd, 2000);
-	ok(pfm_message(fd, &msg, 1000) && !msg.msg_active_set, "1.12 a message has its set");
-	is(set_start(fd, 1), -EBUSY, "1.12 while it waits for a restart there is no other one");
-	is(pfm_restart(fd), 0, "1.12 which there is");
-	is(set_start(fd, 1), 0, "1.12 then there is");
+	ok(pfm_message(fd, &msg, 1000) && !msg.msg_active_set,
+	   "1.12 masked: the message has set 0");
+	is(set_start(fd, 1), -EBUSY, "1.12 masked: start with set 1 is EBUSY before the restart");
+	is(pfm_restart(fd), 0, "1.12 masked: PERFMON_RESTART succeeds");
+	is(set_start(fd, 1), 0, "1.12 masked: switch to set 1 after the restart");
 	spin(1000);
-	is(set_start(fd, 0), 0, "1.12 and back");
+	is(set_start(fd, 0), 0, "1.12 masked: switch back to set 0");
 	spin(2000);
 	pfm_stop(fd);
-	ok(pfm_message(fd, &msg, 1000), "1.12 where it samples on");
-	ok(counted_in(fd, 1) > 2000 && counted_in(fd, 1) < 200000, "1.12 and the other one has counted");
+	ok(pfm_message(fd, &msg, 1000),
+	   "1.12 masked: set 0 queues another message after the restart");
+	ok(counted_in(fd, 1) > 2000 && counted_in(fd, 1) < 200000,
+	   "1.12 masked: set 1 has counted between the switches");
 	close(fd);
 }
 
-/* The switch itself may see an overflow that waits for a restart. */
+/*
+ * The overflow may be detected only by the switch itself: PERFMON_START must mask the context and
+ * return EBUSY.
+ */
 static void masked_by_the_switch(void)
 {
 	struct pfarg_pmd pmd = { .reg_num = PERFMON_PAGE_FAULTS, .reg_flags = PFM_REGFL_OVFL_NOTIFY,
@@ -430,23 +458,26 @@ static void masked_by_the_switch(void)
 	pfm_start(fd);
 	for (i = 0; i < 20; i++)
 		pages[i * 4096] = 1;
-	is(set_start(fd, 1), -EBUSY, "1.12 no other set while the old one waits, seen or not");
-	ok(pfm_message(fd, &msg, 1000) && !msg.msg_active_set, "1.12 it is told of");
-	is(set_info(fd, 1).set_runs, 0, "1.12 and the other one has had no turn");
-	is(pfm_restart(fd), 0, "1.12 after its restart");
-	ok((__s64)set_value(fd, 0, PERFMON_PAGE_FAULTS) < 0, "1.12 it begins anew");
-	is(set_start(fd, 1), 0, "1.12 and the other one may");
+	is(set_start(fd, 1), -EBUSY, "1.12 masked by the switch: start with set 1 is EBUSY");
+	ok(pfm_message(fd, &msg, 1000) && !msg.msg_active_set,
+	   "1.12 masked by the switch: a message has set 0");
+	is(set_info(fd, 1).set_runs, 0, "1.12 masked by the switch: set 1 has 0 runs");
+	is(pfm_restart(fd), 0, "1.12 masked by the switch: PERFMON_RESTART succeeds");
+	ok((__s64)set_value(fd, 0, PERFMON_PAGE_FAULTS) < 0,
+	   "1.12 masked by the switch: the restart resets the PMD");
+	is(set_start(fd, 1), 0, "1.12 masked by the switch: start with set 1 after the restart");
 	spin(1000);
 	pfm_stop(fd);
-	ok(counted_in(fd, 1) > 2000, "1.12 which counts");
+	ok(counted_in(fd, 1) > 2000, "1.12 masked by the switch: set 1 counts");
 	munmap((void *)pages, 20 * 4096);
 	close(fd);
 }
 
 /*
- * With a time for each turn, too: the time does not pass meanwhile, nor does it end. How
- * many turns a period takes is the machine's: on a slow one, in which the calls between
- * are most of a turn's time, more than three. So turns are counted from the first restart.
+ * A set that waits for a restart, with sets that are switched by time: the time of the run does not
+ * pass meanwhile, and no set is switched. The number of runs in a period depends on the machine: on
+ * a slow one, the calls in between take most of the time of a run. So runs are counted from the
+ * first restart on.
  */
 static void masked_in_time(void)
 {
@@ -483,15 +514,15 @@ static void masked_in_time(void)
 	}
 	pfm_stop(fd);
 	if (!ok(messages > 0 && set_info(fd, 1).set_runs >= restarted + 3,
-		"1.12 turns go on after restarts, and not before"))
+		"1.12 masked and by time: sets are switched after restarts only"))
 		note("%d messages, %llu turns, %llu of them before the first restart", messages,
 		     set_info(fd, 1).set_runs, restarted);
 	is(set_info(fd, 0).set_runs - set_info(fd, 1).set_runs <= 1, true,
-	   "1.12 so that both have as many");
+	   "1.12 masked and by time: both sets ran equally often, within one run");
 	close(fd);
 }
 
-/* Another process, to its end: all that it did is in one of the sets. */
+/* Sets on another process, until it exits: each instruction is counted in one of the sets. */
 static void to_the_end(void)
 {
 	struct pfarg_setdesc desc = { .set_flags = PFM_SETFL_TIME_SWITCH, .set_timeout = MS };
@@ -514,7 +545,7 @@ static void to_the_end(void)
 	set_timed(fd, 1, MS);
 	count_in(fd, 0);
 	count_in(fd, 1);
-	is(set_load_on(fd, child, 1), 0, "1.12 sets on another process");
+	is(set_load_on(fd, child, 1), 0, "1.12 other process: load with set 1");
 	pfm_start(fd);
 	if (write(go[1], "x", 1) != 1)
 		bail("write");
@@ -524,17 +555,22 @@ static void to_the_end(void)
 	first = counted_in(fd, 0);
 	second = counted_in(fd, 1);
 	if (!ok(first && second && first + second >= 2 * rounds &&
-		first + second < 2 * rounds + 100000, "1.12 counted to its end"))
+		first + second < 2 * rounds + 100000,
+		"1.12 other process: all instructions until exit are counted"))
 		note("%llu and %llu", first, second);
-	is(set_start(fd, 0), -ESRCH, "1.12 no set counts what has ended");
-	is(set_delete(fd, 1), -EBUSY, "1.12 it is loaded yet");
-	is(pfm_unload(fd), 0, "1.12 until it is not");
-	is(set_delete(fd, 1), 0, "1.12 then a set goes");
-	is(counted_in(fd, 0), first, "1.12 and the other one's values stay");
+	is(set_start(fd, 0), -ESRCH, "1.12 other process: start is ESRCH after exit");
+	is(set_delete(fd, 1), -EBUSY, "1.12 other process: delete is EBUSY after exit");
+	is(pfm_unload(fd), 0, "1.12 other process: unload after exit");
+	is(set_delete(fd, 1), 0, "1.12 other process: delete of set 1 after unload");
+	is(counted_in(fd, 0), first,
+	   "1.12 other process: the value of set 0 stays after delete of set 1");
 	close(fd);
 }
 
-/* A CPU that goes takes no count along, and comes back without them. */
+/*
+ * CPU 1 goes offline: the counts up to then stay readable, and nothing is counted when it is back,
+ * until the context is loaded again.
+ */
 static void cpu_goes(void)
 {
 	struct pfarg_setdesc desc = { .set_flags = PFM_SETFL_TIME_SWITCH, .set_timeout = MS };
@@ -546,30 +582,32 @@ static void cpu_goes(void)
 	count_in(fd, 0);
 	count_in(fd, 1);
 	on_cpu(1);
-	is(set_load_on(fd, 1, 0), 0, "1.12 sets on CPU 1");
+	is(set_load_on(fd, 1, 0), 0, "1.12 hotplug: load on CPU 1");
 	pfm_start(fd);
 	while (set_info(fd, 1).set_runs < 3 && rounds < 1000000000) {
 		spin(10000);
 		rounds += 10000;
 	}
 	on_cpu(0);
-	is(cpu_online(1, false), true, "1.12 which goes");
+	is(cpu_online(1, false), true, "1.12 hotplug: CPU 1 goes offline");
 	first = counted_in(fd, 0);
 	second = counted_in(fd, 1);
-	if (!ok(first && second && first + second >= 2 * rounds, "1.12 with all that was counted"))
+	if (!ok(first && second && first + second >= 2 * rounds,
+		"1.12 hotplug: all instructions up to offline are counted"))
 		note("%llu and %llu of at least %llu", first, second, 2 * rounds);
-	is(set_start(fd, 1), -ESRCH, "1.12 no set counts there now");
+	is(set_start(fd, 1), -ESRCH, "1.12 hotplug: start is ESRCH after offline");
 	cpu_online(1, true);
 	on_cpu(1);
 	spin(10000);
-	is(counted_in(fd, 0) + counted_in(fd, 1), first + second, "1.12 nor when it is back");
-	is(pfm_unload(fd), 0, "1.12 they can be unloaded");
-	is(set_load_on(fd, 1, 1), 0, "1.12 and loaded again");
+	is(counted_in(fd, 0) + counted_in(fd, 1), first + second,
+	   "1.12 hotplug: nothing is counted after CPU 1 is back online");
+	is(pfm_unload(fd), 0, "1.12 hotplug: unload succeeds");
+	is(set_load_on(fd, 1, 1), 0, "1.12 hotplug: the same context loads on CPU 1 again");
 	pfm_start(fd);
 	spin(10000);
 	pfm_stop(fd);
 	ok(counted_in(fd, 1) >= second + 20000 || counted_in(fd, 0) > first,
-	   "1.12 where they go on");
+	   "1.12 hotplug: the reloaded context counts");
 	close(fd);
 	on_cpu(0);
 }
@@ -584,15 +622,17 @@ static void a_cpu(void)
 	set_timed(fd, 1, 5 * MS);
 	count_in(fd, 0);
 	count_in(fd, 1);
-	is(pfm_load(fd, 0), 0, "1.12 sets on a CPU");
+	is(pfm_load(fd, 0), 0, "1.12 CPU: load on CPU 0");
 	pfm_start(fd);
 	while (set_info(fd, 1).set_runs < 3 && rounds < 1000000000) {
 		spin(10000);
 		rounds += 10000;
 	}
 	pfm_stop(fd);
-	ok(set_info(fd, 0).set_runs > 2 && set_info(fd, 1).set_runs > 2, "1.12 take turns, too");
-	ok(counted_in(fd, 0) + counted_in(fd, 1) >= 2 * rounds, "1.12 and count all");
+	ok(set_info(fd, 0).set_runs > 2 && set_info(fd, 1).set_runs > 2,
+	   "1.12 CPU: both sets ran more than twice");
+	ok(counted_in(fd, 0) + counted_in(fd, 1) >= 2 * rounds,
+	   "1.12 CPU: all instructions are counted");
 	close(fd);
 }
 

@@ -3,8 +3,8 @@
  * worlds: stock debug
  * timeout: 120
  *
- * Contexts without any PMU: the kernel's own registers, of threads, of CPUs, and
- * of counter pages; several processes with one context.
+ * Contexts without a PMU: soft registers of threads and of CPUs, instances of the counter pages,
+ * and a context that several processes share.
  */
 #include "perfmon.h"
 #include <pthread.h>
@@ -13,7 +13,7 @@
 #include <sys/socket.h>
 #include <time.h>
 
-/* What the thread has had of a processor. */
+/* Returns the CPU time of the calling thread, in nanoseconds. */
 static __u64 had(void)
 {
 	struct timespec t;
@@ -30,7 +30,7 @@ static void burn(__u64 ns)
 		;
 }
 
-/* A thread's context with all that counts, loaded. */
+/* Creates a context with all counting soft PMDs, and loads it on thread @tid if that is not 0. */
 static int counting(__u32 tid)
 {
 	int fd = pfm_create(0), n;
@@ -55,7 +55,7 @@ static void touch(int pages)
 	munmap(p, pages * 4096UL);
 }
 
-/* How often this thread has been switched out, by the kernel's own count. */
+/* Returns the number of context switches of the calling thread, by the kernel's own count. */
 static __u64 switched(void)
 {
 	struct rusage usage;
@@ -76,18 +76,22 @@ static void self(void)
 	task = pfm_read_pmd(fd, PERFMON_TASK_CLOCK);
 	wall = now_ns() - wall;
 	if (!ok(clock > 1000000 && clock <= wall + 1000000,
-		"1.13 the clock runs while the thread does"))
+		"1.13 CPU_CLOCK runs while the thread does"))
 		note("%llu of %llu ns", clock, wall);
-	if (!ok(task >= clock && task <= wall + 2000000, "1.13 so does the task's"))
+	if (!ok(task >= clock && task <= wall + 2000000,
+		"1.13 TASK_CLOCK runs while the thread does"))
 		note("%llu", task);
 	cpu = had();
 	clock = pfm_read_pmd(fd, PERFMON_CPU_CLOCK);
 	usleep(300000);
 	task = pfm_read_pmd(fd, PERFMON_CPU_CLOCK) - clock;
 	cpu = had() - cpu;
-	if (!ok(task < cpu + 150000000, "1.13 and not while it sleeps"))
+	if (!ok(task < cpu + 150000000, "1.13 CPU_CLOCK does not run while the thread sleeps"))
 		note("%llu, it ran for %llu", task, cpu);
-	/* A sleep that is over before the thread has gone is no switch; the kernel counts, too. */
+	/*
+	 * A sleep can end before the thread is switched out, so the number of sleeps is not that of
+	 * the switches. The kernel's own count is the reference.
+	 */
 	outer = switched();
 	switches = pfm_read_pmd(fd, PERFMON_CONTEXT_SWITCHES);
 	inner = switched();
@@ -97,12 +101,13 @@ static void self(void)
 	switches = pfm_read_pmd(fd, PERFMON_CONTEXT_SWITCHES) - switches;
 	outer = switched() - outer;
 	if (!ok(switches >= inner && switches <= outer && inner >= 10,
-		"1.13 sleeps are as many switches as the kernel has counted"))
+		"1.13 CONTEXT_SWITCHES agrees with getrusage()"))
 		note("%llu, of %llu to %llu", switches, inner, outer);
 	faults = pfm_read_pmd(fd, PERFMON_PAGE_FAULTS);
 	touch(100);
 	faults = pfm_read_pmd(fd, PERFMON_PAGE_FAULTS) - faults;
-	if (!ok(faults >= 100 && faults < 120, "1.13 a hundred pages are a hundred faults"))
+	if (!ok(faults >= 100 && faults < 120,
+		"1.13 PAGE_FAULTS: 100 touched pages are 100 to 119 faults"))
 		note("%llu", faults);
 	on_cpu(0);
 	moves = pfm_read_pmd(fd, PERFMON_MIGRATIONS);
@@ -110,17 +115,19 @@ static void self(void)
 		on_cpu(1);
 		on_cpu(0);
 	}
-	is(pfm_read_pmd(fd, PERFMON_MIGRATIONS) - moves, 20, "1.13 twenty migrations");
-	is(pfm_stop(fd), 0, "1.13 stopped");
+	is(pfm_read_pmd(fd, PERFMON_MIGRATIONS) - moves, 20,
+	   "1.13 MIGRATIONS: 20 migrations are counted");
+	is(pfm_stop(fd), 0, "1.13 stop: a context of soft registers succeeds");
 	faults = pfm_read_pmd(fd, PERFMON_PAGE_FAULTS);
 	touch(100);
-	is(pfm_read_pmd(fd, PERFMON_PAGE_FAULTS), faults, "1.13 it counts no more");
+	is(pfm_read_pmd(fd, PERFMON_PAGE_FAULTS), faults,
+	   "1.13 stop: PAGE_FAULTS does not count after it");
 	pfm_write_pmd(fd, PERFMON_PAGE_FAULTS, -50ULL);
 	pfm_start(fd);
 	touch(100);
 	pfm_stop(fd);
 	faults = pfm_read_pmd(fd, PERFMON_PAGE_FAULTS);
-	if (!ok(faults >= 50 && faults < 70, "1.13 it begins where it was told to"))
+	if (!ok(faults >= 50 && faults < 70, "1.13 PAGE_FAULTS counts from the written value"))
 		note("%llu", faults);
 	close(fd);
 }
@@ -132,23 +139,24 @@ static void values(void)
 
 	on_cpu(1);
 	pfm_load(fd, this_thread());
-	is(pfm_read_pmd(fd, PERFMON_PID), getpid(), "1.13 the process, without a start");
-	is(pfm_read_pmd(fd, PERFMON_TID), this_thread(), "1.13 the thread");
+	is(pfm_read_pmd(fd, PERFMON_PID), getpid(), "1.13 PID is the process ID, without a start");
+	is(pfm_read_pmd(fd, PERFMON_TID), this_thread(), "1.13 TID is the thread ID");
 	cpu = pfm_read_pmd(fd, PERFMON_CPU);
-	is(cpu, 1, "1.13 the CPU");
+	is(cpu, 1, "1.13 CPU is the current CPU");
 	on_cpu(0);
 	a = __builtin_ia32_rdtsc();
 	memory = pfm_read_pmd(fd, PERFMON_TSC);
 	b = __builtin_ia32_rdtsc();
-	ok(a <= memory && memory <= b, "1.13 the time stamp counter");
+	ok(a <= memory && memory <= b, "1.13 TSC is the time stamp counter");
 	memory = pfm_read_pmd(fd, PERFMON_FREE_MEMORY);
-	if (!ok(memory > 1 << 20 && memory % 4096 == 0 && memory < 64ULL << 30, "1.13 free memory"))
+	if (!ok(memory > 1 << 20 && memory % 4096 == 0 && memory < 64ULL << 30,
+		"1.13 FREE_MEMORY is a plausible number of pages"))
 		note("%llu", memory);
 	running = pfm_read_pmd(fd, PERFMON_RUNNING_TASKS);
-	if (!ok(running >= 1 && running < 200, "1.13 running tasks, the caller at least"))
+	if (!ok(running >= 1 && running < 200, "1.13 RUNNING_TASKS is 1 to 199"))
 		note("%llu", running);
 	pfm_write_pmd(fd, PERFMON_PID, 7);
-	is(pfm_read_pmd(fd, PERFMON_PID), getpid(), "1.13 what is read-only ignores writes");
+	is(pfm_read_pmd(fd, PERFMON_PID), getpid(), "1.13 a write of the read-only PID is ignored");
 	close(fd);
 }
 
@@ -189,16 +197,16 @@ static void other(void)
 	faults = pfm_read_pmd(fd, PERFMON_PAGE_FAULTS) - before;
 	clock = pfm_read_pmd(fd, PERFMON_TASK_CLOCK);
 	if (!ok(faults >= 300 && faults < 400,
-		"1.13 another thread's faults, and none of the caller's"))
+		"1.13 another thread: its faults are counted, those of the caller are not"))
 		note("%llu", faults);
-	if (!ok(clock > 1000000, "1.13 its clock"))
+	if (!ok(clock > 1000000, "1.13 another thread: TASK_CLOCK runs"))
 		note("%llu", clock);
-	is(pfm_read_pmd(fd, PERFMON_TID), tid, "1.13 its number");
+	is(pfm_read_pmd(fd, PERFMON_TID), tid, "1.13 another thread: TID is its thread ID");
 	go = 4;
 	pthread_join(thread, NULL);
 	faults = pfm_read_pmd(fd, PERFMON_CONTEXT_SWITCHES);
-	ok(faults > 0, "1.13 when it has ended its counts are there");
-	is(pfm_start(fd), -ESRCH, "1.6 and it cannot be started");
+	ok(faults > 0, "1.13 another thread: counts can be read after it has exited");
+	is(pfm_start(fd), -ESRCH, "1.6 another thread: start is ESRCH after it has exited");
 	close(fd);
 }
 
@@ -223,8 +231,8 @@ static void *burner(void *arg)
 }
 
 /*
- * All the clocks of threads on two CPUs are no more than two of the wall's, and about what
- * the threads had of the CPUs.
+ * The task clocks of 64 threads on two CPUs add up to twice the elapsed time at most, and to half
+ * of the threads' CPU time at least.
  */
 static void threads(void)
 {
@@ -241,12 +249,12 @@ static void threads(void)
 	for (i = 0; i < 64; i++) {
 		sum += got[i][0];
 		cpu += got[i][2];
-		/* Its stack and the allocator's arena fault, too. */
+		/* Faults of the thread's stack and of malloc's arena are counted as well. */
 		wrong += !got[i][0] || got[i][1] < 50 || got[i][1] > 70;
 	}
-	is(wrong, 0, "1.6 64 threads, each with its own faults and a clock");
+	is(wrong, 0, "1.6 64 threads: each counts its own faults and has a clock");
 	if (!ok(sum <= 2 * wall + 10000000 && sum > cpu / 2 && cpu,
-		"1.6 their clocks are parts of the wall's"))
+		"1.6 64 threads: their clocks add up to a plausible share of two CPUs"))
 		note("%llu, wall %llu, had %llu", sum, wall, cpu);
 }
 
@@ -257,11 +265,13 @@ static void system_wide(void)
 
 	on_cpu(1);
 	fd = pfm_create(PFM_FL_SYSTEM_WIDE);
-	is(pfm_write_pmd(fd, PERFMON_TASK_CLOCK, 0), -EINVAL, "1.14 a CPU has no task's clock");
-	is(pfm_write_pmd(fd, PERFMON_CONTEXT_SWITCHES, 0), -EINVAL, "1.14 nor its switches");
+	is(pfm_write_pmd(fd, PERFMON_TASK_CLOCK, 0), -EINVAL,
+	   "1.14 write PMDs: TASK_CLOCK of a CPU's context is EINVAL");
+	is(pfm_write_pmd(fd, PERFMON_CONTEXT_SWITCHES, 0), -EINVAL,
+	   "1.14 write PMDs: CONTEXT_SWITCHES of a CPU's context is EINVAL");
 	pfm_write_pmd(fd, PERFMON_CPU_CLOCK, 0);
 	pfm_write_pmd(fd, PERFMON_PAGE_FAULTS, 0);
-	is(pfm_load(fd, 1), 0, "1.6 a CPU's context");
+	is(pfm_load(fd, 1), 0, "1.6 load: a CPU's context of soft registers succeeds");
 	wall = now_ns();
 	pfm_start(fd);
 	usleep(50000);
@@ -271,9 +281,9 @@ static void system_wide(void)
 	clock = pfm_read_pmd(fd, PERFMON_CPU_CLOCK);
 	faults = pfm_read_pmd(fd, PERFMON_PAGE_FAULTS);
 	if (!ok(clock > 50000000 && clock <= wall + 1000000,
-		"1.13 a CPU's clock runs when it idles, too"))
+		"1.13 CPU: CPU_CLOCK runs while the CPU is idle"))
 		note("%llu of %llu", clock, wall);
-	if (!ok(faults >= 200 && faults < 5000, "1.13 faults on a CPU"))
+	if (!ok(faults >= 200 && faults < 5000, "1.13 CPU: PAGE_FAULTS counts"))
 		note("%llu", faults);
 	close(fd);
 	on_cpu(0);
@@ -284,26 +294,34 @@ static void pages(void)
 	int instance, fd, cpus;
 
 	instance = puppet("add soft/counted");
-	ok(instance > 0, "1.13 an instance of the counter pages");
+	ok(instance > 0, "1.13 instances: an instance is added to the counter pages");
 	on_cpu(0);
 	puppet("adjust %d 1000", instance);
 	fd = pfm_create(0);
-	is(pfm_write_pmc(fd, PERFMON_INSTANCE, 65535), -ENOENT, "1.13 one that there is not");
-	is(pfm_write_pmc(fd, PERFMON_INSTANCE + 1, instance), 0, "1.13 is chosen by its number");
+	is(pfm_write_pmc(fd, PERFMON_INSTANCE, 65535), -ENOENT,
+	   "1.13 instances: an unknown number in the PMC is ENOENT");
+	is(pfm_write_pmc(fd, PERFMON_INSTANCE + 1, instance), 0,
+	   "1.13 instances: its number is written to the PMC");
 	pfm_write_pmd(fd, PERFMON_INSTANCE + 1, 0);
 	pfm_load(fd, this_thread());
 	pfm_start(fd);
 	puppet("adjust %d 7", instance);
-	is(pfm_read_pmd(fd, PERFMON_INSTANCE + 1), 7, "1.13 its growth while the context counts");
-	is(pfm_read_pmd(fd, PERFMON_VALUE + 1), 1007, "1.13 its value");
+	is(pfm_read_pmd(fd, PERFMON_INSTANCE + 1), 7,
+	   "1.13 instances: the PMD counts the growth since the start");
+	is(pfm_read_pmd(fd, PERFMON_VALUE + 1), 1007,
+	   "1.13 instances: the value PMD has the instance's value");
 	on_cpu(1);
 	puppet("adjust %d 5", instance);
-	is(pfm_read_pmd(fd, PERFMON_INSTANCE + 1), 12, "1.13 its growth on another CPU");
-	is(pfm_read_pmd(fd, PERFMON_VALUE + 1), 1012, "1.13 its value, over all CPUs");
+	is(pfm_read_pmd(fd, PERFMON_INSTANCE + 1), 12,
+	   "1.13 instances: the PMD counts growth after a migration");
+	is(pfm_read_pmd(fd, PERFMON_VALUE + 1), 1012,
+	   "1.13 instances: the value PMD is the sum over all CPUs");
 	pfm_stop(fd);
 	puppet("adjust %d 100", instance);
-	is(pfm_read_pmd(fd, PERFMON_INSTANCE + 1), 12, "1.13 stopped, it counts no more");
-	is(pfm_read_pmd(fd, PERFMON_VALUE + 1), 1112, "1.13 but has a value");
+	is(pfm_read_pmd(fd, PERFMON_INSTANCE + 1), 12,
+	   "1.13 instances: the PMD does not count after the stop");
+	is(pfm_read_pmd(fd, PERFMON_VALUE + 1), 1112,
+	   "1.13 instances: the value PMD is current after the stop");
 	close(fd);
 	cpus = pfm_create(PFM_FL_SYSTEM_WIDE);
 	pfm_write_pmc(cpus, PERFMON_INSTANCE, instance);
@@ -314,13 +332,14 @@ static void pages(void)
 	on_cpu(0);
 	puppet("adjust %d 40", instance);
 	on_cpu(1);
-	is(pfm_read_pmd(cpus, PERFMON_INSTANCE), 3, "1.13 of a CPU, what that CPU adds");
+	is(pfm_read_pmd(cpus, PERFMON_INSTANCE), 3,
+	   "1.13 instances: a CPU's context counts the growth on that CPU only");
 	close(cpus);
 	on_cpu(0);
 	puppet("del %d", instance);
 }
 
-/* A descriptor that goes to another process over a socket, and two that use it. */
+/* A file descriptor is sent to another process over a socket, and both processes use it. */
 static void shared(void)
 {
 	char control[CMSG_SPACE(sizeof(int))] = "", byte = 'x';
@@ -341,7 +360,7 @@ static void shared(void)
 		if (recvmsg(pair[1], &msg, 0) != 1)
 			_exit(1);
 		memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&msg)), sizeof(fd));
-		/* It is the parent's thread that it counts. */
+		/* The context counts the parent's thread. */
 		if (pfm_read_pmd(fd, PERFMON_TID) != me || pfm_start(fd))
 			_exit(2);
 		for (i = 0; i < 2000; i++) {
@@ -362,26 +381,29 @@ static void shared(void)
 		touch(1);
 		got = pfm_read_pmd(fd, PERFMON_PAGE_FAULTS);
 	}
-	is(status, 0, "1.2 a descriptor sent over a socket is the same context");
+	is(status, 0, "1.2 descriptor sent over a socket: the other process uses the same context");
 	got = pfm_read_pmd(fd, PERFMON_PAGE_FAULTS);
-	if (!ok(got >= 1000000 && got < 1001000, "1.2 two processes use it at once"))
+	if (!ok(got >= 1000000 && got < 1001000,
+		"1.2 descriptor sent over a socket: two processes use the context at once"))
 		note("%llu", got);
 	close(fd);
 	fd = counting(me);
 	close(fd);
-	ok(fd >= 0, "1.2 closed by all, the thread is free for another");
+	ok(fd >= 0,
+	   "1.2 descriptor sent over a socket: after both closes the thread can have another context");
 }
 
-/* Who makes the first context has the descriptions loaded. */
+/* The first PERFMON_CREATE loads the PMU descriptions. Later ones do not try again. */
 static void autoload(void)
 {
 	write_file("/proc/sys/kernel/modprobe", "/bin/modprobe");
-	ok(!is_loaded("pfm_soft"), "1.1 no description is loaded");
+	ok(!is_loaded("pfm_soft"), "1.1 autoload: pfm_soft is not loaded at first");
 	close(pfm_create(0));
-	ok(is_loaded("pfm_soft"), "1.1 a first context has them loaded");
-	is(rmmod("pfm_soft"), 0, "1.1 they can be removed");
-	is(pfm_create(0), -EBUSY, "1.1 and then stay away");
-	is(insmod("pfm_soft", ""), 0, "1.13 the kernel's own registers are there");
+	ok(is_loaded("pfm_soft"), "1.1 autoload: the first context loads pfm_soft");
+	is(rmmod("pfm_soft"), 0, "1.1 autoload: rmmod of pfm_soft succeeds");
+	is(pfm_create(0), -EBUSY,
+	   "1.1 autoload: a later context is EBUSY and does not load pfm_soft again");
+	is(insmod("pfm_soft", ""), 0, "1.13 insmod of pfm_soft succeeds");
 }
 
 int main(void)
@@ -396,6 +418,6 @@ int main(void)
 	system_wide();
 	pages();
 	shared();
-	is(rmmod("pfm_soft"), 0, "1.13 and go when nobody uses them");
+	is(rmmod("pfm_soft"), 0, "1.13 rmmod of the unused pfm_soft succeeds");
 	return finish();
 }

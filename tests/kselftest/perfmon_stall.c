@@ -3,8 +3,8 @@
  * worlds: stock
  * timeout: 120
  *
- * A caller whose control group is full waits for each piece of its memory. Others do not wait for
- * that caller. The waits are made by tests/modules/faults.c.
+ * Allocations of a caller whose control group is full are slow. Calls of other threads must not
+ * wait for that caller. tests/modules/faults.c delays the allocations.
  */
 #include "sampling.h"
 #include "sets.h"
@@ -17,7 +17,7 @@ static struct {
 	volatile int ready, go, inside;
 } *caller;
 
-/* Each in a process of its own, with a context and one call whose memory comes slowly. */
+/* Creates many event sets with one call, which allocates memory for each. */
 static int make_sets(int fd)
 {
 	static struct pfarg_setdesc sets[SETS - 1];
@@ -29,7 +29,7 @@ static int make_sets(int fd)
 	return pfm_call(fd, PERFMON_CREATE_EVTSETS, &v);
 }
 
-/* A register of as many sets as a call may have. */
+/* Writes a PMD in each of as many sets as one call can have. */
 static int write_pmds(int fd)
 {
 	static struct pfarg_pmd pmds[PERFMON_VECTOR_MAX / sizeof(struct pfarg_pmd)];
@@ -50,7 +50,10 @@ static bool attached(void)
 	return good;
 }
 
-/* @before is called, then @call, each piece of whose memory takes a tenth of a second. */
+/*
+ * A child calls @before, and then @call on CPU 1 while each of its allocations takes 100 ms. This
+ * thread must be able to use a context of its own meanwhile.
+ */
 static void beside(int (*before)(int fd), int (*call)(int fd), const char *what)
 {
 	char text[12];
@@ -58,7 +61,10 @@ static void beside(int (*before)(int fd), int (*call)(int fd), const char *what)
 	pid_t pid;
 	bool good, still;
 
-	/* Probes are attached now, and stay for a while: that interrupts the other CPU. */
+	/*
+	 * Attaches the scheduler's probes, which then stay attached for some seconds. To attach
+	 * them interrupts the other CPU, which is not under test.
+	 */
 	if (!attached())
 		bail("a context of oneself");
 	memset((void *)caller, 0, sizeof(*caller));
@@ -89,8 +95,8 @@ static void beside(int (*before)(int fd), int (*call)(int fd), const char *what)
 	write_file(SLOW, "0");
 	waitpid(pid, &status, 0);
 	is(WIFEXITED(status) ? WEXITSTATUS(status) : -1, 0,
-	   "9.2 a caller %s, and its memory comes slowly", what);
-	ok(good && still, "9.2 another thread is counted meanwhile");
+	   "9.2 a call that %s with slow allocations succeeds", what);
+	ok(good && still, "9.2 another thread loads, starts and unloads a context meanwhile");
 }
 
 int main(void)
@@ -103,7 +109,7 @@ int main(void)
 	if (errno)
 		bail("insmod faults");
 	caller = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	beside(NULL, make_sets, "makes sets");
+	beside(NULL, make_sets, "creates sets");
 	beside(make_sets, write_pmds, "writes registers");
 	rmmod("faults");
 	return finish();

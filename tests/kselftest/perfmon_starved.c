@@ -3,20 +3,20 @@
  * worlds: stock debug
  * guest: pmu-skylake pmu-amd2
  * timeout: 120
- * target: test-all
  *
- * Overflows while a context is looked after, of a counter that counts the looking, too: each NMI
- * finds the context's lock held, and the next look has the next one. That is a storm, and has an
- * end, also where NMIs are dear, and where the CPU has a context as well, which does not sample:
- * the thread goes on.
+ * Storms that leave a CPU no time for anything but NMIs and ticks (row 9.2). A thread samples its
+ * own system calls, including the kernel's handling of the overflows: an NMI finds the context's
+ * lock held, or is due again when it returns. The module puppet makes each NMI longer, as a
+ * hypervisor or other handlers would. Sampling must pause, so that the thread makes progress, alone
+ * and beside a context of the CPU that counts.
  */
 #include "sampling.h"
 
 #define NR_PACES	6
-/* At 3 ms each, three seconds of nothing else. */
+/* A thread that has made no progress during that many NMIs has failed. */
 #define NR_NMIS		1000
 
-/* NMIs may come in step with what they interrupt; where they find the CPU depends on both. */
+/* Which code the NMIs hit depends on the period and their length: entry code, ticks, softirqs. */
 static const struct pace {
 	unsigned int period;
 	unsigned int nmi_us;
@@ -31,7 +31,7 @@ static const struct pace {
 
 static volatile __u64 *rounds;
 
-/* The CPU's, which counts. */
+/* Creates a context of CPU 0 that counts and does not sample. */
 static int context_of_cpu(const struct pmu_model *m)
 {
 	int fd = pfm_create(PFM_FL_SYSTEM_WIDE);
@@ -44,7 +44,8 @@ static int context_of_cpu(const struct pmu_model *m)
 	return fd;
 }
 
-static void looks_at_itself(const struct pmu_model *m, unsigned int period)
+/* Calls PERFMON_STATUS for ever, and samples itself doing that. */
+static void sample_itself(const struct pmu_model *m, unsigned int period)
 {
 	int fd = pfm_create(0);
 	struct perfmon_status status;
@@ -69,8 +70,8 @@ static void set_nmi_us(unsigned int us)
 	write_file("/sys/module/puppet/parameters/nmi_us", text);
 }
 
-/* How many NMIs CPU 0 had. */
-static unsigned long nmis(void)
+/* Returns the number of NMIs of CPU 0 since boot. */
+static unsigned long read_nmis(void)
 {
 	FILE *file = fopen("/proc/interrupts", "r");
 	unsigned long nr = 0;
@@ -84,10 +85,10 @@ static unsigned long nmis(void)
 	return nr;
 }
 
-static void goes_on(const struct pmu_model *m, const struct pace *pace, const char *beside)
+static void makes_progress(const struct pmu_model *m, const struct pace *pace, const char *beside)
 {
 	unsigned long first;
-	__u64 before, gone;
+	__u64 before, gone, begin;
 	pid_t child;
 
 	on_cpu(1);
@@ -95,25 +96,28 @@ static void goes_on(const struct pmu_model *m, const struct pace *pace, const ch
 	fflush(stdout);
 	child = fork();
 	if (!child)
-		looks_at_itself(m, pace->period);
+		sample_itself(m, pace->period);
 	wait_until(*rounds);
-	ok(*rounds, "9.2 %s: a thread samples each %u instructions, of the kernel, too",
+	ok(*rounds, "9.2 %s: a thread samples every %u instructions, the kernel included",
 	   beside, pace->period);
 	set_nmi_us(pace->nmi_us);
-	/* Long enough to starve: sampling pauses for 400 ms at most. */
+	/* One pause, of 400 ms at most, may have begun before the NMIs became longer. */
 	sleep_ms(500);
 	before = *rounds;
-	first = nmis();
-	/* A busy host gives few NMIs a second to a CPU, and as little to the thread. */
+	first = read_nmis();
+	begin = now_ns();
+	/* On a busy host NMIs are slow, and so is the thread: the time alone proves nothing. */
 	for (long left = patience(1500); *rounds - before <= 10; left -= 10) {
-		if (left <= 0 && (nmis() - first >= NR_NMIS || left < -patience(30000)))
+		if (left <= 0 && (read_nmis() - first >= NR_NMIS || left < -patience(30000)))
 			break;
 		sleep_ms(10);
 	}
 	gone = *rounds - before;
 	set_nmi_us(0);
-	ok(gone > 10, "9.2 %s: where each NMI takes %u us more it goes on (%llu)", beside,
-	   pace->nmi_us, gone);
+	note("%llu calls and %lu NMIs in %llu ms", gone, read_nmis() - first,
+	     (now_ns() - begin) / 1000000);
+	ok(gone > 10, "9.2 %s, period %u, NMIs %u us longer: the thread makes progress", beside,
+	   pace->period, pace->nmi_us);
 	end_child(child);
 }
 
@@ -130,10 +134,10 @@ int main(void)
 	if (errno)
 		bail("insmod puppet");
 	for (i = 0; i < NR_PACES; i++)
-		goes_on(m, &paces[i], "alone");
+		makes_progress(m, &paces[i], "alone");
 	fd = context_of_cpu(m);
 	for (i = 0; i < NR_PACES; i++)
-		goes_on(m, &paces[i], "beside the CPU's context");
+		makes_progress(m, &paces[i], "beside the CPU's context");
 	close(fd);
 	unload();
 	return finish();

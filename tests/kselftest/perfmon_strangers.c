@@ -4,8 +4,11 @@
  * guest: pmu-skylake
  * timeout: 120
  *
- * What a context costs those whom it does not concern: other CPUs when it starts,
- * the thread whose sets take turns all the time, and who counts after it.
+ * Effects of a context on others:
+ *  - starting, stopping and closing a context interrupts no CPU without need;
+ *  - event sets that are switched too often are limited, as sampling is;
+ *  - an administrator's context evicts a user's context that has its registers or its thread;
+ *  - an evicted context does not keep the PMU reserved, and a stopped counter is disabled.
  */
 #include "costs.h"
 #include "sets.h"
@@ -14,7 +17,7 @@
 #define MS	1000000ULL
 #define STARTS	50
 
-/* Of one kind, on all CPUs. */
+/* Returns the number of interrupts of that kind on both CPUs. */
 static __u64 interrupts(const char *kind)
 {
 	FILE *f = fopen("/proc/interrupts", "r");
@@ -34,7 +37,7 @@ static __u64 interrupts(const char *kind)
 	return sum;
 }
 
-/* A thread that sleeps is started: whom does it concern? */
+/* A context of a thread that sleeps is started and stopped. No CPU needs to be interrupted. */
 static void sleeping(void)
 {
 	int fd = pfm_create(0), i, rc = 0;
@@ -46,20 +49,20 @@ static void sleeping(void)
 			pause();
 	wait_until(task_state(child) == 'S');
 	pfm_write_pmc(fd, 0, pfm_instructions(SKYLAKE));
-	is(pfm_load(fd, child), 0, "1.6 a context of a thread that sleeps");
+	is(pfm_load(fd, child), 0, "1.6 sleeping thread: load succeeds");
 	before = interrupts("CAL:");
 	for (i = 0; i < STARTS; i++)
 		rc |= pfm_start(fd) | pfm_stop(fd);
 	before = interrupts("CAL:") - before;
-	is(rc, 0, "1.6 is started and stopped %d times", STARTS);
-	if (!ok(before < STARTS / 2, "1.6 which interrupts no CPU"))
-		note("%llu calls", before);
+	is(rc, 0, "1.6 sleeping thread: its context is started and stopped %d times", STARTS);
+	if (!ok(before < STARTS / 2, "1.6 sleeping thread: start and stop send no IPIs"))
+		note("%llu IPIs", before);
 	kill(child, SIGKILL);
 	waitpid(child, NULL, 0);
 	close(fd);
 }
 
-/* One that runs, there. */
+/* A context of a thread that runs on CPU 1 counts from PERFMON_START on. */
 static void running(void)
 {
 	volatile __u64 *rounds = mmap(NULL, 4096, PROT_READ | PROT_WRITE,
@@ -75,7 +78,7 @@ static void running(void)
 		}
 	}
 	pfm_write_pmc(fd, 0, pfm_instructions(SKYLAKE));
-	is(pfm_load(fd, child), 0, "1.6 a context of one that runs on another CPU");
+	is(pfm_load(fd, child), 0, "1.6 thread that runs on another CPU: load succeeds");
 	for (i = 0; i < STARTS; i++) {
 		wait_until(*rounds > 1000);
 		before = pfm_read_pmd(fd, 0);
@@ -85,13 +88,16 @@ static void running(void)
 		none += pfm_read_pmd(fd, 0) == before;
 		pfm_stop(fd);
 	}
-	is(none, 0, "1.6 counts from its start on, each time");
+	is(none, 0, "1.6 thread that runs on another CPU: counted after each start");
 	kill(child, SIGKILL);
 	waitpid(child, NULL, 0);
 	close(fd);
 }
 
-/* A context of oneself, from its file to the file's end, so many times: calls on other CPUs. */
+/*
+ * Counts the calling thread STARTS times with a new context each, from open to close. Returns the
+ * number of calls by IPI on both CPUs meanwhile.
+ */
 static __u64 lives(int *rc)
 {
 	__u64 before = interrupts("CAL:");
@@ -106,22 +112,26 @@ static __u64 lives(int *rc)
 	return interrupts("CAL:") - before;
 }
 
-/* Oneself, again and again: whom does that concern? */
+/* A thread counts itself again and again, which interrupts no other CPU and waits for nothing. */
 static void again(void)
 {
 	__u64 least = ~0ULL, closes = 0, graces = 0, began;
 	int i, fd, rc = 0;
 
-	/* One for each life would be as many as these; the kernel has some of its own, too. */
+	/*
+	 * With one IPI for each context there would be at least STARTS of them. The kernel has some
+	 * of its own, so the attempt with the fewest counts.
+	 */
 	for (i = 0; i < 10 && least >= STARTS; i++) {
 		__u64 calls = lives(&rc);
 
 		least = calls < least ? calls : least;
 	}
-	is(rc, 0, "1.6 a thread counts itself %d times", STARTS);
-	if (!ok(least < STARTS, "1.6 which interrupts no other CPU"))
-		note("%llu calls", least);
-	/* On a busy machine either may have to wait for a processor. */
+	is(rc, 0, "1.6 a thread counts itself %d times, with a new context each", STARTS);
+	if (!ok(least < STARTS,
+		"1.6 a thread that counts itself sends fewer IPIs than one per context"))
+		note("%llu IPIs", least);
+	/* On a busy machine either loop may wait for a CPU, so there are up to ten attempts. */
 	for (int try = 0, waits = true; try < 10 && waits; try++) {
 		began = now_ns();
 		for (i = 0; i < STARTS; i++) {
@@ -137,7 +147,7 @@ static void again(void)
 	}
 	note("%d closes in %llu us, as many grace periods in %llu us", STARTS, closes / 1000,
 	     graces / 1000);
-	ok(closes < graces / 3, "1.6 closing one waits for nobody");
+	ok(closes < graces / 3, "1.6 closing a context takes less than a third of a grace period");
 }
 
 static __u64 cycle_of_ours(void)
@@ -165,7 +175,10 @@ static __u64 cycle_of_perf(void)
 	return now_ns() - began;
 }
 
-/* What it takes to be counted, beside perf: the fastest of many, by turns. */
+/*
+ * Time to set up and close a context for the calling thread, compared with an event of perf: the
+ * fastest of many, by turns.
+ */
 static void beside_perf(void)
 {
 	__u64 ours = ~0ULL, perfs = ~0ULL, t;
@@ -177,10 +190,13 @@ static void beside_perf(void)
 		perfs = t < perfs ? t : perfs;
 	}
 	note("open to close: %llu us, perf's %llu us", ours / 1000, perfs / 1000);
-	ok(ours < 4 * perfs, "1.6 a context of oneself takes less than four events of perf's");
+	ok(ours < 4 * perfs, "1.6 counting oneself takes less time than four events of perf");
 }
 
-/* Two sets of ten microseconds: how much of its time is left to their thread? */
+/*
+ * Two sets with a timeout of 10 us. Switches are limited as samples are, so they take less than a
+ * fifth of the thread's time.
+ */
 static void turns(void)
 {
 	int fd = pfm_create(0);
@@ -191,7 +207,7 @@ static void turns(void)
 	set_timed(fd, 1, 10000);
 	set_pmc(fd, 0, 0, pfm_instructions(SKYLAKE));
 	set_pmc(fd, 1, 0, pfm_instructions(SKYLAKE));
-	is(pfm_load(fd, this_thread()), 0, "1.12 two sets of ten microseconds");
+	is(pfm_load(fd, this_thread()), 0, "1.12 two sets with a timeout of 10 us: load succeeds");
 	pfm_start(fd);
 	began = now_ns();
 	spent = cost("timers/time");
@@ -202,16 +218,18 @@ static void turns(void)
 	late = cost("sets/late") - late;
 	pfm_stop(fd);
 	share = spent * 100 / (now_ns() - began);
-	note("%llu %% of the time in timers; %llu and %llu turns, %llu late", share,
+	note("%llu %% of the time in timers; %llu and %llu runs, %llu late", share,
 	     set_info(fd, 0).set_runs, set_info(fd, 1).set_runs, late);
-	ok(share < 20, "1.12 take no more time than samples may");
-	ok(late > 0, "1.12 those that were held are counted");
-	ok(set_info(fd, 1).set_runs > 10, "1.12 and both had turns");
+	ok(share < 20,
+	   "1.12 two sets with a timeout of 10 us: timers take less than a fifth of the time");
+	ok(late > 0, "1.12 two sets with a timeout of 10 us: late switches are counted");
+	ok(set_info(fd, 1).set_runs > 10,
+	   "1.12 two sets with a timeout of 10 us: set 1 ran more than ten times");
 	close(fd);
 	pfm_limits("100000", "25");
 }
 
-/* What a PMD's value is marked with. */
+/* Returns the reg_flags that PERFMON_READ_PMDS sets for a PMD. */
 static __u32 flags_of(int fd, __u16 number)
 {
 	struct pfarg_pmd pmd = { .reg_num = number };
@@ -229,7 +247,7 @@ static bool page_has(const struct perfmon_self *page, __u16 number)
 	return false;
 }
 
-/* A user has all registers; an administrator needs one. */
+/* A user's context uses all PMCs. An administrator's context on the CPU needs one of them. */
 static void evicted(void)
 {
 	volatile int *step = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
@@ -276,29 +294,30 @@ static void evicted(void)
 	wait_until(*step == 1);
 	fd = pfm_create(PFM_FL_SYSTEM_WIDE);
 	pfm_write_pmc(fd, 0, pfm_instructions(SKYLAKE));
-	is(pfm_load(fd, 1), -EINVAL, "9.2 an administrator's context cannot be loaded");
+	is(pfm_load(fd, 1), -EINVAL,
+	   "9.2 eviction: an administrator's load on another CPU is EINVAL");
 	*step = 11;
 	wait_until(*step == 12);
-	is(step[1], 1, "9.2 and ends nobody's");
+	is(step[1], 1, "9.2 eviction: a load with EINVAL does not end the user's context");
 	rc = pfm_load(fd, 0);
 	*step = 2;
-	is(rc, 0, "9.2 an administrator has a register that a user had");
+	is(rc, 0, "9.2 eviction: an administrator's CPU context gets the user's PMC");
 	wait_until(*step == 3);
 	close(fd);
 	*step = 4;
 	waitpid(child, &status, 0);
 	status = WEXITSTATUS(status);
-	ok(status & 1, "9.2 who hears of it");
-	ok(status & 2, "9.6 has what was counted until then");
-	ok(status & 4, "9.6 and counts no more in silence");
-	ok(status & 8, "9.2 does not get it back meanwhile");
-	ok(status & 16, "9.2 but afterwards");
-	ok(status & 32, "9.6 its values say that they are short");
-	ok(status & 64, "9.6 so does its page, which has them no more");
+	ok(status & 1, "9.2 eviction: the user reads PFM_MSG_EVICTED");
+	ok(status & 2, "9.6 eviction: the user can read the counts up to then");
+	ok(status & 4, "9.6 eviction: the user's start is ESRCH");
+	ok(status & 8, "9.2 eviction: the user's load is EBUSY while the PMC is in use");
+	ok(status & 16, "9.2 eviction: the user's load succeeds after the administrator's close");
+	ok(status & 32, "9.6 eviction: the user's PMD has PERFMON_REGFL_SHORT");
+	ok(status & 64, "9.6 eviction: the user's self page does not list the PMD");
 	munmap((void *)step, 4096);
 }
 
-/* What has ended takes the PMU for nobody. */
+/* A context that was evicted does not reserve the PMU again when its registers are written. */
 static void dead(void)
 {
 	struct perf_event_attr attr = { .type = PERF_TYPE_HARDWARE, .disabled = 1,
@@ -327,21 +346,21 @@ static void dead(void)
 	wait_until(*step == 1);
 	fd = pfm_create(PFM_FL_SYSTEM_WIDE);
 	pfm_write_pmc(fd, 0, pfm_instructions(SKYLAKE));
-	is(pfm_load(fd, 0), 0, "9.2 an administrator ends a user's context");
+	is(pfm_load(fd, 0), 0, "9.2 evicted context: an administrator's CPU context takes its PMC");
 	close(fd);
 	*step = 2;
 	wait_until(*step == 3);
 	perf = perf_open(&attr, -1);
-	ok(perf >= 0, "9.2 whose registers are written, but not taken again");
+	ok(perf >= 0, "9.2 evicted context: perf can use the PMU after the user has written a PMC");
 	if (perf >= 0)
 		close(perf);
 	*step = 4;
 	waitpid(child, &status, 0);
-	is(WEXITSTATUS(status), 3, "9.2 it still cannot be started");
+	is(WEXITSTATUS(status), 3, "9.2 evicted context: the PMC is written, start is ESRCH");
 	munmap((void *)step, 4096);
 }
 
-/* A user's context has a thread; an administrator's needs it. */
+/* A user's context is loaded on a thread. An administrator's context takes its place. */
 static void displaced(void)
 {
 	volatile int *step = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
@@ -371,24 +390,25 @@ static void displaced(void)
 	wait_until(*step == 1);
 	fd = pfm_create(0);
 	pfm_write_pmc(fd, 0, pfm_instructions(SKYLAKE));
-	is(pfm_load(fd, child), 0, "9.2 an administrator watches a thread that a user's context had");
+	is(pfm_load(fd, child), 0,
+	   "9.2 thread taken over: an administrator loads on a thread with a user's context");
 	pfm_start(fd);
 	*step = 2;
 	wait_until(*step == 3);
-	ok(pfm_read_pmd(fd, 0) > 0, "9.2 and counts it");
+	ok(pfm_read_pmd(fd, 0) > 0, "9.2 thread taken over: the administrator's context counts it");
 	*step = 4;
 	waitpid(child, &status, 0);
 	status = WEXITSTATUS(status);
-	ok(status & 1, "9.2 which had counted itself");
-	ok(status & 2, "9.2 and was told");
-	ok(status & 4, "9.2 and does not get its place back meanwhile");
+	ok(status & 1, "9.2 thread taken over: the user's context was loaded and started before");
+	ok(status & 2, "9.2 thread taken over: the user reads PFM_MSG_EVICTED");
+	ok(status & 4, "9.2 thread taken over: the user's load is EEXIST");
 	close(fd);
 	munmap((void *)step, 4096);
 }
 
 /*
- * A user's context of hardware registers, the only one, has a thread; an administrator's context
- * without any takes its place.
+ * The only context with hardware registers is a user's. An administrator's context without hardware
+ * registers takes its place at the thread, so that perf can use the PMU.
  */
 static void pmu_is_freed(void)
 {
@@ -415,14 +435,15 @@ static void pmu_is_freed(void)
 	}
 	wait_until(*step == 1);
 	perf = perf_open(&attr, -1);
-	ok(perf < 0, "9.2 a hardware event of perf fails while a user's context has the PMU");
+	ok(perf < 0,
+	   "9.2 last hardware context: perf's event fails while a user's context has the PMU");
 	if (perf >= 0)
 		close(perf);
 	fd = pfm_create(0);
 	is(pfm_load(fd, child), 0,
-	   "9.2 an administrator's context without hardware registers evicts it from its thread");
+	   "9.2 last hardware context: an administrator's context without registers evicts it");
 	perf = perf_open(&attr, -1);
-	ok(perf >= 0, "9.2 perf gets the PMU after the eviction of its last context");
+	ok(perf >= 0, "9.2 last hardware context: perf's event opens after the eviction");
 	if (perf >= 0)
 		close(perf);
 	*step = 2;
@@ -431,18 +452,18 @@ static void pmu_is_freed(void)
 	munmap((void *)step, 4096);
 }
 
-/* The registers of who has gone count for nobody, whatever the global one says. */
+/* A stopped counter is disabled in its own PMC as well, not only in the global control. */
 static void left_behind(void)
 {
 	int fd = pfm_create(0);
 
 	pfm_write_pmc(fd, 0, pfm_instructions(SKYLAKE));
-	is(pfm_load(fd, this_thread()), 0, "1.4 a context");
+	is(pfm_load(fd, this_thread()), 0, "1.4 PMC enable bit: load succeeds");
 	pfm_start(fd);
 	spin(1000);
-	ok(raw("rd 0x186") & PFM_ENABLE, "1.4 that counts has its register enabled");
+	ok(raw("rd 0x186") & PFM_ENABLE, "1.4 PMC enable bit: set while the context counts");
 	pfm_stop(fd);
-	is(raw("rd 0x186") & PFM_ENABLE, 0, "1.4 and no more, once it has stopped");
+	is(raw("rd 0x186") & PFM_ENABLE, 0, "1.4 PMC enable bit: clear after the stop");
 	close(fd);
 }
 

@@ -3,10 +3,11 @@
  * worlds: stock
  * timeout: 300
  *
- * Limits of contexts and of accounting, in a table: what is at one is taken, and one more is
- * refused. Sets are in perfmon_sets, PMCs of a call in perfmon_calls, memory in perfmon_memory and
- * perfmon_buffers, names and texts of counters in bad_input, their number in full. Messages in a
- * queue and counters on the self page are tested with the engine.
+ * Limits of contexts and of accounting, as a table: a value at the limit is accepted, and one past
+ * it is refused. Other tests have the limits of sets (perfmon_sets), of PMCs in a call
+ * (perfmon_calls), of memory (perfmon_memory, perfmon_buffers), of names and texts of counters
+ * (bad_input) and of their number (full). Messages in a queue and counters on the self page are
+ * tested with the engine.
  */
 #include "sampling.h"
 #include "ppa.h"
@@ -16,7 +17,7 @@
 #define ENTRIES		"/proc/ppa/ppactl"
 #define TASKS		4096
 #define STACK		(16 * 1024)
-#define NOT_SIZE	(-EINVAL)	/* beside reasons that memory has */
+#define NOT_SIZE	(-EINVAL)	/* the size is refused, as opposed to a lack of memory */
 
 static int closed(int fd)
 {
@@ -71,7 +72,7 @@ static int bucket_of(int shift)
 	return closed(pfm_create_format(0, "histogram", &arg, sizeof(arg)));
 }
 
-/* 1 GiB is more than there may be here, which is another reason. */
+/* The guest may lack memory for a buffer of 1 GiB. Only EINVAL says that the size is refused. */
 static int default_of(int pages)
 {
 	struct pfm_dfl_smpl_arg arg = { .buf_size = pages * 4096ULL };
@@ -80,7 +81,7 @@ static int default_of(int pages)
 	return rc == NOT_SIZE ? rc : 0;
 }
 
-/* A format of a module, registered or refused. */
+/* Loads a module with a sampling format, and removes it. Returns the result of insmod. */
 static int format_with(const char *what, int nr)
 {
 	char params[24];
@@ -119,7 +120,7 @@ static int name(int letters)
 	return rc;
 }
 
-/* No format has that name, which is another reason than that none can have it. */
+/* No format has that name, so ENOENT says that the name itself was accepted. */
 static int wanted(int letters)
 {
 	char text[64] = "";
@@ -130,7 +131,7 @@ static int wanted(int letters)
 	return rc == -ENOENT ? 0 : rc;
 }
 
-/* A format's argument, as a caller gives it. */
+/* Passes an argument that is @beyond bytes longer than the format's. */
 static int given(int beyond)
 {
 	struct perfmon_nway_arg arg[2] = { { .size = 4096, .nr = 2 } };
@@ -138,7 +139,7 @@ static int given(int beyond)
 	return closed(pfm_create_format(0, "n-way", arg, sizeof(*arg) + beyond));
 }
 
-/* Nanoseconds of a set's turn beyond the most, which is no int. */
+/* Creates a set with a timeout of 2^62 - 1 + @beyond nanoseconds. */
 static int turn(int beyond)
 {
 	int fd = pfm_create(0), rc;
@@ -158,10 +159,10 @@ static const struct limit {
 	{ "bytes of a ring, at least", ring_of, 4096, 2048, -EINVAL },
 	{ "buffers of n-way, at most", buffers, 16, 17, -EINVAL },
 	{ "buffers of n-way, at least", buffers, 2, 1, -EINVAL },
-	{ "bytes of such a buffer, at least", buffer_of, 552, 544, -EINVAL },
+	{ "bytes of a buffer of n-way, at least", buffer_of, 552, 544, -EINVAL },
 	{ "buckets of a histogram, at most", buckets, 1 << 14, (1 << 14) + 1, -EINVAL },
 	{ "buckets of a histogram, at least", buckets, 1, 0, -EINVAL },
-	{ "bits of a bucket", bucket_of, 63, 64, -EINVAL },
+	{ "shift of a histogram's bucket", bucket_of, 63, 64, -EINVAL },
 	{ "pages of a buffer", default_of, 1 << 18, (1 << 18) + 1, -EINVAL },
 	{ "messages of a format, at most", depth, 30, 31, -EINVAL },
 	{ "messages of a format, at least", depth, 1, 0, -EINVAL },
@@ -169,10 +170,10 @@ static const struct limit {
 	{ "bytes of a format's state", state, 4096, 4097, -EINVAL },
 	{ "letters of a format's name", name, PERFMON_FORMAT_NAME - 1, PERFMON_FORMAT_NAME,
 	  -EINVAL },
-	{ "letters of a name that is asked for", wanted, PERFMON_FORMAT_NAME - 1,
+	{ "letters of a format's name in create", wanted, PERFMON_FORMAT_NAME - 1,
 	  PERFMON_FORMAT_NAME, -EINVAL },
 	{ "bytes beyond a format's argument", given, 0, 1, -EINVAL },
-	{ "nanoseconds of a turn, beyond 2^62 - 1", turn, 0, 1, -EINVAL },
+	{ "nanoseconds of a set's timeout, beyond 2^62 - 1", turn, 0, 1, -EINVAL },
 };
 
 #define LIMITS	(sizeof(limits) / sizeof(*limits))
@@ -198,7 +199,7 @@ static int entry(int nr)
 	return ppa_write(ENTRIES, text);
 }
 
-/* Tasks that are accounted by themselves. */
+/* The number of tasks that can be accounted individually. */
 static void entries(void)
 {
 	static pthread_t threads[TASKS + 1];
@@ -213,8 +214,8 @@ static void entries(void)
 	wait_until(__atomic_load_n(&there, __ATOMIC_ACQUIRE) == TASKS + 1);
 	for (i = 0; i < TASKS && !rc; i++)
 		rc = entry(i);
-	is(rc, 0, "9.4 tasks accounted by themselves: %d are taken", TASKS);
-	is(entry(TASKS), -ENOSPC, "9.4 tasks accounted by themselves: one more is refused");
+	is(rc, 0, "9.4 individually accounted tasks: %d are accepted", TASKS);
+	is(entry(TASKS), -ENOSPC, "9.4 individually accounted tasks: one more is ENOSPC");
 	end = 1;
 	syscall(SYS_futex, &end, 1 /* FUTEX_WAKE */, TASKS + 1, NULL, NULL, 0);
 	for (i = 0; i <= TASKS; i++)
@@ -235,8 +236,8 @@ int main(void)
 	for (i = 0; i < LIMITS; i++) {
 		const struct limit *l = &limits[i];
 
-		is(l->call(l->at), 0, "9.4 %s: %d", l->what, l->at);
-		is(l->call(l->past), l->error, "9.4 %s: not %d", l->what, l->past);
+		is(l->call(l->at), 0, "9.4 %s: %d is accepted", l->what, l->at);
+		is(l->call(l->past), l->error, "9.4 %s: %d is refused", l->what, l->past);
 	}
 	entries();
 	return finish();

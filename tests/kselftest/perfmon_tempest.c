@@ -5,9 +5,9 @@
  * gate: pmu-skylake pmu-amd2
  * timeout: 200
  *
- * Whoever samples and whoever is sampled come and go, are killed, end, become other
- * programs; CPUs go and come; formats are to be removed in use. Afterwards everything
- * is given back. The rig looks at the kernel's log.
+ * Stress test: processes that monitor and processes that are monitored start, exit, are killed and
+ * execute programs, while a CPU goes offline and online and formats are removed. At the end nothing
+ * of perfcounters.ko is in use. The test rig also checks the kernel's log.
  */
 #include "kselftest_pc.h"
 #include "sampling.h"
@@ -24,7 +24,7 @@ static const char *const formats[] = { "default", "ring", "flight-recorder", "ca
 static const char *const format_modules[] = { "pfm_default", "pfm_ring", "pfm_nway",
 					      "pfm_histogram" };
 
-/* Pids of those that can be sampled, and what was done, for all to see. */
+/* Shared by all processes: the IDs of the workers, and counts of what was done. */
 static struct {
 	volatile int worker[WORKERS];
 	volatile long opened, loaded, sets, turns, messages, restarts, kills;
@@ -40,7 +40,7 @@ static __u32 roll(__u32 sides)
 	return (seed >> 8) % sides;
 }
 
-/* Works, sleeps, has children, becomes another program, ends. */
+/* A process that is monitored. At random it sleeps, forks, exits, or executes this program. */
 static void work(int n)
 {
 	all->worker[n] = getpid();
@@ -93,7 +93,10 @@ static int create(bool system)
 	return pfm_create_format(system ? PFM_FL_SYSTEM_WIDE : 0, format, &arg, 64);
 }
 
-/* Sets 1 to 3, or some of them, and set 0: by time or by overflows, with what they count. */
+/*
+ * Creates set 0 and up to three more, which are switched by time, by overflows or by both. Each
+ * samples by the CPU clock and, with a PMU, by instructions.
+ */
 static void sets(int fd, const struct pmu_model *m)
 {
 	__u16 id, last = roll(4);
@@ -249,7 +252,7 @@ static int references(void)
 	return atoi(slurp("/sys/module/perfcounters/refcnt", text, sizeof(text)) ?: "-1");
 }
 
-/* Modules that use it: each is a reference. */
+/* Returns the number of modules that use perfcounters.ko. Each of them holds a reference. */
 static int holders(void)
 {
 	DIR *dir = opendir("/sys/module/perfcounters/holders");
@@ -271,7 +274,10 @@ int main(int argc, char **argv)
 	time_t end;
 
 	if (argc > 1 && !strcmp(argv[1], "work")) {
-		/* Its number is not known any more; it is soon replaced. */
+		/*
+		 * The executed program does not know its number any more. It exits soon and is
+		 * replaced.
+		 */
 		seed = getpid();
 		spin(1000000);
 		return 0;
@@ -289,12 +295,15 @@ int main(int argc, char **argv)
 		pids[i] = start(i, m);
 	seed = 42;
 	end = time(NULL) + gate_or_long(3, 6);
-	/* A busy machine needs longer until something has happened. */
+	/* A busy machine needs longer until enough has happened. */
 	while (time(NULL) < end || (!enough() && time(NULL) < end + patience(100))) {
 		usleep(20000);
-		/* Whoever has ended, or is killed now, is replaced. */
+		/* Processes that have exited, or are killed here, are replaced. */
 		i = roll(WORKERS + MONITORS);
-		/* On a starved machine nobody would come to anything between two kills. */
+		/*
+		 * Two contexts are opened between two kills, so that there is progress on a slow
+		 * machine.
+		 */
 		if (!roll(3) && all->opened >= spared) {
 			kill(pids[i], SIGKILL);
 			all->kills++;
@@ -319,20 +328,21 @@ int main(int argc, char **argv)
 		kill(pids[i], SIGKILL);
 	while (wait(NULL) > 0)
 		;
-	note("%ld contexts, %ld of them loaded, %ld sets made, %ld turns seen, %ld messages, %ld restarts; %ld killed; formats %ld times in use, %ld times removed; a CPU gone %ld times",
+	note("%ld contexts, %ld of them loaded, %ld sets created, %ld runs seen, %ld messages, %ld restarts; %ld kills; formats %ld times in use, %ld times removed; CPU 1 %ld times offline",
 	     all->opened, all->loaded, all->sets, all->turns, all->messages,
 	     all->restarts, all->kills, all->in_use, all->removed, all->offline);
-	ok(all->opened > 5 && all->loaded > 0, "1.2 contexts came and went");
-	ok(all->sets > 5 && all->turns > 1, "1.12 with sets, which had turns");
-	ok(all->kills > 1, "1.2 as did who had them, and who was sampled");
-	ok(all->in_use > 0, "1.9 a format that is in use stays");
+	ok(all->opened > 5 && all->loaded > 0,
+	   "1.2 stress: more than five contexts were opened, some of them loaded");
+	ok(all->sets > 5 && all->turns > 1, "1.12 stress: event sets were created and ran");
+	ok(all->kills > 1, "1.2 stress: monitoring and monitored processes were killed");
+	ok(all->in_use > 0, "1.9 stress: rmmod of a format in use was refused");
 	for (i = rc = 0; i < 4; i++)
 		rc |= rmmod(format_modules[i]);
-	is(rc, 0, "1.9 formats go in the end");
+	is(rc, 0, "1.9 stress: rmmod of all formats succeeds at the end");
 	rc = rmmod("pfm_soft");
 	if (m)
 		rc |= rmmod(m->amd ? "pfm_amd" : "pfm_intel");
-	is(rc, 0, "1.1 so do descriptions");
-	is(references(), holders(), "1.2 and nothing of perfcounters is in use");
+	is(rc, 0, "1.1 stress: rmmod of the PMU descriptions succeeds at the end");
+	is(references(), holders(), "1.2 stress: no reference to perfcounters.ko is left");
 	return finish();
 }

@@ -5,9 +5,9 @@
  * gate: pmu-skylake pmu-k8
  * timeout: 200
  *
- * Too many samples: fewer are taken, and each format and PERFMON_STATUS say how many
- * were not. What is counted is not less for that, neither by the counter that samples
- * nor by one beside it.
+ * Throttling: when there are too many samples, some are not taken, and each format and
+ * PERFMON_STATUS report their number. Counts are complete nevertheless, both of the counter that
+ * samples and of another one.
  */
 #include "sampling.h"
 #include "ring.h"
@@ -29,8 +29,8 @@ static struct perfmon_status status_of(int fd)
 }
 
 /*
- * Spins until samples have been missed, and some were taken after that: how many periods
- * its first counter has seen, and whether both counters have counted the same.
+ * Samples until the buffer reports lost samples. Checks that both counters have counted the same,
+ * and returns the number of samples that the buffer must have: the periods without the lost ones.
  */
 static __u64 periods(int fd, const volatile __u64 *lost, const char *format)
 {
@@ -41,7 +41,8 @@ static __u64 periods(int fd, const volatile __u64 *lost, const char *format)
 	pfm_write_pmc(fd, 1, pfm_instructions(m));
 	pfm_period(fd, 0, PERIOD, 0);
 	pfm_write_pmd(fd, 1, 0);
-	is(pfm_load(fd, this_thread()), 0, "1.7 %s: a sample each %d instructions", format, PERIOD);
+	is(pfm_load(fd, this_thread()), 0,
+	   "1.7 %s: load with a period of %d instructions", format, PERIOD);
 	pfm_start(fd);
 	for (int i = 0; i < MOST && !*lost; i++)
 		spin(ROUNDS);
@@ -49,13 +50,15 @@ static __u64 periods(int fd, const volatile __u64 *lost, const char *format)
 	s = status_of(fd);
 	first = pfm_read_pmd(fd, 0);
 	second = pfm_read_pmd(fd, 1);
-	note("%u storms, %llu us, %llu samples lost, %llu told", s.nr_throttles, s.throttled / 1000,
+	note("%u times throttled, %llu us, %llu samples lost, %llu of them in the buffer",
+	     s.nr_throttles, s.throttled / 1000,
 	     s.lost, *lost);
-	ok(*lost, "1.7 %s: the buffer says that samples were not taken", format);
-	ok(s.nr_throttles && s.throttled && s.lost >= *lost, "1.7 %s: so does PERFMON_STATUS",
+	ok(*lost, "1.7 %s: the buffer's header has lost samples", format);
+	ok(s.nr_throttles && s.throttled && s.lost >= *lost,
+	   "1.7 %s: PERFMON_STATUS has throttling and lost samples",
 	   format);
 	if (!ok(first + PERIOD < PERIOD && (second - (first + PERIOD)) % PERIOD == 0,
-		"1.7 %s: both counters have counted the same", format))
+		"1.7 %s: sampling and counting PMD agree", format))
 		note("%llu, %llu", first, second);
 	return (second - (first + PERIOD)) / PERIOD - s.lost;
 }
@@ -66,7 +69,7 @@ static void in_default(void)
 	struct pfm_dfl_smpl_hdr *hdr = pfm_map_default(fd, SIZE);
 
 	is(periods(fd, &hdr->hdr_lost, "default"), hdr->hdr_count,
-	   "1.7 default: each period is an entry, or lost");
+	   "1.7 default: each period is an entry or lost");
 	munmap(hdr, SIZE);
 	close(fd);
 }
@@ -78,7 +81,7 @@ static void in_histogram(void)
 	struct perfmon_histogram *h = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0);
 
 	is(periods(fd, &h->lost, "histogram"), h->samples,
-	   "1.7 histogram: each period is counted, or lost");
+	   "1.7 histogram: each period is counted or lost");
 	munmap(h, 4096);
 	close(fd);
 }
@@ -91,7 +94,7 @@ static void in_nway(void)
 	__u64 entries = periods(fd, &hdr->lost, "n-way");
 
 	is(entries * sizeof(struct pfm_dfl_smpl_entry), hdr->used[0] + hdr->used[1],
-	   "1.7 n-way: each period is an entry, or lost");
+	   "1.7 n-way: each period is an entry or lost");
 	munmap(hdr, 4096);
 	close(fd);
 }
@@ -109,12 +112,15 @@ static void in_ring(void)
 			lost += record.words[1];
 		at += size;
 	}
-	is(samples, wanted, "1.7 ring: each period is a record, or lost");
-	ok(lost && lost <= r.page->lost, "1.7 ring: and records tell of those");
+	is(samples, wanted, "1.7 ring: each period is a record or lost");
+	ok(lost && lost <= r.page->lost,
+	   "1.7 ring: LOST records have lost samples, at most as many as the page");
 	ring_close(&r);
 }
 
-/* Without a format: a message of each overflow, to a reader who restarts each time. */
+/*
+ * Without a format each overflow queues a message, and the reader restarts the context each time.
+ */
 static void in_messages(void)
 {
 	struct pfarg_ovfl_msg msg;
@@ -126,18 +132,18 @@ static void in_messages(void)
 	pfm_start(fd);
 	for (i = 0; i < 300; i++) {
 		spin(PERIOD);
-		/* In a storm it comes when that is over. */
+		/* While sampling is throttled, no message is queued. */
 		for (int more = 0; more < 1000 && !pfm_message(fd, &msg, 0); more++)
 			spin(PERIOD);
 		if (msg.msg_type != PFM_MSG_OVFL)
 			break;
 		pfm_restart(fd);
 	}
-	is(i, 300, "1.7 messages: each wait for an overflow ends");
+	is(i, 300, "1.7 messages: each of 300 overflows queues a message");
 	close(fd);
 }
 
-/* Without a format and without messages: what was not seen is told all the same. */
+/* Without a format and without messages, PERFMON_STATUS reports the missed overflows. */
 static void in_nothing(void)
 {
 	int fd = pfm_create(0);
@@ -145,24 +151,26 @@ static void in_nothing(void)
 
 	pfm_write_pmc(fd, 0, pfm_instructions(m));
 	pfm_period(fd, 0, PERIOD, 0);
-	is(pfm_load(fd, this_thread()), 0, "1.7 nothing: a period of %d, nobody is told",
+	is(pfm_load(fd, this_thread()), 0,
+	   "1.7 no format, no messages: load with a period of %d instructions",
 	   PERIOD);
 	pfm_start(fd);
 	for (int i = 0; i < MOST && !status_of(fd).nr_throttles; i++)
 		spin(ROUNDS);
-	/* The storm has an end. */
+	/* Waits until the context is not throttled any more. */
 	for (int i = 0; i < MOST && status_of(fd).flags & PERFMON_STATUS_THROTTLED; i++)
 		spin(ROUNDS / 10);
 	s = status_of(fd);
-	note("%u storms, %llu us, %llu lost", s.nr_throttles, s.throttled / 1000, s.lost);
-	ok(s.nr_throttles && s.lost, "9.6 nothing: PERFMON_STATUS says that overflows were missed");
+	note("%u times throttled, %llu us, %llu lost", s.nr_throttles, s.throttled / 1000, s.lost);
+	ok(s.nr_throttles && s.lost,
+	   "9.6 no format, no messages: PERFMON_STATUS has throttling and lost overflows");
 	close(fd);
 }
 
 #define MS	1000000ULL
-#define PAUSE	(40 * MS)	/* a storm lasts no longer */
+#define PAUSE	(40 * MS)	/* longest pause that the rate limit causes */
 
-/* A thread that is stopped in a storm: that ends, though nobody is there to see it. */
+/* A thread is stopped while its context is throttled. Throttling ends while it does not run. */
 static void asleep(void)
 {
 	int fd = pfm_create_default(0, SIZE);
@@ -176,7 +184,8 @@ static void asleep(void)
 			spin(ROUNDS);
 	pfm_write_pmc(fd, 0, pfm_instructions(m));
 	pfm_period(fd, 0, PERIOD, 0);
-	is(pfm_load(fd, child), 0, "9.6 asleep: a sample each %d instructions", PERIOD);
+	is(pfm_load(fd, child), 0,
+	   "9.6 stopped thread: load with a period of %d instructions", PERIOD);
 	began = now_ns();
 	pfm_start(fd);
 	for (int i = 0; i < 60000 && !(s.flags & PERFMON_STATUS_THROTTLED); i++) {
@@ -186,20 +195,25 @@ static void asleep(void)
 			continue;
 		kill(child, SIGSTOP);
 		wait_until(task_state(child) == 'T');
-		/* Until it has left its CPU: there, the storm may still end by its timer. */
+		/*
+		 * Waits until the thread has left its CPU. Until then a timer may end the
+		 * throttling.
+		 */
 		usleep(3000);
 		s = status_of(fd);
 		if (!(s.flags & PERFMON_STATUS_THROTTLED))
 			kill(child, SIGCONT);
 	}
 	stopped = now_ns();
-	ok(s.flags & PERFMON_STATUS_THROTTLED, "9.6 asleep: it is stopped in a storm");
+	ok(s.flags & PERFMON_STATUS_THROTTLED, "9.6 stopped thread: it is stopped while throttled");
 	usleep(20 * (stopped - began) / 1000 + 1000000);
 	s = status_of(fd);
 	note("counted for %llu ms, throttled for %llu ms, stopped for %llu ms",
 	     (stopped - began) / MS, s.throttled / MS, (now_ns() - stopped) / MS);
-	ok(!(s.flags & PERFMON_STATUS_THROTTLED), "9.6 asleep: which is over");
-	ok(s.throttled <= stopped - began + PAUSE, "9.6 asleep: and lasted no longer than it may");
+	ok(!(s.flags & PERFMON_STATUS_THROTTLED),
+	   "9.6 stopped thread: throttling ends while it is stopped");
+	ok(s.throttled <= stopped - began + PAUSE,
+	   "9.6 stopped thread: throttled time is at most the run time plus 40 ms");
 	kill(child, SIGKILL);
 	waitpid(child, NULL, 0);
 	close(fd);

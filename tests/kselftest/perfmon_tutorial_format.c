@@ -4,8 +4,8 @@
  * guest: plain
  * timeout: 120
  *
- * The sampling format of Documentation/format-tutorial.md, and the program that it
- * shows: samples counted by CPU, a message when it is full, nothing until a restart.
+ * The sampling format of Documentation/format-tutorial.md and the program that it shows. The format
+ * counts samples by CPU, queues a message when it is full, and takes no more until a restart.
  */
 #include "sampling.h"
 #define main by_cpu
@@ -14,7 +14,7 @@
 
 static volatile __u64 *all;
 
-/* Spins on a CPU until it is full, or for so long. */
+/* Spins on a CPU for that much CPU time of the thread. */
 static void spin_on(int cpu, __u64 milliseconds)
 {
 	struct timespec t;
@@ -36,7 +36,8 @@ static void the_program(void)
 	int out = open("/tmp/by_cpu", O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 	int lines = 0;
 
-	is(in_child(dup2(out, 1); _exit(by_cpu() || fflush(stdout))), 0, "1.9 the tutorial's program runs");
+	is(in_child(dup2(out, 1); _exit(by_cpu() || fflush(stdout))), 0,
+	   "1.9 tutorial: its program runs");
 	slurp("/tmp/by_cpu", text, sizeof(text));
 	close(out);
 	for (line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
@@ -46,7 +47,8 @@ static void the_program(void)
 		sum += first + second;
 		lines++;
 	}
-	if (!ok(lines == 3 && sum == 150, "1.9 and counts 50 samples three times"))
+	if (!ok(lines == 3 && sum == 150,
+		"1.9 tutorial: its program counts 50 samples three times"))
 		note("%d lines, %llu", lines, sum);
 }
 
@@ -60,44 +62,53 @@ int main(void)
 	write_file("/proc/sys/kernel/modprobe", "\n");
 	insmod("perfcounters", "");
 	insmod("pfm_soft", "");
-	/* Another test may have left it. */
+	/* A previous test may have left it loaded. */
 	rmmod("tutorial_format");
-	is(pfm_create_format(0, "by-cpu", &full, sizeof(full)), -ENOENT, "1.9 no such format");
-	is(insmod("tutorial_format", ""), 0, "1.9 the tutorial's format");
+	is(pfm_create_format(0, "by-cpu", &full, sizeof(full)), -ENOENT,
+	   "1.9 tutorial: create is ENOENT before its module is loaded");
+	is(insmod("tutorial_format", ""), 0, "1.9 tutorial: its module loads");
 	the_program();
-	is(pfm_create_format(0, "by-cpu", &full, sizeof(full)), -EINVAL, "1.9 its layout() refuses");
+	is(pfm_create_format(0, "by-cpu", &full, sizeof(full)), -EINVAL,
+	   "1.9 tutorial: layout() refuses an argument of 0 with EINVAL");
 	full = 200;
-	is(pfm_create_format(0, "by-cpu", &full, 4), -EINVAL, "1.9 an argument of another size");
+	is(pfm_create_format(0, "by-cpu", &full, 4), -EINVAL,
+	   "1.9 tutorial: an argument of 4 bytes is EINVAL");
 	fd = pfm_create_format(0, "by-cpu", &full, sizeof(full));
 	all = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0);
-	if (!ok(fd >= 0 && all != MAP_FAILED, "1.9 a context that samples into it"))
+	if (!ok(fd >= 0 && all != MAP_FAILED,
+		"1.9 tutorial: a context is created and its buffer mapped"))
 		bail("create");
-	ok(mmap(NULL, 8192, PROT_READ, MAP_SHARED, fd, 0) == MAP_FAILED, "1.9 its buffer is a page");
+	ok(mmap(NULL, 8192, PROT_READ, MAP_SHARED, fd, 0) == MAP_FAILED,
+	   "1.9 tutorial: a mapping of two pages is refused");
 	ok(mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) == MAP_FAILED,
-	   "1.9 which nobody writes");
-	ok(all[0] == 2 && all[1] == full && !all[2] && !all[3] && !all[4], "1.9 as init() left it");
-	is(rmmod("tutorial_format"), -EWOULDBLOCK, "1.9 it stays while a context uses it");
+	   "1.9 tutorial: a writable mapping is refused");
+	ok(all[0] == 2 && all[1] == full && !all[2] && !all[3] && !all[4],
+	   "1.9 tutorial: the buffer has the values of init()");
+	is(rmmod("tutorial_format"), -EWOULDBLOCK,
+	   "1.9 tutorial: rmmod is EWOULDBLOCK while a context uses the format");
 	pfm_period(fd, PERFMON_TASK_CLOCK, MS, PFM_REGFL_OVFL_NOTIFY);
-	is(pfm_load(fd, this_thread()), 0, "1.9 attached");
+	is(pfm_load(fd, this_thread()), 0, "1.9 tutorial: load succeeds");
 	pfm_start(fd);
 	spin_on(0, 40);
 	spin_on(1, 40);
 	pfm_stop(fd);
-	ok(all[3] && all[4] && all[3] + all[4] == all[2], "1.9 samples are counted where they were");
-	ok(!pfm_message(fd, &msg, 0), "1.15 no message before it is full");
+	ok(all[3] && all[4] && all[3] + all[4] == all[2],
+	   "1.9 tutorial: samples are counted for both CPUs");
+	ok(!pfm_message(fd, &msg, 0), "1.15 tutorial: no message before the buffer is full");
 	pfm_start(fd);
 	while (all[2] < full)
 		spin_on(1, 10);
-	ok(pfm_message(fd, &msg, 1000) && msg.msg_type == PFM_MSG_OVFL, "1.15 a message when it is");
+	ok(pfm_message(fd, &msg, 1000) && msg.msg_type == PFM_MSG_OVFL,
+	   "1.15 tutorial: a message when the buffer is full");
 	spin_on(1, 40);
-	is(all[2], full, "1.8 then nothing is counted");
-	ok(!pfm_message(fd, &msg, 0), "1.15 and nothing more is told");
-	is(pfm_restart(fd), 0, "1.8 until a restart");
-	ok(all[2] < full, "1.8 which empties it");
+	is(all[2], full, "1.8 tutorial: nothing is sampled while the buffer is full");
+	ok(!pfm_message(fd, &msg, 0), "1.15 tutorial: one message only while the buffer is full");
+	is(pfm_restart(fd), 0, "1.8 tutorial: restart succeeds");
+	ok(all[2] < full, "1.8 tutorial: restart empties the buffer");
 	spin_on(1, 40);
-	ok(all[4] && !all[3], "1.9 and counts anew");
+	ok(all[4] && !all[3], "1.9 tutorial: samples after the restart are counted for CPU 1 only");
 	munmap((void *)all, 4096);
 	close(fd);
-	is(rmmod("tutorial_format"), 0, "1.9 it goes");
+	is(rmmod("tutorial_format"), 0, "1.9 tutorial: rmmod succeeds");
 	return finish();
 }

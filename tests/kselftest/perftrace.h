@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What tests of libperftrace share. The library attaches when a program begins: so a test has
- * it turned off, loads the module, and begins itself again as the program that is traced.
+ * Shared by tests of libperftrace. The library attaches a process to /dev/perftrace when it starts.
+ * So a test first restarts itself with the library turned off, then loads the module, and then
+ * executes itself again as the traced program.
  */
 #ifndef PERFTRACE_TEST_H
 #define PERFTRACE_TEST_H
@@ -12,7 +13,10 @@
 
 #define SHARED_FD	100
 
-/* First in main(): the test itself is not traced. */
+/*
+ * Call first in main(): restarts the program with PERFTRACE=0, so that the test itself is not
+ * traced.
+ */
 static void perftrace_off(char **argv)
 {
 	if (getenv("PERFTRACE"))
@@ -22,7 +26,7 @@ static void perftrace_off(char **argv)
 	bail("exec");
 }
 
-/* Memory that programs begun by perftrace_spawn() have, too. */
+/* Maps memory that the programs of perftrace_spawn() share, see perftrace_shared_here(). */
 static void *perftrace_shared(size_t bytes)
 {
 	int fd = memfd_create("shared", 0);
@@ -37,7 +41,7 @@ static void *perftrace_shared(size_t bytes)
 	return p;
 }
 
-/* In such a program. */
+/* Maps the memory of perftrace_shared() in a program that perftrace_spawn() has started. */
 static void *perftrace_shared_here(size_t bytes)
 {
 	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, SHARED_FD, 0);
@@ -47,7 +51,7 @@ static void *perftrace_shared_here(size_t bytes)
 	return p;
 }
 
-/* The same program, traced, with one argument. */
+/* Executes this program again in a child, traced, with one argument. Returns its pid. */
 static pid_t perftrace_spawn(const char *argument)
 {
 	pid_t pid;
@@ -61,7 +65,10 @@ static pid_t perftrace_spawn(const char *argument)
 	_exit(98);
 }
 
-/* Bytes of PERFTRACE_READ, record by record; false: they end in the midst of one. */
+/*
+ * Calls @each for every record in the bytes of a PERFTRACE_READ. Returns false if they do not end
+ * at the end of a record.
+ */
 static bool perftrace_each(const char *from, __u32 bytes,
 			   void (*each)(const struct perftrace_record *record, __u32 cpu),
 			   __u32 cpu)
@@ -79,7 +86,10 @@ static bool perftrace_each(const char *from, __u32 bytes,
 	return from == end;
 }
 
-/* All that a trace has, record by record: the buffers that end in the midst of one. */
+/*
+ * Reads all buffers of a trace and calls @each for every record. Returns the number of buffers that
+ * did not end at the end of a record.
+ */
 static inline int perftrace_drain(int fd, void (*each)(const struct perftrace_record *record,
 						       __u32 cpu))
 {

@@ -4,8 +4,9 @@
  * guest: clock
  * timeout: 120
  *
- * The clock of a trace is one clock: when the kernel gives up the time stamp counter, which is
- * said; and in time name spaces, where programs see another time.
+ * A trace keeps one clock: after the kernel has marked the time stamp counter unstable, which
+ * PERFTRACE_INFO reports, and for programs in a time namespace, where CLOCK_MONOTONIC has an
+ * offset.
  */
 #include "perftrace.h"
 #include <sched.h>
@@ -16,7 +17,7 @@ static struct shared {
 	volatile int write, written, end;
 } *shared;
 
-/* Events on demand. */
+/* Writes one event for each request in shared->write, until shared->end. */
 static void as_program(void)
 {
 	shared = perftrace_shared_here(sizeof(*shared));
@@ -41,7 +42,10 @@ static void each(const struct perftrace_record *record, __u32 cpu)
 	nr++;
 }
 
-/* An event of the program, and the times of all that come: between these? */
+/*
+ * Has the program write an event. Returns true if it can be read, and its time lies between the
+ * trace's clock before and after.
+ */
 static bool in_time(int fd)
 {
 	struct perftrace_read r = first_buffer;
@@ -83,26 +87,29 @@ int main(int argc, char **argv)
 	trace_load();
 	fd = trace_create("clock", "clock:*", 0, 0, &slot);
 	first = trace_info(fd);
-	is(first.clock, PERFTRACE_CLOCK_TSC, "9.6 the clock is the time stamp counter");
+	is(first.clock, PERFTRACE_CLOCK_TSC, "9.6 trace clock: the time stamp counter");
 	child = program();
-	ok(in_time(fd), "9.6 events have its times");
+	ok(in_time(fd), "9.6 trace clock: an event has a time of it");
 	puppet("distrust");
 	last = trace_info(fd);
 	ok(last.clock == first.clock && last.khz == first.khz,
-	   "9.6 it stays that of the trace when the kernel has given it up");
-	is(last.flags & ~first.flags, PERFTRACE_UNSTABLE, "9.6 which is said");
-	ok(in_time(fd), "9.6 a program that runs goes on");
+	   "9.6 unstable TSC: the trace keeps its clock and frequency");
+	is(last.flags & ~first.flags, PERFTRACE_UNSTABLE,
+	   "9.6 unstable TSC: PERFTRACE_UNSTABLE is set");
+	ok(in_time(fd),
+	   "9.6 unstable TSC: a running program still writes times of the trace's clock");
 	end(child);
 	child = program();
-	ok(in_time(fd), "9.6 one that begins has the same");
+	ok(in_time(fd), "9.6 unstable TSC: a new program writes times of the trace's clock");
 	end(child);
 	close(fd);
 
 	unload();
 	trace_load();
 	fd = trace_create("clock", "clock:*", 0, 0, &slot);
-	is(trace_info(fd).clock, PERFTRACE_CLOCK_MONOTONIC, "9.6 another module, another clock");
-	/* All from here on are a day ahead. */
+	is(trace_info(fd).clock, PERFTRACE_CLOCK_MONOTONIC,
+	   "9.6 unstable TSC: a reloaded module uses CLOCK_MONOTONIC");
+	/* The children from here on are in a time namespace that is a day ahead. */
 	if (unshare(CLONE_NEWTIME))
 		bail("unshare");
 	ns = open("/proc/self/timens_offsets", O_WRONLY | O_CLOEXEC);
@@ -110,9 +117,11 @@ int main(int argc, char **argv)
 		bail("timens_offsets");
 	close(ns);
 	child = program();
-	ok(in_time(fd), "9.6 a program in a time name space has the trace's time");
+	ok(in_time(fd),
+	   "9.6 time namespace: a program writes times of the trace's clock, without the offset");
 	end(child);
-	ok(!(trace_info(fd).flags & PERFTRACE_UNSTABLE), "9.6 which is as good as it is");
+	ok(!(trace_info(fd).flags & PERFTRACE_UNSTABLE),
+	   "9.6 CLOCK_MONOTONIC: PERFTRACE_UNSTABLE is not set");
 	close(fd);
 	return finish();
 }

@@ -4,8 +4,8 @@
  * worlds: stock debug
  * timeout: 600
  *
- * A program that traces is killed, at any instruction, two hundred times: everything that it had
- * committed is read afterwards, and nothing else.
+ * Kills a traced program at an arbitrary instruction, 200 times in long runs: afterwards each event
+ * that it had committed can be read, and nothing else.
  */
 #include "perftrace.h"
 #include <pthread.h>
@@ -15,7 +15,7 @@
 #define ROUNDS	200
 
 static struct shared {
-	/* Events whose calls have returned. */
+	/* Number of events whose calls have returned, by thread. */
 	__u64 done[THREADS];
 	int ready;
 } *shared;
@@ -41,10 +41,10 @@ static void writer(void)
 	write_on(NULL);
 }
 
-/* Of one round. */
+/* Records read in one round. */
 static struct {
 	__u64 nr[THREADS], last[THREADS], when[THREADS];
-	/* Of each CPU: the events of each thread, and when the first was. */
+	/* By CPU: the number of events of each thread, and the time of the first event. */
 	__u64 on[2][THREADS], since[2];
 	bool broken;
 } got;
@@ -78,7 +78,7 @@ static void drain(int fd)
 	got.broken |= perftrace_drain(fd, look_at);
 }
 
-/* A flight recorder's oldest record may be cut. */
+/* Reads a flight recorder. Its oldest record may be cut off, so incomplete records are ignored. */
 static void look_back(int fd)
 {
 	struct perftrace_read r = first_buffer;
@@ -88,8 +88,9 @@ static void look_back(int fd)
 }
 
 /*
- * Where both ran on one CPU, the other one's events may be all that is left there: then
- * each of them came after all of this thread's.
+ * Returns true if the other thread may have overwritten all events of this thread: on one CPU the
+ * flight recorder is full of the other thread's events, all later than this thread's last event
+ * that was read from another CPU.
  */
 static bool is_overwritten(int thread)
 {
@@ -130,7 +131,10 @@ static bool round_is_good(bool flight, int n)
 		early += last > done;
 		if (flight && last <= done && is_overwritten(i))
 			continue;
-		/* One may have been committed, and its call not returned. */
+		/*
+		 * The thread may have been killed after it committed an event, before the call
+		 * returned.
+		 */
 		if (last != done && last != done + 1)
 			good = false;
 		if (!flight && got.nr[i] != last)
@@ -159,9 +163,9 @@ int main(int argc, char **argv)
 		good[n & 1] += round_is_good(n & 1, n);
 	note("%llu events; %llu committed just before their calls would have returned", events,
 	     early);
-	is(good[0], rounds, "3.1 killed: each event that was committed is read, once");
-	is(good[1], rounds, "3.11 killed: flight recorders have the newest events");
+	is(good[0], rounds, "3.1 killed program: each committed event is read once");
+	is(good[1], rounds, "3.11 killed program: flight recorders have the newest events");
 	unload();
-	ok(!is_loaded("perfcounters"), "3.8 the module goes");
+	ok(!is_loaded("perfcounters"), "3.8 killed programs: perfcounters.ko unloads");
 	return finish();
 }

@@ -4,9 +4,10 @@
  * worlds: stock debug
  * timeout: 300
  *
- * libperftrace and the module's coming and going: a program that began before the module is traced
- * when it has come; a program that runs lets go of it, so that it can be unloaded, and is traced
- * again when it has come back. Nobody but who may unload modules can ask for that.
+ * libperftrace across load and unload of the module. A program that started before the module is
+ * traced after PERFTRACE_WAKE is set in its wake file. Running programs let go of the device on
+ * PERFTRACE_RELEASE, so that the module can be unloaded, and are traced again by the next module.
+ * PERFTRACE_RELEASE needs CAP_SYS_MODULE.
  */
 #include "perftrace.h"
 #include <sys/epoll.h>
@@ -17,7 +18,11 @@
 #define USER		1000
 #define PROGRAMS	4
 
-/* What a program does: one event a millisecond, in a child of fork(); nothing; all locked. */
+/*
+ * Kinds of programs. BUSY writes an event each millisecond, FORKED does so in a child of fork().
+ * IDLE sleeps in epoll_wait() and writes events only after it was poked. LOCKED does what IDLE
+ * does, after mlockall().
+ */
 enum { BUSY, FORKED, IDLE, LOCKED };
 
 static struct shared {
@@ -93,7 +98,7 @@ static void start(int n)
 	wait_until(__atomic_load_n(&shared->programs[n].ready, __ATOMIC_ACQUIRE));
 }
 
-/* Events of the trace by programs. */
+/* Number of records that were read, by program. */
 static __u64 seen[PROGRAMS];
 
 static void look_at(const struct perftrace_record *record, __u32 cpu)
@@ -105,7 +110,7 @@ static void look_at(const struct perftrace_record *record, __u32 cpu)
 		seen[fields[0]]++;
 }
 
-/* Is a program's event in the trace before long? */
+/* Returns true if the trace gets an event of program @n within some seconds. */
 static bool is_seen(int fd, int n)
 {
 	memset(seen, 0, sizeof(seen));
@@ -125,7 +130,10 @@ static int release_by(int fd, int wake, __u32 flags, __u32 size, __u32 *left)
 	return rc;
 }
 
-/* By a file that is closed at once: if some are left, they need not let go any more. */
+/*
+ * Calls PERFTRACE_RELEASE on a file that is closed at once. If processes are left, the close
+ * cancels the request to them.
+ */
 static int release_with(int wake, __u32 flags, __u32 size)
 {
 	int fd = trace_device(), rc;
@@ -152,7 +160,10 @@ static int resume(void)
 	return release_with(-1, PERFTRACE_RESUME, sizeof(struct perftrace_release));
 }
 
-/* How many have not let go when @most are left, or after some seconds. */
+/*
+ * Repeats PERFTRACE_RELEASE until at most @most processes are left, for some seconds. Returns the
+ * number that are left, or a negative errno.
+ */
 static int release_all(__u32 most)
 {
 	int wake = open(WAKE_FILE, O_RDONLY | O_CLOEXEC), fd = trace_device(), rc;
@@ -178,7 +189,10 @@ static int as_user(void)
 	});
 }
 
-/* The file system has to see that the last file is closed, and tasks that their work is done. */
+/*
+ * Retries rmmod for a second: the last files of the device may still be on their way to be closed,
+ * and task work of programs may still be running.
+ */
 static int rmmod_soon(void)
 {
 	int rc = -EBUSY;
@@ -201,13 +215,16 @@ static void before_the_module(void)
 	fd = trace_create("late", "late:*", 0, 0, &slot);
 	usleep(50000);
 	perftrace_drain(fd, look_at);
-	is(seen[BUSY] + seen[FORKED], 0, "3.8 late: what began before the module is not traced yet");
+	is(seen[BUSY] + seen[FORKED], 0,
+	   "3.8 late attach: programs that started before the module are not traced at once");
 	wake_words(PERFTRACE_WAKE | 1 << 16);
-	ok(is_seen(fd, BUSY), "3.8 late: it is when it is told that there is a device");
-	ok(is_seen(fd, FORKED), "3.8 late: so is its child by fork()");
+	ok(is_seen(fd, BUSY), "3.8 late attach: a program is traced after PERFTRACE_WAKE is set");
+	ok(is_seen(fd, FORKED),
+	   "3.8 late attach: a child of fork() is traced after PERFTRACE_WAKE is set");
 	start(IDLE);
-	is(release_all(0), -EBUSY, "3.8 release: not while there is a trace");
-	is(trace_call(fd, PERFTRACE_END, NULL), 0, "3.11 it ends");
+	is(release_all(0), -EBUSY, "3.8 release: EBUSY while there is a trace");
+	is(trace_call(fd, PERFTRACE_END, NULL), 0,
+	   "3.11 end: the trace that delays the release ends");
 	close(fd);
 }
 
@@ -217,20 +234,25 @@ static void bad_calls(void)
 	const __u32 size = sizeof(struct perftrace_release);
 	int fd = mkstemp(path), ends[2];
 
-	is(as_user(), EPERM, "9.3 release: for who may unload modules");
-	is(release_with(-1, 0, size - 1), -EINVAL, "3.8 release: of another size");
-	is(release_with(-1, 2, size), -EINVAL, "3.8 release: a flag that there is not");
-	is(release_with(fd, PERFTRACE_RESUME, size), -EINVAL, "3.8 resume: with a file");
-	is(release_with(-2, 0, size), -EBADF, "3.8 release: no descriptor");
-	is(release_file(WAKE_FILE, O_RDWR), -EINVAL, "3.8 release: a file that is open for writing");
+	is(as_user(), EPERM, "9.3 release: a user without CAP_SYS_MODULE gets EPERM");
+	is(release_with(-1, 0, size - 1), -EINVAL, "3.8 release: another structure size is EINVAL");
+	is(release_with(-1, 2, size), -EINVAL, "3.8 release: an unknown flag is EINVAL");
+	is(release_with(fd, PERFTRACE_RESUME, size), -EINVAL,
+	   "3.8 resume: with a wake file is EINVAL");
+	is(release_with(-2, 0, size), -EBADF, "3.8 release: wake descriptor -2 is EBADF");
+	is(release_file(WAKE_FILE, O_RDWR), -EINVAL,
+	   "3.8 release: a wake file that is open for writing is EINVAL");
 	if (ftruncate(fd, PERFTRACE_READ_BYTES - 1))
 		bail("ftruncate");
-	is(release_file(path, O_RDONLY), -EINVAL, "9.4 release: a file that is a byte too short");
-	is(release_file("/tmp", O_RDONLY), -EINVAL, "3.8 release: a directory");
-	is(release_file(DEVICE, O_RDONLY), -EINVAL, "3.8 release: the device itself");
+	is(release_file(path, O_RDONLY), -EINVAL,
+	   "9.4 release: a wake file that is one byte too short is EINVAL");
+	is(release_file("/tmp", O_RDONLY), -EINVAL,
+	   "3.8 release: a directory as wake file is EINVAL");
+	is(release_file(DEVICE, O_RDONLY), -EINVAL,
+	   "3.8 release: the device as wake file is EINVAL");
 	if (pipe(ends))
 		bail("pipe");
-	is(release_with(ends[0], 0, size), -EINVAL, "3.8 release: a pipe");
+	is(release_with(ends[0], 0, size), -EINVAL, "3.8 release: a pipe as wake file is EINVAL");
 	close(ends[0]);
 	close(ends[1]);
 	close(fd);
@@ -245,23 +267,26 @@ static void going(void)
 	int fd;
 
 	wake_words(0);
-	is(release_all(0), 0, "3.8 release: all programs let go");
+	is(release_all(0), 0, "3.8 release: all programs let go of the device");
 	fd = trace_device();
-	is(try_attach(fd, 0, &attach), -ENODEV, "3.8 release: nobody attaches any more");
+	is(try_attach(fd, 0, &attach), -ENODEV, "3.8 release: attaching is ENODEV afterwards");
 	close(fd);
-	is(trace_try(PERFTRACE_CREATE, &create), -ENODEV, "3.8 release: nor traces");
-	is(resume(), 0, "3.8 resume");
+	is(trace_try(PERFTRACE_CREATE, &create), -ENODEV,
+	   "3.8 release: creating a trace is ENODEV afterwards");
+	is(resume(), 0, "3.8 resume: succeeds after all programs have let go");
 	fd = trace_device();
-	is(try_attach(fd, 0, &attach), 0, "3.8 resume: it can be attached again");
+	is(try_attach(fd, 0, &attach), 0, "3.8 resume: a process can attach again");
 	close(fd);
-	is(release_all(0), 0, "3.8 release: again");
-	is(rmmod_soon(), 0, "1.1 the module goes, though programs with markers run");
+	is(release_all(0), 0, "3.8 release: all programs let go after a resume, too");
+	is(rmmod_soon(), 0, "1.1 rmmod: perfcounters.ko unloads while programs with markers run");
 	before = __atomic_load_n(&shared->programs[BUSY].events, __ATOMIC_RELAXED);
 	usleep(100000);
 	ok(__atomic_load_n(&shared->programs[BUSY].events, __ATOMIC_RELAXED) > before,
-	   "3.8 release: they go on");
-	ok(!kill(shared->programs[IDLE].pid, 0), "3.8 release: so does one that slept");
-	is(shared->programs[IDLE].interrupted, EINTR, "3.8 release: whose call ended with EINTR");
+	   "3.8 release: a busy program keeps running after rmmod");
+	ok(!kill(shared->programs[IDLE].pid, 0),
+	   "3.8 release: a sleeping program keeps running after rmmod");
+	is(shared->programs[IDLE].interrupted, EINTR,
+	   "3.8 release: epoll_wait() of the sleeping program returned EINTR");
 }
 
 static void coming_back(void)
@@ -273,9 +298,9 @@ static void coming_back(void)
 	shared->programs[IDLE].poked = 1;
 	wake_words(PERFTRACE_WAKE | 2 << 16);
 	for (int n = BUSY; n < IDLE; n++)
-		ok(is_seen(fd, n), "3.8 release: program %d is traced by the next module", n);
+		ok(is_seen(fd, n), "3.8 reload: program %d is traced by the next module", n);
 	ok(is_seen(fd, IDLE) || is_seen(fd, IDLE),
-	   "3.8 release: so is the one that sleeps, at its next event");
+	   "3.8 reload: a sleeping program is traced at its next event");
 	wake_words(0);
 	trace_call(fd, PERFTRACE_END, NULL);
 	close(fd);
@@ -287,15 +312,18 @@ static void those_that_do_not(void)
 
 	kill(shared->programs[BUSY].pid, SIGSTOP);
 	start(LOCKED);
-	is(release_all(2), 2, "3.8 release: not one that is stopped, nor one that is locked");
-	is(rmmod("puppet"), 0, "1.1 a module that is not used goes");
-	is(rmmod("perfcounters"), -EAGAIN, "1.1 this one stays");
-	is(resume(), 0, "3.8 resume: it does not go");
+	is(release_all(2), 2,
+	   "3.8 release: a stopped program and one with locked memory remain attached");
+	is(rmmod("puppet"), 0, "1.1 rmmod: puppet.ko unloads while programs are attached");
+	is(rmmod("perfcounters"), -EAGAIN,
+	   "1.1 rmmod: perfcounters.ko is EAGAIN while programs are attached");
+	is(resume(), 0, "3.8 resume: succeeds while programs are still attached");
 	kill(shared->programs[BUSY].pid, SIGCONT);
 	fd = trace_create("stays", "late:*", 0, 0, &slot);
-	ok(is_seen(fd, BUSY), "3.8 resume: what had not let go is still traced");
+	ok(is_seen(fd, BUSY), "3.8 resume: a program that was still attached is still traced");
 	wake_words(PERFTRACE_WAKE | 3 << 16);
-	ok(is_seen(fd, FORKED), "3.8 resume: what had is traced again");
+	ok(is_seen(fd, FORKED),
+	   "3.8 resume: a program that had let go is traced again after PERFTRACE_WAKE");
 	trace_call(fd, PERFTRACE_END, NULL);
 	close(fd);
 }

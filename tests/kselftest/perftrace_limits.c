@@ -4,9 +4,9 @@
  * worlds: stock debug
  * timeout: 300
  *
- * As many markers as a process may have, and more: the program runs, those beyond are not
- * traced, and the log says so. What the constructor of a program with so many PERFTRACE() does
- * is done here with a table of them.
+ * A program with more markers than a process may have (PERFTRACE_NR_MARKERS) runs, but those beyond
+ * the limit are not traced, and the kernel log says so. A table of markers is registered here in
+ * the way that the constructor of a program with as many PERFTRACE() would do it.
  */
 #include "perftrace.h"
 
@@ -21,7 +21,9 @@ static struct perftrace_site sites[MOST];
 static char texts[MOST][32];
 static struct perftrace_module modules[2];
 
-/* Markers from @first to @last - 1 as those of a program; each tenth may have a bad name. */
+/*
+ * Registers the markers @first to @last - 1 as a program's; with @bad every tenth has a bad name.
+ */
 static void has(struct perftrace_module *module, int first, int last, bool bad)
 {
 	for (int i = first; i < last; i++) {
@@ -43,7 +45,7 @@ static void as_program(const char *what)
 	int first = 0, second = 0;
 	char kind = 0;
 
-	/* What hangs is ended. */
+	/* Ends the program if it hangs. */
 	alarm(120);
 	shared = perftrace_shared_here(sizeof(*shared));
 	shared->wanted = 0;
@@ -62,15 +64,15 @@ static void as_program(const char *what)
 
 static void runs(const char *what, __u32 traced, bool said)
 {
-	static const char *const words[] = { "has more than 4096 markers", NULL };
+	static const char *const words[] = { "exceeds the limit of 4096 markers", NULL };
 	int log = klog_mark(), status;
 	pid_t pid = perftrace_spawn(what);
 
 	waitpid(pid, &status, 0);
-	is(status, 0, "3.8 %s markers: the program runs", what);
+	is(status, 0, "3.8 %s markers: the program exits with status 0", what);
 	is(shared->wanted, traced, "3.8 %s markers: %u are traced", what, traced);
-	ok(klog_has(log, words) == said, "3.8 %s markers: the log %s", what,
-	   said ? "says that there are more" : "says nothing");
+	ok(klog_has(log, words) == said, "3.8 %s markers: the kernel log %s", what,
+	   said ? "reports that there are too many" : "reports nothing");
 }
 
 int main(int argc, char **argv)
@@ -88,7 +90,10 @@ int main(int argc, char **argv)
 	runs("4097+0", 4096, true);
 	runs("4000+97", 4096, true);
 	runs("4900+100", 4096, true);
-	/* Not a marker that is refused takes any other with it. */
+	/*
+	 * Refused markers do not affect others: of 1,000, only the 100 with bad names are not
+	 * traced.
+	 */
 	runs("1000+0bad", 900, false);
 	close(fd);
 	return finish();

@@ -4,8 +4,8 @@
  * worlds: stock debug
  * timeout: 300
  *
- * libperftrace and the kernel: threads that find no room count their losses in the trace that is
- * full, and not in the one that has its slot afterwards, which wants none of their events.
+ * libperftrace and the kernel: threads that find a buffer full count the loss in that trace, and
+ * not in the trace that has its slot afterwards, and wants none of their events.
  */
 #include "perftrace.h"
 #include <pthread.h>
@@ -33,7 +33,7 @@ static void *write_all(void *arg)
 	return NULL;
 }
 
-/* The process that is traced. */
+/* The traced process: each thread writes events until shared->over is set. */
 static void writer(void)
 {
 	pthread_t threads[THREADS];
@@ -60,7 +60,7 @@ int main(int argc, char **argv)
 	trace_load();
 	pid = perftrace_spawn("writer");
 	wait_until(__atomic_load_n(&shared->ready, __ATOMIC_ACQUIRE) == THREADS);
-	/* All slots but one are taken, so that each trace has the slot of the one before. */
+	/* Other traces occupy all slots but one, so that each trace here gets the same slot. */
 	for (int i = 0; i < OTHERS; i++) {
 		char name[16];
 
@@ -77,7 +77,7 @@ int main(int argc, char **argv)
 			bail("PERFTRACE_END");
 		next = trace_create("next", "none:*", 0, 4096, &next_slot);
 		elsewhere += next_slot != slot;
-		/* All threads run once meanwhile. */
+		/* Wait long enough for each thread to run once. */
 		usleep(5000);
 		wrong += trace_info(next).lost;
 		close(next);
@@ -87,9 +87,9 @@ int main(int argc, char **argv)
 	waitpid(pid, &status, 0);
 	for (int i = 0; i < OTHERS; i++)
 		close(others[i]);
-	is(elsewhere, 0, "3.5 loss: each trace has the slot of the one before");
-	is(full, ROUNDS, "3.5 loss: events are lost in each that is full");
-	is(wrong, 0, "3.5 loss: no loss is counted in the next trace");
-	ok(!status, "3.4 loss: the program runs to its end");
+	is(elsewhere, 0, "3.5 lost events: each trace gets the slot of the one before");
+	is(full, ROUNDS, "3.5 lost events: each full trace counts some");
+	is(wrong, 0, "3.5 lost events: the next trace in the slot counts none of them");
+	ok(!status, "3.4 lost events: the program exits with status 0");
 	return finish();
 }

@@ -4,9 +4,9 @@
  * worlds: stock debug
  * timeout: 300
  *
- * Sixteen traces at once of one program, each with a filter and a mode of its own: each has what
- * it wants, all of it and nothing else. Children of fork() are traced as themselves; another
- * program in the same process, too.
+ * Sixteen traces of one program at once, with different filters and modes: each has all events that
+ * it selects, and no other. A child of fork() is traced as a process of its own, and so is the
+ * program that the child executes.
  */
 #include "perftrace.h"
 
@@ -33,7 +33,10 @@ static void child_writes(void)
 	}
 	waitpid(pid, &status, 0);
 	PERFTRACE(many, parent, (u64, number, pid));
-	/* Not by the C library; without the device's name, and without files. */
+	/*
+	 * Forks by the bare system call, not by the C library. The child has no path to the device
+	 * and no open files.
+	 */
 	pid = syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
 	if (!pid) {
 		if (chroot("/proc") || chdir("/") || syscall(SYS_close_range, 0, ~0U, 0))
@@ -55,7 +58,7 @@ static void as_program(const char *what)
 	_exit(0);
 }
 
-/* A filter of up to four steps, all of which have to be true. */
+/* A filter of up to four steps that must all be true. */
 struct program {
 	struct perftrace_filter head;
 	struct perftrace_step steps[4];
@@ -87,7 +90,7 @@ static void add_glob(struct program *p, const char *field, const char *glob)
 	add_step(p, field, PERFTRACE_GLOB, put_text(p, glob));
 }
 
-/* Unused steps are behind the end. */
+/* Ends the filter after the last step that was added. Steps beyond nr_steps are not evaluated. */
 static void finish_program(struct program *p)
 {
 	p->head.bytes = sizeof(*p);
@@ -134,24 +137,26 @@ static void half(struct program *p)
 
 static void no_thread(struct program *p) { add_step(p, "$thread", PERFTRACE_EQ, 0); }
 
-/* Filters on numbers leave out many:child and its like: theirs are processes' numbers. */
+/*
+ * Traces that filter by `number` do not select many:child and the like, where it is a process id.
+ */
 static const typeof(traces[0]) wanted_traces[16] = {
 	{ "all", 0, "many:number many:text", NULL, EVENTS + EVENTS / 10 },
 	{ "below", 0, "many:n* many:t*", below_100, 100 },
 	{ "one", 0, "many:number", one, 1 },
-	{ "others", 0, "many:number", not_one, EVENTS - 1 },
+	{ "all but one", 0, "many:number", not_one, EVENTS - 1 },
 	{ "some", 0, "many:num*", from_to, 1000 },
 	{ "negative", 0, "", negative, 9 },
 	{ "bits", PERFTRACE_WAIT, "many:number", bits, EVENTS / 2 },
 	{ "even", 0, "many:*", even, EVENTS / 20 },
 	{ "odd", PERFTRACE_WAIT, "", odd, EVENTS / 20 },
 	{ "marker", 0, "*", marker, EVENTS },
-	{ "missing", 0, "", missing, 0 },
-	{ "half", 0, "many:number", half, EVENTS - 10000 },
-	{ "nobody", 0, "", no_thread, 0 },
+	{ "missing field", 0, "", missing, 0 },
+	{ "above 9999.5", 0, "many:number", half, EVENTS - 10000 },
+	{ "no thread", 0, "", no_thread, 0 },
 	{ "flight", PERFTRACE_FLIGHT, "many:number", NULL, 0 },
-	{ "one of both", PERFTRACE_FLIGHT, "many:number", one, 1 },
-	{ "others' names", 0, "few:* man:*", NULL, 0 },
+	{ "flight and filter", PERFTRACE_FLIGHT, "many:number", one, 1 },
+	{ "other markers", 0, "few:* man:*", NULL, 0 },
 };
 
 static __u64 nr, newest;
@@ -162,7 +167,7 @@ static void look_at(const struct perftrace_record *record, __u32 cpu)
 	if (record->marker >= PERFTRACE_LOST)
 		return;
 	nr++;
-	/* Of flight recorders it comes first. */
+	/* The newest record of a flight recorder is read first. */
 	if (nr == 1)
 		memcpy(&newest, record + 1, sizeof(newest));
 }
@@ -211,7 +216,7 @@ static void sixteen(void)
 		fds[n] = begin(n);
 		good &= fds[n] >= 0;
 	}
-	ok(good, "3.11 sixteen traces with filters begin");
+	ok(good, "3.11 sixteen traces: all are created");
 	pid = perftrace_spawn("writer");
 	while (waitpid(pid, &status, WNOHANG) != pid) {
 		for (int n = 0; n < 16; n++)
@@ -219,24 +224,27 @@ static void sixteen(void)
 				found[n] += drain(fds[n]);
 		usleep(1000);
 	}
-	is(status, 0, "3.11 the program that is in all of them ends well");
+	is(status, 0, "3.11 sixteen traces: the traced program exits with status 0");
 	for (int n = 0; n < 16; n++) {
 		found[n] += drain(fds[n]);
 		if (!strcmp(traces[n].name, "flight")) {
-			is(newest, EVENTS - 1, "3.11 trace %d, a flight recorder, has the newest",
+			is(newest, EVENTS - 1,
+			   "3.11 trace %d, a flight recorder: the newest event is read first",
 			   n);
-			ok(found[n] > EVENTS / 10, "3.11 trace %d has many of them", n);
+			ok(found[n] > EVENTS / 10,
+			   "3.11 trace %d, a flight recorder: has over a tenth of the events", n);
 			continue;
 		}
 		is(found[n] + trace_info(fds[n]).lost, traces[n].want,
-		   "3.10 trace %d, %s: what it wants, all of it, nothing else", n, traces[n].name);
-		is(trace_info(fds[n]).lost, 0, "3.10 trace %d: nothing is lost", n);
+		   "3.10 trace %d, %s: has each event that it selects, and no other",
+		   n, traces[n].name);
+		is(trace_info(fds[n]).lost, 0, "3.10 trace %d: no event is lost", n);
 	}
 	for (int n = 0; n < 16; n++)
 		close(fds[n]);
 }
 
-/* Who has written: by the processes' keys and markers' names. */
+/* Checks which processes wrote many:parent, many:child, many:after and many:alone. */
 static void family(void)
 {
 	struct perftrace_read r = first_buffer;
@@ -266,12 +274,14 @@ static void family(void)
 		}
 	}
 	ok(keys[0] && keys[1] && keys[2] && keys[0] != keys[1] && keys[1] != keys[2],
-	   "3.8 parent, child and what it becomes are three processes");
-	is(numbers[1], numbers[0], "3.8 the child is traced as itself");
-	is(numbers[2], numbers[0], "3.8 and the program after it");
-	ok(pids[1] == numbers[0] || !pids[1], "3.8 by its own number");
-	ok(keys[3] && keys[3] != keys[0], "3.8 so is one without the device and the C library's fork");
-	is(thread, numbers[3], "3.8 by its own thread's number");
+	   "3.8 fork and exec: parent, child and executed program have different keys");
+	is(numbers[1], numbers[0], "3.8 fork: an event of the child is read");
+	is(numbers[2], numbers[0], "3.8 exec: an event of the executed program is read");
+	ok(pids[1] == numbers[0] || !pids[1],
+	   "3.8 fork: the event of the child has the child's process id");
+	ok(keys[3] && keys[3] != keys[0],
+	   "3.8 bare clone(): a child without the device is traced as a process of its own");
+	is(thread, numbers[3], "3.8 bare clone(): the record has the child's thread id");
 	close(fd);
 }
 
@@ -286,6 +296,6 @@ int main(int argc, char **argv)
 	sixteen();
 	family();
 	unload();
-	ok(!is_loaded("perfcounters"), "3.8 the module goes");
+	ok(!is_loaded("perfcounters"), "3.8 sixteen traces: perfcounters.ko unloads");
 	return finish();
 }

@@ -4,10 +4,10 @@
  * worlds: stock debug
  * timeout: 300
  *
- * libperftrace and the kernel: eight threads write 300,000 events each, with signals whose
- * handlers write events too, while they are moved from CPU to CPU. Each event is read
- * once, in order of each CPU and of each thread on it, or it is counted as lost; where threads wait
- * for room, none is.
+ * libperftrace and the kernel: eight threads write events (300,000 each in the longest run) while
+ * they are moved between CPUs, and handlers of signals that interrupt them write events too. Each
+ * event is read once, in order for each thread on each CPU, or it is counted as lost; if threads
+ * wait for room, no event is lost.
  */
 #include "perftrace.h"
 #include <pthread.h>
@@ -19,7 +19,7 @@
 #define EVENTS		300000
 #define MOST_CPUS	64
 
-/* Of a thread: events from its own code, and from its handler. */
+/* Number of events that a thread has written: in its loop, and in its signal handler. */
 struct written {
 	__u64 events, handled;
 	pid_t thread;
@@ -63,7 +63,10 @@ static void *write_all(void *arg)
 	for (__u64 n = 0; n < shared->number; n++) {
 		PERFTRACE(threads, event, (u32, thread, index_), (u64, number, n));
 		own->events++;
-		/* Signals have to come meanwhile, however quick the events are. */
+		/*
+		 * Wait halfway until signals have been handled, however fast the events are
+		 * written.
+		 */
 		while (n == shared->number / 2 && handled() < 200)
 			usleep(1000);
 	}
@@ -72,7 +75,7 @@ static void *write_all(void *arg)
 	return NULL;
 }
 
-/* The process that is traced. */
+/* The traced process: moves its threads between two CPUs and sends signals to them. */
 static void writer(void)
 {
 	struct itimerval each = { { 0, 2000 }, { 0, 2000 } };
@@ -99,10 +102,10 @@ static void writer(void)
 	_exit(0);
 }
 
-/* What was read. */
+/* Results of reading a trace. */
 static struct {
 	__u64 time[MOST_CPUS];
-	/* The next number of a thread on a CPU, of both kinds. */
+	/* The next expected number, by CPU, thread and kind (0: loop, 1: handler). */
 	__u64 next[MOST_CPUS][THREADS][2];
 	__u64 events, handled, twice, disorder, late, broken, lost, lost_told;
 	__u8 *seen[THREADS][2];
@@ -176,26 +179,29 @@ static void run(const char *name, __u32 flags, __u32 bytes, __u64 number)
 	got.lost = trace_info(fd).lost;
 	note("%s: %llu events written, %llu by handlers; read %llu and %llu, lost %llu", name,
 	     events, handled, got.events, got.handled, got.lost);
-	ok(!status, "3.4 %s: the threads write to their end", name);
-	ok(events == number * THREADS && handled > 100, "3.4 %s: so many events", name);
+	ok(!status, "3.4 %s: the traced program exits with status 0", name);
+	ok(events == number * THREADS && handled > 100,
+	   "3.4 %s: all events are written, more than 100 by handlers", name);
 	is(got.broken, 0, "3.1 %s: no record is broken", name);
 	is(got.twice, 0, "3.1 %s: no event is read twice", name);
 	is(got.disorder, 0, "3.1 %s: a thread's events are in order on each CPU", name);
-	is(got.late, 0, "3.6 %s: times rise along each CPU", name);
+	is(got.late, 0, "3.6 %s: times do not decrease on a CPU", name);
 	ok(got.events + got.handled + got.lost == events + handled,
 	   "3.4 %s: each event is read, or counted as lost", name);
-	/* Without sequences handlers do not wait for buffers that wait for them. */
+	/*
+	 * Without sequences a handler does not wait for a buffer that the interrupted thread holds.
+	 */
 	if (flags & PERFTRACE_WAIT)
 		ok(got.events == events && (getenv("GLIBC_TUNABLES") || !got.lost),
-		   "3.3 %s: none is lost", name);
+		   "3.3 %s: no event of a thread's loop is lost", name);
 	else
 		/*
-		 * The next record that fits tells of those lost before it; of large buffers,
-		 * which are full once, there may be none.
+		 * The next record that fits is preceded by one that reports the losses so far. A
+		 * large buffer may only fill up at the end, and then have none.
 		 */
 		ok(got.lost_told ? got.lost : !got.lost || bytes == PERFTRACE_BYTES_MAX,
-		   "3.3 %s: losses are told in the buffers", name);
-	is(trace_info(fd).cut, 0, "3.7 %s: nothing is cut", name);
+		   "3.3 %s: PERFTRACE_LOST records report lost events", name);
+	is(trace_info(fd).cut, 0, "3.7 %s: no bytes are cut", name);
 	close(fd);
 }
 
@@ -217,6 +223,6 @@ int main(int argc, char **argv)
 	run("without sequences", 0, PERFTRACE_BYTES_MAX, bounded(EVENTS / 10));
 	run("without sequences, waiting", PERFTRACE_WAIT, 65536, bounded(EVENTS / 10));
 	unload();
-	ok(!is_loaded("perfcounters"), "3.8 the module goes");
+	ok(!is_loaded("perfcounters"), "3.8 threads: perfcounters.ko unloads");
 	return finish();
 }

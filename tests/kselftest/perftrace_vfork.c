@@ -4,10 +4,10 @@
  * worlds: stock debug
  * timeout: 300
  *
- * libperftrace and the kernel: a child of vfork() has the memory of its parent, what the parent's
- * thread has of its own included, but no restartable sequence. Its events are counted as lost;
- * those of all other threads, which write on the same CPUs meanwhile, are there, and so are its
- * parent's.
+ * libperftrace and the kernel: a child of vfork() shares the memory of its parent, including the
+ * thread-local data of libperftrace, but has no restartable sequence. Its events are counted as
+ * lost. The events of its parent, and of threads that write on the same CPUs meanwhile, are all
+ * read.
  */
 #include "perftrace.h"
 #include <pthread.h>
@@ -36,7 +36,7 @@ static void *write_all(void *arg)
 	return NULL;
 }
 
-/* Not inlined: it shares its parent's stack. */
+/* noinline: a child of vfork() runs on its parent's stack. */
 static __attribute__((noinline)) void as_child(int cpu)
 {
 	on_cpu(cpu);
@@ -56,12 +56,18 @@ static void *make_children(void *arg)
 		int status;
 
 		on_cpu(i % 2);
-		/* On another CPU than its parent was on last, which the words still say. */
+		/*
+		 * The child runs on another CPU than the one in the parent's struct rseq, which it
+		 * shares.
+		 */
 		pid = vfork();
 		if (!pid)
 			as_child(1 - i % 2);
 		waitpid(pid, &status, 0);
-		/* The first child comes before the first event of this thread. */
+		/*
+		 * After vfork(), so that the first child runs before this thread has written any
+		 * event.
+		 */
 		for (int k = 0; k < 10; k++) {
 			PERFTRACE(vforks, event, (u32, thread, WRITERS),
 				  (u64, number, shared->events[WRITERS]));
@@ -71,7 +77,7 @@ static void *make_children(void *arg)
 	return NULL;
 }
 
-/* The process that is traced. */
+/* The traced process: two threads write events while a third one calls vfork(). */
 static void writer(void)
 {
 	pthread_t threads[WRITERS + 1];
@@ -87,7 +93,7 @@ static void writer(void)
 	_exit(0);
 }
 
-/* What was read. */
+/* Results of reading the trace. */
 static struct {
 	__u64 next[WRITERS + 1], time[2];
 	__u64 events, children, gaps, late, broken, strange;
@@ -112,7 +118,7 @@ static void look_at(const struct perftrace_record *record, __u32 cpu)
 	}
 	memcpy(&number, fields + 1, sizeof(number));
 	got.strange += record->thread != (__u32)shared->threads[fields[0]];
-	/* Of the third thread events are on both CPUs, and read in any order of these. */
+	/* The third thread's events are on both CPUs, whose buffers are read in any order. */
 	if (fields[0] < WRITERS) {
 		got.gaps += number != got.next[fields[0]];
 		got.next[fields[0]] = number + 1;
@@ -141,15 +147,17 @@ static void run(void)
 		events += shared->events[i];
 	note("%llu events, %llu of children; read %llu, lost %llu", events, shared->children,
 	     got.events, trace_info(fd).lost);
-	is(status, 0, "3.4 a program with children by vfork() runs to its end");
-	is(shared->children, FORKS * OF_A_CHILD, "3.4 they have events");
-	is(got.broken, 0, "3.1 no record is broken");
-	is(got.late, 0, "3.6 times rise along each CPU");
-	is(got.gaps, 0, "3.4 other threads lose none");
-	is(got.events, events, "3.4 each event of a thread is read");
-	is(got.strange, 0, "3.1 as that thread's, after its children too");
-	is(got.children, 0, "3.4 no event of a child is among them");
-	is(trace_info(fd).lost, shared->children, "3.4 those are counted as lost");
+	is(status, 0, "3.4 vfork: the traced program exits with status 0");
+	is(shared->children, FORKS * OF_A_CHILD,
+	   "3.4 vfork: the children execute all of their events");
+	is(got.broken, 0, "3.1 vfork: no record is broken");
+	is(got.late, 0, "3.6 vfork: times do not decrease on a CPU");
+	is(got.gaps, 0, "3.4 vfork: the events of the other threads have no gap");
+	is(got.events, events, "3.4 vfork: each event of a thread is read");
+	is(got.strange, 0, "3.1 vfork: each record has the id of the thread that wrote it");
+	is(got.children, 0, "3.4 vfork: no event of a child is read");
+	is(trace_info(fd).lost, shared->children,
+	   "3.4 vfork: each event of a child is counted as lost");
 	close(fd);
 }
 
@@ -163,6 +171,6 @@ int main(int argc, char **argv)
 	shared = perftrace_shared(sizeof(*shared));
 	run();
 	unload();
-	ok(!is_loaded("perfcounters"), "3.8 the module goes");
+	ok(!is_loaded("perfcounters"), "3.8 vfork: perfcounters.ko unloads");
 	return finish();
 }

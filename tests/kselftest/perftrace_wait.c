@@ -4,8 +4,8 @@
  * worlds: stock debug
  * timeout: 200
  *
- * A program whose threads wait for room (PERFTRACE_WAIT) beside a reader that stands still, for
- * as long as the trace says and no longer; one that reads wakes them.
+ * Threads that wait for room (PERFTRACE_WAIT) in a trace that is not read wait for as long as the
+ * trace says (wait_ms) and no longer; a reader wakes them.
  */
 #include "perftrace.h"
 #include <signal.h>
@@ -24,7 +24,7 @@ static void ignore(int signal)
 	(void)signal;
 }
 
-/* A signal each millisecond, at the rate of a profiler. */
+/* Arms a signal each millisecond, at the rate of a profiler. */
 static void begin_alarms(void)
 {
 	struct itimerval often = { { 0, 1000 }, { 0, 1000 } };
@@ -33,7 +33,7 @@ static void begin_alarms(void)
 	setitimer(ITIMER_REAL, &often, NULL);
 }
 
-/* Events with no pause; how often it has slept meanwhile. */
+/* Writes events without a pause; records how often it blocked, and how long it took. */
 static void as_program(void)
 {
 	long long before, began;
@@ -84,7 +84,7 @@ static __u64 drained(int fd)
 	return tally.events;
 }
 
-/* Nobody reads. */
+/* Writes to a trace that is not read, with wait_ms 200. */
 static void alone(void)
 {
 	int slot, fd = create(200, &slot), status;
@@ -92,14 +92,16 @@ static void alone(void)
 
 	shared->go = 1;
 	waitpid(child, &status, 0);
-	ok(shared->done, "9.2 a program beside a reader that stands still ends");
-	ok(trace_info(fd).lost > EVENTS / 2, "9.6 what it could not write is counted");
-	note("it has slept %lld times", shared->blocked);
-	ok(shared->blocked < 20, "9.2 it has waited once, and not polled");
+	ok(shared->done, "9.2 trace that is not read: the program ends");
+	ok(trace_info(fd).lost > EVENTS / 2,
+	   "9.6 trace that is not read: most events are counted as lost");
+	note("it has blocked %lld times", shared->blocked);
+	ok(shared->blocked < 20,
+	   "9.2 trace that is not read: the program blocks less than 20 times");
 	close(fd);
 }
 
-/* Somebody reads, slowly. */
+/* Writes to a trace that is read slowly. */
 static void beside_a_reader(void)
 {
 	int slot, fd = create(~0U, &slot), status;
@@ -112,12 +114,12 @@ static void beside_a_reader(void)
 		usleep(2000);
 	}
 	events += drained(fd);
-	is(events, EVENTS, "3.3 beside one that reads nothing is lost");
-	is(trace_info(fd).lost, 0, "3.3 and nothing is counted");
+	is(events, EVENTS, "3.3 slow reader: all events are read");
+	is(trace_info(fd).lost, 0, "3.3 slow reader: no event is counted as lost");
 	close(fd);
 }
 
-/* For ever: until it is read, or the trace ends, or a signal comes. */
+/* Waits with wait_ms ~0: until the buffer is read or the trace ends, across a stop and continue. */
 static void for_ever(void)
 {
 	int slot, fd = create(~0U, &slot), status;
@@ -126,19 +128,23 @@ static void for_ever(void)
 	shared->go = 1;
 	wait_until(task_state(child) == 'S');
 	sleep_ms(500);
-	ok(!shared->done && task_state(child) == 'S', "9.2 without an end it waits on");
+	ok(!shared->done && task_state(child) == 'S',
+	   "9.2 wait_ms ~0: the program still waits after 500 ms");
 	kill(child, SIGSTOP);
 	kill(child, SIGCONT);
 	sleep_ms(50);
-	ok(!shared->done, "9.2 over a signal, too");
+	ok(!shared->done, "9.2 wait_ms ~0: the program still waits after SIGSTOP and SIGCONT");
 	close(fd);
 	waitpid(child, &status, 0);
-	ok(shared->done, "9.2 until there is no reader any more");
+	ok(shared->done, "9.2 wait_ms ~0: closing the trace ends the wait");
 }
 
 #define WAIT_MS	1000
 
-/* How long a program takes that nobody reads; -1: too long. */
+/*
+ * Returns the milliseconds that a program needs for its events while the trace is not read; -1 if
+ * it did not finish in time.
+ */
 static long long stands_still(void)
 {
 	int slot, fd = create(WAIT_MS, &slot);
@@ -154,21 +160,24 @@ static long long stands_still(void)
 	return shared->ms;
 }
 
-/* Each CPU's buffer is waited for once; there are two. */
+/* The program waits once for the buffer of each CPU, and there are two. */
 static void for_so_long(void)
 {
 	const long most = 2 * WAIT_MS + patience(5) * 1000;
 	long long ms = stands_still();
 
-	ok(ms >= WAIT_MS && ms < most, "9.2 it waits for as long as the trace says (%lld ms)", ms);
+	ok(ms >= WAIT_MS && ms < most,
+	   "9.2 wait_ms: the program waits for as long as the trace says (%lld ms)", ms);
 	shared->alarms = true;
 	ms = stands_still();
 	shared->alarms = false;
-	ok(ms >= WAIT_MS && ms < most, "9.2 signals do not make it longer (%lld ms)", ms);
+	ok(ms >= WAIT_MS && ms < most,
+	   "9.2 wait_ms: signals do not prolong the wait (%lld ms)", ms);
 	shared->alone = true;
 	ms = stands_still();
 	shared->alone = false;
-	ok(ms >= WAIT_MS && ms < most, "9.2 nor does it without its descriptor (%lld ms)", ms);
+	ok(ms >= WAIT_MS && ms < most,
+	   "9.2 wait_ms: a program without its descriptor waits as long (%lld ms)", ms);
 }
 
 static void refused(void)
@@ -176,10 +185,12 @@ static void refused(void)
 	struct perftrace_create create = a_trace("odd", "", 0, 4096);
 
 	create.wait_ms = 5;
-	is(trace_try(PERFTRACE_CREATE, &create), -EINVAL, "9.4 where nobody waits nobody says how long");
+	is(trace_try(PERFTRACE_CREATE, &create), -EINVAL,
+	   "9.4 create: wait_ms without PERFTRACE_WAIT is EINVAL");
 	create = a_trace("odd", "", PERFTRACE_WAIT, 4096);
 	create.reserved = 1;
-	is(trace_try(PERFTRACE_CREATE, &create), -EINVAL, "9.4 what is reserved is 0");
+	is(trace_try(PERFTRACE_CREATE, &create), -EINVAL,
+	   "9.4 create: a reserved field that is not 0 is EINVAL");
 }
 
 int main(int argc, char **argv)

@@ -4,8 +4,8 @@
 # shellcheck disable=SC2016,SC2030,SC2031,SC2086,SC2317,SC2329,SC2043,SC3043
 # timeout: 240
 #
-# pfc against the real device: every command, while providers come and go and a
-# CPU goes offline.
+# Runs every command of pfc on the real device, while providers are loaded and unloaded and a CPU
+# goes offline.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
@@ -18,27 +18,27 @@ status() { # WANTED COMMAND...
 }
 plan 20
 unload
-check "pfc says what to do when the module is not loaded" sh -c 'pfc list >o 2>&1; rc=$?; cat o; [ $rc = 2 ] && grep -q "modprobe perfcounters" o'
+check "pfc list without perfcounters.ko: status 2, names modprobe perfcounters" sh -c 'pfc list >o 2>&1; rc=$?; cat o; [ $rc = 2 ] && grep -q "modprobe perfcounters" o'
 insmod /modules/perfcounters.ko
-check "pfc list shows the module's own cost before all else" sh -c 'pfc list | sed -n 2p | grep -q perfcounters/interrupts/regular'
+check "pfc list: the module's own instances come first" sh -c 'pfc list | sed -n 2p | grep -q perfcounters/interrupts/regular'
 insmod /modules/pfc_sched.ko
 insmod /modules/pfc_syscalls.ko
-check "0.2 pfc list has the names of the names device" sh -c 'sed 1d /dev/perfcounters_names | cut -f3 | sort >a; pfc list --json | tr , "\n" | sed -nE "s/.*\"name\": *\"([^\"]*)\".*/\1/p" | sort >b; [ -s a ] && cmp a b'
-check "pfc list takes patterns" sh -c 'pfc list "sched/*" | grep -q sched/forks && ! pfc list "sched/*" | grep -q syscalls'
-check "pfc list -v shows the help" sh -c 'pfc list -v sched/forks | grep -qi "tasks made"'
-check "pfc no match is status 1" status 1 pfc list no/such/name
-check "pfc read shows totals" sh -c 'pfc read sched/context_switches | grep -qE "context_switches +[0-9]"'
-check "pfc read --per-cpu has a figure for each CPU" sh -c 'pfc read --per-cpu --csv sched/context_switches | grep -c "^sched/context_switches,.*,[01],,[0-9]" | grep -qx 2'
-check "pfc read --json is one document" sh -c 'pfc read --json "sched/*" | tr -d "\n" | grep -qE "^[[{].*[]}]$"'
-check "pfc snapshot is of one generation" sh -c 'g=$(sed -nE "1s/.*generation ([0-9]+).*/\1/p" /dev/perfcounters_names); pfc snapshot "sched/*" | grep -qE "generation +$g$"'
-check "pfc snapshot --json" sh -c 'pfc snapshot --json "sched/*" | grep -q generation'
-check "pfc watch writes lines when piped" sh -c 'pfc watch --plain --count 2 --interval 200 "sched/*" | grep -c context_switches | grep -qx 2'
+check "0.2 pfc list --json: has the names of /dev/perfcounters_names" sh -c 'sed 1d /dev/perfcounters_names | cut -f3 | sort >a; pfc list --json | tr , "\n" | sed -nE "s/.*\"name\": *\"([^\"]*)\".*/\1/p" | sort >b; [ -s a ] && cmp a b'
+check "pfc list with a pattern: lists matching names only" sh -c 'pfc list "sched/*" | grep -q sched/forks && ! pfc list "sched/*" | grep -q syscalls'
+check "pfc list -v: shows the help text" sh -c 'pfc list -v sched/forks | grep -qi "tasks created"'
+check "pfc list with a pattern that nothing matches: status 1" status 1 pfc list no/such/name
+check "pfc read: shows the total of a counter" sh -c 'pfc read sched/context_switches | grep -qE "context_switches +[0-9]"'
+check "pfc read --per-cpu: shows a value for each of two CPUs" sh -c 'pfc read --per-cpu --csv sched/context_switches | grep -c "^sched/context_switches,.*,[01],,[0-9]" | grep -qx 2'
+check "pfc read --json: prints one JSON document" sh -c 'pfc read --json "sched/*" | tr -d "\n" | grep -qE "^[[{].*[]}]$"'
+check "pfc snapshot: shows the generation of /dev/perfcounters_names" sh -c 'g=$(sed -nE "1s/.*generation ([0-9]+).*/\1/p" /dev/perfcounters_names); pfc snapshot "sched/*" | grep -qE "generation +$g$"'
+check "pfc snapshot --json: has the generation" sh -c 'pfc snapshot --json "sched/*" | grep -q generation'
+check "pfc watch --plain --count 2: prints two samples into a pipe" sh -c 'pfc watch --plain --count 2 --interval 200 "sched/*" | grep -c context_switches | grep -qx 2'
 
-# 0.14: the set changes under a watch.
+# 0.14: the set of instances changes while pfc watch runs.
 : >watched
 pfc watch --plain --count 1000000 --interval 100 >watched 2>watch.err &
 watch=$!
-# Two more looks of the watch.
+# Waits for two more samples of pfc watch.
 lines() { wc -c <watched; }
 more() { [ "$(lines)" -gt "$1" ] || ! kill -0 $watch; }
 looks() {
@@ -57,25 +57,25 @@ insmod /modules/pfc_sched.ko
 echo 1 >/sys/devices/system/cpu/cpu1/online
 looks
 kill -0 $watch
-result $? "0.14 pfc watch survives drivers and CPUs that come and go"
+result $? "0.14 pfc watch: runs on while drivers and a CPU are removed and added"
 kill $watch
 wait $watch 2>/dev/null
 [ ! -s watch.err ] || sed 's/^/# /' watch.err
-check "0.14 pfc watch saw what came" grep -q "irq/vector/local_timer" watched
+check "0.14 pfc watch: shows an instance that was added while it ran" grep -q "irq/vector/local_timer" watched
 
 rmmod pfc_sched
-check "0.11 pfc list leaves dormant instances out" status 1 pfc list "sched/*"
-check "0.11 pfc list --all shows them" sh -c 'pfc list --all "sched/*" | grep -q dormant'
+check "0.11 pfc list of dormant instances only: status 1" status 1 pfc list "sched/*"
+check "0.11 pfc list --all: shows dormant instances" sh -c 'pfc list --all "sched/*" | grep -q dormant'
 insmod /modules/pfc_sched.ko
-check "0.11 pfc list shows the next life" sh -c 'pfc list --json sched/forks | tr ",{}" "\n\n\n" | grep -qE "\"(incarnation|life)\": *3"'
+check "0.11 pfc list --json: shows incarnation 3 of an instance" sh -c 'pfc list --json sched/forks | tr ",{}" "\n\n\n" | grep -qE "\"(incarnation|life)\": *3"'
 
-check "0.15 pfc read gives a number a program can use" sh -c 'pfc read --csv sched/context_switches | tail -n 1 | tr , "\n" | grep -qE "^[1-9][0-9]*$"'
+check "0.15 pfc read --csv: has a field that is a plain number" sh -c 'pfc read --csv sched/context_switches | tail -n 1 | tr , "\n" | grep -qE "^[1-9][0-9]*$"'
 
 pfc watch --plain --count 1000000 --interval 100 >/dev/null &
 watch=$!
 within 60 grep -q /dev/perfcounters /proc/$watch/maps
-check "0.14 pfc keeps perfcounters.ko loaded while it watches" sh -c 'rmmod pfc_sched; rmmod pfc_syscalls; rmmod pfc_irq; ! rmmod perfcounters 2>/dev/null'
+check "0.14 pfc watch: perfcounters.ko cannot be unloaded while it runs" sh -c 'rmmod pfc_sched; rmmod pfc_syscalls; rmmod pfc_irq; ! rmmod perfcounters 2>/dev/null'
 kill -9 $watch
 wait $watch 2>/dev/null
-check "0.14 pfc killed leaves nothing behind" rmmod perfcounters
+check "0.14 pfc watch killed: perfcounters.ko unloads" rmmod perfcounters
 exit $failed

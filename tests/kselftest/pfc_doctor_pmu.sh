@@ -6,8 +6,8 @@
 # timeout: 120
 # shellcheck disable=SC2086,SC2317,SC2329,SC3043
 #
-# pfc doctor on a machine with a PMU: clean; then its description is missing, the
-# watchdog has it, perf has it, another program has contexts.
+# pfc doctor on a machine with a PMU: without problems; without a PMU description; while the NMI
+# watchdog or perf uses the PMU; while another program has contexts.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
@@ -21,16 +21,16 @@ esac
 
 no_description() {
 	echo /bin/false >/proc/sys/kernel/modprobe
-	doctor 1 && says ok contexts PMU "$vendor has one" && says problem contexts description "no description" "modprobe $description" &&
-		says problem contexts create "no register is described" && says problem contexts load "no hardware counter"
+	doctor 1 && says ok contexts PMU "PMU of $vendor found" && says problem contexts description "no PMU description" "modprobe $description" &&
+		says problem contexts create "no PMU description is registered" && says problem contexts load "no hardware counter"
 }
-loads_it() { # As the first use of the device does.
+loads_it() { # The context that pfc doctor creates loads the description.
 	echo /bin/modprobe >/proc/sys/kernel/modprobe
 	busybox rmmod perfcounters && insmod /modules/perfcounters.ko
 	doctor 0 && says ok contexts description "$pmu: [0-9]+ PMCs"
 }
 clean() {
-	doctor 0 && says ok contexts load "can be attached" && says ok contexts watchdog off && says ok contexts guests "nobody" && says ok contexts perf "nobody" && says ok contexts RDPMC programs
+	doctor 0 && says ok contexts load "can be attached" && says ok contexts watchdog off && says ok contexts guests "no process" && says ok contexts perf "no process" && says ok contexts RDPMC programs
 }
 watchdog() {
 	echo 1 >/proc/sys/kernel/nmi_watchdog
@@ -47,7 +47,7 @@ perf_has_it() {
 	rc=$?
 	kill $holder
 	wait $holder 2>/dev/null
-	[ $rc = 0 ] && says problem contexts perf "open in: pfc_follow \($holder\)" "end them" && says problem contexts load "the PMU is in use"
+	[ $rc = 0 ] && says problem contexts perf "open in: pfc_follow \($holder\)" "end these processes" && says problem contexts load "the PMU is in use"
 }
 others() {
 	pfc stat -o /dev/null -p $$ &
@@ -68,15 +68,15 @@ nobody() {
 plan 7
 unload
 insmod /modules/perfcounters.ko
-check "doctor there is a PMU, and no description" no_description
-check "doctor which its own try has the kernel load" loads_it
+check "doctor PMU without a description: a problem with its remedy" no_description
+check "doctor PMU without a description: its own context loads it" loads_it
 with_json=1
-check "doctor a machine with a PMU that is well set up is clean" clean
+check "doctor PMU with its description: no problem" clean
 with_json=${LONG:-}
-check "doctor the watchdog has it" watchdog
-check "doctor perf has it, and who" perf_has_it
-check "doctor others have contexts: a note" others
-check "doctor nobody, who may, is content" nobody
+check "doctor NMI watchdog uses the PMU: a problem with its remedy" watchdog
+check "doctor perf uses the PMU: a problem with the process" perf_has_it
+check "doctor another program has contexts: a note with the process" others
+check "doctor user nobody with access to the devices: no problem" nobody
 rm -f text json said part found errors
 unload
 exit $failed

@@ -6,9 +6,9 @@
  * timeout: 200
  * symbols: kept
  *
- * pfc stat counts all that a command starts, and disturbs none of it: threads,
- * processes, programs run from another thread than the first, signals, stops.
- * With arguments it is such a command.
+ * pfc stat counts everything that a command starts and does not disturb it: threads, processes,
+ * programs that a thread other than the first executes, signals, stops. With arguments this program
+ * is such a command.
  */
 #include "perfmon.h"
 #include <pthread.h>
@@ -29,7 +29,7 @@ static void *sleeper(void *arg)
 	return NULL;
 }
 
-/* So many threads more, until somebody ends the process. */
+/* Starts that many threads, which sleep until the process is killed. */
 static int sleepers(int n)
 {
 	pthread_attr_t small;
@@ -58,7 +58,7 @@ static void count(int signal)
 	seen++;
 }
 
-/* SIGSTOP stops a child until SIGCONT; signals of all kinds arrive, each once. */
+/* SIGSTOP stops a child until SIGCONT, and each signal arrives once. */
 static int signals(void)
 {
 	pid_t child = fork();
@@ -75,7 +75,7 @@ static int signals(void)
 	if (waitpid(child, &status, WUNTRACED) != child || !WIFSTOPPED(status))
 		return 4;
 	usleep(200000);
-	/* Nobody let it go on. */
+	/* The child must not continue before SIGCONT. */
 	if (waitpid(child, &status, WNOHANG))
 		return 5;
 	kill(child, SIGCONT);
@@ -83,7 +83,7 @@ static int signals(void)
 	return WEXITSTATUS(status);
 }
 
-/* Functions that call one another, for stacks by frame pointers. */
+/* Functions that call one another, with frame pointers, for call stacks */
 #define FRAME __attribute__((noinline, optimize("no-omit-frame-pointer", \
 						"no-optimize-sibling-calls")))
 
@@ -91,7 +91,7 @@ static volatile __u64 work_done;
 
 static FRAME void work_inner(__u64 rounds)
 {
-	/* One that calls nothing has a frame only if somebody looks at it. */
+	/* A leaf function has a frame pointer only if it uses its frame address. */
 	__asm__ volatile("" : : "r"(__builtin_frame_address(0)));
 	while (rounds--)
 		work_done++;
@@ -109,7 +109,10 @@ static FRAME void work_outer(__u64 rounds)
 	work_done++;
 }
 
-/* Always the same, by its seed: times full of instructions, and such with few. */
+/*
+ * Alternates between phases with many instructions in user mode and phases of system calls. The
+ * seed determines them all.
+ */
 static int phases(unsigned int seed, int n)
 {
 	for (int i = 0; i < n; i++) {
@@ -141,7 +144,7 @@ static int work(char **argv, int n)
 		for (i = 0; i < n; i++)
 			pthread_join(thread[i], NULL);
 	} else if (!strcmp(argv[1], "forks")) {
-		/* Each is a child of the one before. */
+		/* Each process is a child of the one before. */
 		for (i = 0; i < n; i++) {
 			if (fork()) {
 				wait(NULL);
@@ -163,7 +166,7 @@ static int work(char **argv, int n)
 	} else if (!strcmp(argv[1], "sleepers")) {
 		return sleepers(rounds);
 	} else if (!strcmp(argv[1], "perf")) {
-		/* An event of perf's, as long as it is let live. */
+		/* Keeps an event of perf open until the process is killed. */
 		if (perf_user(PERF_COUNT_HW_INSTRUCTIONS, -1) < 0)
 			return 1;
 		pause();
@@ -171,7 +174,7 @@ static int work(char **argv, int n)
 	return 0;
 }
 
-/* Instructions that pfc stat counts of us with these arguments. */
+/* Returns the instructions that pfc stat counts for this program with these arguments, or -1. */
 static long long counted(const char *options, const char *arguments)
 {
 	char line[600], text[300] = "";
@@ -190,7 +193,10 @@ static long long counted(const char *options, const char *arguments)
 	return atoll(text);
 }
 
-/* What it is more for 3000000 rounds than for 1000000 is all that is known exactly. */
+/*
+ * Returns how much the count grows from 1000000 rounds to 3000000. Only this difference is known
+ * exactly.
+ */
 static long long grown(const char *options, const char *kind, const char *more)
 {
 	char arguments[100];
@@ -219,24 +225,38 @@ int main(int argc, char **argv)
 	if (argc > 1)
 		return work(argv, argc > 3 ? atoi(argv[3]) : 0);
 	m = this_model();
-	/* How long strings take depends on where they are. */
+	/*
+	 * The number of instructions of string functions depends on addresses, so these are fixed.
+	 */
 	if (personality(ADDR_NO_RANDOMIZE) < 0)
 		bail("personality");
 	plan(11);
 	pfm_load_modules(m);
-	is(grown("", "spin", ""), 4000000, "1.6 pfc stat counts a program exactly");
-	/* Also what pfc itself does between start and exec, which looks at strings. */
+	is(grown("", "spin", ""), 4000000, "1.6 pfc stat: a followed program is counted exactly");
+	/*
+	 * Without following, what pfc does between start and exec is counted too. It handles
+	 * strings.
+	 */
 	got = grown("-i", "spin", "");
-	ok(got > 3999900 && got < 4000100, "1.6 so it does without following it, but for its start");
-	ok(about(grown("", "threads", "4"), 16000000), "1.6 all threads of a command are counted");
-	ok(about(grown("-i", "threads", "4"), 0), "1.6 with --no-inherit only the first");
-	ok(about(grown("", "forks", "5"), 20000000), "1.6 so are children, and theirs");
-	ok(about(grown("-i", "forks", "5"), 0), "1.6 with --no-inherit they are not");
-	ok(about(grown("", "vforks", "3"), 12000000), "1.6 so are programs that they run");
-	ok(about(grown("", "exec", ""), 4000000), "1.6 so is what another thread than the first runs");
-	ok(about(grown("-i", "exec", ""), 0), "1.6 with --no-inherit that is another thread");
+	ok(got > 3999900 && got < 4000100,
+	   "1.6 pfc stat -i: a program is counted within 100 instructions");
+	ok(about(grown("", "threads", "4"), 16000000),
+	   "1.6 pfc stat: four threads of a command are counted");
+	ok(about(grown("-i", "threads", "4"), 0),
+	   "1.6 pfc stat -i: four threads of a command are not counted");
+	ok(about(grown("", "forks", "5"), 20000000),
+	   "1.6 pfc stat: five nested child processes are counted");
+	ok(about(grown("-i", "forks", "5"), 0),
+	   "1.6 pfc stat -i: five nested child processes are not counted");
+	ok(about(grown("", "vforks", "3"), 12000000),
+	   "1.6 pfc stat: three programs of vfork() and exec are counted");
+	ok(about(grown("", "exec", ""), 4000000),
+	   "1.6 pfc stat: exec by a thread other than the first is counted");
+	ok(about(grown("-i", "exec", ""), 0),
+	   "1.6 pfc stat -i: exec by a thread other than the first is not counted");
 	is(system("pfc stat -o counts /tests/pfc_follow signals 0") >> 8, 0,
-	   "1.6 stops stop, and signals arrive, while it is followed");
-	is(rmmod(m->amd ? "pfm_amd" : "pfm_intel"), 0, "1.1 no context is left");
+	   "1.6 pfc stat: SIGSTOP stops a followed process and signals arrive once");
+	is(rmmod(m->amd ? "pfm_amd" : "pfm_intel"), 0,
+	   "1.1 rmmod of the PMU description succeeds after all runs of pfc");
 	return finish();
 }

@@ -5,7 +5,7 @@
 # timeout: 120
 # shellcheck disable=SC2030,SC2031,SC2086,SC2317,SC2329,SC3043
 #
-# pfc ppa: on, one task, all tasks, CPUs, histogram, live, recorded, off; and what it says
+# pfc ppa: on and off, one task, all tasks, CPUs, histogram, live view, recording; and its messages
 # when there is nothing to show.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
@@ -70,10 +70,10 @@ nobody() {
 by_itself() {
 	pfc ppa on $sleeper >words || return 1
 	cat words
-	grep -qE "^by itself +$sleeper$" words && grep -q 'All results' /proc/ppa/$sleeper/ppa &&
+	grep -qE "^individual +$sleeper$" words && grep -q 'All results' /proc/ppa/$sleeper/ppa &&
 		pfc ppa $sleeper >words && ! pfc ppa $$ 2>words && pfc ppa off $sleeper >words || return 1
 	cat words
-	grep -qE "^by itself +none$" words
+	grep -qE "^individual +none$" words
 }
 turned_off() {
 	pfc ppa off && grep -qE '^0	0	0' /proc/sys/kernel/ppa
@@ -93,19 +93,19 @@ echo >/proc/sys/kernel/modprobe
 insmod /modules/perfcounters.ko
 (while :; do sleep 0.01; done) &
 sleeper=$!
-check "4.8 off: it says how to begin" off_says_so
-check "4.8 pfc ppa on" turned_on
-check "4.2 a task, as PPA (2006) prints it" within 20 one
-check "4.2 as JSON" one_as_json
-check "4.4 all tasks" all
-check "4.9 CPUs" cpus
-check "4.4 how long it waited for a CPU" latencies
-check "4.4 live" live
-check "4.4 recorded, and drawn" recorded
-check "4.4 a task that is none" nobody
-check "4.8 pfc ppa off" turned_off
-check "4.7 one task by itself" by_itself
+check "4.8 pfc ppa while accounting is off: it names pfc ppa on" off_says_so
+check "4.8 pfc ppa on: accounting is on" turned_on
+check "4.2 pfc ppa PID: the layout of PPA (2006)" within 20 one
+check "4.2 pfc ppa --json PID: the task's values" one_as_json
+check "4.4 pfc ppa: a table of all tasks" all
+check "4.9 pfc ppa --cpus: a table of the CPUs" cpus
+check "4.4 pfc ppa --histogram PID: wakeup latencies" latencies
+check "4.4 pfc ppa --top: the live view prints tasks" live
+check "4.4 pfc ppa record and report: a table and an SVG file" recorded
+check "4.4 pfc ppa with an unknown PID: it fails" nobody
+check "4.8 pfc ppa off: accounting is off" turned_off
+check "4.7 pfc ppa on PID: only that task is accounted, until off" by_itself
 kill $sleeper
-check "4.8 without the module it says what is missing" gone
+check "4.8 pfc ppa without the module: it names modprobe perfcounters" gone
 rm -f words recorded drawn.svg
 exit "$failed"

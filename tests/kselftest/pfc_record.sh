@@ -5,8 +5,9 @@
 # timeout: 900
 # shellcheck disable=SC2012,SC2015,SC2016,SC2030,SC2031,SC2086,SC2317,SC2329,SC3043
 #
-# pfc record, report, script and flamegraph: whom they sample, names of functions,
-# stacks, files; and that linux-perf, where there is one, reads the same from them.
+# pfc record, report, script and flamegraph: the tasks and CPUs that they sample, names of
+# functions, call stacks, files. Where linux-perf is installed, it must read the same from the
+# files.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
@@ -24,7 +25,7 @@ status() { # WANTED COMMAND...
 samples() { # FILE
 	pfc script --json -i "$1" | wc -l
 }
-# Does it wait for samples? It waits at three looks.
+# Succeeds if the process sleeps in three checks, which means that it waits for samples.
 settled() { # PID
 	for _ in 1 2 3; do
 		[ "$(awk '{ print $3 }' "/proc/$1/stat")" = S ] || return 1
@@ -37,15 +38,16 @@ stopped() { # PID
 begun() { # PID
 	within 300 has_open $1 /dev/perfmon && within 300 catches_int $1 && within 300 settled $1
 }
-# The first line's share, in percent, if it is that function's.
+# Prints the share of a report's first line in percent, or 0 if it is not that function's.
 top() { # FILE FUNCTION
 	pfc report -i "$1" | top_of "$2"
 }
-top_of() { # FUNCTION: the same of a report on standard input
+top_of() { # FUNCTION: like top, for a report on standard input
 	awk -v f="$1" '!/^#/ && NF { sub("%", "", $1); print $NF == f ? int($1) : 0; exit }'
 }
 
-# A busy machine gives a guest little time: what takes some is tried with more of it.
+# Runs the command up to three times, with more work each time: on a busy machine a guest gets
+# little CPU time.
 patience=1
 patiently() { # COMMAND...
 	for patience in 1 2 4; do
@@ -170,7 +172,7 @@ recorder() {
 	ls -l f*
 	[ $rc = 0 ] && [ "$(ls f.* | wc -l)" = 2 ] || return 1
 	for file in f.*; do
-		# A page has room for so many, the newest.
+		# A page has room for 64 samples and keeps the newest.
 		kept=$(samples "$file")
 		echo "$file: $kept"
 		[ "$kept" -gt 10 ] && [ "$kept" -le 64 ] || return 1
@@ -202,12 +204,12 @@ lost() {
 	pfc record -c 1000000 -e task-clock -m 1 -p $victim -o l 2>words &
 	recorder=$!
 	begun $recorder
-	# Nobody reads: the ring is full before it is seen to.
+	# The recorder is stopped, so the ring fills and samples are lost.
 	kill -STOP $recorder
 	within 60 stopped $recorder
 	run_for $victim $nap
 	kill -CONT $recorder
-	# Once it has read the ring, it waits again, and the next sample tells what was lost.
+	# The recorder reads the ring and waits again. The next sample is preceded by a LOST record.
 	within 300 settled $recorder
 	run_for $victim 1000
 	kill -INT $recorder
@@ -240,7 +242,7 @@ two_events() {
 default_cycles() {
 	pfc report -i a | grep -q "event 'cycles'"
 }
-# linux-perf sees what pfc sees.
+# linux-perf reports the same as pfc from files of pfc.
 perf_report() { # FILE
 	perf report --stdio --no-children -g none -i "$1" >theirs 2>words || { cat words; return 1; }
 	grep -v '^#' theirs | head -n 3
@@ -258,7 +260,7 @@ perf_threads() {
 	perf script -i t -F comm,tid,ip,sym,dso >theirs 2>words || return 1
 	[ "$(awk '{ print $2 }' theirs | sort -u | wc -l)" = "$(pfc script --json -i t | grep -o '"tid":[0-9]*' | sort -u | wc -l)" ]
 }
-# And pfc what linux-perf writes.
+# pfc reads a file of linux-perf.
 perfs_file() {
 	perf record -F 500 -g -o theirs.data $program calls $((rounds * patience)) 2>/dev/null || return 1
 	pfc report -i theirs.data | head -n 12
@@ -280,42 +282,42 @@ with_pmu() { # NAME COMMAND...
 plan 30
 cd /tmp || exit 1
 unload
-# What is missing stays so.
+# Missing modules must not be loaded by the kernel.
 echo >/proc/sys/kernel/modprobe
-check "1.9 pfc record says which module is missing" no_module
+check "1.9 pfc record without perfcounters.ko: status 2, it names modprobe" no_module
 insmod /modules/perfcounters.ko
 [ -z "${PMU:-}" ] || insmod /modules/pfm_intel.ko
 insmod /modules/pfm_soft.ko
-check "1.9 pfc record says which format is missing" no_format
+check "1.9 pfc record without pfm_ring.ko: status 2, it names the module" no_format
 insmod /modules/pfm_ring.ko
-check "1.9 pfc record samples a command" patiently plain_record
-with_pmu "1.9 cycles, if nothing is said" default_cycles
-check "1.9 pfc report says where it was" patiently where
-check "1.10 stacks are the calls" patiently stacks
-check "1.10 pfc report -g shows callers" tree
-check "1.7 -c is the period" patiently periods
-check "1.2 threads are followed" patiently threads
-check "1.2 children are" patiently children
-check "1.2 with --no-inherit they are not" patiently only_first
-check "1.9 the kernel's functions have names" patiently kernel
-check "1.6 -a, -p and -C" patiently everything
-check "1.6 -p until Ctrl-C" patiently until_interrupted
-check "2.4 a flight recorder is read at SIGUSR2, the newest only" patiently recorder
-check "2.7 --switch-output makes a file each" patiently switched
-check "1.15 what is lost is said, and the file has it" patiently lost
-with_pmu "1.7 two events are sampled, each by itself" two_events
-check "1.10 pfc flamegraph draws" picture
-check "1.9 status: the command's" status 7 pfc record -o x sh -c 'exit 7'
-check "1.9 status: no such command" status 127 pfc record -o x no_such_command
-check "1.9 status: wrong arguments" sh -c 'pfc record; [ $? = 2 ] && pfc record -F 1 -c 1 true; [ $? = 2 ] && pfc record -m 3 true; [ $? = 2 ] && pfc record -e no_such_event true; [ $? = 2 ]'
-check "1.9 a file that is cut short is refused" broken
-check "1.9 a file that is not there is" status 2 pfc report -i nowhere
-with_perf "1.9 perf report shows the same" perf_report a
-with_perf "1.9 and with stacks" perf_report g
-with_perf "1.9 perf script prints as many samples" perf_script
-with_perf "1.9 perf knows the threads" perf_threads
-with_perf "1.9 pfc reads perf's own file" perfs_file
-check "1.2 no context is left" busybox rmmod pfm_ring
+check "1.9 pfc record: a command has 20 samples or more, none lost" patiently plain_record
+with_pmu "1.9 pfc record: the default event is cycles" default_cycles
+check "1.9 pfc report: 80 % or more are in the busy function" patiently where
+check "1.10 pfc record -g: 80 % or more of the stacks have all callers" patiently stacks
+check "1.10 pfc report -g: the callers of the busy function" tree
+check "1.7 pfc record -c: each sample has the period" patiently periods
+check "1.2 pfc record: three threads of a command are sampled" patiently threads
+check "1.2 pfc record: child processes of a command are sampled" patiently children
+check "1.2 pfc record -i: threads of a command are not sampled" patiently only_first
+check "1.9 pfc report: functions of the kernel have names" patiently kernel
+check "1.6 pfc record -a, -p and -C: the busy process or its CPU is sampled" patiently everything
+check "1.6 pfc record -p without a command: until SIGINT" patiently until_interrupted
+check "2.4 pfc record --overwrite: SIGUSR2 writes the newest samples to a file" patiently recorder
+check "2.7 pfc record --switch-output: SIGUSR2 begins another file" patiently switched
+check "1.15 pfc record: lost samples are reported, with the same number in the file" patiently lost
+with_pmu "1.7 pfc record: two events have samples of their own" two_events
+check "1.10 pfc flamegraph: an SVG file with the busy function" picture
+check "1.9 pfc record: the status is the command's" status 7 pfc record -o x sh -c 'exit 7'
+check "1.9 pfc record: status 127 for an unknown command" status 127 pfc record -o x no_such_command
+check "1.9 pfc record: status 2 for invalid arguments" sh -c 'pfc record; [ $? = 2 ] && pfc record -F 1 -c 1 true; [ $? = 2 ] && pfc record -m 3 true; [ $? = 2 ] && pfc record -e no_such_event true; [ $? = 2 ]'
+check "1.9 pfc report: a truncated file is refused with status 2" broken
+check "1.9 pfc report: a missing file is refused with status 2" status 2 pfc report -i nowhere
+with_perf "1.9 perf report: same share of the busy function as pfc report" perf_report a
+with_perf "1.9 perf report: same share as pfc report in a file with stacks" perf_report g
+with_perf "1.9 perf script: as many samples as pfc script" perf_script
+with_perf "1.9 perf script: as many threads as pfc script" perf_threads
+with_perf "1.9 pfc report: a file of perf record is read" perfs_file
+check "1.2 rmmod of the ring format succeeds after all runs of pfc" busybox rmmod pfm_ring
 rm -f a b c f.* g g.svg i k l of_all p s.* t u x two all one cpu folded table lines words theirs theirs.data said
 unload
 exit $failed

@@ -5,10 +5,10 @@
 # timeout: 600
 # shellcheck disable=SC2016,SC2030,SC2031,SC2086,SC2317,SC2329,SC3043
 #
-# pfc stat with more events than counters: turns, groups, error bars, thresholds. The
-# program has phases with many instructions of its own and such with few, always the
-# same, so what is true is known from counting one event alone. Where there is
-# linux-perf, its scaled values are printed beside.
+# pfc stat with more events than counters: runs of event sets, groups, error bars, thresholds. The
+# program has phases with many instructions in user mode and phases with few, always the same, so
+# the true value is known from counting one event alone. Where linux-perf is installed, its scaled
+# values are printed as well.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
@@ -18,18 +18,19 @@ amd*) description=pfm_amd ;;
 *) description=pfm_intel ;;
 esac
 program="/tests/pfc_follow phases"
-# Branches are an eighth of all instructions, in the emulator.
+# In the emulator, branches are an eighth of all instructions.
 many=branches:u,branches:u,branches:u,branches:u,branches:u,branches:u,branches:u,branches:u,branches:u,branches:u,branches:u,branches:u
-# Three sets of Intel's four counters, two of AMD's six. A first turn may be long: its
-# code is new to the emulator.
-# 40 runs are enough to see error bars that are too narrow. make test runs 8 and asks for less,
-# which finds bars of a quarter of the width or of none. With perf beside:
+# Twelve events are three sets of Intel's four counters, or two of AMD's six. The first run of a set
+# may be long, because its code is new to the emulator.
+#
+# 40 runs of the program are enough to find error bars that are too narrow. make test makes 8 and
+# asks for less, which finds bars of a quarter of the width or of none. To compare with perf:
 # make vm GUEST=full-skylake CMD='LONG=1 RUNS=100 sh /tests/pfc_sets.sh'
 share=75 phases=160 default_runs=8
 [ -z "${LONG:-}" ] || share=95 phases=300 default_runs=40
 RUNS=${RUNS:-$default_runs}
 
-# Fields: value, unit, event, run time, percent, derived, its unit, error bar.
+# Fields: value, unit, event, run time, percent, derived value, its unit, error bar.
 truth() { # SEED PHASES
 	pfc stat -x, -o one -e branches:u $program "$@" && awk -F, '{ print $1 }' one
 }
@@ -43,7 +44,7 @@ turns() {
 		END { exit bad }' all
 }
 shares() {
-	# All sets are in the hardware for all of the time, together.
+	# The sets' shares of the time add up to all of it.
 	awk -F, '/branches/ && !seen[$4]++ { n++; sum += $5 } END { print n, sum; exit !(n >= 2 && sum > 99.5 && sum < 100.5) }' all
 }
 whole_words() {
@@ -59,13 +60,13 @@ no_scale() {
 refused() {
 	pfc stat -x, --refuse-below 90 -o all -e $many,task-clock $program 1 $phases 2>words || return 1
 	cat all words
-	[ "$(grep -c '^<not counted>,,branches:u,' all)" = 12 ] && grep -q 'too little to tell' words && grep -q '^[0-9.]*,msec,task-clock' all
+	[ "$(grep -c '^<not counted>,,branches:u,' all)" = 12 ] && grep -q 'which is 0 or below --refuse-below' words && grep -q '^[0-9.]*,msec,task-clock' all
 }
 together() {
 	pfc stat -x, -o all -e "{instructions:u,branches:u},$many,{branch-misses:u,cycles:u}" $program 1 300 || return 1
 	cat all
-	# Those in braces ran the same time, so their ratio is what it is; the emulator drops
-	# fractions whenever a counter is set up.
+	# The events of a group run at the same time, so their ratio is right. The emulator drops
+	# fractions when a counter is programmed.
 	awk -F, '{ value[NR] = $1; time[NR] = $4 }
 		END { r = value[1] / value[2]; s = value[16] / value[15]
 			print r, s
@@ -75,7 +76,7 @@ too_large() {
 	pfc stat -e "{$many}" true 2>words
 	rc=$?
 	cat words
-	[ $rc = 2 ] && grep -q 'cannot be counted together' words
+	[ $rc = 2 ] && grep -q '^pfc: cannot count {.*} together: no counter is left' words
 }
 braces() {
 	for wrong in '{a' 'a}' '{cycles,{branches}}' '{}'; do
@@ -97,7 +98,7 @@ cascade() {
 	pfc stat -x, -o all -e branches:u $program 1 300 || return 1
 	pfc stat -x, --cascade instructions:u=8000000 -o after -e branches:u $program 1 300 || return 1
 	cat all after
-	# A million branches before it.
+	# The events before the threshold, a million branches, are not counted.
 	a=$(awk -F, '{ print $1 }' all) b=$(awk -F, '{ print $1 }' after)
 	[ $((a - b)) -ge 999900 ] && [ $((a - b)) -le 1000100 ]
 }
@@ -112,7 +113,7 @@ no_threshold() {
 	cat words
 	[ $rc = 2 ] && grep -q 'branch-misses=1000' words
 }
-# The true value is within the bars, in at least $share % of the runs; each of another program.
+# In at least $share % of the runs, each with another seed, the true value is within the error bar.
 coverage() {
 	inside=0 seed=0
 	: >plot
@@ -128,7 +129,7 @@ coverage() {
 	echo "$inside of $RUNS"
 	[ $((inside * 100)) -ge $((RUNS * share)) ]
 }
-# The same runs by linux-perf, which has no bars.
+# Counts the same runs with linux-perf, which has no error bars.
 beside() {
 	: >perfs
 	seed=0
@@ -148,27 +149,27 @@ echo >/proc/sys/kernel/modprobe
 insmod /modules/perfcounters.ko
 insmod /modules/$description.ko
 insmod /modules/pfm_soft.ko
-check "1.12 more events than counters take turns" turns
-check "1.12 their times add up to all of it" shares
-check "1.12 people see the share and the error bar" whole_words
-check "1.12 --no-scale: what was counted" no_scale
-check "1.12 --refuse-below: or nothing" refused
-check "1.12 groups stay together" together
-check "1.12 too large a group is refused, with the event" too_large
-check "1.12 so are wrong braces" braces
-check "1.12 --json has the error bar" json
-check "1.12 -I in turns" intervals
-check "1.12 --cascade counts what comes after" cascade
-check "1.12 of more events than counters, too" cascade_of_many
-check "1.12 a threshold that is none" no_threshold
-check "1.12 the true value is within the error bar, in $share % of $RUNS runs" coverage
+check "1.12 pfc stat: more events than counters run by turns" turns
+check "1.12 pfc stat: the shares of all sets add up to 100 %" shares
+check "1.12 pfc stat, text: share and error bar of each event" whole_words
+check "1.12 pfc stat --no-scale: the counted value without an error bar" no_scale
+check "1.12 pfc stat --refuse-below: no value for events below it, with a message" refused
+check "1.12 pfc stat: the events of a group run at the same time" together
+check "1.12 pfc stat: a group with too many events is refused with status 2" too_large
+check "1.12 pfc stat: wrong braces are refused with status 2" braces
+check "1.12 pfc stat --json: error bar, confidence and share" json
+check "1.12 pfc stat -I: intervals with more events than counters" intervals
+check "1.12 pfc stat --cascade: events after the threshold are counted" cascade
+check "1.12 pfc stat --cascade: more events than counters" cascade_of_many
+check "1.12 pfc stat --cascade: an invalid threshold is refused with status 2" no_threshold
+check "1.12 pfc stat: the true value is within the error bar in $share % of $RUNS runs" coverage
 echo "# seed, true, value, error, percent, inside"
 sed 's/^/# plot /' plot
 if command -v perf >/dev/null; then
-	check "1.12 perf scales the same runs" beside
+	check "1.12 perf stat: scaled values of the same runs" beside
 	sed 's/^/# perf /' perfs
 else
-	echo "ok 15 1.12 perf scales the same runs # SKIP there is no perf here"
+	echo "ok 15 1.12 perf stat: scaled values of the same runs # SKIP there is no perf here"
 fi
 rm -f all one after words plot theirs perfs said
 unload

@@ -5,10 +5,10 @@
 # timeout: 300
 # shellcheck disable=SC2012,SC2016,SC2046,SC2086,SC2317,SC2329,SC3043
 #
-# Counts that are short, and samples that were not taken, are told by pfc: in text, as CSV
-# and as JSON. On the guest pmu-unequal CPU 1 has counters 0 to 3 and CPU 0 has 8. pfc takes the
-# counters of all CPUs that it knows; a CPU that comes later may lack some, and the time of a
-# thread there is not counted. A context ends early when the administrator needs its registers.
+# pfc reports counts that are incomplete and samples that were not taken, as text, CSV and JSON. In
+# the guest pmu-unequal CPU 1 has counters 0 to 3 and CPU 0 has eight. pfc uses the counters that
+# all known CPUs have. A CPU that goes online later may lack some, and a thread is not counted
+# there. A context ends early when an administrator's context takes its registers.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
@@ -17,7 +17,7 @@ program=/tests/pfc_follow
 parameters=/sys/module/perfcounters/parameters
 eight=branches:u,branches:u,branches:u,branches:u,branches:u,branches:u,branches:u,branches:u
 
-# marked FORM CAUSE NR: the counts of so many events are marked in $form's way, in words.
+# marked FORM CAUSE NR: succeeds if NR counts are marked as short, in the way of that format.
 marked() {
 	case $1 in
 	people) nr=$(grep -c '(short)$' words) ;;
@@ -33,7 +33,7 @@ options() { # FORM
 	esac
 }
 
-# CPU 1 is not known to the description before it comes.
+# The description is loaded while CPU 1 is offline, so it does not know CPU 1.
 without() {
 	rmmod pfm_intel 2>/dev/null
 	echo 0 >/sys/devices/system/cpu/cpu1/online
@@ -41,34 +41,36 @@ without() {
 }
 online="echo 1 >/sys/devices/system/cpu/cpu1/online"
 
-# All eight counters are used; CPU 1, which lacks the last four, comes later.
+# All eight counters are used. CPU 1, which lacks the last four, stays offline in stays() and goes
+# online in moves().
 stays() { # FORM
 	without
 	taskset -c 0 pfc stat $(options $1) -e $eight $program spin 1000000 2>words
 	rc=$?
 	cat words
-	[ $rc = 0 ] && marked $1 elsewhere 0 && ! grep -qE "ended early|left out" words
+	[ $rc = 0 ] && marked $1 elsewhere 0 && ! grep -qE "ended early|omitted" words
 }
 moves() { # FORM
 	without
 	taskset -c 0 pfc stat $(options $1) -e $eight sh -c "$program spin 1000000; $online; taskset -c 1 $program spin 1000000; exit 7" 2>words
 	rc=$?
 	cat words
-	[ $rc = 7 ] && marked $1 elsewhere 8 && grep -qE "^pfc: counting thread [0-9]+ left out the time on CPUs that lack some of the registers; " words
+	[ $rc = 7 ] && marked $1 elsewhere 8 && grep -qE "^pfc: counting thread [0-9]+ omitted the time on CPUs that lack some of the registers; " words
 }
 sampled() {
 	without
 	taskset -c 0 pfc record -c 100000 -e $eight -o x sh -c "$program spin 1000000; $online; taskset -c 1 $program spin 1000000; exit 7" 2>words
 	rc=$?
 	cat words
-	[ $rc = 7 ] && grep -qE "^pfc: sampling thread [0-9]+ left out the time on CPUs that lack some of the registers; " words
+	[ $rc = 7 ] && grep -qE "^pfc: sampling thread [0-9]+ omitted the time on CPUs that lack some of the registers; " words
 }
-# With both CPUs known the eight events take turns on what both have, wherever the program is.
+# The description knows both CPUs: the eight events run by turns on the counters that both have,
+# whichever CPU the program is on.
 turns() { # FORM
 	pfc stat $(options $1) -e $eight sh -c "taskset -c 0 $program spin 1000000; taskset -c 1 $program spin 1000000; exit 7" 2>words
 	rc=$?
 	cat words
-	[ $rc = 7 ] && marked $1 elsewhere 0 && ! grep -qE "ended early|left out|not counted" words
+	[ $rc = 7 ] && marked $1 elsewhere 0 && ! grep -qE "ended early|omitted|not counted" words
 }
 # Each CPU runs the loop of 2,000,000 instructions, and 1/8 of them are branches.
 whole() {
@@ -79,7 +81,7 @@ whole() {
 	[ $rc = 0 ] && [ "${count:-0}" -ge 500000 ] && ! grep -q "not counted" words
 }
 
-# A user's program is counted; meanwhile the administrator counts on all CPUs.
+# A user's program is counted. Meanwhile the administrator counts on all CPUs.
 evicted() { # FORM COMMAND
 	rm -f begun over
 	su nobody -s /bin/sh -c "$2 sh -c 'echo >begun; until [ -e over ]; do $program spin 100000; done; exit 7'" 2>words &
@@ -94,14 +96,14 @@ evicted() { # FORM COMMAND
 }
 counted() { # FORM
 	evicted $1 "pfc stat $(options $1) -e instructions:u" &&
-		grep -qE "^pfc: counting (thread [0-9]+|[0-9]+ threads \([0-9]+ and others\)) ended early: a program of the administrator's took the registers; " words
+		grep -qE "^pfc: counting (thread [0-9]+|[0-9]+ threads \([0-9]+ and others\)) ended early: a program of the administrator took the registers; " words
 }
 recorded() {
 	evicted "" "pfc record -c 100000 -e instructions:u -o x" &&
-		grep -qE "^pfc: sampling (thread [0-9]+|[0-9]+ threads \([0-9]+ and others\)) ended early: a program of the administrator's took the registers; " words
+		grep -qE "^pfc: sampling (thread [0-9]+|[0-9]+ threads \([0-9]+ and others\)) ended early: a program of the administrator took the registers; " words
 }
 
-# Each period is a sample or was lost: $periods of them in the loop, some around it.
+# Each period is a sample or is lost: $periods of them in the loop, and a few around it.
 periods=10000
 [ -z "${LONG:-}" ] || periods=40000
 storm() {
@@ -135,16 +137,16 @@ unequal)
 	insmod /modules/pfm_soft.ko
 	insmod /modules/pfm_ring.ko
 	for form in people csv json; do
-		check "9.6 pfc stat, $form: no count is marked where all registers are there" stays $form
-		check "9.6 pfc stat, $form: a count is short on a CPU that lacks a register" moves $form
+		check "9.6 pfc stat, $form: no count is marked short on a CPU with all registers" stays $form
+		check "9.6 pfc stat, $form: counts are marked short on a CPU that lacks a register" moves $form
 	done
-	check "9.6 pfc record says what was left out" sampled
+	check "9.6 pfc record: it reports time on a CPU that lacks registers" sampled
 	rmmod pfm_intel
 	insmod /modules/pfm_intel.ko
 	for form in people csv json; do
-		check "9.6 pfc stat, $form: on CPUs that differ events take turns" turns $form
+		check "9.6 pfc stat, $form: on CPUs that differ, events run by turns on common counters" turns $form
 	done
-	check "9.6 pfc stat -a counts on all CPUs" whole
+	check "9.6 pfc stat -a: CPUs that differ are all counted" whole
 	;;
 *)
 	plan 7
@@ -155,12 +157,12 @@ unequal)
 	chmod 666 /dev/perfmon
 	mkdir -m 777 here && cd here || exit 1
 	for form in people csv json; do
-		check "9.6 pfc stat, $form: a count is short when the administrator took the registers" counted $form
+		check "9.6 pfc stat, $form: a count is marked short after an eviction" counted $form
 	done
-	check "9.6 pfc record says that sampling has ended" recorded
+	check "9.6 pfc record: it reports that sampling ended by an eviction" recorded
 	check "9.6 pfc record: each period is a sample or is lost" storm
-	check "9.6 pfc record says how often it was throttled, and for how long" said
-	check "9.6 the file and pfc report say so" in_the_file
+	check "9.6 pfc record: it reports how often and for how long it was throttled" said
+	check "9.6 pfc report: the file has the number of throttlings" in_the_file
 	cd /tmp && rm -r here
 	;;
 esac

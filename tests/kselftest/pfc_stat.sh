@@ -6,9 +6,8 @@
 # timeout: 300
 # shellcheck disable=SC2016,SC2030,SC2031,SC2086,SC2317,SC2329,SC3043
 #
-# pfc stat, pmu and doctor: names of events, whom they count, what is printed, exit
-# statuses; and when perf or nobody has the PMU. What follows a command is in
-# pfc_follow.c.
+# pfc stat, pmu and doctor: names of events, tasks and CPUs that are counted, output, exit statuses,
+# and a PMU that perf or the NMI watchdog uses. pfc_follow.c tests how a command is followed.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
@@ -18,7 +17,7 @@ amd*) description=pfm_amd name=amd-v2 table=amd64_fam17h known=RETIRED_INSTRUCTI
 *) description=pfm_intel name=intel-arch table=skl known=INST_RETIRED:ANY_P counters=4 ;;
 esac
 program=/tests/pfc_follow
-# Seconds for which a process is counted; a hundredth of them has enough instructions.
+# Milliseconds for which a process is counted. A hundredth of them has enough instructions.
 nap=300
 [ -z "${LONG:-}" ] || nap=1000
 fixed_addresses="linux64 -R"
@@ -29,20 +28,20 @@ status() { # WANTED COMMAND...
 	"$@" || rc=$?
 	[ $rc = "$want" ] || { echo "status $rc, want $want"; return 1; }
 }
-# The values of an event, one a line, in a file of fields.
+# Prints the values of an event in a CSV file, one a line.
 value() { # FILE EVENT
 	awk -F, -v e="$2" '{ for (i = 3; i <= NF; i++) if ($i == e) { print $(i - 2); next } }' "$1"
 }
 is_number() { case $1 in '' | *[!0-9]*) echo "'$1' is no number"; return 1 ;; esac; }
-# As many more instructions for 3,000,000 rounds than for 1,000,000. How long
-# strings take depends on where they are: always at the same address.
+# 3,000,000 rounds are 4,000,000 instructions more than 1,000,000. Addresses are fixed, because the
+# instructions of string functions depend on them.
 exactly() { # EVENT
 	$fixed_addresses pfc stat -x, -o a -e "$1" $program spin 1000000 && $fixed_addresses pfc stat -x, -o b -e "$1" $program spin 3000000 || return 1
 	head -n 1 a b
 	[ $(($(value b "$1") - $(value a "$1"))) = 4000000 ]
 }
 
-# An event that cannot be counted whole is not counted as 0.
+# An event that pfc cannot program completely is not supported. It must not be counted as 0.
 whole() {
 	case $PMU in
 	skylake) more=OFFCORE_RESPONSE_0:DMND_DATA_RD:ANY_RESPONSE,MEM_TRANS_RETIRED:LOAD_LATENCY,FRONTEND_RETIRED:DSB_MISS,r1b7,r1bb:u,r5301cd,r1c6, many=7 ;;
@@ -50,7 +49,7 @@ whole() {
 	esac
 	pfc stat -v -x, -o all -e ${more}minor-faults,LLC-loads,INSTRUCTIONS,CYCLES,PAGE-FAULTS,perf::instructions $program spin 1000000 2>words || return 1
 	cat all words
-	grep -q "'minor-faults': it is perf's" words && [ "$(grep -cE "it needs (a second register, [A-Z0-9_]+|two counters merged into one), which is not programmed" words)" = $many ] &&
+	grep -q "'minor-faults': it is an event of perf" words && [ "$(grep -cE "it needs (a second register, [A-Z0-9_]+|two counters merged into one), which is not programmed" words)" = $many ] &&
 		! grep -q '^0,' all && [ "$(value all INSTRUCTIONS)" -gt 2000000 ] && [ "$(value all perf::instructions)" -gt 2000000 ]
 }
 nothing() {
@@ -61,7 +60,7 @@ no_pmu() {
 	pfc stat -o all -e cycles,instructions true 2>words
 	[ $? = 0 ] && cat all words && [ "$(grep -c '<not supported>' all)" = 2 ] && grep -q "pfc doctor" words
 }
-# A fraction of the instructions: the emulator rounds where the counters begin.
+# Compares fractions of the instructions: the emulator rounds when a counter starts.
 near() { [ $(($1 - $2)) -ge -1 ] && [ $(($1 - $2)) -le 1 ]; }
 at_once() {
 	pfc stat -x, -o all -e instructions:u,branches:u,branch-misses:u,cycles:u $program spin 1000000 || return 1
@@ -78,7 +77,7 @@ fixed() {
 too_many() {
 	events=branches:u many=0
 	while [ $many -lt $counters ]; do events=$events,branches:u many=$((many + 1)); done
-	# Long enough for some turns of each.
+	# Long enough for several runs of each event.
 	pfc stat -x, -o all -e $events /tests/pfc_follow phases 1 100 2>words || return 1
 	cat all words
 	[ "$(grep -c ',branches:u,' all)" = $((counters + 1)) ] && ! grep -q ',branches:u,.*,100.00,' all
@@ -91,10 +90,10 @@ modes() {
 unknown() {
 	pfc stat -x, -o all -e no_such_event,instructions:u true 2>words || return 1
 	cat all words
-	grep -q '^<not supported>,,no_such_event,0,' all && is_number "$(value all instructions:u)" && grep -qx "pfc: 1 event cannot be counted here; -v says why" words || return 1
+	grep -q '^<not supported>,,no_such_event,0,' all && is_number "$(value all instructions:u)" && grep -qx "pfc: 1 event cannot be counted on this machine; for the reasons use -v" words || return 1
 	pfc stat -v -x, -o all -e no_such_event,instructions:u true 2>words || return 1
 	cat words
-	grep -q "^pfc: 'no_such_event': this processor has no such event; 'pfc pmu' says" words
+	grep -q "^pfc: 'no_such_event': no such event on this processor; pfc pmu lists" words
 }
 people() {
 	pfc stat -e cycles:u,instructions:u true >output 2>errors || return 1
@@ -108,14 +107,14 @@ json() {
 }
 intervals() {
 	rm -f all
-	# Until three were written, if it is a busy host.
+	# Runs until three intervals have been written, which takes longer on a busy host.
 	pfc stat -I 200 -x, -o all -e instructions:u sh -c 'for i in $(seq 300); do sleep 0.2; [ "$(wc -l <all)" -lt 3 ] || exit 0; done' || return 1
 	cat all
 	lines=$(wc -l <all)
 	[ "$lines" -ge 3 ] && [ "$(cut -d, -f1 all | sort -n | uniq | wc -l)" = "$lines" ]
 }
 sum_of_intervals() {
-	# A busy host may have the program end before pfc runs again.
+	# On a busy host the program may exit before pfc runs again. Then it is run for longer.
 	for rounds in 30000000 100000000 300000000; do
 		$fixed_addresses pfc stat -I 20 -x, -o a -e instructions:u $program spin $rounds && $fixed_addresses pfc stat -x, -o b -e instructions:u $program spin $rounds || return 1
 		[ "$(wc -l <a)" -lt 2 ] || break
@@ -228,49 +227,49 @@ unprivileged() {
 
 plan 37
 unload
-check "1.16 pfc doctor says what to do when no module is loaded" nothing
-check "1.16 pfc pmu does, too" status 2 pfc pmu
+check "1.16 pfc doctor without a module: status 1, it names modprobe" nothing
+check "1.16 pfc pmu without a module: status 2" status 2 pfc pmu
 insmod /modules/perfcounters.ko
-# pfc has the kernel look for descriptions; there is none to be found.
+# The kernel must not load a description when pfc creates a context.
 echo >/proc/sys/kernel/modprobe
-check "1.16 pfc stat runs a command that nothing counts" no_pmu
+check "1.16 pfc stat without a PMU description: the command runs, events are not supported" no_pmu
 insmod /modules/$description.ko
-check "1.16 pfc doctor is content" status 0 pfc doctor
-check "1.16 pfc doctor --json" sh -c 'pfc doctor --json | grep -qE "\"checks\":\[.*\"state\":\"ok\".*\]"'
-check "1.1 pfc pmu shows the registers" sh -c "pfc pmu | grep -qx $name && pfc pmu | grep -qE '^PMD0 .* 48 +PMC0'"
-check "1.16 pfc pmu says which names fit" sh -c "pfc pmu --json | grep -q '\"name\":\"$table'"
-check "1.16 a generic name counts exactly" exactly instructions:u
-check "1.16 a raw code does" exactly r00c0:u
-check "1.16 a name of libpfm4's does" exactly $known:u
-check "1.16 an event that is not known is not supported" unknown
-check "1.16 a mode is what the name says" modes
-check "1.6 events are counted together" at_once
-check "1.6 fixed counters, or more general ones, take what is over" fixed
-check "1.12 more events than counters take turns" too_many
-check "1.3 status: the command's" status 7 pfc stat -o all sh -c 'exit 7'
-check "1.3 status: 128 and the signal's" status 137 pfc stat -o all sh -c 'kill -9 $$'
-check "1.3 status: no such command" status 127 pfc stat -o all no_such_command
-check "1.3 status: not followed, too" sh -c 'pfc stat -i -o all no_such_command; [ $? = 127 ] && pfc stat -i -o all sh -c "exit 7"; [ $? = 7 ]'
-check "1.3 status: wrong arguments" sh -c 'pfc stat -p 1 -a true; [ $? = 2 ] && pfc stat -C 7 true; [ $? = 2 ] && pfc stat -e instructions:p true; [ $? = 2 ] && pfc stat; [ $? = 2 ]'
-check "1.16 what is printed for people is on standard error" people
-check "1.16 --json is an object a line" json
-check "1.6 -I prints what came" intervals
-check "1.6 the intervals are the whole" sum_of_intervals
-check "1.6 -r gives means and their error" repeated
-check "1.6 -p counts a process, -t a thread" process
-check "1.16 what cannot be counted whole is not supported, and why" whole
-check "1.6 without a command until Ctrl-C" until_interrupted
-check "1.6 or until the process has ended" until_ended -p
-check "1.6 or the thread" until_ended -t
-check "1.6 -C counts a CPU" cpus
-check "1.6 -a counts all" all_cpus
+check "1.16 pfc doctor with a PMU description: status 0" status 0 pfc doctor
+check "1.16 pfc doctor --json: checks with state ok" sh -c 'pfc doctor --json | grep -qE "\"checks\":\[.*\"state\":\"ok\".*\]"'
+check "1.1 pfc pmu: the registers of the PMU" sh -c "pfc pmu | grep -qx $name && pfc pmu | grep -qE '^PMD0 .* 48 +PMC0'"
+check "1.16 pfc pmu --json: libpfm4's table for this processor" sh -c "pfc pmu --json | grep -q '\"name\":\"$table'"
+check "1.16 pfc stat: instructions by generic name are exact" exactly instructions:u
+check "1.16 pfc stat: instructions by raw code are exact" exactly r00c0:u
+check "1.16 pfc stat: instructions by libpfm4's name are exact" exactly $known:u
+check "1.16 pfc stat: an unknown event is not supported, -v shows the reason" unknown
+check "1.16 pfc stat: user and kernel mode add up to both" modes
+check "1.6 pfc stat: four events at once are consistent" at_once
+check "1.6 pfc stat: six events use fixed or more general counters" fixed
+check "1.12 pfc stat: more events than counters run by turns" too_many
+check "1.3 pfc stat: the status is the command's" status 7 pfc stat -o all sh -c 'exit 7'
+check "1.3 pfc stat: status 128 plus the number of the signal" status 137 pfc stat -o all sh -c 'kill -9 $$'
+check "1.3 pfc stat: status 127 for an unknown command" status 127 pfc stat -o all no_such_command
+check "1.3 pfc stat -i: status of the command, and 127 for an unknown one" sh -c 'pfc stat -i -o all no_such_command; [ $? = 127 ] && pfc stat -i -o all sh -c "exit 7"; [ $? = 7 ]'
+check "1.3 pfc stat: status 2 for invalid arguments" sh -c 'pfc stat -p 1 -a true; [ $? = 2 ] && pfc stat -C 7 true; [ $? = 2 ] && pfc stat -e instructions:p true; [ $? = 2 ] && pfc stat; [ $? = 2 ]'
+check "1.16 pfc stat: the text goes to standard error" people
+check "1.16 pfc stat --json: one object a line" json
+check "1.6 pfc stat -I: one line for each interval" intervals
+check "1.6 pfc stat -I: the intervals add up to the count without -I" sum_of_intervals
+check "1.6 pfc stat -r: means with their error" repeated
+check "1.6 pfc stat -p and -t: a process and a thread are counted" process
+check "1.16 pfc stat -v: events that cannot be programmed are not supported, with the reason" whole
+check "1.6 pfc stat -p without a command: until SIGINT" until_interrupted
+check "1.6 pfc stat -p without a command: until the process has exited" until_ended -p
+check "1.6 pfc stat -t without a command: until the thread has exited" until_ended -t
+check "1.6 pfc stat -C: one CPU is counted" cpus
+check "1.6 pfc stat -a: all CPUs are counted" all_cpus
 insmod /modules/pfm_soft.ko
 insmod /modules/pfc_syscalls.ko
-check "1.13 what is counted without being asked" soft
-check "1.13 counter pages are events" counter
-check "1.3 perf has the PMU: the doctor names it, the kernel's own are counted" busy
-check "1.3 the watchdog has it" watchdog
-check "1.6 without rights, one's own program" unprivileged
+check "1.13 pfc stat: the default events" soft
+check "1.13 pfc stat: instances of the counter pages as events" counter
+check "1.3 perf uses the PMU: pfc doctor names the process, soft events are counted" busy
+check "1.3 NMI watchdog uses the PMU: pfc doctor names it" watchdog
+check "1.6 pfc stat as user nobody: own program counted, kernel mode refused" unprivileged
 rm -f a b c all more one found words output errors
 unload
 exit $failed

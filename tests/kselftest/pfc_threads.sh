@@ -5,27 +5,27 @@
 # timeout: 300
 # shellcheck disable=SC2012,SC2016,SC2046,SC2086,SC2317,SC2329,SC3043
 #
-# What pfc stat -p takes for each thread of a process, in instructions: pfc counts itself.
+# The cost of pfc stat -p for each thread of a process, in instructions. pfc counts itself.
 # /tests/pfc_follow is the process.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
 
 program=/tests/pfc_follow
-# Threads of the process beside its first one.
+# Threads of the process besides its first one.
 many=350
-# Instructions for a thread more, from its context's creation to its end: those of pfc, and
-# those of the kernel for it.
+# Most instructions for one more thread, from its context's creation to its end: of pfc, and of the
+# kernel for it.
 user=10000 kernel=140000
 
-# The values of an event, one a line, in a file of fields.
+# Prints the values of an event in a CSV file, one a line.
 value() { # FILE EVENT
 	awk -F, -v e="$2" '{ for (i = 3; i <= NF; i++) if ($i == e) { print $(i - 2); next } }' "$1"
 }
 has_threads() { # PID NR
 	[ "$(ls /proc/$1/task | wc -l)" = "$2" ]
 }
-# cost FILE THREADS: what it takes to count a process with so many threads.
+# cost FILE THREADS: counts a pfc that counts a process with that many threads.
 cost() {
 	local rc=0
 	$program sleepers $(($2 - 1)) &
@@ -40,7 +40,7 @@ cost() {
 both() {
 	cost one 1 && cost more $((many + 1))
 }
-# A thread more takes at most so many instructions.
+# One more thread costs at most that many instructions.
 each() { # EVENT MOST
 	per=$((($(value more $1) - $(value one $1)) / many))
 	echo "$per of $1 for a thread, at most $2"
@@ -53,10 +53,10 @@ unload
 insmod /modules/perfcounters.ko
 insmod /modules/pfm_intel.ko
 insmod /modules/pfm_soft.ko
-check "1.6 pfc stat -p counts 351 threads" both
-check "1.6 a thread more takes few instructions of pfc" each instructions:u $user
+check "1.6 pfc stat -p: a process with 351 threads is counted" both
+check "1.6 pfc stat -p: instructions of pfc for one more thread" each instructions:u $user
 sed 's/^/# /' said
-check "1.6 and of the kernel" each instructions:k $kernel
+check "1.6 pfc stat -p: instructions of the kernel for one more thread" each instructions:k $kernel
 sed 's/^/# /' said
 rm -f one more all said
 unload

@@ -4,8 +4,8 @@
  * worlds: stock debug
  * timeout: 240
  *
- * pfc trace, with programs that are traced: streamed, as a flight recorder, live, listed; killed
- * on either side. With arguments it is such a program.
+ * pfc trace, with programs that are traced: streamed to a file, as a flight recorder, live, listed;
+ * with the program or the recorder killed. With arguments this program is such a program.
  */
 #include "trace.h"
 
@@ -14,7 +14,10 @@
 
 static struct traced me;
 
-/* Events one after the other, so many, or for ever; so many milliseconds between two. */
+/*
+ * Writes @nr events with consecutive numbers, or without end if @nr is negative, and sleeps for @ms
+ * milliseconds after each. Returns 7.
+ */
 static int app(long nr, int ms)
 {
 	struct { __u64 n; char name[8]; } __attribute__((packed)) fields = { 0, "step" };
@@ -52,7 +55,7 @@ static int run(const char *command)
 	return WIFEXITED(rc) ? WEXITSTATUS(rc) : -1;
 }
 
-/* The number that a command prints; -1: it fails. */
+/* Returns the number that a command prints, or -1 if it prints none. */
 static long number(const char *command)
 {
 	FILE *out = popen(command, "re");
@@ -65,7 +68,7 @@ static long number(const char *command)
 	return n;
 }
 
-/* Numbers of events in lines, each one more than the one before? How many; 0: they are not. */
+/* Returns the number of the events in a text file, or 0 if their numbers are not consecutive. */
 static long steps(const char *path)
 {
 	FILE *lines = fopen(path, "re");
@@ -88,7 +91,7 @@ static long steps(const char *path)
 	return count > 0 ? count : 0;
 }
 
-/* In a shell: until a file has so many lines with such an event, for a minute. */
+/* Shell code that waits for a minute at most, until a file has more than n lines with an event. */
 #define LINES(n, file)							\
 	"for i in $(seq 600); do [ \"$(grep -c app:step " file ")\" -gt " n " ] && break; "	\
 	"sleep 0.1; done\n"
@@ -96,22 +99,24 @@ static long steps(const char *path)
 static void streamed(void)
 {
 	is(run("pfc trace list --markers | grep -q '^app:step  *[1-9].*n:u64 name:str'"), 0,
-	   "3.8 pfc trace list --markers has what programs can be asked for");
+	   "3.8 pfc trace list --markers: the marker of a running program");
 	is(run("pfc trace start rec " GLOBS " --format text -o rec.txt 2>rec.err & pid=$!\n"
 	       "for i in $(seq 600); do pfc trace list 2>/dev/null | grep -q '^rec ' && break; sleep 0.1; done\n"
 	       LINES("60", "rec.txt") "pfc trace start rec 2>twice; echo $? >>twice\n"
 	       "pfc trace stop rec && wait $pid"), 0,
-	   "3.11 pfc trace stop ends a trace, its recorder ends well");
-	ok(steps("rec.txt") > 50, "3.11 its events are there, none is missing (%ld)",
+	   "3.11 pfc trace stop: the trace ends, its recorder exits with 0");
+	ok(steps("rec.txt") > 50,
+	   "3.11 pfc trace start: more than 50 events in the file, none missing (%ld)",
 	   steps("rec.txt"));
 	is(run("grep -q 'pfc trace stop rec' twice && tail -n 1 twice | grep -qx 2"), 0,
-	   "3.11 a name is taken once, and what to do is said");
+	   "3.11 pfc trace start: a name in use is refused with status 2 and the remedy");
 	is(run("pfc trace stop rec 2>words; [ $? = 2 ] && grep -q 'no trace' words"), 0,
-	   "3.11 one that has ended is not ended again");
+	   "3.11 pfc trace stop: status 2 for a trace that has ended");
 	is(run("pfc trace live " GLOBS " >live.txt 2>words & pid=$!\n"
 	       LINES("60", "live.txt") "kill -INT $pid; wait $pid"), 0,
-	   "3.11 pfc trace live ends with a signal");
-	ok(steps("live.txt") > 50, "3.11 and shows what came (%ld)", steps("live.txt"));
+	   "3.11 pfc trace live: SIGINT ends it with status 0");
+	ok(steps("live.txt") > 50,
+	   "3.11 pfc trace live: more than 50 events, none missing (%ld)", steps("live.txt"));
 }
 
 static void of_a_command(void)
@@ -119,52 +124,57 @@ static void of_a_command(void)
 	long told, seen;
 
 	is(run("pfc trace start cmd " GLOBS " -o cmd -- /tests/pfc_trace app 300 1 2>words"), 7,
-	   "3.11 a trace ends with its command, and has its status");
+	   "3.11 pfc trace start with a command: ends with it, with its status");
 	is(run("grep -q ' events, .* in cmd ]' words && [ -s cmd/metadata ] && ls cmd/stream_*_0"),
-	   0, "3.11 it is CTF, in a directory");
-	/* A stream is a file, whole packets one after the other. */
+	   0, "3.11 pfc trace start with a command: a directory with CTF metadata and a stream");
+	/* A stream is a file of complete packets, one after the other, each with a magic number. */
 	is(number("hexdump -e '1/4 \"%x\\n\"' cmd/stream_*_0 | grep -c c1fc1fc1") > 0, true,
-	   "3.11 of packets");
+	   "3.11 pfc trace start with a command: the stream has packets");
 	is(run("pfc trace start cmd -o cmd 2>words; [ $? = 2 ] && grep -q 'not empty' words"), 0,
-	   "3.11 another one does not write over it");
+	   "3.11 pfc trace start: a directory that is not empty is refused with status 2");
 	is(run("pfc trace start none -o none -- /nowhere 2>words; [ $? = 127 ] && ! [ -e none ]"),
-	   0, "3.11 a command that is none leaves nothing behind");
+	   0, "3.11 pfc trace start: an unknown command is status 127 and leaves no directory");
 	is(run("pfc trace start less " GLOBS " -s 4K --format text -o less.txt -- \\\n"
-	       "/tests/pfc_trace app 20000 0 2>words"), 7, "3.2 more than has room");
+	       "/tests/pfc_trace app 20000 0 2>words"), 7,
+	       "3.2 small buffer: a command that writes too fast ends with its status");
 	told = number("awk '/ events lost / { n += $2 } END { print n + 0 }' less.txt");
 	seen = number("grep -c 'app:step: ' less.txt");
 	ok(told > 0 && seen > 0 && told + seen <= 20000,
-	   "3.2 what is lost is told where it was lost (%ld, %ld are there)", told, seen);
-	is(run("cat words; grep -qE '^pfc: [0-9]+ events found no room' words"), 0,
-	   "3.2 and said at the end");
+	   "3.2 small buffer: lines about losses in the text (%ld lost, %ld written)", told, seen);
+	is(run("cat words; grep -qE '^pfc: [0-9]+ events were lost because buffers' words"), 0,
+	   "3.2 small buffer: losses are reported at the end");
 }
 
 static void killed(void)
 {
 	pid_t pid = begin_app();
 
-	is(run("pfc trace start box " GLOBS " -s 4K --flight"), 0, "3.11 a flight recorder begins");
+	is(run("pfc trace start box " GLOBS " -s 4K --flight"), 0,
+	   "3.11 flight recorder: pfc trace start --flight succeeds");
 	is(run("for i in $(seq 600); do pfc trace snapshot box --format text 2>words >some.txt\n"
 	       "[ $(grep -c app:step some.txt) -gt 20 ] && break; sleep 0.1; done"), 0,
-	   "3.11 and fills");
+	   "3.11 flight recorder: a snapshot has more than 20 events");
 	kill(pid, SIGKILL);
 	waitpid(pid, NULL, 0);
-	is(run("pfc trace list | grep -q '^box .*flight,keep'"), 0, "3.11 it goes on by itself");
+	is(run("pfc trace list | grep -q '^box .*flight,keep'"), 0,
+	   "3.11 flight recorder: the trace exists after its program was killed");
 	is(run("pfc trace snapshot box --format text >box.txt"), 0,
-	   "3.11 its events are written, also of a program that was killed");
-	ok(steps("box.txt") > 20, "3.11 the newest ones, none is missing (%ld)", steps("box.txt"));
+	   "3.11 flight recorder: snapshot after its program was killed");
+	ok(steps("box.txt") > 20,
+	   "3.11 flight recorder: the snapshot has more than 20 events, none missing (%ld)",
+	   steps("box.txt"));
 	is(run("pfc trace snapshot box -o box 2>words && [ -s box/metadata ]"), 0,
-	   "3.11 as often as one likes");
-	is(run("pfc trace stop box"), 0, "3.11 and it ends");
-	is(run(NONE), 0, "3.11 none is left");
+	   "3.11 flight recorder: a second snapshot, as CTF");
+	is(run("pfc trace stop box"), 0, "3.11 flight recorder: pfc trace stop succeeds");
+	is(run(NONE), 0, "3.11 flight recorder: no trace is left after the stop");
 
 	pid = begin_app();
 	is(run("pfc trace start dead " GLOBS " --format perfetto -o dead.json 2>words & pid=$!\n"
 	       LINES("0", "dead.json") "kill -9 $pid; wait $pid\n"
 	       "for i in $(seq 600); do " NONE " && break; sleep 0.1; done; " NONE), 0,
-	   "3.11 a trace ends with its recorder");
+	   "3.11 recorder killed: its trace ends");
 	is(run("head -c 20 dead.json | grep -q '^{' && tail -n 1 dead.json | grep -qx ']}' &&\n"
-	       "grep -q app:step dead.json"), 0, "3.11 what it wrote is whole");
+	       "grep -q app:step dead.json"), 0, "3.11 recorder killed: the JSON file is complete");
 	kill(pid, SIGKILL);
 	waitpid(pid, NULL, 0);
 }
@@ -175,19 +185,23 @@ static void others(void)
 
 	/* Each subshell is a task, which has a switch to it and one away from it. */
 	is(run("pfc trace start sys -e kernel:sched_switch --format text -o sys.txt -- \\\n"
-	       "sh -c 'for i in 1 2 3 4 5 6; do (:); done'"), 0, "3.11 the kernel's events");
+	       "sh -c 'for i in 1 2 3 4 5 6; do (:); done'"), 0,
+	       "3.11 kernel events: a trace of kernel:sched_switch");
 	ok(number("grep -c 'kernel 0/.*kernel:sched_switch: prev=' sys.txt") > 5,
-	   "3.11 are there");
+	   "3.11 kernel events: more than five in the file");
 	pid = begin_app();
 	is(run("pfc trace start both " GLOBS " --shared --format text -o both.txt -- \\\n"
-	       "/tests/pfc_trace app 200 1"), 7, "3.2 a buffer for all");
-	is(number("grep -c 'app:step: ' both.txt") > 200, true, "3.2 has both programs' events");
+	       "/tests/pfc_trace app 200 1"), 7,
+	       "3.2 shared buffer: a trace with a command ends with its status");
+	is(number("grep -c 'app:step: ' both.txt") > 200, true,
+	   "3.2 shared buffer: events of both programs");
 	kill(pid, SIGKILL);
 	waitpid(pid, NULL, 0);
-	is(run("pfc trace start x -e 'app:x*' -- true 2>words; grep -q 'so far' words"), 0,
-	   "3.8 where nothing matches that is said");
+	is(run("pfc trace start x -e 'app:x*' -- true 2>words; grep -q ' yet; ' words"), 0,
+	   "3.8 pfc trace start without a program that has markers: it says so");
 	is(run("pfc trace start x -f 'n >' 2>words; [ $? = 2 ] &&\n"
-	       "tail -n 1 words | grep -q '^ *^$'"), 0, "3.10 what is wrong with a filter is shown");
+	       "tail -n 1 words | grep -q '^ *^$'"), 0,
+	       "3.10 pfc trace start: an invalid filter is status 2, with the place of the error");
 }
 
 int main(int argc, char **argv)
@@ -211,9 +225,9 @@ int main(int argc, char **argv)
 	killed();
 	others();
 	rmmod("puppet");
-	/* What a killed program held goes a little after it. */
+	/* The memory of a killed program is released some time after it has exited. */
 	for (int i = 0; i < 1200 && (gone = rmmod("perfcounters")) == -EAGAIN; i++)
 		sleep_ms(50);
-	is(gone, 0, "3.7 nothing is held any more");
+	is(gone, 0, "3.7 rmmod of perfcounters.ko succeeds at the end");
 	return finish();
 }

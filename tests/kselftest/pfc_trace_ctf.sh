@@ -5,8 +5,8 @@
 # worlds: stock
 # guest: full
 #
-# A program with libperftrace, the device, pfc trace, and babeltrace2, which reads every
-# trace: each event with its fields, once, in the order of time, without a warning.
+# Traces of a program with libperftrace, recorded by pfc trace and read by babeltrace2: each event
+# with its fields, once, in the order of time, without a warning.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
@@ -16,12 +16,12 @@ plan 12
 unload
 insmod /modules/perfcounters.ko
 
-# read DIRECTORY: its events, as lines; no other word of babeltrace2.
+# read_trace DIRECTORY: prints its events to DIRECTORY.txt. Any warning of babeltrace2 is a failure.
 read_trace() {
 	babeltrace2 --clock-cycles "$1" >"$1.txt" 2>"$1.err" && [ ! -s "$1.err" ] ||
 		{ head -n 5 "$1.err"; return 1; }
 }
-# Times, as babeltrace2 has them, never fall.
+# Succeeds if the times, as babeltrace2 prints them, never decrease.
 in_order() { sed -E 's/^\[0*([0-9]+)\].*/\1/' "$1" | sort -nc; }
 count() { grep -c "$1" "$2"; }
 is() { [ "$1" = "$2" ] || { echo "$1, not $2"; return 1; }; }
@@ -29,23 +29,23 @@ is() { [ "$1" = "$2" ] || { echo "$1, not $2"; return 1; }; }
 streamed() {
 	pfc trace start all -e 'requests:*' -s 1M -o all.ctf -- $requests 5000 && read_trace all.ctf
 }
-check "3.1 babeltrace2 reads a trace of a program, streamed to disk" streamed
-check "3.1 it has every event" is "$(wc -l <all.ctf.txt)" 10001
-check "3.6 in the order of time" in_order all.ctf.txt
-# 5 are the squares below 3.
+check "3.1 streamed trace: babeltrace2 reads it without a warning" streamed
+check "3.1 streamed trace: all 10,001 events" is "$(wc -l <all.ctf.txt)" 10001
+check "3.6 streamed trace: events in the order of time" in_order all.ctf.txt
+# The result for 3 is the sum of the squares below it: 0 + 1 + 4 = 5.
 fields() {
 	grep -E 'requests:begin: .*number = 4999, from = "here"' all.ctf.txt &&
 		grep -E 'requests:end: .*number = 3, result = 5 ' all.ctf.txt
 }
-check "3.1 with its fields" fields
+check "3.1 streamed trace: the fields of two events" fields
 
 filtered() {
 	pfc trace start some -e 'requests:*' -f 'number >= 4990 && from ~ "t*"' -o some.ctf -- \
 		$requests 5000 && read_trace some.ctf && is "$(wc -l <some.ctf.txt)" 5
 }
-check "3.10 a filter leaves what it wants" filtered
+check "3.10 filtered trace: only the five matching events" filtered
 
-# Too small for it: what is lost is said, in the trace, too.
+# The buffer is too small for the program. Losses are reported, also in the trace.
 lossy() {
 	pfc trace start lossy -e 'requests:*' -s 4K -o lossy.ctf -- $requests 50000 2>lossy.said
 	babeltrace2 lossy.ctf >lossy.txt 2>lossy.warned
@@ -53,15 +53,15 @@ lossy() {
 	! grep -viE 'discarded' lossy.warned && in_order_of lossy.txt
 }
 in_order_of() { [ "$(wc -l <"$1")" -gt 1000 ]; }
-check "3.3 babeltrace2 tells what was lost, and nothing worse" lossy
+check "3.3 small buffer: babeltrace2 reports losses and nothing else" lossy
 
 waited() {
 	pfc trace start waited -e 'requests:*' -s 4K --wait -o waited.ctf -- $requests 20000 &&
 		read_trace waited.ctf && is "$(wc -l <waited.ctf.txt)" 40001
 }
-check "3.3 nothing is lost where threads wait" waited
+check "3.3 trace with --wait: no event is lost in a small buffer" waited
 
-# Killed: what it had written is in the flight recorder.
+# The program is killed. Its last events are in the flight recorder.
 recorded() { [ "$(pfc trace snapshot box --format text | grep -c requests:)" -gt 100 ]; }
 killed() {
 	pfc trace start box -e 'requests:*' --flight || return 1
@@ -72,9 +72,9 @@ killed() {
 	pfc trace snapshot box -o box.ctf && read_trace box.ctf && in_order box.ctf.txt &&
 		[ "$(wc -l <box.ctf.txt)" -gt 100 ] && pfc trace stop box
 }
-check "3.11 a flight recorder has the last events of a program that was killed" killed
+check "3.11 flight recorder: last events of a program that was killed" killed
 
-# Both by one clock.
+# Events of the kernel and of the program have times of the same clock.
 both() {
 	pfc trace start both -e 'requests:*' --kernel sched,syscalls -s 1M -o both.ctf -- \
 		$requests 2000 && read_trace both.ctf && in_order both.ctf.txt &&
@@ -82,9 +82,9 @@ both() {
 		[ "$(count 'kernel:sys_enter' both.ctf.txt)" -gt 10 ] &&
 		[ "$(count 'kernel:sched_switch' both.ctf.txt)" -gt 1 ]
 }
-check "3.11 the kernel's events and a program's are in one trace" both
+check "3.11 kernel and program: events of both in one trace" both
 
-# A trace of one user among others that run.
+# Eight traces at once, each with a filter of its own.
 many() {
 	local n
 	for n in $(seq 8); do
@@ -98,8 +98,8 @@ many() {
 		read_trace many$n.ctf && is "$(wc -l <many$n.ctf.txt)" $((n * 20)) || return 1
 	done
 }
-check "3.11 eight traces at once, each with its filter" many
-check "3.8 no trace is left" eval '[ "$(pfc trace list --json | grep -c "\"name\"")" = 0 ]'
-check "3.8 the module goes" rmmod perfcounters
+check "3.11 eight traces at once: each has only the events of its filter" many
+check "3.8 no trace is left at the end" eval '[ "$(pfc trace list --json | grep -c "\"name\"")" = 0 ]'
+check "3.8 rmmod of perfcounters.ko succeeds at the end" rmmod perfcounters
 unload
 exit $failed

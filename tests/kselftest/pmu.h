@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What the tests of the emulated PMU share: the models they run on (PMU in the
- * environment; tests/vm/guests), perf events, code of known length.
- * Documentation/emulated-pmu.md says what counts what.
+ * Shared by the tests of the emulated PMU: its models (PMU in the environment names the one of this
+ * guest; see tests/vm/guests), perf events, and code of known length. Documentation/emulated-pmu.md
+ * lists which counter counts which events.
  */
 #ifndef PMU_H
 #define PMU_H
@@ -16,7 +16,7 @@ struct pmu_model {
 	bool amd;
 	int version, counters, fixed;
 	bool full_width;
-	const char *driver;	/* as the kernel calls it */
+	const char *driver;	/* as printed in the kernel log */
 };
 
 static const struct pmu_model pmu_models[] = {
@@ -34,7 +34,7 @@ static const struct pmu_model pmu_models[] = {
 	{ "amd2", true, 2, 6, 0, false, "Fam17h+ core perfctr, AMD PMU driver." },
 };
 
-#define SKYLAKE	(&pmu_models[2])	/* what the faults are tried on */
+#define SKYLAKE	(&pmu_models[2])	/* the model that the faults are tested with */
 
 static const struct pmu_model *this_model(void)
 {
@@ -49,8 +49,8 @@ static const struct pmu_model *this_model(void)
 }
 
 /*
- * Is this in the kernel's log? A line that was printed in parts may lie there in
- * several records, so what they say is looked at as one.
+ * Returns true if the kernel log contains this text. The texts of all records are joined first,
+ * because a line that is printed in parts may be in several records.
  */
 static bool kernel_said(const char *what)
 {
@@ -65,7 +65,7 @@ static bool kernel_said(const char *what)
 			continue;
 		record[len] = '\0';
 		text = strchr(record, ';');
-		/* Behind the line are its device's properties. */
+		/* The lines after the text are properties of the device. */
 		size = text ? strcspn(++text, "\n") : 0;
 		if (used + size >= sizeof(log))
 			break;
@@ -77,7 +77,10 @@ static bool kernel_said(const char *what)
 	return strstr(log, what);
 }
 
-/* perf would sample less when it finds that it takes long. At 0 percent the rate can't be set. */
+/*
+ * Keeps perf from lowering its sample rate when it finds that sampling takes long. The rate cannot
+ * be set while the percentage is 0.
+ */
 static void no_throttle(void)
 {
 	write_file("/proc/sys/kernel/perf_cpu_time_max_percent", "25");
@@ -85,7 +88,7 @@ static void no_throttle(void)
 	write_file("/proc/sys/kernel/perf_cpu_time_max_percent", "0");
 }
 
-/* This thread's event, not yet enabled unless it has a leader. */
+/* Opens an event of this thread. It is disabled, except as a member of a leader's group. */
 static int perf_open(struct perf_event_attr *attr, int leader)
 {
 	attr->size = sizeof(*attr);
@@ -124,13 +127,13 @@ static void perf_stop(int fd)
 	ioctl(fd, PERF_EVENT_IOC_DISABLE, PERF_IOC_FLAG_GROUP);
 }
 
-/* Two instructions a round. */
+/* Executes two instructions per round. */
 static inline void spin(__u64 rounds)
 {
 	asm volatile("1: dec %0\n jnz 1b" : "+r"(rounds) : : "cc");
 }
 
-/* spin() with the event on: 2 * rounds instructions, and always as many around them. */
+/* Runs spin() while the event counts: 2 * rounds instructions and a constant overhead. */
 static __attribute__((noinline)) __u64 perf_spin(int fd, __u64 rounds)
 {
 	perf_start(fd);
@@ -139,7 +142,7 @@ static __attribute__((noinline)) __u64 perf_spin(int fd, __u64 rounds)
 	return perf_read(fd);
 }
 
-/* tests/modules/msr_raw.c: steps in the kernel, and what came of each. */
+/* Executes steps in the kernel by tests/modules/msr_raw.c and keeps the result of each. */
 
 #define GP	(-5)
 
@@ -154,8 +157,8 @@ __attribute__((format(printf, 1, 2)))
 static __u64 raw(const char *fmt, ...);
 
 /*
- * What the kernel's driver does not write anew each time it counts: it is as it
- * was when the test ends. A model without such a register refuses, unheard.
+ * Registers that the kernel's driver does not write each time it starts counting. They are restored
+ * when the test exits. On a model without such a register, both accesses fail without effect.
  */
 static const __u32 raw_kept[] = {
 	0x1d9,		/* IA32_DEBUGCTL */
@@ -170,7 +173,7 @@ static __u64 raw_found[RAW_KEPT], raw_found_lvtpc;
 
 static void raw_leave(void)
 {
-	/* Overflows first, and CTR_Frz, which keeps everything from counting. */
+	/* Clears the overflow bits and CTR_Frz first: CTR_Frz stops all counters. */
 	raw("wr 0x390 %#llx", raw("rd 0x38e"));
 	raw("wr 0xc0000302 %#llx", raw("rd 0xc0000300"));
 	raw("on_nmi");
@@ -189,7 +192,7 @@ static void raw_load(void)
 	raw_fd = open("/proc/msr_raw", O_RDWR | O_CLOEXEC);
 	if (raw_fd < 0)
 		bail("open /proc/msr_raw");
-	/* The registers are this processor's. */
+	/* The registers are those of CPU 0. */
 	on_cpu(0);
 	for (unsigned int i = 0; i < RAW_KEPT; i++)
 		raw_found[i] = raw("rd %#x", raw_kept[i]);
@@ -197,7 +200,7 @@ static void raw_load(void)
 	atexit(raw_leave);
 }
 
-/* The value of the last step; -1 if it failed. */
+/* Executes the steps. Returns the value of the last one, or -1 if it failed. */
 __attribute__((format(printf, 1, 2)))
 static __u64 raw(const char *fmt, ...)
 {

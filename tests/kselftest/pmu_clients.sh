@@ -4,11 +4,12 @@
 # guest: full-skylake full-amd2
 # timeout: 600
 #
-# Debian's perf on the emulated PMU: stat and record of a program of known
-# length, and those of perf's own tests that count or sample by hardware. Which
-# were left out, and why: Documentation/emulated-pmu.md.
+# Debian's perf on the emulated PMU: perf stat and perf record of a program of known length, and
+# those of perf's own tests that count or sample by hardware. Documentation/emulated-pmu.md says
+# which tests are left out, and why.
 
-# That PMU's events in instructions, as the table there has it.
+# Events of the emulated PMU per instruction, as in the table of that page: NAME EVENTS
+# INSTRUCTIONS.
 events="cycles 5 4
 ref-cycles 1 1
 branches 1 8
@@ -26,7 +27,7 @@ Event times
 Read backward ring buffer
 Perf time to TSC
 Sigtrap"
-# These take longer, and what they see is the same on any model.
+# These take longer, and their result is the same on each model.
 [ "$PMU" != skylake ] || perf_tests="$perf_tests
 Object code reading
 perf stat tests
@@ -44,8 +45,9 @@ skip() { # skip NAME REASON
 	echo "ok $n $1 # SKIP $2"
 }
 
-# Two instructions a round, and always as many around them: its addresses and its
-# environment are the same each time (perf record would add that variable).
+# The program runs two instructions a round, plus a constant number: its addresses and its
+# environment are the same each time. Without DEBUGINFOD_URLS, perf record would add it to the
+# environment.
 perf="setarch -R perf"
 program="/tests/pmu_perf spin"
 export DEBUGINFOD_URLS=
@@ -58,8 +60,8 @@ counts() { # counts FILE ROUNDS OPTIONS...
 	$perf stat -x, -o "$file" "$@" $program "$rounds"
 }
 
-# The count of an event in a file of perf stat's; nothing if it was not counted
-# all the time.
+# count FILE EVENT: prints the count from a file of perf stat; nothing if the event did not count
+# 100 % of the time.
 count() {
 	awk -F, -v e="$2:u" '$3 == e && $1 ~ /^[0-9]+$/ && $5 == "100.00" { print $1 }' "$1"
 }
@@ -70,33 +72,33 @@ exact() {
 	a=$(count a instructions) b=$(count b instructions)
 	echo "# $a, $b instructions"
 	[ $((b - a)) = $((2 * (long - short))) ]
-	result $? "pmu perf stat counts a program exactly"
+	result $? "pmu perf stat: a program's instructions are exact"
 }
 
-# All events in one run, one counter each. What is left of an event when its
-# counter is set up anew is lost: some may be missing.
+# Counts all events in one run, with a counter each. A fraction of an event is lost when its counter
+# is programmed again, so a count may be a few events too low.
 together() {
 	list=instructions:u$(echo "$events" | while read -r name _; do printf ',%s:u' "$name"; done)
 	counts all $long -e "$list"
 	insns=$(count all instructions)
 	insns=${insns:-0}
 	[ "$insns" = "$b" ]
-	result $? "pmu perf stat counts as many instructions with all events at once"
+	result $? "pmu perf stat: as many instructions with all events at once"
 	echo "$events" >events
 	while read -r name times in; do
 		if grep -q "<not supported>,,$name:u," all; then
-			skip "pmu perf stat counts $name" "the kernel has no such event on this model"
+			skip "pmu perf stat: $name are the expected share of instructions" "the kernel has no such event on this model"
 			continue
 		fi
 		got=$(count all "$name")
 		want=$((insns * times / in))
 		echo "# $name: $got, $want in $insns instructions"
 		[ "$insns" -gt $((2 * long)) ] && [ "${got:-0}" -ge $((want - 10)) ] && [ "$got" -le $((want + 1)) ]
-		result $? "pmu perf stat counts $name"
+		result $? "pmu perf stat: $name are the expected share of instructions"
 	done <events
 }
 
-# What else runs, runs on processor 0.
+# The program runs on CPU 1. perf itself and everything else run on CPU 0.
 each_cpu() {
 	for r in $short $long; do
 		# shellcheck disable=SC2086 # words
@@ -107,12 +109,12 @@ each_cpu() {
 	other=$(awk -F, '$1 == "CPU0" { print $2 }' cpus.$long)
 	echo "# processor 1: $a, $b; processor 0: $other"
 	[ $((b - a)) = $((2 * (long - short))) ]
-	result $? "pmu perf stat -a counts a program exactly on its processor"
+	result $? "pmu perf stat -a: a program's instructions are exact on its CPU"
 	[ "${other:-0}" -gt 0 ] && [ "$other" -lt $((2 * short)) ]
-	result $? "pmu perf stat -a does not count it on the other one"
+	result $? "pmu perf stat -a: a program is not counted on the other CPU"
 }
 
-# On one processor: perf opens an event for each, with a period of its own.
+# The program runs on one CPU: perf opens an event for each CPU, and each has a period of its own.
 record() { # record FILE PERIOD
 	# shellcheck disable=SC2086 # words
 	taskset -c 1 $perf record -q -o "$1" -c "$2" -e instructions:u $program $long
@@ -127,39 +129,40 @@ samples() {
 		echo "# period $period: $got samples of $b instructions"
 		sort data.$period.ip | uniq -c | sed 's/^/# /'
 		[ "$got" = $((${b:-0} / period)) ] && [ "$got" -gt 100 ]
-		result $? "pmu perf record takes a sample each $period instructions"
+		result $? "pmu perf record: one sample for each $period instructions"
 		perf report -i data.$period --stats 2>/dev/null >stats
 		[ "$(awk '/ SAMPLE events:/ { print $3; exit }' stats)" = "$got" ] && ! grep -qE 'LOST|THROTTLE' stats
-		result $? "pmu perf record loses none of them, period $period"
+		result $? "pmu perf record: no lost or throttled samples, period $period"
 	done
-	# The loop has two instructions, of three and of two bytes, and its length is
-	# a multiple of the even period.
+	# The loop has two instructions, of three and of two bytes. The even period is a multiple of
+	# its length.
 	sort data.100000.ip | uniq -c | sort -rn >places
 	read -r many loop <places
 	[ "${many:-0}" = $((2 * long / 100000)) ]
-	result $? "pmu samples of an even period are all at one instruction of the loop"
+	result $? "pmu perf record: samples of an even period are at one instruction of the loop"
 	while read -r ip; do echo $((0x$ip - 0x$loop)); done <data.100001.ip | grep -xE '0|3|-3' >turns
 	many=$(wc -l <turns) want=$((2 * long / 100001))
 	echo "# odd period: $many in the loop, $want or one more expected"
 	[ "$many" -ge $want ] && [ "$many" -le $((want + 1)) ] && [ "$(sort -u turns | wc -l)" = 2 ] && [ -z "$(uniq -d turns)" ]
-	result $? "pmu samples of an odd period are at both in turn"
+	result $? "pmu perf record: samples of an odd period are at both instructions of the loop in turn"
 	perf report -i data.100000 --stdio -F overhead,sample,comm,dso,sym 2>/dev/null | grep -v '^#' | grep . >shown
 	sed 's/^/# /' shown
 	read -r _ many comm dso _ at <shown
 	[ "$many" = $((2 * long / 100000)) ] && [ "$comm $dso" = "pmu_perf pmu_perf" ] && [ $((at & 0xfff)) = $((0x$loop & 0xfff)) ]
-	result $? "pmu perf report shows the loop with all of its samples"
+	result $? "pmu perf report: the loop's symbol has all of its samples"
 }
 
-# Perf's own test of that name; its status says nothing. Skipped is not passed:
-# all of these can run here. One that waited by the clock, which a busy host lets pass, is tried
-# again, and says so itself.
+# own NAME: runs perf's own test of that name. The result is taken from the output, because the exit
+# status says nothing. A skipped test counts as failed, since all of these can run here. A test that
+# waits for a fixed time may fail on a busy host. perf says so, and the test is repeated, up to
+# three times.
 own() {
 	for try in 1 2 3; do
 		begin=$(date +%s)
 		perf test -v "$1" >out 2>&1 </dev/null
 		echo "# $(($(date +%s) - begin)) seconds"
-		# A line for the test and each of its parts; that of a test in parts has no result, and
-		# perf from 7.3 on says that one begins.
+		# There is a line for the test and for each of its parts. The line of a test with
+		# parts has no result. perf 7.3 and later also print a line when a test begins.
 		grep -E '^ *[0-9]+[:.].*:' out | grep -Ev ': *(Running \([0-9]+ active\))?$' >results
 		grep -q . results && ! grep -qv ': Ok$' results
 		ok=$?
@@ -172,13 +175,14 @@ own() {
 
 echo "TAP version 13"
 echo "1..$((2 + $(echo "$events" | wc -l) + 2 + 7 + $(echo "$perf_tests" | wc -l)))"
-# The kernel would have perf sample less when it finds that it takes long.
+# Turns off the kernel's limit on the time of perf's sampling. The rate can be set only while the
+# percentage is not 0.
 cd /proc/sys/kernel && echo 25 >perf_cpu_time_max_percent && echo 100000 >perf_event_max_sample_rate && echo 0 >perf_cpu_time_max_percent
 mkdir /tmp/clients && cd /tmp/clients || exit 1
 exact
 together
 each_cpu
 samples
-# Perf would take a "tests" that it finds here for its own.
+# The file is not called "tests": perf would take that for its own directory.
 echo "$perf_tests" >names
 while read -r name; do own "$name"; done <names

@@ -4,8 +4,8 @@
  * guest: pmu-skid pmu-late pmu-merge pmu-spurious pmu-held
  * gate: pmu-late pmu-spurious
  *
- * The faults that the emulated PMU can be asked for, each seen in the registers
- * (tests/vm/guests says how they are ordered), and perf's counts right all the same.
+ * The faults that the emulated PMU can inject, as tests/vm/guests requests them. Each is observed
+ * in the registers, and perf's counts must be exact nevertheless.
  */
 #include "pmu.h"
 
@@ -19,7 +19,7 @@
 #define INUSE		0x392
 #define NMI		0x400
 #define MINUS_1000	0xfffffc18
-#define INSTRUCTIONS	0x5300c0	/* everywhere, with an interrupt */
+#define INSTRUCTIONS	0x5300c0	/* user and kernel mode, with an interrupt */
 #define INSTRUCTIONS_OS	0x5200c0
 #define INSTRUCTIONS_USR 0x5100c0
 
@@ -28,12 +28,16 @@ static void skid(void)
 	raw("nmis; lvtpc %#x; wr %#x %#x; wr %#x %#x; on_nmi; rd %#x", NMI, CTR0, MINUS_1000, SEL0,
 	    INSTRUCTIONS_USR, CTR0);
 	spin(10000);
-	is(raw("wr %#x 0; seen 0", SEL0), 7, "pmu the NMI skids by the 7 instructions that were ordered");
-	is(raw("nmis"), 1, "pmu and is one");
+	is(raw("wr %#x 0; seen 0", SEL0), 7,
+	   "pmu skid: the NMI arrives 7 instructions late, as configured");
+	is(raw("nmis"), 1, "pmu skid: one NMI for the overflow");
 	raw("wr %#x 1; on_nmi", STATUS_RESET);
 }
 
-/* One overflow: how many NMIs came until its end, how many just after it. */
+/*
+ * Has one counter overflow. Stores the number of NMIs until it is stopped, and of those just after
+ * that.
+ */
 static void overflow(__u32 sel, __u32 ctr, __u64 *until, __u64 *after)
 {
 	raw("nmis; lvtpc %#x; wr %#x %#x; wr %#x %#x; run 5000; nmis; wr %#x 0; run 10; nmis", NMI,
@@ -53,8 +57,8 @@ static void late(void)
 		came_late += after;
 		raw("wr %#x 1", STATUS_RESET);
 	}
-	is(came, 12, "pmu three of four NMIs come in time");
-	is(came_late, 4, "pmu every fourth when its counter has stopped");
+	is(came, 12, "pmu late: 12 of 16 NMIs arrive while the counter runs");
+	is(came_late, 4, "pmu late: 4 of 16 NMIs arrive when the counter has stopped");
 }
 
 static void merge(void)
@@ -67,12 +71,12 @@ static void merge(void)
 		if (until)
 			raw("wr %#x 1", STATUS_RESET);
 	}
-	ok(!until && !after, "pmu an overflow's NMI does not come");
-	is(raw("rd %#x", STATUS), 1, "pmu but the status says so");
+	ok(!until && !after, "pmu merge: an overflow without an NMI");
+	is(raw("rd %#x", STATUS), 1, "pmu merge: the overflow without an NMI is in the status");
 	overflow(SEL1, CTR1, &until, &after);
-	is(until + after, 1, "pmu the next counter's NMI is one");
+	is(until + after, 1, "pmu merge: the next overflow is one NMI");
 	both = raw("rd %#x", STATUS);
-	is(both, 3, "pmu and stands for both");
+	is(both, 3, "pmu merge: the status has both overflows");
 	raw("wr %#x 3", STATUS_RESET);
 }
 
@@ -80,9 +84,10 @@ static void spurious(void)
 {
 	__u64 got = raw("wr %#x 0; lvtpc %#x; nmis; run 200000000; nmis", SEL0, NMI);
 
-	ok(got >= 3 && got <= 5, "pmu NMIs come from nowhere, one in 100000000 instructions");
+	ok(got >= 3 && got <= 5,
+	   "pmu spurious: one NMI without an overflow in 100000000 instructions");
 	note("%llu in 400000000", got);
-	is(raw("rd %#x", STATUS), 0, "pmu and no counter has overflowed");
+	is(raw("rd %#x", STATUS), 0, "pmu spurious: the status has no overflow");
 }
 
 static void held(void)
@@ -90,13 +95,14 @@ static void held(void)
 	__u64 a, b;
 
 	ok(kernel_said("Broken BIOS detected, complain to your hardware vendor."),
-	   "pmu the kernel sees that firmware has a counter");
-	is(raw("wr %#x 0; rd %#x", SEL1, SEL1), 0x4300c0, "pmu its selection cannot be changed");
-	is(raw_step[0].err, 0, "pmu and no fault says so");
-	is(raw("rd %#x", INUSE) & 2, 2, "pmu it is in use");
+	   "pmu held: the kernel reports that firmware uses a counter");
+	is(raw("wr %#x 0; rd %#x", SEL1, SEL1), 0x4300c0,
+	   "pmu held: its event select cannot be changed");
+	is(raw_step[0].err, 0, "pmu held: the write of its event select does not fault");
+	is(raw("rd %#x", INUSE) & 2, 2, "pmu held: the counter is in IA32_PERF_GLOBAL_INUSE");
 	a = raw("wr %#x 0; rd %#x", CTR1, CTR1);
 	b = raw("run 1000; rd %#x", CTR1);
-	ok(b >= a + 2000, "pmu it counts on");
+	ok(b >= a + 2000, "pmu held: the counter counts");
 }
 
 static void perf_all_the_same(void)
@@ -104,7 +110,7 @@ static void perf_all_the_same(void)
 	int fd = perf_user(PERF_COUNT_HW_INSTRUCTIONS, -1);
 	__u64 around = perf_spin(fd, 1) - 2;
 
-	is(perf_spin(fd, 10000000), 20000000 + around, "pmu perf counts exactly all the same");
+	is(perf_spin(fd, 10000000), 20000000 + around, "pmu perf counts exactly despite the fault");
 	close(fd);
 }
 
@@ -122,7 +128,7 @@ int main(void)
 	unsigned int i;
 
 	raw_load();
-	/* Whoever had the PMU before may have left it off. */
+	/* An earlier user of the PMU may have cleared the global control. */
 	raw("wr %#x 0xf", GLOBAL_CTRL);
 	for (i = 0; i < sizeof(faults) / sizeof(*faults); i++) {
 		if (strcmp(faults[i].name, fault))

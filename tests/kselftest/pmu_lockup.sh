@@ -4,9 +4,8 @@
 # guest: lockup-skylake
 # timeout: 300
 #
-# A processor that loops with interrupts off is found by the hard lockup detector:
-# by the NMIs of a counter's overflows, and by nothing else. The host sees that it
-# was reported (expected_reports in tools/rig/guest.sh).
+# The hard lockup detector finds a CPU that loops with interrupts off, by the NMIs of a counter's
+# overflows alone. The host checks that it was reported (expected_reports in tools/rig/guest.sh).
 
 echo "TAP version 13"
 echo "1..1"
@@ -14,8 +13,8 @@ echo "# expect hard_lockup: hard LOCKUP on cpu"
 insmod /modules/msr_raw.ko
 echo "### fault hard_lockup" >/dev/kmsg
 if echo "run 4000000000" >/proc/msr_raw; then
-	echo "ok 1 pmu a processor can be kept from its interrupts"
+	echo "ok 1 pmu lockup: 4000000000 rounds with interrupts off"
 else
-	echo "not ok 1 pmu a processor can be kept from its interrupts"
+	echo "not ok 1 pmu lockup: 4000000000 rounds with interrupts off"
 fi
 rmmod msr_raw

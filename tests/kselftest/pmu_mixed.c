@@ -15,9 +15,9 @@
 #define CORE	0x40
 #define ATOM	0x20
 
-static int common, last, alone;	/* counters of both CPUs; the last counter; the first of CPU 0 */
+static int common, last, alone;	/* counters of both CPUs; the last one; the first of CPU 0 only */
 
-/* A thread that spins, and says how far it is. */
+/* State of a thread that spins: the rounds done so far, its ID, and a request to exit. */
 static struct {
 	volatile __u64 rounds;
 	volatile __u32 tid;
@@ -50,7 +50,7 @@ static bool goes_on(void)
 	return shared->rounds > rounds + 100;
 }
 
-/* It runs on that CPU when this returns. */
+/* Binds the process to that CPU, and returns when it runs there. */
 static void move(pid_t pid, int cpu)
 {
 	cpu_set_t set;
@@ -97,7 +97,7 @@ static int create_on(__u32 flags, __u32 core)
 	return ioctl(fd, PERFMON_CREATE, &ctx) ? -errno : fd;
 }
 
-/* A context with that general counter. */
+/* Writes the PMC and the PMD of a general counter, and returns the context. */
 static int with(int fd, __u16 number)
 {
 	pfm_write_pmc(fd, number, pfm_instructions(SKYLAKE));
@@ -105,7 +105,7 @@ static int with(int fd, __u16 number)
 	return fd;
 }
 
-/* A context with that general counter on a thread, started. */
+/* Creates a context with that general counter, loads it on a thread and starts it. */
 static int counting(__u16 number, __u32 tid)
 {
 	int fd = with(pfm_create(0), number);
@@ -115,7 +115,7 @@ static int counting(__u16 number, __u32 tid)
 	return fd;
 }
 
-/* Counters that both CPUs have, up to the last one of them. */
+/* The last general counter that both CPUs have counts on both of them. */
 static void everywhere(pid_t pid)
 {
 	int fd = counting(common - 1, shared->tid);
@@ -134,7 +134,7 @@ static void everywhere(pid_t pid)
 	move(pid, 0);
 }
 
-/* The first counter that CPU 1 lacks. */
+/* The first counter that CPU 1 lacks counts on CPU 0 only, and its value is marked as short. */
 static void moves(pid_t pid)
 {
 	__u64 before, value = 0, first;
@@ -174,7 +174,9 @@ static void moves(pid_t pid)
 	move(pid, 0);
 	is(status_of(fd).elsewhere, first, "1.4 stopped context: no time elsewhere");
 	is(flags_of(fd, alone, &value), 0, "1.4 stopped context: not short");
-	/* Stopped and started on CPU 1, where it never counts. */
+	/*
+	 * The context is stopped and started while the thread is on CPU 1, where it never counts.
+	 */
 	move(pid, 1);
 	is(pfm_start(fd), 0, "1.4 PERFMON_START on CPU 1");
 	goes_on();
@@ -210,7 +212,7 @@ static void page(void)
 	close(fd);
 }
 
-/* A thread that changes its CPU often. */
+/* A thread that is moved between the CPUs 50 times. */
 static void many_moves(pid_t pid)
 {
 	int fd = counting(last, shared->tid), i;
@@ -252,7 +254,9 @@ static void cpus(void)
 	close(fd);
 }
 
-/* The map has the registers of all CPUs, and says which lack some. */
+/*
+ * /proc/perfmon_map lists the registers of all CPUs, with the CPUs that have one if some lack it.
+ */
 static void map(void)
 {
 	char line[300], want[20];
@@ -272,7 +276,7 @@ static void map(void)
 	is(cores, common == 6 ? 2 : 0, "1.4 /proc/perfmon_map: core types");
 }
 
-/* CPU 1 comes while a context waits for it, or counts. */
+/* CPU 1 goes online while contexts exist, and offline while a monitored thread runs there. */
 static void hotplug(pid_t pid)
 {
 	__u64 value;
@@ -292,7 +296,7 @@ static void hotplug(pid_t pid)
 	ok(pfm_read_pmd(both, 0) >= 200000, "1.4 CPU 1 online after PERFMON_LOAD, has the counter: counts");
 	is(flags_of(both, 0, &value), 0, "1.4 CPU 1 online after PERFMON_LOAD, has the counter: not short");
 	on_cpu(0);
-	/* It goes while the thread runs there, which then is on CPU 0. */
+	/* CPU 1 goes offline while the thread runs there, so the thread moves to CPU 0. */
 	if (!cpu_online(1, false))
 		bail("CPU 1 offline");
 	goes_on();
@@ -304,7 +308,7 @@ static void hotplug(pid_t pid)
 	close(fd);
 }
 
-/* Instructions and cycles by fixed counters, of which CPU 1 lacks the last. */
+/* Fixed counters for instructions and cycles, and the last one, which CPU 1 lacks. */
 static void fixed(pid_t pid)
 {
 	int fd = pfm_create(0);
@@ -336,7 +340,7 @@ static void fixed(pid_t pid)
 	close(fd);
 }
 
-/* Contexts that name a type of core. */
+/* Contexts for one type of core (PERFMON_FL_CORE). */
 static void cores(pid_t pid)
 {
 	__u64 value;
@@ -383,7 +387,7 @@ int main(void)
 		unload();
 		insmod("perfcounters", "");
 		is(insmod("pfm_intel", ""), -ENODEV, "1.4 pfm_intel, hybrid without leaf 0x1a: ENODEV");
-		ok(kernel_said("does not say which is which"), "1.4 pfm_intel, hybrid without leaf 0x1a: log");
+		ok(kernel_said("does not give the core type of each CPU"), "1.4 pfm_intel, hybrid without leaf 0x1a: log");
 		return finish();
 	}
 	common = hybrid ? 6 : 4;
@@ -396,7 +400,7 @@ int main(void)
 	unload();
 	insmod("perfcounters", "");
 	is(insmod("pfm_intel", ""), 0, "1.4 pfm_intel, CPUs that differ");
-	ok(kernel_said("CPUs differ: a context counts on those"), "1.4 pfm_intel, CPUs that differ: log");
+	ok(kernel_said("CPUs differ: a context counts only on CPUs"), "1.4 pfm_intel, CPUs that differ: log");
 	map();
 	pid = spinner();
 	wait_until(shared->tid);
@@ -413,7 +417,7 @@ int main(void)
 	shared->end = 1;
 	waitpid(pid, NULL, 0);
 	is(rmmod("pfm_intel"), 0, "1.4 pfm_intel removed");
-	/* And comes back with CPU 0 alone. */
+	/* Loads the description again, while CPU 0 is the only one online. */
 	if (!cpu_online(1, false))
 		bail("CPU 1 offline");
 	is(insmod("pfm_intel", ""), 0, "1.4 pfm_intel, CPU 1 offline");
@@ -426,6 +430,6 @@ int main(void)
 	waitpid(pid, NULL, 0);
 	is(rmmod("pfm_intel"), 0, "1.4 pfm_intel removed again");
 	ok(!kernel_said("unchecked MSR access error"), "1.4 no unchecked access to a missing register: log");
-	ok(!kernel_said("perfmon: a context ends"), "1.4 no context ended: log");
+	ok(!kernel_said("perfmon: a context ended"), "1.4 no context ended: log");
 	return finish();
 }

@@ -4,10 +4,10 @@
  * guest: pmu
  * gate: pmu-skylake pmu-amd2
  *
- * Each register of each model, bit by bit: what it takes, what it refuses with
- * #GP, what it reads as afterwards. The masks are the manuals' (Intel SDM volume
- * 3, "Architectural Performance Monitoring", and volume 4; AMD APM volume 2),
- * written down here a second time and not derived as the emulator does.
+ * Tests each register of each model, bit by bit: which bits can be written, which fault with #GP,
+ * and which read back. The masks are those of the manuals (Intel SDM volume 3, "Architectural
+ * Performance Monitoring", and volume 4; AMD APM volume 2). They are written down here a second
+ * time, not derived as in the emulator.
  */
 #include "pmu.h"
 
@@ -16,15 +16,15 @@
 struct reg {
 	const char *name;
 	__u32 first, step;
-	int nr;			/* so many could be there */
-	int present;		/* so many are */
+	int nr;			/* registers that any model has */
+	int present;		/* registers that this model has */
 	bool readonly;
 	__u64 refused;		/* bits that fault */
 	__u64 kept;		/* bits that read back */
 	bool sign_extends;
 };
 
-/* Refused bits by model: arch1, arch, skylake, arch5. */
+/* Bits of Intel's registers that fault, by model: arch1, arch, skylake, arch5. */
 static const struct {
 	__u64 select, fixed_ctrl, ctrl, reset, set;
 } intel[] = {
@@ -73,7 +73,7 @@ static bool check_one(const struct reg *r, int n)
 			good = false;
 		}
 	}
-	/* Zero is fine everywhere but in what cannot be written at all. */
+	/* 0 can be written to all registers that exist and are not read-only. */
 	raw("wr %#x 0", msr);
 	if (raw_step[0].err != (there && !r->readonly ? 0 : GP)) {
 		note("writing 0 to %#x: %lld", msr, raw_step[0].err);
@@ -89,7 +89,7 @@ static void check(const struct reg *r)
 
 	for (n = 0; n < r->nr; n++)
 		good &= check_one(r, n);
-	ok(good, "pmu %s: %d of %d are there, each bit as in the manual", r->name, r->present,
+	ok(good, "pmu %s: %d of %d exist, each bit as in the manual", r->name, r->present,
 	   r->nr);
 }
 
@@ -121,7 +121,7 @@ static void check_intel(const struct pmu_model *m)
 		check(&regs[n]);
 }
 
-/* A write never faults for its bits; one to the status register does nothing. */
+/* On AMD no bit faults when it is written. A write of the status register has no effect. */
 static void check_amd(const struct pmu_model *m)
 {
 	int v1 = m->version >= 1 ? 6 : 0, v2 = m->version >= 2;

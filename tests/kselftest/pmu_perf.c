@@ -5,8 +5,8 @@
  * gate: pmu-skylake pmu-amd2
  * timeout: 200
  *
- * The kernel's own perf is the judge of the emulated PMU: it finds each model,
- * counts exactly what ran, samples exactly where it should.
+ * Tests the emulated PMU with the kernel's perf: the kernel finds each model, counts exactly the
+ * instructions that ran, and samples at exactly the expected ones.
  */
 #include "pmu.h"
 #include <pthread.h>
@@ -29,12 +29,12 @@ static void counts(void)
 			exact = false;
 		}
 	}
-	note("%llu instructions around them", around);
-	ok(exact && around < 100, "pmu perf counts instructions exactly, 20 to 200000000");
+	note("%llu instructions around the loop", around);
+	ok(exact && around < 100, "pmu perf: exact counts of 20 to 200000000 instructions");
 	close(fd);
 }
 
-/* More than the emulator does at one go. */
+/* Larger than what the emulator stores in one step of a repeated string instruction. */
 static char page[4096 * 40];
 
 static __attribute__((noinline)) __u64 count_rep(int fd, __u64 bytes)
@@ -54,13 +54,15 @@ static void rep(void)
 
 	if (one < 1)
 		bail("nothing is counted");
-	/* With the page faults of the first time in between, too. */
-	is(count_rep(fd, sizeof(page)), one, "pmu a repeated string instruction is one, page faults or not");
-	is(count_rep(fd, sizeof(page)), one, "pmu and a second time");
+	/* The first of these calls also has page faults in between. */
+	is(count_rep(fd, sizeof(page)), one,
+	   "pmu perf: a repeated string instruction with page faults counts as one");
+	is(count_rep(fd, sizeof(page)), one,
+	   "pmu perf: a repeated string instruction without page faults counts as one");
 	close(fd);
 }
 
-/* Past the instruction that faulted. */
+/* Signal handler that continues behind the faulting instruction, at the address in RBX. */
 static void go_on(int sig, siginfo_t *info, void *context)
 {
 	greg_t *r = ((ucontext_t *)context)->uc_mcontext.gregs;
@@ -70,7 +72,7 @@ static void go_on(int sig, siginfo_t *info, void *context)
 	r[REG_RIP] = r[REG_RBX];
 }
 
-/* What 500 rounds of it are. */
+/* Defines a function that returns the instructions of 500 rounds with a faulting instruction. */
 #define FAULTING(name, insn)							\
 static __attribute__((noinline)) __u64 name##_rounds(int fd, __u64 rounds)	\
 {										\
@@ -86,7 +88,7 @@ static __u64 name(int fd)							\
 	return name##_rounds(fd, 501) - name##_rounds(fd, 1);			\
 }
 
-/* That ud2 faults is known before it runs; of the other ones it is found then. */
+/* When it translates ud2 the emulator knows that it faults. The others fault when they run. */
 FAULTING(foreseen, "ud2")
 FAULTING(found, "incl 0")
 FAULTING(found_later, "nop\n incl 0")
@@ -98,14 +100,15 @@ static void faulting(void)
 
 	sigaction(SIGILL, &act, NULL);
 	sigaction(SIGSEGV, &act, NULL);
-	is(foreseen(fd), found(fd), "pmu what faults is no instruction, foreseen or not");
-	is(found_later(fd) - found(fd), 500, "pmu and what is before it is one");
+	is(foreseen(fd), found(fd),
+	   "pmu perf: an instruction that faults does not count, at translation or at run time");
+	is(found_later(fd) - found(fd), 500, "pmu perf: an instruction before a fault counts");
 	signal(SIGILL, SIG_DFL);
 	signal(SIGSEGV, SIG_DFL);
 	close(fd);
 }
 
-/* Events in instructions, as the table in Documentation/emulated-pmu.md has it. */
+/* Events per instruction, as in the table of Documentation/emulated-pmu.md. */
 static const struct ratio {
 	const char *name;
 	__u64 event;
@@ -125,11 +128,12 @@ static void ratio(const struct ratio *r, const struct pmu_model *m)
 	int fd = perf_user(r->event, leader);
 	__u64 insns, got;
 
-	/* Where there is no fixed counter for them Intel's driver counts nothing. */
+	/* Without a fixed counter for reference cycles, Intel's driver counts nothing. */
 	if (fd < 0 || (r->event == PERF_COUNT_HW_REF_CPU_CYCLES && !m->amd && m->fixed < 3)) {
 		char name[80];
 
-		snprintf(name, sizeof(name), "pmu perf counts %s", r->name);
+		snprintf(name, sizeof(name),
+			 "pmu perf: %s are the expected share of instructions", r->name);
 		skip(name, "the kernel has no such event on this model");
 		close(fd);
 		close(leader);
@@ -137,10 +141,10 @@ static void ratio(const struct ratio *r, const struct pmu_model *m)
 	}
 	insns = perf_spin(leader, 5000000);
 	got = perf_read(fd);
-	/* What was left of an event from before may complete one more. */
+	/* A fraction of an event that is left from before may complete one more. */
 	if (!ok(insns >= 10000000 && got >= insns * r->events / r->insns &&
 		got <= insns * r->events / r->insns + 1,
-		"pmu perf counts %s", r->name))
+		"pmu perf: %s are the expected share of instructions", r->name))
 		note("%llu in %llu instructions", got, insns);
 	close(fd);
 	close(leader);
@@ -168,12 +172,12 @@ static void rings(const struct pmu_model *m)
 	}
 	off = n[2] - n[1] - n[0];
 	note("user %llu, kernel %llu, both %llu", n[0], n[1], n[2]);
-	/* Without global control, counters start and stop one after the other. */
+	/* Without a global control, counters start and stop one after the other. */
 	ok(n[0] && n[1] > n[0] && llabs(off) <= (m->version >= 2 ? 0 : 1000),
-	   "pmu perf separates the kernel from user mode");
+	   "pmu perf: user and kernel mode add up to the count of both");
 }
 
-/* A sample's place: 64 instructions of a byte, then two, over and over. */
+/* Instructions of the sampled loop: 64 of one byte, then two. place() returns their number. */
 #define BODY	66
 static const char *body;
 
@@ -224,7 +228,7 @@ static void samples(__u64 period)
 		}
 		at = place(s->ip);
 		n++;
-		/* The first and last may lie around the loop. */
+		/* The first and the last sample may be outside of the loop. */
 		if (at >= 0 && last >= 0 && (last + period) % BODY != (__u64)at)
 			astray++;
 		if (at < 0 && last >= 0 && n != total / period)
@@ -236,11 +240,11 @@ static void samples(__u64 period)
 	if (total < turns * BODY)
 		note("only %llu instructions", total);
 	is(n, total < turns * BODY ? -1LL : (long long)(total / period),
-	   "pmu perf takes a sample each %llu instructions", period);
-	is(astray, 0, "pmu each sample is at its instruction, period %llu", period);
+	   "pmu perf: one sample for each %llu instructions", period);
+	is(astray, 0, "pmu perf: each sample is at the expected instruction, period %llu", period);
 }
 
-/* Ten instructions a turn, the first at "stop". */
+/* Ten instructions a round, the first at the label stop. */
 extern const char stop[];
 
 static __attribute__((noinline, noclone)) void stops(__u64 turns)
@@ -250,8 +254,8 @@ static __attribute__((noinline, noclone)) void stops(__u64 turns)
 }
 
 /*
- * With 101 instructions from interrupt to interrupt one in a hundred turns has
- * one just before the breakpoint. RF as it pushes it is not for the breakpoint.
+ * With 101 instructions from interrupt to interrupt, one in a hundred rounds has an interrupt just
+ * before the breakpoint. The RF flag that it pushes must not suppress the breakpoint.
  */
 static void breakpoints(void)
 {
@@ -277,7 +281,8 @@ static void breakpoints(void)
 	stops(4000);
 	perf_stop(other);
 	perf_stop(fd);
-	is(perf_read(fd), 4000, "pmu a hardware breakpoint hits every time, interrupts or not");
+	is(perf_read(fd), 4000,
+	   "pmu perf: a hardware breakpoint hits each time beside PMU interrupts");
 	close(other);
 	close(fd);
 }
@@ -300,14 +305,14 @@ static void self_monitoring(void)
 
 	perf_start(fd);
 	if (page == MAP_FAILED || !page->cap_user_rdpmc || !page->index) {
-		ok(false, "pmu RDPMC in user mode counts exactly");
+		ok(false, "pmu perf: RDPMC in user mode is exact");
 		close(fd);
 		return;
 	}
 	for (i = 0; i < 10; i++) {
 		__u32 seq;
 
-		/* As the page's protocol has it: again if it changed meanwhile. */
+		/* The protocol of perf's page: read again if it changed meanwhile. */
 		do {
 			seq = *(volatile __u32 *)&page->lock;
 			before = rdpmc(page->index - 1);
@@ -320,7 +325,7 @@ static void self_monitoring(void)
 			first = after - before;
 		same &= after - before == first && two == -2U;
 	}
-	if (!ok(same && first >= 2000 && first < 2020, "pmu RDPMC in user mode counts exactly"))
+	if (!ok(same && first >= 2000 && first < 2020, "pmu perf: RDPMC in user mode is exact"))
 		note("%llu between two RDPMCs with 2000 instructions, %u with 1", first, -two);
 	munmap(page, 4096);
 	close(fd);
@@ -363,10 +368,10 @@ static void threads(int nr)
 			wrong++;
 		}
 	}
-	is(wrong, 0, "pmu %d threads on %ld processors are counted exactly, each", nr, cpus);
+	is(wrong, 0, "pmu perf: %d threads on %ld processors are each counted exactly", nr, cpus);
 }
 
-/* "pmu_perf spin ROUNDS" is what pmu_clients.sh has perf look at. */
+/* "pmu_perf spin ROUNDS" is the program that pmu_clients.sh measures with perf. */
 int main(int argc, char **argv)
 {
 	const struct pmu_model *m;
@@ -380,7 +385,7 @@ int main(int argc, char **argv)
 	m = this_model();
 	plan(6 + sizeof(ratios) / sizeof(*ratios) + 1 + 6 + 1 + 3);
 	snprintf(line, sizeof(line), "Performance Events: %s", m->driver);
-	ok(kernel_said(line), "pmu the kernel has the driver of %s", m->name);
+	ok(kernel_said(line), "pmu the kernel selects the driver of %s", m->name);
 	on_cpu(0);
 	counts();
 	rep();

@@ -4,8 +4,8 @@
  * guest: pmu
  * gate: pmu-skylake pmu-amd2
  *
- * The emulated PMU register by register, without perf: counts, events, widths,
- * overflow to the instruction, NMIs, several overflows at once, RDPMC.
+ * Tests the emulated PMU register by register, without perf: counts, events, widths, overflows at
+ * the exact instruction, NMIs, several overflows at once, RDPMC.
  */
 #include "pmu.h"
 #include <setjmp.h>
@@ -41,13 +41,16 @@ static void find_registers(void)
 	ctr1 = ctr0 + 1;
 }
 
-/* What to write to a counter so that it overflows after so many events. */
+/* Returns the value from which a counter overflows after that number of events. */
 static __u64 minus(__u64 events)
 {
 	return m->amd ? TOP - events : (TOP - events) & 0xffffffff;
 }
 
-/* All counters may count; nothing does. */
+/*
+ * Stops and clears the counters, with all of them enabled in the global control and the interrupt
+ * masked.
+ */
 static void quiet(void)
 {
 	int i;
@@ -65,14 +68,14 @@ static void quiet(void)
 	raw("lvtpc %#x; nmis; on_nmi", NMI | MASKED);
 }
 
-/* What "run" counts with counter n and that event. */
+/* Returns what counter n counts of that event during the command "run". */
 static __u64 count(int n, __u64 event, __u64 rounds)
 {
 	return raw("wr %#x 0; wr %#x 0; wr %#x %#llx; run %llu; wr %#x 0; rd %#x", sel0 + n,
 		   ctr0 + n, sel0 + n, event | OS | EN, rounds, sel0 + n, ctr0 + n);
 }
 
-static __u64 around;	/* what count() adds to the instructions of its rounds */
+static __u64 around;	/* instructions that count() adds to those of its rounds */
 
 static void counts(void)
 {
@@ -86,10 +89,10 @@ static void counts(void)
 		for (n = 0; n < m->counters && n < 4; n++)
 			good &= count(n, INSTRUCTIONS, rounds[i]) == 2 * rounds[i] + around;
 	note("%llu instructions around", around);
-	ok(good && around < 200, "pmu each general counter counts exactly");
+	ok(good && around < 200, "pmu each general counter counts instructions exactly");
 }
 
-/* A read in between counts as one of any other register does, the time's here. */
+/* Reading the counter must count as many instructions as reading the time stamp (MSR 0x10). */
 static void reads(void)
 {
 	__u32 msr[] = { 0x10, ctr0 };
@@ -99,10 +102,10 @@ static void reads(void)
 	for (i = 0; i < 2; i++)
 		got[i] = raw("wr %#x 0; wr %#x 0; wr %#x %#llx; rd %#x; rd %#x; wr %#x 0; rd %#x",
 			     sel0, ctr0, sel0, INSTRUCTIONS | OS | EN, msr[i], msr[i], sel0, ctr0);
-	is(got[1], got[0], "pmu a counter is not changed by being read");
+	is(got[1], got[0], "pmu a read of a counter does not change it");
 }
 
-/* The table of Documentation/emulated-pmu.md once more. */
+/* Events per instruction, a copy of the table in Documentation/emulated-pmu.md. */
 static const struct {
 	const char *name;
 	__u64 intel, amd, events, insns;
@@ -129,7 +132,7 @@ static void ratios(void)
 		__u64 code = m->amd ? events[i].amd : events[i].intel;
 		__u64 insns = 2 * 7777 + around, got, want;
 
-		/* K8's registers have no upper four bits of the event. */
+		/* The registers of K8 do not have the upper four bits of the event. */
 		if (!code || (m->amd && !m->version && code >> 32))
 			continue;
 		got = count(0, code, 7777);
@@ -139,7 +142,7 @@ static void ratios(void)
 			good = false;
 		}
 	}
-	ok(good, "pmu each event is its multiple of instructions, rounded down");
+	ok(good, "pmu each event is its share of instructions, rounded down");
 }
 
 static void fixed(void)
@@ -156,7 +159,9 @@ static void fixed(void)
 
 		__u64 more = 4000 * want[i].events / want[i].insns;
 
-		/* What an earlier use of the counter left of an event may make one more. */
+		/*
+		 * A fraction of an event from an earlier use of the counter may complete one more.
+		 */
 		a = raw("wr %#x 0; wr 0x38d %#llx; run 1000; wr 0x38d 0; rd %#x", 0x309 + i, on,
 			0x309 + i);
 		b = raw("wr %#x 0; wr 0x38d %#llx; run 3000; wr 0x38d 0; rd %#x", 0x309 + i, on,
@@ -169,7 +174,7 @@ static void fixed(void)
 	ok(good, "pmu each fixed counter counts its event");
 }
 
-/* Where in "run" the NMI of a counter that began at -period found it. */
+/* Returns how far "run" was when the NMI of a counter arrived that started at -period. */
 static __u64 overflow_at(__u64 period)
 {
 	return raw("nmis; wr %#x 0; wr %#x %#llx; lvtpc %#x; wr %#x %#llx; run 100000; wr %#x 0; nmi 0",
@@ -190,9 +195,9 @@ static void periods(void)
 			good = false;
 		}
 	}
-	is(raw("nmis"), 1, "pmu an overflow is one NMI");
+	is(raw("nmis"), 1, "pmu overflow: one NMI");
 	note("the counter is %lld instructions ahead of the loop", -(long long)late);
-	ok(good && -late < 100, "pmu an overflow's NMI comes at its very instruction");
+	ok(good && -late < 100, "pmu overflow: the NMI arrives at the exact instruction");
 	raw("wr %#x 0; lvtpc %#x", sel0, NMI | MASKED);
 	quiet();
 }
@@ -201,31 +206,35 @@ static void widths(void)
 {
 	__u64 a, b;
 
-	/* 2000 instructions and those around them, from 10 below zero. */
+	/* Counts 2000 instructions and those around them, from a start value of -10. */
 	a = raw("wr %#x 0; wr %#x 0xfffffff6; wr %#x %#llx; run 1000; wr %#x 0; rd %#x", sel0, ctr0,
 		sel0, INSTRUCTIONS | OS | EN, sel0, ctr0);
 	if (m->amd) {
-		is(a, 0xfffffff6ULL + 2000 + around, "pmu a counter is written as it is");
+		is(a, 0xfffffff6ULL + 2000 + around,
+		   "pmu width: a written value is not sign-extended");
 		a = raw("wr %#x 0; wr %#x %#llx; wr %#x %#llx; run 1000; wr %#x 0; rd %#x", sel0,
 			ctr0, TOP - 10, sel0, INSTRUCTIONS | OS | EN, sel0, ctr0);
 	} else {
-		skip("pmu a counter is written as it is", "Intel's are extended by their sign");
+		skip("pmu width: a written value is not sign-extended",
+		     "Intel's counters are sign-extended");
 	}
-	is(a, 2000 + around - 10, "pmu a counter wraps at its width");
+	is(a, 2000 + around - 10, "pmu width: a counter wraps at 48 bits");
 	if (m->version >= 2) {
-		is(raw("rd %#x", status), 1, "pmu an overflow is in the status, without an interrupt too");
+		is(raw("rd %#x", status), 1,
+		   "pmu overflow: the status has it without an interrupt");
 		raw("wr %#x 1", status_reset);
-		is(raw("rd %#x", status), 0, "pmu the status is reset");
+		is(raw("rd %#x", status), 0, "pmu overflow: the status bit can be reset");
 	} else {
-		skip("pmu an overflow is in the status, without an interrupt too", "no global status");
-		skip("pmu the status is reset", "no global status");
+		skip("pmu overflow: the status has it without an interrupt", "no global status");
+		skip("pmu overflow: the status bit can be reset", "no global status");
 	}
 	if (m->full_width) {
 		b = raw("wr %#x 0; wr 0x4c1 %#llx; wr %#x %#llx; run 1000; wr %#x 0; rd 0x4c1",
 			sel0, TOP / 2 + 5, sel0, INSTRUCTIONS | OS | EN, sel0);
-		is(b, TOP / 2 + 5 + 2000 + around, "pmu a full-width write is whole");
+		is(b, TOP / 2 + 5 + 2000 + around,
+		   "pmu width: a full-width write keeps all 48 bits");
 	} else {
-		skip("pmu a full-width write is whole", "not on this model");
+		skip("pmu width: a full-width write keeps all 48 bits", "not on this model");
 	}
 	quiet();
 }
@@ -236,15 +245,16 @@ static void masked(void)
 
 	raw("lvtpc %#x; nmis; wr %#x %#llx; wr %#x %#llx; run 1000; wr %#x 0", NMI | MASKED, ctr0,
 	    minus(10), sel0, INSTRUCTIONS | OS | INT | EN, sel0);
-	is(raw("nmis"), 0, "pmu a masked LVTPC lets no NMI through");
+	is(raw("nmis"), 0, "pmu LVTPC masked: no NMI");
 	lvtpc = raw("lvtpc %#x; wr %#x %#llx; wr %#x %#llx; run 1000; wr %#x 0; read_lvtpc", NMI,
 		    ctr0, minus(10), sel0, INSTRUCTIONS | OS | INT | EN, sel0);
-	is(raw("nmis"), 1, "pmu an unmasked one does");
-	is(lvtpc, m->amd ? NMI : NMI | MASKED, "pmu delivery masks LVTPC on Intel and not on AMD");
+	is(raw("nmis"), 1, "pmu LVTPC unmasked: one NMI");
+	is(lvtpc, m->amd ? NMI : NMI | MASKED,
+	   "pmu LVTPC is masked by the delivery on Intel, not on AMD");
 	quiet();
 }
 
-/* In the first NMI counter 1 overflows, in the next ones it is off. */
+/* In the first NMI counter 1 overflows. In later NMIs it is off. */
 static void within_nmi(void)
 {
 	__u64 start = minus(1000), inner = minus(50);
@@ -252,11 +262,14 @@ static void within_nmi(void)
 	raw("nmis; lvtpc %#x; wr %#x %#llx; wr %#x 0; wr %#x %#llx; run 10000; wr %#x 0; wr %#x 0;"
 	    "on_nmi; lvtpc %#x; wr %#x %#llx; run 100; wr %#x 0", NMI, ctr0, start, ctr1, sel0,
 	    INSTRUCTIONS | OS | INT | EN, sel0, sel1, NMI, ctr1, inner, sel1);
-	/* That was only to have the steps in place. Now with counter 1 on. */
+	/*
+	 * The first command only installs the steps of the NMI. This one runs with counter 1
+	 * enabled.
+	 */
 	raw("nmis; lvtpc %#x; wr %#x %#llx; wr %#x %#llx; wr %#x %#llx; run 10000; wr %#x 0",
 	    NMI, ctr0, start, sel1, INSTRUCTIONS | OS | INT | EN, sel0,
 	    INSTRUCTIONS | OS | INT | EN, sel0);
-	is(raw("nmis"), 2, "pmu an overflow within an NMI is an NMI after it");
+	is(raw("nmis"), 2, "pmu overflow in an NMI handler: a second NMI after it");
 	quiet();
 	raw("nmis");
 }
@@ -266,45 +279,51 @@ static void at_once(void)
 	__u64 on = INSTRUCTIONS | OS | INT | EN;
 
 	if (m->version < 2) {
-		skip("pmu two overflows at once are one NMI", "counters do not start together on this model");
-		skip("pmu and two bits in the status", "no global status");
+		skip("pmu two overflows at once: one NMI",
+		     "counters do not start together on this model");
+		skip("pmu two overflows at once: two bits in the status", "no global status");
 		return;
 	}
 	raw("wr %#x 0; nmis; lvtpc %#x; wr %#x %#llx; wr %#x %#llx; wr %#x %#llx; wr %#x %#llx; wr %#x 3;"
 	    "run 10000; wr %#x 0", ctrl, NMI, ctr0, minus(1000), ctr1,
 	    minus(1000), sel0, on, sel1, on, ctrl, ctrl);
-	is(raw("nmis"), 1, "pmu two overflows at once are one NMI");
-	is(raw("rd %#x", status), 3, "pmu and two bits in the status");
+	is(raw("nmis"), 1, "pmu two overflows at once: one NMI");
+	is(raw("rd %#x", status), 3, "pmu two overflows at once: two bits in the status");
 	quiet();
 }
 
 static void version_4(void)
 {
 	raw("wr 0x391 %#llx", 2 | 1ULL << 33);
-	is(raw("rd 0x38e"), 2 | 1ULL << 33, "pmu the status can be set");
+	is(raw("rd 0x38e"), 2 | 1ULL << 33, "pmu version 4: status bits can be set");
 	raw("wr 0x390 %#llx", 1ULL << 33);
-	is(raw("rd 0x38e"), 2, "pmu and reset bit by bit");
+	is(raw("rd 0x38e"), 2, "pmu version 4: status bits can be reset one by one");
 	raw("wr 0x390 2; wr %#x %#llx; wr 0x38d 0x20", sel1, INSTRUCTIONS);
-	is(raw("rd 0x392"), 2 | 1ULL << 33, "pmu counters in use are known as such");
+	is(raw("rd 0x392"), 2 | 1ULL << 33,
+	   "pmu version 4: GLOBAL_INUSE has the selected counters");
 	raw("wr %#x %#llx", sel1, INSTRUCTIONS | INT);
-	is(raw("rd 0x392"), 2 | 1ULL << 33 | 1ULL << 63, "pmu and so is the interrupt");
+	is(raw("rd 0x392"), 2 | 1ULL << 33 | 1ULL << 63,
+	   "pmu version 4: GLOBAL_INUSE has the interrupt of a general counter");
 	raw("wr %#x %#llx; wr 0x38d 0xa0", sel1, INSTRUCTIONS);
-	is(raw("rd 0x392"), 2 | 1ULL << 33 | 1ULL << 63, "pmu and a fixed counter's");
+	is(raw("rd 0x392"), 2 | 1ULL << 33 | 1ULL << 63,
+	   "pmu version 4: GLOBAL_INUSE has the interrupt of a fixed counter");
 	quiet();
-	is(raw("rd 0x392"), 0, "pmu none is in use when none is selected");
+	is(raw("rd 0x392"), 0, "pmu version 4: GLOBAL_INUSE is 0 when no counter is selected");
 }
 
-/* FREEZE_PERFMON_ON_PMI: the counter stands where the interrupt came. */
+/* FREEZE_PERFMON_ON_PMI: the counter stops when the interrupt is raised. */
 static void freeze(void)
 {
 	__u64 value = raw("wr 0x1d9 0x1000; lvtpc %#x; wr %#x 0xfffffc18; wr %#x %#llx; run 10000; wr %#x 0; rd %#x",
 			  NMI, ctr0, sel0, INSTRUCTIONS | OS | INT | EN, sel0, ctr0);
 
-	is(value, 0, "pmu counters freeze with the interrupt if they are told to");
+	is(value, 0, "pmu FREEZE_PERFMON_ON_PMI: the counter stops at the interrupt");
 	if (m->version >= 4)
-		is(raw("rd 0x38e"), 1ULL << 59 | 1, "pmu and the status or the control says so");
+		is(raw("rd 0x38e"), 1ULL << 59 | 1,
+		   "pmu FREEZE_PERFMON_ON_PMI: the status or the global control shows it");
 	else
-		is(raw("rd 0x38f"), 0, "pmu and the status or the control says so");
+		is(raw("rd 0x38f"), 0,
+		   "pmu FREEZE_PERFMON_ON_PMI: the status or the global control shows it");
 	raw("wr 0x1d9 0; wr 0x390 %#llx", m->version >= 4 ? 1ULL << 59 | 1 : 1);
 	quiet();
 }
@@ -313,8 +332,10 @@ static void host_and_guest(void)
 {
 	__u64 host = 1ULL << 41, guest = 1ULL << 40;
 
-	is(count(0, INSTRUCTIONS | host, 1000), 0, "pmu a counter for hosts stands still without SVM");
-	is(count(0, INSTRUCTIONS | guest, 1000), 0, "pmu and so does one for guests");
+	is(count(0, INSTRUCTIONS | host, 1000), 0,
+	   "pmu HostOnly: the counter does not count without SVM");
+	is(count(0, INSTRUCTIONS | guest, 1000), 0,
+	   "pmu GuestOnly: the counter does not count without SVM");
 }
 
 static void read_by_rdpmc(void)
@@ -323,29 +344,30 @@ static void read_by_rdpmc(void)
 		      sel0, INSTRUCTIONS | OS | EN, sel0);
 	int i;
 
-	is(a, 2000 + around, "pmu RDPMC reads what RDMSR reads");
+	is(a, 2000 + around, "pmu RDPMC: the value is that of RDMSR");
 	for (i = 0; i < m->counters; i++) {
 		raw("pmc %d", i);
 		if (raw_step[0].err)
 			break;
 	}
-	is(i, m->counters, "pmu RDPMC reads all counters");
+	is(i, m->counters, "pmu RDPMC: all general counters can be read");
 	raw("pmc %d", m->counters);
-	is(raw_step[0].err, GP, "pmu and faults beyond them");
+	is(raw_step[0].err, GP, "pmu RDPMC: a number past the general counters faults");
 	raw("pmc 0x40000000");
-	is(raw_step[0].err, m->fixed ? 0 : GP, "pmu fixed counters are at 0x40000000");
+	is(raw_step[0].err, m->fixed ? 0 : GP, "pmu RDPMC: 0x40000000 is the first fixed counter");
 	raw("pmc %#x", 0x40000000 + m->fixed);
-	is(raw_step[0].err, GP, "pmu as many as there are");
+	is(raw_step[0].err, GP, "pmu RDPMC: a number past the fixed counters faults");
 }
 
-/* Counting user mode only, the counter stands still in the NMI's handler. */
+/* A counter of user mode does not count in the NMI handler, which therefore can read it. */
 static void skid(void)
 {
 	raw("nmis; lvtpc %#x; wr %#x %#llx; wr %#x %#llx; on_nmi; rd %#x", NMI, ctr0, minus(1000),
 	    sel0, INSTRUCTIONS | USR | INT | EN, ctr0);
 	spin(10000);
-	is(raw("wr %#x 0; seen 0", sel0), 0, "pmu nothing is counted between overflow and NMI");
-	is(raw("nmis"), 1, "pmu an overflow in user mode is one NMI");
+	is(raw("wr %#x 0; seen 0", sel0), 0,
+	   "pmu user mode: nothing is counted between overflow and NMI");
+	is(raw("nmis"), 1, "pmu user mode: an overflow is one NMI");
 	quiet();
 }
 
@@ -372,18 +394,18 @@ static void user_mode(void)
 
 	signal(SIGSEGV, on_fault);
 	write_file(file, "0");
-	ok(rdpmc_faults(), "pmu RDPMC faults in user mode while CR4.PCE is clear");
+	ok(rdpmc_faults(), "pmu RDPMC: faults in user mode while CR4.PCE is clear");
 	write_file(file, "2");
-	ok(!rdpmc_faults(), "pmu and works when it is set");
+	ok(!rdpmc_faults(), "pmu RDPMC: works in user mode while CR4.PCE is set");
 	write_file(file, "1");
 }
 
 static void status_set(void)
 {
 	raw("wr 0xc0000303 6");
-	is(raw("rd 0xc0000300"), 6, "pmu the status can be set");
+	is(raw("rd 0xc0000300"), 6, "pmu AMD: status bits can be set");
 	raw("wr 0xc0000302 2");
-	is(raw("rd 0xc0000300"), 4, "pmu and cleared bit by bit");
+	is(raw("rd 0xc0000300"), 4, "pmu AMD: status bits can be cleared one by one");
 	quiet();
 }
 

@@ -4,9 +4,9 @@
  * worlds: stock debug
  * timeout: 600
  *
- * Process accounting: the settings, tasks of known work beside what the kernel says of
- * them, tasks that end, permissions of readers. The times of CPUs are added up in ppa_busy.c,
- * tasks hide from ticks in ppa_ticks.c, accounting goes on and off in ppa_again.c.
+ * Process accounting: settings, a task of known work compared with the kernel's own figures, tasks
+ * that end, permissions of readers. Further tests: ppa_busy.c (the times of CPUs add up),
+ * ppa_ticks.c (tasks that hide from ticks), ppa_again.c (accounting is turned on and off).
  */
 #include "ppa.h"
 #include <grp.h>
@@ -23,7 +23,7 @@ static void work(__u64 n)
 		sink += n;
 }
 
-/* For so long on a processor. */
+/* Runs for @n milliseconds of CPU time. */
 static void work_ms(int n)
 {
 	__u64 end = clock_ns(CLOCK_THREAD_CPUTIME_ID) + n * 1000000ULL;
@@ -37,26 +37,30 @@ static void settings(void)
 	struct ppa_task t;
 	char text[64];
 
-	is(ppa_write(SETTINGS, "2 0 0 1"), -EINVAL, "4.8 a flag is 0 or 1");
-	is(ppa_write(SETTINGS, "1 -1 0 1"), -EINVAL, "4.8 nor less");
-	is(ppa_write(SETTINGS, "1 0 0 0"), -EINVAL, "4.8 groups of no CPU");
-	is(ppa_write(SETTINGS, "0 1 0 1"), -EINVAL, "4.8 latencies need the first flag");
-	is(ppa_write(SETTINGS, "1 0 1 1"), -EOPNOTSUPP, "4.8 timers on precise time are refused");
-	is(ppa_write(LEVELS, "6"), -EINVAL, "4.8 the scheduler is always looked at");
-	is(ppa_write(LEVELS, "17"), -EINVAL, "4.8 there are four levels");
-	is(ppa_try(dev, getpid(), &t), -ENODATA, "4.8 off: there is nothing to read");
-	is(read(dev, &t, sizeof(t)) < 0 ? -errno : 0, -ENODATA, "4.8 nor of all");
-	is(ppa_info(dev).levels, 0, "4.8 nothing is measured");
-	is(ppa_write(SETTINGS, "1 1 0 1"), 0, "4.8 on");
-	ok(slurp(SETTINGS, text, sizeof(text)) && !strcmp(text, "1\t1\t0\t1\n"), "4.8 as it was asked");
+	is(ppa_write(SETTINGS, "2 0 0 1"), -EINVAL, "4.8 settings: a flag of 2 is EINVAL");
+	is(ppa_write(SETTINGS, "1 -1 0 1"), -EINVAL, "4.8 settings: a flag of -1 is EINVAL");
+	is(ppa_write(SETTINGS, "1 0 0 0"), -EINVAL, "4.8 settings: groups of 0 CPUs are EINVAL");
+	is(ppa_write(SETTINGS, "0 1 0 1"), -EINVAL,
+	   "4.8 settings: latencies without the first flag are EINVAL");
+	is(ppa_write(SETTINGS, "1 0 1 1"), -EOPNOTSUPP, "4.8 settings: timers are EOPNOTSUPP");
+	is(ppa_write(LEVELS, "6"), -EINVAL, "4.8 levels: without PPA_LEVEL_SCHED is EINVAL");
+	is(ppa_write(LEVELS, "17"), -EINVAL, "4.8 levels: a level that does not exist is EINVAL");
+	is(ppa_try(dev, getpid(), &t), -ENODATA, "4.8 accounting off: PPA_GETTASK is ENODATA");
+	is(read(dev, &t, sizeof(t)) < 0 ? -errno : 0, -ENODATA,
+	   "4.8 accounting off: read is ENODATA");
+	is(ppa_info(dev).levels, 0, "4.8 accounting off: PPA_GETINFO reports no level");
+	is(ppa_write(SETTINGS, "1 1 0 1"), 0, "4.8 settings: accounting is turned on");
+	ok(slurp(SETTINGS, text, sizeof(text)) && !strcmp(text, "1\t1\t0\t1\n"),
+	   "4.8 settings: read back as written");
 	info = ppa_info(dev);
-	is(info.levels, 15, "4.8 everything is measured");
-	is(info.nr_groups, info.nr_cpus, "4.8 each CPU by itself");
-	ok(info.khz >= 1000 && info.khz < 100000000, "4.6 ticks of a millisecond: %u", info.khz);
-	ok(info.nr_tasks > 10, "4.1 all tasks are accounted: %llu", info.nr_tasks);
+	is(info.levels, 15, "4.8 levels: all are on by default");
+	is(info.nr_groups, info.nr_cpus, "4.8 groups: one for each CPU");
+	ok(info.khz >= 1000 && info.khz < 100000000,
+	   "4.6 PPA_GETINFO: plausible ticks of a millisecond: %u", info.khz);
+	ok(info.nr_tasks > 10, "4.1 accounting on: all tasks are accounted: %llu", info.nr_tasks);
 }
 
-/* A child that works, calls, waits, yields and is signalled so often. */
+/* How often the child calls, sleeps, yields and is signalled. */
 #define CALLS	20000
 #define SLEEPS	30
 #define YIELDS	200
@@ -89,7 +93,7 @@ static void child_of_known_work(int go, int done)
 	_exit(0);
 }
 
-/* A child that has done its work, and what is known of that. */
+/* A child that has done its work, its values before, and the kernel's figures for the work. */
 struct known {
 	int go[2], done[2], pid;
 	struct ppa_task before, t;
@@ -106,7 +110,7 @@ static void let_work(struct known *k)
 	if (pipe(k->go) || pipe(k->done))
 		bail("pipe");
 	fflush(stdout);
-	/* Somebody to yield to, on the same CPU. */
+	/* Another task to yield to, on the same CPU. */
 	on_cpu(0);
 	other = fork();
 	if (!other)
@@ -155,7 +159,7 @@ static bool is_what_the_scheduler_says(const struct known *k)
 	return k->all > k->cpu / 1e6 * 0.95 - 8 && k->all < k->cpu / 1e6 * 1.05 + 8;
 }
 
-/* Is it of that process's work, which has ended? */
+/* Returns true if @t is the record of process @pid after the known work, marked as ended. */
 static bool is_ended_work(const struct ppa_task *t, int pid)
 {
 	return t->pid == (__u32)pid && t->flags & PPA_TASK_ENDED && !strcmp(t->comm, "ppa") &&
@@ -172,8 +176,8 @@ static void known_work(void)
 
 	let_work(&k);
 	/*
-	 * The host may take the processor between the scheduler's look at the clock and ours; not
-	 * each time.
+	 * The host may take the CPU away between the scheduler's reading of the clock and the
+	 * module's. That does not happen each time, so try again.
 	 */
 	for (i = 0; i < 9 && !is_what_the_scheduler_says(&k); i++) {
 		end_work(&k);
@@ -183,40 +187,42 @@ static void known_work(void)
 	t = k.t;
 	blocked = k.blocked;
 	pid = k.pid;
-	note("blocked %llu of %llu, another's turn %llu, a more urgent one %llu, went on %llu; %llu calls",
+	note("blocked %llu of %llu, other tasks' turns %llu, preempted %llu, continued %llu; %llu calls",
 	     t.values[PPA_SCHEDOUTCNT], blocked, t.values[PPA_PRMPTCTXTCNT],
 	     t.values[PPA_PRMPTPRICNT],
 	     t.values[PPA_RSCHEDCNT], t.values[PPA_SYSCALLCNT]);
 	ok(is_what_the_scheduler_says(&k),
-	   "4.2 its time is what the scheduler says, interrupts included");
-	ok(t.values[PPA_SCACCUM] < t.values[PPA_SCHEDACCUM], "4.5 user and system are all of it");
-	ok(t.values[PPA_SCACCUM] > 0, "4.2 some of it in system calls");
-	ok(ms(task_user(&t), &info) > 20, "4.2 and most in user mode");
+	   "4.2 known work: time matches the scheduler, within 5 percent and 8 ms");
+	ok(t.values[PPA_SCACCUM] < t.values[PPA_SCHEDACCUM],
+	   "4.5 known work: system time is below all time");
+	ok(t.values[PPA_SCACCUM] > 0, "4.2 known work: system time is above 0");
+	ok(ms(task_user(&t), &info) > 20, "4.2 known work: user time is above 20 ms");
 	sum = t.values[PPA_SYSCALLCNT];
 	ok(sum >= CALLS + SLEEPS + YIELDS && sum < CALLS + SLEEPS + YIELDS + 20 * SIGNALS + 100000,
-	   "4.2 all its calls are counted");
-	/* A sleep may be over before it has blocked. */
+	   "4.2 known work: all system calls are counted");
+	/* The timer of a sleep may expire before the task has blocked. */
 	ok(t.values[PPA_SCHEDOUTCNT] == blocked && blocked >= SLEEPS / 2,
-	   "4.4 it blocked as often as the kernel says");
+	   "4.4 known work: blocked as often as the kernel counts");
 	ok(t.values[PPA_PRMPTCTXTCNT] + t.values[PPA_PRMPTPRICNT] >= YIELDS / 4,
-	   "4.4 another's turn, as often as it yielded to somebody");
-	is(t.signals[SIGUSR1] - before.signals[SIGUSR1], SIGNALS, "4.4 its signals");
+	   "4.4 known work: preempted for at least a quarter of the yields");
+	is(t.signals[SIGUSR1] - before.signals[SIGUSR1], SIGNALS,
+	   "4.4 known work: all signals are counted");
 	for (sum = i = 0; i < PPA_NR_LATENCIES; i++)
 		sum += t.latencies[i] - before.latencies[i];
-	ok(sum + 2 >= blocked && sum < blocked + 40, "4.4 a latency for each wakeup");
-	ok(t.values[PPA_SCHLATACCUM] > 0, "4.4 which are some time together");
-	ok(t.runq > before.runq, "4.4 it was ready, and did not run");
-	is(t.tgid, pid, "4.4 its process");
-	is(t.ppid, getpid(), "4.4 its parent");
-	ok(!strcmp(t.comm, "ppa"), "4.4 its name");
-	/* It ends, and is read once more. */
+	ok(sum + 2 >= blocked && sum < blocked + 40, "4.4 known work: one latency for each wakeup");
+	ok(t.values[PPA_SCHLATACCUM] > 0, "4.4 known work: the sum of the latencies is above 0");
+	ok(t.runq > before.runq, "4.4 known work: time on the run queue is above 0");
+	is(t.tgid, pid, "4.4 PPA_GETTASK: process id");
+	is(t.ppid, getpid(), "4.4 PPA_GETTASK: parent process id");
+	ok(!strcmp(t.comm, "ppa"), "4.4 PPA_GETTASK: command name");
+	/* The child ends, and its record is read once more. */
 	end_work(&k);
-	is(ppa_try(dev, pid, &t), -ESRCH, "4.4 it is no more");
+	is(ppa_try(dev, pid, &t), -ESRCH, "4.4 PPA_GETTASK: a task that has ended is ESRCH");
 	{
 		static struct ppa_task tasks[4096];
 		int nr, n, tries, found = 0, alive;
 
-		/* Its parent may know of its end before its last switch is over. */
+		/* waitpid() may return before the child's last context switch is over. */
 		for (tries = 0; !found && tries < 100; tries++) {
 			if (tries)
 				usleep(10000);
@@ -231,15 +237,15 @@ static void known_work(void)
 					     tasks[n].comm);
 			}
 		}
-		is(found, 1, "4.4 but it is told of once more");
-		is(alive, 1, "4.4 with all that are there");
+		is(found, 1, "4.4 read: a task that has ended is returned once");
+		is(alive, 1, "4.4 read: the running reader is returned as running");
 		nr = ppa_tasks(dev, tasks, 4096);
 		for (n = found = alive = 0; n < nr; n++) {
 			found += tasks[n].pid == (__u32)pid;
 			alive += tasks[n].pid == (__u32)getpid();
 		}
-		is(found, 0, "4.4 and then forgotten");
-		is(alive, 1, "4.4 which those are not that live");
+		is(found, 0, "4.4 read: a task that has ended is not returned again");
+		is(alive, 1, "4.4 read: a task that lives is returned each time");
 	}
 }
 
@@ -251,7 +257,7 @@ static void *becomes(void *arg)
 	_exit(1);
 }
 
-/* A thread that is not the first becomes another program: it gets the first one's number. */
+/* A thread that is not the first executes another program, and gets the first thread's id. */
 static void another_program(void)
 {
 	static struct ppa_task tasks[4096];
@@ -266,7 +272,7 @@ static void another_program(void)
 	if (!pid) {
 		pthread_t thread;
 
-		/* What it is then ends with its standard input. */
+		/* The executed program ends when its standard input does. */
 		dup2(go[0], 0);
 		close(go[1]);
 		pthread_create(&thread, NULL, becomes, NULL);
@@ -281,19 +287,20 @@ static void another_program(void)
 		if (all > 40)
 			break;
 	}
-	if (!ok(all > 40, "4.4 a thread that becomes another program is accounted on"))
+	if (!ok(all > 40, "4.4 exec in a second thread: the thread is still accounted"))
 		note("%.2f ms", all);
-	is(t.pid, pid, "4.4 under its number of now");
+	is(t.pid, pid, "4.4 exec in a second thread: the thread has the first one's id");
 	close(go[1]);
 	waitpid(pid, NULL, 0);
-	/* The first thread ended with the other number; each is told of once. */
+	/* The first thread ended with the other thread's old id; each is returned once. */
 	for (i = 0; i < 5000 && found < 2; i++) {
 		nr = ppa_tasks(dev, tasks, 4096);
 		for (n = 0; n < nr; n++)
 			found += tasks[n].tgid == (__u32)pid && tasks[n].flags & PPA_TASK_ENDED;
 		usleep(10000);
 	}
-	is(found, 2, "4.4 and both are told of when they have ended");
+	is(found, 2,
+	   "4.4 exec in a second thread: both threads are returned after they have ended");
 }
 
 static void as_nobody(void)
@@ -324,24 +331,29 @@ static void as_nobody(void)
 	}
 	waitpid(child, &status, 0);
 	status = WEXITSTATUS(status);
-	ok(status & 1, "4.4 another user's task is not told of");
-	ok(status & 2, "4.4 one's own is");
-	ok(status & 4, "4.4 the kernel's is not");
-	ok(status & 8, "4.4 nor all");
-	ok(status & 16, "4.4 there is no such task");
+	ok(status & 1, "4.4 unprivileged: PPA_GETTASK of another user's task is EPERM");
+	ok(status & 2, "4.4 unprivileged: PPA_GETTASK of the caller's own task succeeds");
+	ok(status & 4, "4.4 unprivileged: PPA_GETTASK of a kernel thread is EPERM");
+	ok(status & 8, "4.4 unprivileged: read is EACCES");
+	ok(status & 16, "4.4 unprivileged: PPA_GETTASK of a task that does not exist is ESRCH");
 }
 
 static void hostile(void)
 {
 	struct ppa_task t;
 
-	is(read(dev, &t, sizeof(t) - 1) < 0 ? -errno : 0, -EINVAL, "4.4 a buffer for less than one task");
+	is(read(dev, &t, sizeof(t) - 1) < 0 ? -errno : 0, -EINVAL,
+	   "4.4 read: a buffer for less than one task is EINVAL");
 	lseek(dev, 0, SEEK_SET);
-	is(syscall(SYS_read, dev, 8, 1 << 20) < 0 ? -errno : 0, -EFAULT, "4.4 a bad buffer");
-	is(ioctl(dev, PPA_GETTASK, (void *)8) ? -errno : 0, -EFAULT, "4.4 a bad structure");
-	is(ioctl(dev, PPA_GETINFO, (void *)8) ? -errno : 0, -EFAULT, "4.4 here, too");
-	is(ioctl(dev, 0x1234, 0) ? -errno : 0, -ENOTTY, "4.4 there are no other calls");
-	is(rmmod("perfcounters"), -EWOULDBLOCK, "4.8 the module stays while it is open");
+	is(syscall(SYS_read, dev, 8, 1 << 20) < 0 ? -errno : 0, -EFAULT,
+	   "4.4 read: a bad address is EFAULT");
+	is(ioctl(dev, PPA_GETTASK, (void *)8) ? -errno : 0, -EFAULT,
+	   "4.4 PPA_GETTASK: a bad address is EFAULT");
+	is(ioctl(dev, PPA_GETINFO, (void *)8) ? -errno : 0, -EFAULT,
+	   "4.4 PPA_GETINFO: a bad address is EFAULT");
+	is(ioctl(dev, 0x1234, 0) ? -errno : 0, -ENOTTY, "4.4 ioctl: an unknown request is ENOTTY");
+	is(rmmod("perfcounters"), -EWOULDBLOCK,
+	   "4.8 rmmod: perfcounters.ko is EWOULDBLOCK while /dev/ppa is open");
 }
 
 int main(int argc, char **argv)
@@ -364,14 +376,14 @@ int main(int argc, char **argv)
 	another_program();
 	as_nobody();
 	hostile();
-	is(ppa_write(SETTINGS, "0 0 0 1"), 0, "4.8 off at last");
-	is(ppa_cpus(a), info.nr_cpus, "4.9 off: each CPU has a row");
-	/* It sleeps meanwhile. */
+	is(ppa_write(SETTINGS, "0 0 0 1"), 0, "4.8 settings: accounting is turned off");
+	is(ppa_cpus(a), info.nr_cpus, "4.9 accounting off: /proc/rawsysppa has a row for each CPU");
+	/* The CPUs are idle while this sleeps. */
 	wait_until(ppa_cpus(b) && b[0][PPA_CPU_IDLE] + b[1][PPA_CPU_IDLE] >
 		   a[0][PPA_CPU_IDLE] + a[1][PPA_CPU_IDLE]);
 	ok(b[0][PPA_CPU_IDLE] + b[1][PPA_CPU_IDLE] > a[0][PPA_CPU_IDLE] + a[1][PPA_CPU_IDLE],
-	   "4.9 with its idle time, which the kernel keeps");
+	   "4.9 accounting off: idle time still grows");
 	close(dev);
-	is(rmmod("perfcounters"), 0, "4.8 the module goes");
+	is(rmmod("perfcounters"), 0, "4.8 rmmod: perfcounters.ko unloads after /dev/ppa is closed");
 	return finish();
 }

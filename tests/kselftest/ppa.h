@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What tests of process accounting share: its files, and readings of tasks and CPUs. */
+/* Shared by tests of process accounting: its files, and functions that read tasks and CPUs. */
 #ifndef PPA_TEST_H
 #define PPA_TEST_H
 
@@ -57,7 +57,7 @@ static struct ppa_task ppa_task(int fd, int pid)
 	return task;
 }
 
-/* All tasks, and those that have ended: how many. */
+/* Reads all tasks, and those that have ended and were not read yet. Returns the number of both. */
 static int ppa_tasks(int fd, struct ppa_task *tasks, int most)
 {
 	ssize_t bytes, all = 0;
@@ -68,7 +68,7 @@ static int ppa_tasks(int fd, struct ppa_task *tasks, int most)
 	return all / sizeof(*tasks);
 }
 
-/* The values of each CPU: how many CPUs. */
+/* Reads the values of each CPU. Returns the number of CPUs. */
 static int ppa_cpus(__u64 (*values)[PPA_NR_CPU_VALUES])
 {
 	int fd = open("/proc/rawsysppa", O_RDONLY | O_CLOEXEC);

@@ -4,9 +4,9 @@
  * worlds: stock debug
  * timeout: 600
  *
- * Process accounting is switched on and off again and again while tasks come and go and
- * packets pass: each time all tasks are there, and at last nothing is left. ppa_again N in
- * a guest does it N times.
+ * Turns process accounting on and off, again and again, while tasks start and end and packets are
+ * sent: each time all tasks are accounted, and in the end nothing is left. An argument N in a guest
+ * has it done N times.
  */
 #include "ppa.h"
 #include <netinet/in.h>
@@ -23,8 +23,9 @@ static struct ppa_task tasks[MOST], one_task;
 static int left_out;
 
 /*
- * How long a system call takes: of the quickest of some, in thousandths of what a loop
- * without calls takes at that time, as a busy host makes both slower.
+ * Returns the cost of system calls: the time of 100 calls, in thousandths of the time of a loop
+ * without calls. Both are the fastest of 100 measurements, taken in turns, as a busy host makes
+ * both slower.
  */
 static __u64 call_cost(void)
 {
@@ -53,7 +54,10 @@ static void *sleeper(void *arg)
 		usleep(30000);
 }
 
-/* Writes a byte to @ready when it has started its threads and has done its work once. */
+/*
+ * Sends packets and forks for ever; worker 0 also has threads that sleep. Writes a byte to @ready
+ * when its threads have started and it has done its work once.
+ */
 static void worker(int n, int ready)
 {
 	struct sockaddr_in at = { .sin_family = AF_INET, .sin_port = htons(9),
@@ -83,7 +87,7 @@ static const char *const log_words[] = {
 	"BUG", "WARNING", "Oops", "Call Trace", "rcu: INFO", "perfcounters", NULL
 };
 
-/* All threads that there are, by /proc. */
+/* Stores the ids of all threads that /proc has. Returns their number. */
 static int threads(__u32 *tids, int most)
 {
 	DIR *all = opendir("/proc"), *one;
@@ -106,7 +110,7 @@ static int threads(__u32 *tids, int most)
 	return nr;
 }
 
-/* It is no more, or a zombie, which is not accounted. */
+/* Returns true if the task does not exist any more, or is a zombie, which is not accounted. */
 static bool has_ended(__u32 tid)
 {
 	char path[64], text[512];
@@ -118,8 +122,9 @@ static bool has_ended(__u32 tid)
 }
 
 /*
- * One that is being forked is in /proc before the probe that makes its record is called,
- * by its parent, which may have lost its processor; it has not run yet.
+ * Returns true if the task is accounted or has ended, or is so within two seconds. While a task is
+ * being forked, /proc has it before its parent calls the probe that makes its record. The parent
+ * may have been preempted in between; the task itself has not run yet.
  */
 static bool known(__u32 tid)
 {
@@ -131,7 +136,7 @@ static bool known(__u32 tid)
 	return false;
 }
 
-/* How many live tasks are not accounted. */
+/* Returns the number of live tasks that are not accounted. */
 static int missing(int *nr_tids)
 {
 	static __u32 tids[MOST];
@@ -146,7 +151,9 @@ static int missing(int *nr_tids)
 			there = tasks[t].pid == tids[i];
 		if (there || has_ended(tids[i]))
 			continue;
-		/* Left out of this reading, as it changed all the time; or not known. */
+		/*
+		 * A reading leaves out a record that changes all the time. Ask for this task alone.
+		 */
 		if (known(tids[i]))
 			left_out++;
 		else if (lost++ < 3)
@@ -177,7 +184,10 @@ static void again(int times)
 			bail("a worker");
 	close(ready[0]);
 	for (i = 0; i < times; i++) {
-		/* Of all levels' some 35 probes each costs a round of interrupts to all CPUs. */
+		/*
+		 * All levels only now and then: each of some 35 probes costs an interrupt on all
+		 * CPUs.
+		 */
 		rc |= ppa_write(LEVELS, i % 8 == 0 ? "15" : i % 8 == 4 ? "5" : "1");
 		begin = now_ns();
 		rc |= ppa_write(SETTINGS, i % 2 ? "1 1 0 1" : "1 0 0 2");
@@ -200,10 +210,11 @@ static void again(int times)
 	note("on %.1f ms, at most %.0f; off %.1f ms, at most %.0f; %d tasks or more",
 	     on / 1e6 / times, most_on / 1e6, off / 1e6 / times, most_off / 1e6, least);
 	note("%d times a task was left out of a reading, but is accounted", left_out);
-	is(rc, 0, "4.8 on and off %d times under load", times);
-	is(lost, 0, "4.8 each time all tasks are accounted");
-	ok(least > 20 + THREADS, "4.8 which are many");
-	is(refused, 0, "4.8 and none is refused");
+	is(rc, 0, "4.8 on and off under load: %d times", times);
+	is(lost, 0, "4.8 on and off under load: all tasks are accounted each time");
+	ok(least > 20 + THREADS,
+	   "4.8 on and off under load: there are more than 28 tasks each time");
+	is(refused, 0, "4.8 on and off under load: no task is refused");
 }
 
 int main(int argc, char **argv)
@@ -217,16 +228,19 @@ int main(int argc, char **argv)
 	unload();
 	ppa_write("/proc/sys/kernel/modprobe", "\n");
 	insmod("perfcounters", "");
-	/* The first module of a boot that is not the kernel's own is told of. */
+	/* Mark the log only now: the load of the first out-of-tree module of a boot is logged. */
 	log = klog_mark();
 	dev = ppa_open();
 	info = ppa_info(dev);
-	is(ppa_write(SETTINGS, "1 0 0 1"), 0, "4.8 on");
+	is(ppa_write(SETTINGS, "1 0 0 1"), 0, "4.8 settings: accounting is turned on");
 	ppa_write(SETTINGS, "0 0 0 1");
 	again(times);
-	is(ppa_try(dev, getpid(), &t), -ENODATA, "4.8 off: nothing is told any more");
-	is(ppa_info(dev).nr_tasks + ppa_info(dev).nr_ended, 0, "4.8 nor kept");
-	/* With system calls. In turns: a busy host is not as busy all the time. */
+	is(ppa_try(dev, getpid(), &t), -ENODATA, "4.8 accounting off: PPA_GETTASK is ENODATA");
+	is(ppa_info(dev).nr_tasks + ppa_info(dev).nr_ended, 0,
+	   "4.8 accounting off: no records are kept");
+	/*
+	 * With accounting of system calls, and without, in turns: the load of a busy host varies.
+	 */
 	ppa_write(LEVELS, "15");
 	for (int i = 0; i < gate_or_long(3, 8); i++) {
 		__u64 cost;
@@ -239,15 +253,16 @@ int main(int argc, char **argv)
 		off = cost < off ? cost : off;
 	}
 	note("100 getppid(): %llu with accounting, %llu without", on, off);
-	ok(on * 10 > off * 12, "4.8 a system call shows that it is looked at, and then no more: no probe is left");
+	ok(on * 10 > off * 12,
+	   "4.8 accounting off: system calls are at least a fifth cheaper, so no probe is left");
 	close(dev);
-	is(rmmod("perfcounters"), 0, "4.8 the module goes");
-	/* A probe that was left would run into what is no module any more. */
+	is(rmmod("perfcounters"), 0, "4.8 rmmod: perfcounters.ko unloads after all of that");
+	/* A probe that was left attached would now run into freed module text. */
 	on_cpu(0);
 	for (int i = 0; i < 200; i++) {
 		on_cpu(i % 2);
 		in_child(usleep(100));
 	}
-	ok(!klog_has(log, log_words), "4.8 the kernel has nothing to say");
+	ok(!klog_has(log, log_words), "4.8 kernel log: no warnings after rmmod");
 	return finish();
 }

@@ -4,9 +4,9 @@
  * worlds: stock debug
  * timeout: 400
  *
- * Process accounting over ten busy seconds, three in make test: packets, timers, signals, a disk, forks and execs,
- * readers, and a CPU that goes and comes, all at once. What each CPU says is all of its
- * time, tasks and CPUs say the same, nothing falls and nothing is lost.
+ * Process accounting over ten busy seconds, three in make test: packets, timers, signals, a disk,
+ * forks and execs, readers, and CPU hotplug, all at once. The values of each CPU add up to its
+ * time, tasks and CPUs agree, no value decreases, and no record is lost.
  */
 #include "ppa.h"
 #include <arpa/inet.h>
@@ -16,7 +16,10 @@
 
 #define SECONDS		gate_or_long(3, 10)
 #define MOST_TASKS	8192
-/* A read of a clock and of what it is of are not one moment. */
+/*
+ * Tolerance in milliseconds: a clock and the values that go with it are not read at the same
+ * instant.
+ */
 #define SLACK_MS	1
 
 static int dev;
@@ -24,15 +27,17 @@ static struct ppa_info info;
 
 enum { NET, TIMERS, DISK, FORKS, EXECS, TASK_READER, CPU_READER, ONE_READER, NR_WORKERS };
 
-/* What workers tell, each by itself. */
+/* Results of the workers, in shared memory. */
 static struct {
 	__u64 done[NR_WORKERS];
 	__u64 forks;
 	__u64 wrong[NR_WORKERS];
 	char what[NR_WORKERS][120];
-	/* Of those that have ended. */
+	/*
+	 * Sums over the records of ended tasks; `ours` counts those that are children of a worker.
+	 */
 	__u64 ended, ours, own, calls, interrupts;
-	/* Times that were less than before, a little. */
+	/* Set when the workers are to end. */
 	int stop;
 } *shared;
 
@@ -43,7 +48,7 @@ static bool stopped(void)
 	return __atomic_load_n(&shared->stop, __ATOMIC_RELAXED);
 }
 
-/* Now and then all rest, so that there is idle time. */
+/* Sleeps in the first 0.2 s of each second, as all workers do, so that there is idle time. */
 static void rest(void)
 {
 	if (now_ns() / 100000000 % 10 < 2)
@@ -62,7 +67,7 @@ static void wrong(int worker, const char *fmt, ...)
 	va_end(ap);
 }
 
-/* Packets to oneself, and there and back between two processes, by UDP and TCP's way. */
+/* Sends packets over UDP to itself, and over TCP to a child and back. */
 static void net(void)
 {
 	struct sockaddr_in at = {
@@ -155,7 +160,7 @@ static void forks(int worker)
 	}
 }
 
-/* Of one that has ended: it is told of once. */
+/* Adds up the record of an ended task, which is returned only once. */
 static void bury(const struct ppa_task *t)
 {
 	shared->ended++;
@@ -185,7 +190,10 @@ static bool is_sane(int worker, const struct ppa_task *last, const struct ppa_ta
 	return true;
 }
 
-/* All tasks, each beside what it was the last time. The one who reads to the end. */
+/*
+ * Reads all tasks and compares each with its values of the last time. No other worker reads to the
+ * end, where the ended tasks are.
+ */
 static void read_tasks(struct ppa_task *last)
 {
 	static struct ppa_task some[100];
@@ -289,18 +297,21 @@ static __u64 sum(__u64 (*cpus)[PPA_NR_CPU_VALUES], int first, int last)
 	return all;
 }
 
-/* Off and on again: its time away is at least the first and at most the second sum. */
+/*
+ * Takes CPU 1 offline and online again. Adds the shortest time that it may have been offline to
+ * @least, and the longest one to @most.
+ */
 static void plug(__u64 *least, __u64 *most)
 {
 	__u64 goes = ppa_info(dev).now, gone, comes;
 
 	if (!cpu_online(1, false))
-		wrong(NET, "CPU 1 does not go");
+		wrong(NET, "CPU 1 does not go offline");
 	gone = ppa_info(dev).now;
 	usleep(400000);
 	comes = ppa_info(dev).now;
 	if (!cpu_online(1, true))
-		wrong(NET, "CPU 1 does not come");
+		wrong(NET, "CPU 1 does not come online");
 	*least += comes - gone;
 	*most += ppa_info(dev).now - goes;
 }
@@ -319,17 +330,19 @@ static void shows(int cpu, __u64 *a, __u64 *b)
 	     b[PPA_CPU_NET_RX_COUNT] - a[PPA_CPU_NET_RX_COUNT]);
 }
 
-/* User, system, interrupts and idle are all of the time but that away. */
+/*
+ * Checks that user, system, interrupt and idle time of a CPU add up to the time that it was online.
+ */
 static void conserved(int cpu, __u64 all, __u64 least, __u64 most)
 {
 	note("CPU %d: %.3f ms in four states, of %.3f to %.3f", cpu, ms(all, &info),
 	     ms(least, &info), ms(most, &info));
 	ok(all + SLACK_MS * info.khz >= least && all <= most + SLACK_MS * info.khz,
-	   "4.9 CPU %d: user, system, interrupts, idle are all of its time%s", cpu,
-	   cpu ? ", but when it was away" : "");
+	   "4.9 CPU %d: user, system, interrupt and idle time add up to its time%s", cpu,
+	   cpu ? ", without the time offline" : "");
 }
 
-/* What tasks say together lies between what CPUs say before and after. */
+/* Checks that the sum over all tasks lies between the sums over CPUs before and after. */
 static void agree(__u64 before, __u64 tasks, __u64 after, __u64 slack, const char *name)
 {
 	note("CPUs %llu, tasks %llu, CPUs %llu", before, tasks, after);
@@ -337,8 +350,9 @@ static void agree(__u64 before, __u64 tasks, __u64 after, __u64 slack, const cha
 }
 
 /*
- * CPUs' values begin with the probes, tasks' when all have records: what CPUs are ahead by
- * then, with as much as is between two looks at them.
+ * By how much the values of CPUs are ahead of those of tasks at first: CPUs are counted from when
+ * the probes are attached, tasks from when all of them have records. @least and @most come from
+ * reading the CPUs before and after the tasks.
  */
 struct ahead {
 	__u64 least, most;
@@ -380,7 +394,10 @@ static bool much(int plugs)
 	return all;
 }
 
-/* The kernel's number of threads. It drops when a parent waits, before the task's last switch. */
+/*
+ * Returns the kernel's number of threads. A thread that its parent has waited for is not counted,
+ * though its last context switch may still be to come.
+ */
 static __u64 nr_threads(void)
 {
 	char text[80];
@@ -408,7 +425,7 @@ static void minute(void)
 		begin(i);
 	end = now_ns() + SECONDS * 1000000000ULL;
 	stuck = end + patience(190) * 1000000000ULL;
-	/* On a busy host it takes longer until there was much of everything. */
+	/* On a busy host it takes longer until each worker has done enough. */
 	for (; now_ns() < end || (!much(plugs) && now_ns() < stuck); plugs++) {
 		sleep_ms(800);
 		plug(&least, &most);
@@ -422,8 +439,10 @@ static void minute(void)
 			note("worker %d: status %d", i, status);
 		good &= !status;
 	}
-	ok(good, "4.9 all workers have worked");
-	/* A task is accounted until its last switch, which may come after its parent's wait. */
+	ok(good, "4.9 workers: all exit with status 0");
+	/*
+	 * A task is accounted until its last context switch, which may be after its parent's wait.
+	 */
 	wait_until(ppa_info(dev).nr_tasks <= nr_threads());
 	b0 = ppa_info(dev).now;
 	ppa_cpus(b);
@@ -434,7 +453,10 @@ static void minute(void)
 		  b0 - a1, b1 - a0);
 	conserved(1, b[1][0] + b[1][1] + b[1][2] + b[1][3] - a[1][0] - a[1][1] - a[1][2] - a[1][3],
 		  b0 - a1 - most, b1 - a0 - least);
-	/* All that there was since accounting began, so not the first look. */
+	/*
+	 * Compare all that was counted since accounting began, not the differences to the first
+	 * reading.
+	 */
 	ppa_cpus(a);
 	lseek(dev, 0, SEEK_SET);
 	nr = ppa_tasks(dev, tasks, MOST_TASKS);
@@ -454,32 +476,35 @@ static void minute(void)
 	}
 	last = ppa_info(dev);
 	agree(sum(a, PPA_CPU_USER, PPA_CPU_SYSTEM) - own_ahead.most, own,
-	      sum(b, PPA_CPU_USER, PPA_CPU_SYSTEM) - own_ahead.least, SLACK_MS * info.khz, "4.9 tasks' own times are CPUs' user and system");
+	      sum(b, PPA_CPU_USER, PPA_CPU_SYSTEM) - own_ahead.least, SLACK_MS * info.khz,
+	      "4.9 tasks: their times add up to the CPUs' user and system time");
 	agree(sum(a, PPA_CPU_SYSCALLS, PPA_CPU_SYSCALLS) - calls_ahead.most, calls,
 	      sum(b, PPA_CPU_SYSCALLS, PPA_CPU_SYSCALLS) - calls_ahead.least, 0,
-	      "4.9 tasks' calls are CPUs' calls, to the last");
+	      "4.9 tasks: their system calls add up to those of the CPUs");
 	agree(0, interrupts, sum(b, PPA_CPU_INTERRUPTS, PPA_CPU_INTERRUPTS), 0,
-	      "4.9 tasks' interrupts are some of the CPUs'");
-	note("%d times away, %.0f to %.0f ms; %llu ended, %d there", plugs, ms(least, &info),
-	     ms(most, &info), shared->ended, nr);
+	      "4.9 tasks: their interrupt times add up to at most those of the CPUs");
+	note("CPU 1 was offline %d times, %.0f to %.0f ms; %llu tasks ended, %d read at the end",
+	     plugs, ms(least, &info), ms(most, &info), shared->ended, nr);
 	note("packets %llu, signals %llu, transfers %llu, forks %llu, execs %llu; all read %llu times, CPUs %llu, one task %llu",
 	     shared->done[NET], shared->done[TIMERS], shared->done[DISK], shared->done[FORKS],
 	     shared->done[EXECS], shared->done[TASK_READER], shared->done[CPU_READER],
 	     shared->done[ONE_READER]);
-	is(shared->ours, shared->forks, "4.4 each that has ended is told of, once");
-	is(last.lost, 0, "4.4 none is lost");
-	is(last.refused, 0, "4.4 nor refused");
-	ok(good && much(plugs), "4.9 of everything there was much");
+	is(shared->ours, shared->forks, "4.4 ended tasks: each one is returned, once");
+	is(last.lost, 0, "4.4 ended tasks: none is lost");
+	is(last.refused, 0, "4.4 new tasks: none is refused");
+	ok(good && much(plugs), "4.9 workers: each has done enough");
 	ok(b[0][PPA_CPU_IDLE] && b[1][PPA_CPU_IDLE] && b[0][PPA_CPU_NET_RX_COUNT] &&
-	   b[0][PPA_CPU_TIMER_COUNT] && b[1][PPA_CPU_INTERRUPTS], "4.9 idle time and softirqs, too");
+	   b[0][PPA_CPU_TIMER_COUNT] && b[1][PPA_CPU_INTERRUPTS],
+	   "4.9 CPUs: idle time, interrupt time, timer and network softirqs are counted");
 	for (i = TASK_READER; i < NR_WORKERS; i++) {
 		const char *const who[] = { "tasks' values", "CPUs' values", "a task's values" };
 
-		is(shared->wrong[i], 0, "4.9 no time or count of %s falls", who[i - TASK_READER]);
+		is(shared->wrong[i], 0,
+		   "4.9 no time or count of %s decreases", who[i - TASK_READER]);
 		if (shared->wrong[i])
 			note("%s", shared->what[i]);
 	}
-	is(shared->wrong[NET], 0, "4.9 CPU 1 went and came");
+	is(shared->wrong[NET], 0, "4.9 CPU 1: goes offline and online again each time");
 }
 
 int main(void)
@@ -495,12 +520,13 @@ int main(void)
 		bail("mmap");
 	insmod("perfcounters", "");
 	dev = ppa_open();
-	is(ppa_write(SETTINGS, "1 1 0 1"), 0, "4.8 on");
+	is(ppa_write(SETTINGS, "1 1 0 1"), 0, "4.8 settings: accounting is turned on");
 	info = ppa_info(dev);
 	minute();
 	close(dev);
 	ppa_write(SETTINGS, "0 0 0 1");
 	system("rmmod null_blk");
-	is(rmmod("perfcounters"), 0, "4.8 the module goes");
+	is(rmmod("perfcounters"), 0,
+	   "4.8 rmmod: perfcounters.ko unloads after accounting was busy");
 	return finish();
 }

@@ -3,9 +3,9 @@
  * worlds: stock
  * timeout: 120
  *
- * The records of tasks that are accounted are memory of the control group that makes the
- * tasks: about 1 kB for each. Their number is bounded by RLIMIT_NPROC, as that of tasks is, and
- * they are shown by user, those of ended tasks until they are read.
+ * The record of an accounted task, about 1 kB, is memory of the control group that makes the task.
+ * The bytes of records are also shown by user, including those of ended tasks that were not read
+ * yet.
  */
 #include "memory.h"
 #include "ppa.h"
@@ -31,7 +31,7 @@ static void *sleeper(void *unused)
 	return unused;
 }
 
-/* Bytes of the kernel's memory that the group has. */
+/* Returns the bytes of kernel memory that are charged to the group. */
 static long long kernel_bytes(void)
 {
 	static char text[16384];
@@ -44,7 +44,7 @@ static long long kernel_bytes(void)
 	return atoll(at + 8);
 }
 
-/* Of so many threads of a new process, a thread. */
+/* Starts 2,000 threads in a new process. Returns the charged bytes of kernel memory for each. */
 static long long of_threads(void)
 {
 	static volatile long long *bytes;
@@ -73,7 +73,10 @@ static long long of_threads(void)
 	return *bytes;
 }
 
-/* Of so many threads of a user, a thread: while they are there, and when they have ended. */
+/*
+ * Checks what is shown for a user's threads: while they live, when they have ended, and after
+ * accounting was turned off.
+ */
 static void of_a_user(void)
 {
 	__u64 before, alive;
@@ -103,12 +106,14 @@ static void of_a_user(void)
 	alive = bytes_in(RECORDS, USER);
 	note("user %d has %llu bytes of records, %llu before", USER, alive, before);
 	ok(!before && alive >= 512 * OF_A_USER && alive < 4096 * OF_A_USER,
-	   "9.1 a user's records are shown");
+	   "9.1 records of a user: 512 to 4,095 bytes are shown for each thread");
 	kill(child, SIGKILL);
 	waitpid(child, NULL, 0);
-	ok(bytes_in(RECORDS, USER) >= alive * 9 / 10, "9.1 those of ended tasks, too");
+	ok(bytes_in(RECORDS, USER) >= alive * 9 / 10,
+	   "9.1 records of a user: still shown when the threads have ended");
 	ppa_write(SETTINGS, "0 0 0 1");
-	is(bytes_in(RECORDS, USER), 0, "9.1 without accounting there are none");
+	is(bytes_in(RECORDS, USER), 0,
+	   "9.1 records of a user: none is left when accounting is off");
 }
 
 static void unmount(void)
@@ -131,11 +136,11 @@ int main(void)
 	insmod("perfcounters", "");
 	of_threads();
 	without = of_threads();
-	is(ppa_write(SETTINGS, "1 0 0 1"), 0, "9.1 all tasks are accounted");
+	is(ppa_write(SETTINGS, "1 0 0 1"), 0, "9.1 settings: accounting of all tasks is turned on");
 	with = of_threads();
 	note("a thread is %lld bytes of its group, %lld when it is accounted", without, with);
 	ok(with - without >= 512 && with - without < 4096,
-	   "9.1 the record of a task is its control group's memory");
+	   "9.1 record of a task: charged to its control group");
 	of_a_user();
 	return finish();
 }

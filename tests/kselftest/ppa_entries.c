@@ -4,7 +4,7 @@
  * worlds: stock debug
  * timeout: 600
  *
- * Tasks that are accounted by themselves: /proc/ppa and its files.
+ * Tasks that are accounted individually: /proc/ppa and its files.
  */
 #include "ppa.h"
 #include <dirent.h>
@@ -16,7 +16,7 @@
 static int dev;
 static struct ppa_info info;
 
-/* What rawppa has: groups of CPUs, then the rest. */
+/* Contents of rawppa: the values of each group of CPUs, then those of the whole task. */
 struct raw {
 	int groups;
 	bool latencies;
@@ -47,7 +47,7 @@ static bool there(int pid)
 	return !access(path_of(pid, "ppa"), F_OK);
 }
 
-/* What goes is removed a little later. */
+/* Returns true if the files of a task are removed, which happens a little later, in a worker. */
 static bool gone(int pid)
 {
 	int i;
@@ -62,7 +62,7 @@ static int measures(void)
 	return ppa_info(dev).levels;
 }
 
-/* What is not needed any more stops a little later. */
+/* Returns true if accounting stops, which happens a little after its last use. */
 static bool stopped(void)
 {
 	int i;
@@ -72,7 +72,10 @@ static bool stopped(void)
 	return !measures();
 }
 
-/* The file of so many groups, or why not. */
+/*
+ * Reads rawppa, with @groups groups. Returns 0, a negative errno, or the size if it is not as
+ * expected.
+ */
 static int raw(int pid, int groups, bool latencies, struct raw *raw)
 {
 	static char bytes[sizeof(*raw) + 1];
@@ -118,7 +121,10 @@ static void nothing(int sig)
 
 static volatile __u64 sink;
 
-/* On one CPU, then on the other; then it waits for its end. */
+/*
+ * Starts a child that stops itself, works on CPU 0 and then on CPU 1, stops again, and then makes
+ * system calls until it is killed.
+ */
 static int worker(void)
 {
 	struct timespec pause = { .tv_nsec = 1000000 };
@@ -150,20 +156,21 @@ static void bad_input(void)
 {
 	int me = getpid();
 
-	is(set(me, "1 0 0"), -EINVAL, "4.7 too few values");
-	is(set(me, "1 0 0 1 1"), -EINVAL, "4.7 too many");
-	is(set(me, "1 0 0 1x"), -EINVAL, "4.7 not a number");
-	is(set(me, "2 0 0 1"), -EINVAL, "4.7 a flag is 0 or 1");
-	is(set(me, "0 1 0 1"), -EINVAL, "4.7 latencies need the first flag");
-	is(set(me, "1 0 0 0"), -EINVAL, "4.7 groups of no CPU");
-	is(set(me, "1 0 1 1"), -EOPNOTSUPP, "4.7 timers on precise time are refused");
-	is(set(0, "1 0 0 1"), -ESRCH, "4.7 idle tasks are nobody's");
-	is(set(0x7fffffff, "1 0 0 1"), -ESRCH, "4.7 there is no such task");
-	is(set(me, "0 0 0 1"), 0, "4.7 off what is off");
-	ok(!there(me) && !measures(), "4.7 nothing has begun");
+	is(set(me, "1 0 0"), -EINVAL, "4.7 ppactl: too few values are EINVAL");
+	is(set(me, "1 0 0 1 1"), -EINVAL, "4.7 ppactl: too many values are EINVAL");
+	is(set(me, "1 0 0 1x"), -EINVAL, "4.7 ppactl: a value that is not a number is EINVAL");
+	is(set(me, "2 0 0 1"), -EINVAL, "4.7 ppactl: a flag of 2 is EINVAL");
+	is(set(me, "0 1 0 1"), -EINVAL, "4.7 ppactl: latencies without the first flag are EINVAL");
+	is(set(me, "1 0 0 0"), -EINVAL, "4.7 ppactl: groups of 0 CPUs are EINVAL");
+	is(set(me, "1 0 1 1"), -EOPNOTSUPP, "4.7 ppactl: timers are EOPNOTSUPP");
+	is(set(0, "1 0 0 1"), -ESRCH, "4.7 ppactl: pid 0 is ESRCH");
+	is(set(0x7fffffff, "1 0 0 1"), -ESRCH, "4.7 ppactl: a pid that does not exist is ESRCH");
+	is(set(me, "0 0 0 1"), 0, "4.7 ppactl: turning off a task that is not accounted succeeds");
+	ok(!there(me) && !measures(),
+	   "4.7 ppactl: failed calls account no task and turn nothing on");
 }
 
-/* Whose work is known, group by group. */
+/* Checks the values of a task whose work is known, by group of CPUs. */
 static void known_work(void)
 {
 	int pid = worker(), i, status;
@@ -174,50 +181,56 @@ static void known_work(void)
 	double latency, duration;
 
 	waitpid(pid, &status, WUNTRACED);
-	is(set(pid, "1 1 0 1"), 0, "4.7 one task is accounted");
-	ok(there(pid), "4.3 it has files");
+	is(set(pid, "1 1 0 1"), 0, "4.7 one task: accounting is turned on");
+	ok(there(pid), "4.3 one task: it has files in /proc/ppa");
 	ok(slurp(path_of(pid, "ppactl"), text, sizeof(text)) && !strcmp(text, "1\t1\t0\t1\n"),
-	   "4.7 its four values");
+	   "4.7 one task: its own ppactl has its four values");
 	ok(slurp("/proc/sys/kernel/ppa", text, sizeof(text)) && text[0] == '0',
-	   "4.7 are not everybody's");
+	   "4.7 one task: the settings of all tasks are still off");
 	ok(slurp(ENTRIES, text, sizeof(text)) && atoi(text) == pid && !strchr(text, '\n')[1],
-	   "4.7 and it is the only one");
-	is(ppa_try(dev, getpid(), &other), -ENODATA, "4.1 nobody else is accounted");
+	   "4.7 one task: it is the only one in /proc/ppa/ppactl");
+	is(ppa_try(dev, getpid(), &other), -ENODATA,
+	   "4.1 one task: PPA_GETTASK of another one is ENODATA");
 	blocked = task_blocked(pid);
 	kill(pid, SIGCONT);
 	waitpid(pid, &status, WUNTRACED);
-	/* It is on its way to where it is stopped; its time stands still when it is there. */
+	/*
+	 * The task may still be on its way to stop. Once it has stopped, its time does not change.
+	 */
 	wait_until(task_state(pid) == 'T' && !ppa_try(dev, pid, &other) &&
 		   !ppa_try(dev, pid, &t) && other.values[0] == t.values[0]);
 	blocked = task_blocked(pid) - blocked;
-	is(raw(pid, info.nr_cpus, true, &r), 0, "4.4 rawppa: each CPU, and the rest");
-	is(ppa_try(dev, pid, &t), 0, "4.4 the device tells of it, too");
+	is(raw(pid, info.nr_cpus, true, &r), 0,
+	   "4.4 rawppa: has all CPUs, run-queue time, signals and latencies");
+	is(ppa_try(dev, pid, &t), 0, "4.4 one task: PPA_GETTASK succeeds");
 	for (i = 0; i < PPA_NR_VALUES && sum_of(&r, info.nr_cpus, i) == t.values[i]; i++)
 		;
-	is(i, PPA_NR_VALUES, "4.4 the groups' values are all of it");
+	is(i, PPA_NR_VALUES, "4.4 rawppa: the groups add up to the values of PPA_GETTASK");
 	for (i = 0; i < 2; i++)
 		note("CPU %d: %.2f ms, %.2f in %llu calls, %llu interrupts, blocked %llu", i,
 		     ms(r.values[i][PPA_SCHEDACCUM], &info), ms(r.values[i][PPA_SCACCUM], &info),
 		     r.values[i][PPA_SYSCALLCNT], r.values[i][PPA_INTCNT],
 		     r.values[i][PPA_SCHEDOUTCNT]);
 	ok(r.values[0][PPA_SYSCALLCNT] >= 1000 && r.values[0][PPA_SYSCALLCNT] < 1100,
-	   "4.4 so many calls on one CPU");
+	   "4.4 rawppa: 1,000 to 1,099 system calls on CPU 0");
 	ok(r.values[1][PPA_SYSCALLCNT] >= 1000 && r.values[1][PPA_SYSCALLCNT] < 1100,
-	   "4.4 as many on the other");
-	/* A nap may be over before it has blocked; and there are moves, and stops. */
+	   "4.4 rawppa: 1,000 to 1,099 system calls on CPU 1");
+	/* A sleep may be over before the task has blocked. Migrations and stops block it, too. */
 	note("it has blocked %llu times", blocked);
 	ok(r.values[0][PPA_SCHEDOUTCNT] >= 5 && r.values[1][PPA_SCHEDOUTCNT] >= 5 &&
 	   r.values[0][PPA_SCHEDOUTCNT] + r.values[1][PPA_SCHEDOUTCNT] + 2 >= blocked &&
 	   r.values[0][PPA_SCHEDOUTCNT] + r.values[1][PPA_SCHEDOUTCNT] <= blocked + 2,
-	   "4.4 it waited on both");
+	   "4.4 rawppa: blocked on both CPUs, as often as the kernel counts, within 2");
 	ok(r.values[0][PPA_SCHEDACCUM] > r.values[0][PPA_SCACCUM] &&
-	   r.values[1][PPA_SCHEDACCUM] > r.values[1][PPA_SCACCUM], "4.5 and worked");
-	is(r.signals[SIGUSR1], SIGNALS, "4.4 its signals");
-	is(r.runq, t.runq, "4.4 its time on the run queue");
+	   r.values[1][PPA_SCHEDACCUM] > r.values[1][PPA_SCACCUM],
+	   "4.5 rawppa: system time is below all time on both CPUs");
+	is(r.signals[SIGUSR1], SIGNALS, "4.4 rawppa: all signals are counted");
+	is(r.runq, t.runq, "4.4 rawppa: run-queue time is that of PPA_GETTASK");
 	for (v[0] = i = 0; i < PPA_NR_LATENCIES; i++)
 		v[0] += r.lengths[i];
-	ok(v[0] + 4 >= blocked && v[0] < blocked + 20, "4.4 a latency for each wakeup: %llu", v[0]);
-	ok(slurp(path_of(pid, "ppa"), text, sizeof(text)), "4.3 the text of 2006");
+	ok(v[0] + 4 >= blocked && v[0] < blocked + 20,
+	   "4.4 rawppa: one latency for each wakeup: %llu", v[0]);
+	ok(slurp(path_of(pid, "ppa"), text, sizeof(text)), "4.3 ppa file: can be read");
 	printf("# %.*s\n", (int)strcspn(text, "\n"), text);
 	i = sscanf(text, "All results in micro seconds ([v2.0]) %llu cycles/usec %llu CPUs active\n"
 		   "Usr Sys Int Total\n%llu %llu %llu %llu\n"
@@ -226,44 +239,53 @@ static void known_work(void)
 		   &v[5], &v[6], &v[7], &v[8], &v[9], &latency, &v[10], &duration);
 	if (i != 13)
 		printf("# %s\n", text);
-	is(i, 13, "4.3 has all of its values");
-	is(v[0], info.khz / 1000, "4.6 ticks of a microsecond");
-	is(v[1], sysconf(_SC_NPROCESSORS_ONLN), "4.3 CPUs");
-	is(v[2] + v[3], v[5], "4.5 user and system are all of it");
-	is(v[5], t.values[PPA_SCHEDACCUM] * 1000 / info.khz, "4.3 as the device says");
-	is(v[7], t.values[PPA_SCHEDOUTCNT], "4.3 it gave up its CPU so often");
-	ok(latency > 0 && duration > 0 && v[10] > 0, "4.3 %.3f us to run, %.3f to switch", latency,
-	   duration);
-	/* Latencies are not told apart any more; nothing is lost. */
-	is(ppa_write(path_of(pid, "ppactl"), "1 0 0 1\n"), 0, "4.7 by its own file");
-	is(raw(pid, info.nr_cpus, false, &r), 0, "4.4 without latencies they are not there");
-	is(sum_of(&r, info.nr_cpus, PPA_SCHEDACCUM), t.values[PPA_SCHEDACCUM], "4.7 it goes on");
-	/* Other groups begin anew. */
-	is(ppa_write(path_of(pid, "ppactl"), "1 0 0 1000"), 0, "4.7 all CPUs in a group");
-	is(raw(pid, 1, false, &r), 0, "4.4 one group");
-	ok(r.values[0][PPA_SCHEDACCUM] < t.values[PPA_SCHEDACCUM], "4.7 that begins anew");
+	is(i, 13, "4.3 ppa file: has the 13 values of PPA (2006)");
+	is(v[0], info.khz / 1000, "4.6 ppa file: ticks of a microsecond");
+	is(v[1], sysconf(_SC_NPROCESSORS_ONLN), "4.3 ppa file: number of CPUs online");
+	is(v[2] + v[3], v[5], "4.5 ppa file: user and system time add up to the total");
+	is(v[5], t.values[PPA_SCHEDACCUM] * 1000 / info.khz,
+	   "4.3 ppa file: the total is that of PPA_GETTASK");
+	is(v[7], t.values[PPA_SCHEDOUTCNT], "4.3 ppa file: blocked as often as in PPA_GETTASK");
+	ok(latency > 0 && duration > 0 && v[10] > 0,
+	   "4.3 ppa file: idle time, latency and time of a switch are above 0: %.3f us, %.3f us",
+	   latency, duration);
+	/* Without the histogram of latencies; the other values are kept. */
+	is(ppa_write(path_of(pid, "ppactl"), "1 0 0 1\n"), 0,
+	   "4.7 ppactl of a task: latencies are turned off");
+	is(raw(pid, info.nr_cpus, false, &r), 0,
+	   "4.4 rawppa: no latencies after they were turned off");
+	is(sum_of(&r, info.nr_cpus, PPA_SCHEDACCUM), t.values[PPA_SCHEDACCUM],
+	   "4.7 ppactl of a task: its time is kept when latencies are turned off");
+	/* With other groups the values start again at 0. */
+	is(ppa_write(path_of(pid, "ppactl"), "1 0 0 1000"), 0,
+	   "4.7 ppactl of a task: all CPUs become one group");
+	is(raw(pid, 1, false, &r), 0, "4.4 rawppa: has one group after that");
+	ok(r.values[0][PPA_SCHEDACCUM] < t.values[PPA_SCHEDACCUM],
+	   "4.7 ppactl of a task: its time restarts when groups are changed");
 	kill(pid, SIGCONT);
 	wait_until(raw(pid, 1, false, &r) || (ms(r.values[0][PPA_SCHEDACCUM], &info) > 5 &&
 					      r.values[0][PPA_SYSCALLCNT] > 100));
-	is(raw(pid, 1, false, &r), 0, "4.4 as it runs");
+	is(raw(pid, 1, false, &r), 0, "4.4 rawppa: can be read while the task runs");
 	ok(ms(r.values[0][PPA_SCHEDACCUM], &info) > 5 && r.values[0][PPA_SCACCUM] &&
-	   r.values[0][PPA_SYSCALLCNT] > 100, "4.1 what runs is counted on");
-	/* Its end. */
+	   r.values[0][PPA_SYSCALLCNT] > 100,
+	   "4.1 one task: its time and system calls are counted after a restart");
+	/* The task ends. */
 	end_child(pid);
-	ok(gone(pid), "4.3 its files go with it");
-	is(measures(), 15, "4.4 what it had is kept");
+	ok(gone(pid), "4.3 one task: its files are removed when it ends");
+	is(measures(), 15, "4.4 one task: accounting stays on until its record is read");
 	{
 		static struct ppa_task tasks[64];
 		int nr;
 
-		/* Its parent may know of its end before its last switch is over. */
+		/* waitpid() may return before the task's last context switch is over. */
 		wait_until((nr = ppa_tasks(dev, tasks, 64)) != 1 ||
 			   tasks[0].flags & PPA_TASK_ENDED);
-		is(nr, 1, "4.4 to be read once");
-		is(tasks[0].pid, pid, "4.4 it is the one");
-		ok(tasks[0].flags & PPA_TASK_ENDED, "4.4 that has ended");
+		is(nr, 1, "4.4 ended task: one record is read");
+		is(tasks[0].pid, pid, "4.4 ended task: the record has its pid");
+		ok(tasks[0].flags & PPA_TASK_ENDED,
+		   "4.4 ended task: the record is marked as ended");
 	}
-	ok(stopped(), "4.7 then nothing is measured any more");
+	ok(stopped(), "4.7 one task: accounting is off once its record was read");
 }
 
 static int opens(const char *path, int flags)
@@ -303,34 +325,37 @@ static void as_nobody(void)
 		_exit(status);
 	}
 	waitpid(own, &status, 0);
-	is(WEXITSTATUS(status), 15, "4.7 another user neither reads nor sets");
+	is(WEXITSTATUS(status), 15, "4.7 unprivileged: another user can neither read nor set");
 	fflush(stdout);
 	own = fork();
 	if (!own) {
 		if (setgroups(0, NULL) || setresgid(1000, 1000, 1000) ||
 		    setresuid(1000, 1000, 1000))
 			_exit(100);
-		/* Not dumpable since; a program that is started is. */
+		/*
+		 * A process is not dumpable after it has changed its user; the program that it
+		 * executes is.
+		 */
 		snprintf(number, sizeof(number), "%d", ready[1]);
 		execl("/proc/self/exe", "ppa_entries", "self", number, NULL);
 		_exit(101);
 	}
 	close(ready[1]);
-	/* It has become another program, in which SIGUSR1 waits for it. */
+	/* The program has blocked SIGUSR1, and waits for it. */
 	if (read(ready[0], &byte, 1) != 1)
-		note("it says nothing");
+		note("no byte from the executed program");
 	close(ready[0]);
 	set(own, "1 0 0 1");
 	kill(own, SIGUSR1);
 	waitpid(own, &status, 0);
-	is(WEXITSTATUS(status), 0, "4.3 one's own may be read");
+	is(WEXITSTATUS(status), 0, "4.3 unprivileged: a task can read its own rawppa");
 	set(pid, "0 0 0 1");
-	ok(gone(pid) && gone(own), "4.7 nobody is left");
+	ok(gone(pid) && gone(own), "4.7 unprivileged: the files of both tasks are removed");
 	ppa_write(SETTINGS, "0 0 0 1");
-	is(measures(), 0, "4.7 what was not read goes when all is switched off");
+	is(measures(), 0, "4.7 settings: turning accounting off drops unread records");
 }
 
-/* Beside accounting of all tasks. */
+/* Accounts one task individually while all tasks are accounted. */
 static void with_all(void)
 {
 	static struct raw r;
@@ -338,34 +363,43 @@ static void with_all(void)
 	int me = getpid();
 	long long blocked;
 
-	is(ppa_write(SETTINGS, "1 0 0 1"), 0, "4.7 all are accounted");
-	is(set(me, "1 1 0 2"), 0, "4.7 one in its own way");
-	is(raw(me, (info.nr_cpus + 1) / 2, true, &r), 0, "4.7 by two CPUs");
-	is(ppa_try(dev, 1, &t), 0, "4.7 and others in theirs");
-	ok(!(t.flags & PPA_TASK_LATENCIES), "4.7 without latencies");
-	is(set(me, "0 0 0 1"), 0, "4.7 it is like all others");
-	ok(gone(me), "4.7 without files");
+	is(ppa_write(SETTINGS, "1 0 0 1"), 0, "4.7 all tasks: accounting is turned on");
+	is(set(me, "1 1 0 2"), 0, "4.7 one of all tasks: is given values of its own");
+	is(raw(me, (info.nr_cpus + 1) / 2, true, &r), 0,
+	   "4.7 one of all tasks: rawppa has its groups of two CPUs");
+	is(ppa_try(dev, 1, &t), 0, "4.7 all tasks: PPA_GETTASK of another one succeeds");
+	ok(!(t.flags & PPA_TASK_LATENCIES), "4.7 all tasks: another one has no latencies");
+	is(set(me, "0 0 0 1"), 0, "4.7 one of all tasks: loses the values of its own");
+	ok(gone(me), "4.7 one of all tasks: has no files without values of its own");
 	blocked = task_blocked(me);
 	wait_until(task_blocked(me) > blocked);
-	is(ppa_try(dev, me, &t), 0, "4.7 and accounted still");
-	ok(!(t.flags & PPA_TASK_LATENCIES), "4.7 like all others");
-	is(set(me, "1 1 0 1"), 0, "4.7 once more");
-	is(ppa_write(SETTINGS, "0 0 0 1"), 0, "4.7 the others no longer");
-	is(ppa_try(dev, 1, &t), -ENODATA, "4.7 they are not");
-	is(raw(me, info.nr_cpus, true, &r), 0, "4.7 but this one");
-	is(ppa_write(LEVELS, "1"), 0, "4.7 by another level");
+	is(ppa_try(dev, me, &t), 0, "4.7 one of all tasks: is accounted without values of its own");
+	ok(!(t.flags & PPA_TASK_LATENCIES),
+	   "4.7 one of all tasks: has no latencies without values of its own");
+	is(set(me, "1 1 0 1"), 0, "4.7 one of all tasks: is given values of its own again");
+	is(ppa_write(SETTINGS, "0 0 0 1"), 0, "4.7 all tasks: accounting is turned off");
+	is(ppa_try(dev, 1, &t), -ENODATA,
+	   "4.7 all tasks: PPA_GETTASK of another one is ENODATA when off");
+	is(raw(me, info.nr_cpus, true, &r), 0,
+	   "4.7 one task: still accounted when accounting of all tasks is off");
+	is(ppa_write(LEVELS, "1"), 0, "4.7 levels: reduced to the scheduler");
 	wait_until(!raw(me, info.nr_cpus, true, &r) &&
 		   sum_of(&r, info.nr_cpus, PPA_SCHEDOUTCNT));
-	is(raw(me, info.nr_cpus, true, &r), 0, "4.7 still");
-	is(sum_of(&r, info.nr_cpus, PPA_SYSCALLCNT), 0, "4.7 without calls");
-	ok(sum_of(&r, info.nr_cpus, PPA_SCHEDOUTCNT) > 0, "4.7 with its waits");
+	is(raw(me, info.nr_cpus, true, &r), 0,
+	   "4.7 one task: still accounted when levels were changed");
+	is(sum_of(&r, info.nr_cpus, PPA_SYSCALLCNT), 0,
+	   "4.7 one task: no system calls are counted without their level");
+	ok(sum_of(&r, info.nr_cpus, PPA_SCHEDOUTCNT) > 0,
+	   "4.7 one task: its blocks are counted without the other levels");
 	ppa_write(LEVELS, "15");
-	is(set(me, "0 0 0 1"), 0, "4.7 nor this one");
-	ok(gone(me), "4.7 its files go");
-	ok(stopped(), "4.7 and all of it");
+	is(set(me, "0 0 0 1"), 0, "4.7 one task: accounting is turned off");
+	ok(gone(me), "4.7 one task: its files are removed when it is turned off");
+	ok(stopped(), "4.7 accounting: off once no task uses it");
 }
 
-/* Tasks come and go, with and without entries, and are read meanwhile. */
+/*
+ * Tasks start and end, with and without entries in /proc/ppa, while two readers read all entries.
+ */
 static void storm(int times)
 {
 	int readers[2], i, rc = 0, busy = 0;
@@ -403,7 +437,10 @@ static void storm(int times)
 			pause();
 		}
 		n = set(pid, i % 3 ? "1 0 0 1" : "1 1 0 3");
-		/* It has ended before; or its number has. */
+		/*
+		 * ESRCH: the child has already ended, as odd ones do. EBUSY: files of its pid's
+		 * last task remain.
+		 */
 		if (n == -EBUSY)
 			busy++;
 		else if (n != -ESRCH || !(i % 2))
@@ -414,21 +451,23 @@ static void storm(int times)
 			set(pid, "0 0 0 1");
 		end_child(pid);
 	}
-	is(rc, 0, "4.7 %d tasks come and go", times);
-	is(busy, 0, "4.7 and none finds another's files");
+	is(rc, 0, "4.7 storm of tasks: setting %d of them individually succeeds", times);
+	is(busy, 0, "4.7 storm of tasks: no EBUSY by files of an earlier task");
 	for (i = 0; i < 2; i++)
 		end_child(readers[i]);
 	ppa_write(SETTINGS, "0 0 0 1");
-	ok(slurp(ENTRIES, (char *)&r, sizeof(r)) && !*(char *)&r, "4.7 nobody is left");
+	ok(slurp(ENTRIES, (char *)&r, sizeof(r)) && !*(char *)&r,
+	   "4.7 storm of tasks: none is left in ppactl");
 }
 
-/* A task whose parent has waited for it may still be on its way to its last switch. */
+/* A task whose parent has waited for it may still be about to do its last context switch. */
 static void reaped(void)
 {
 	static struct ppa_task tasks[512];
 	int nobody = 0, twice = 0, ended = 0, i, n, k, nr;
 
-	is(ppa_write(SETTINGS, "1 0 0 1"), 0, "4.7 all are accounted");
+	is(ppa_write(SETTINGS, "1 0 0 1"), 0,
+	   "4.7 reaped tasks: accounting of all tasks is turned on");
 	for (i = 0; i < bounded(gate_or_long(150, 500)); i++) {
 		int pid = fork();
 
@@ -439,19 +478,22 @@ static void reaped(void)
 		for (n = 0; n < nr; n++) {
 			nobody += !tasks[n].pid && !(tasks[n].flags & PPA_TASK_KERNEL);
 			ended += tasks[n].pid == (__u32)pid && tasks[n].flags & PPA_TASK_ENDED;
-			/* Another one may have ended while it was read. */
+			/*
+			 * Check this task only: others may end during the reading, and are then
+			 * returned twice.
+			 */
 			for (k = 0; k < n && tasks[n].pid == (__u32)pid; k++)
 				twice += tasks[k].pid == tasks[n].pid &&
 					 tasks[k].began == tasks[n].began;
 		}
 	}
-	is(nobody, 0, "4.1 nobody is told without his number");
-	is(twice, 0, "4.1 or twice (%d had ended)", ended);
+	is(nobody, 0, "4.1 reaped tasks: no task but the kernel's has pid 0");
+	is(twice, 0, "4.1 reaped tasks: none is returned twice (%d had ended)", ended);
 	ppa_write(SETTINGS, "0 0 0 1");
 	wait_until(ppa_tasks(dev, tasks, 512) <= 0);
 }
 
-/* The module goes while files are open and tasks accounted. */
+/* Unloads the module while a file is open and a task is accounted. */
 static void unloaded(void)
 {
 	int me = getpid(), fd;
@@ -459,12 +501,12 @@ static void unloaded(void)
 
 	set(me, "1 1 0 1");
 	fd = open(path_of(me, "ppa"), O_RDONLY | O_CLOEXEC);
-	ok(fd >= 0 && read(fd, &byte, 1) == 1, "4.3 a file is open");
+	ok(fd >= 0 && read(fd, &byte, 1) == 1, "4.3 rmmod: a file of /proc/ppa is open before it");
 	close(dev);
-	is(rmmod("perfcounters"), 0, "4.7 the module goes all the same");
-	ok(read(fd, &byte, 1) < 0, "4.3 what was open is no more");
+	is(rmmod("perfcounters"), 0, "4.7 rmmod: succeeds while a task is accounted");
+	ok(read(fd, &byte, 1) < 0, "4.3 rmmod: reading the open file fails afterwards");
 	close(fd);
-	ok(access("/proc/ppa", F_OK) < 0, "4.3 nor its directory");
+	ok(access("/proc/ppa", F_OK) < 0, "4.3 rmmod: /proc/ppa is removed");
 }
 
 int main(int argc, char **argv)

@@ -4,9 +4,9 @@
  * worlds: stock debug
  * timeout: 120
  *
- * Process accounting beside ticks: work of known times and counts, alone on a CPU, as time
- * stamps, getrusage(), schedstat and /proc/stat tell of it, in one table; with a task that
- * hides between ticks, and one that is in a system call at each.
+ * Process accounting compared with accounting by ticks: work of known times and counts, alone on a
+ * CPU, as measured by time stamps, getrusage(), schedstat and /proc/stat, in one table. One task
+ * hides between ticks, another one is in a system call at each tick.
  */
 #include "ppa.h"
 #include <sys/prctl.h>
@@ -26,7 +26,7 @@ static int dev, zero, pid;
 static struct ppa_info info;
 static char buffer[1 << 16];
 
-/* All that is known at one time, in milliseconds and counts. */
+/* All measurements at one time, in milliseconds and counts. */
 struct at {
 	struct ppa_task task;
 	__u64 cpus[MAX_CPUS][PPA_NR_CPU_VALUES];
@@ -34,7 +34,7 @@ struct at {
 	__u64 blocked;
 };
 
-/* Of CPU 1: user, system with interrupts and softirqs, idle with iowait. */
+/* Reads the times of CPU 1: user; system with interrupts and softirqs; idle with iowait. */
 static void proc_stat(double *stat)
 {
 	unsigned long long n[7] = { 0 };
@@ -72,12 +72,12 @@ static void look(struct at *at)
 	at->wall = now_ns() / 1e6;
 }
 
-/* What came between two looks; and what the work says of itself. */
+/* Differences between two measurements, and the measurements by the work itself. */
 struct came {
 	double wall, user, system, interrupts, runq, latency, idle;
 	double rusage[2], schedstat[2], stat[3];
 	__u64 values[PPA_NR_VALUES], latencies, signals, blocked;
-	/* What it knows: milliseconds, and how many ticks found it at work. */
+	/* By the work itself: milliseconds, and how many ticks found it at work. */
 	double knows_user, knows_system;
 	unsigned int caught;
 };
@@ -112,7 +112,7 @@ static struct came between(const struct at *a, const struct at *b)
 
 static volatile __u64 sink;
 
-/* In user mode until then. */
+/* Runs in user mode until @end. */
 static void compute(struct came *c, __u64 end)
 {
 	__u64 begin = now_ns(), now = begin, i;
@@ -123,7 +123,7 @@ static void compute(struct came *c, __u64 end)
 	c->knows_user += (now - begin) / 1e6;
 }
 
-/* In system calls until then. */
+/* Runs in system calls until @end. */
 static void call(struct came *c, __u64 end)
 {
 	__u64 begin = now_ns(), now = begin;
@@ -190,7 +190,7 @@ static void is_signalled(struct came *c)
 		syscall(SYS_tgkill, pid, pid, SIGUSR1);
 }
 
-/* Sleeps over each tick, and works between: the half of it in system calls. */
+/* Sleeps over each tick and works between ticks, half of the time in system calls. */
 static void hides(struct came *c)
 {
 	int i;
@@ -204,7 +204,7 @@ static void hides(struct came *c)
 		t.tv_nsec = begin % 1000000000;
 		clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL);
 		begin = now_ns();
-		/* Late: the next time. */
+		/* The wakeup was late: wait for the next tick. */
 		if (begin > tick + 2000 * US)
 			continue;
 		compute(c, begin + (tick + 3000 * US - begin) / 2);
@@ -213,7 +213,7 @@ static void hides(struct came *c)
 	}
 }
 
-/* Always at work, in user mode mostly, but in a system call whenever a tick comes. */
+/* Works without a pause, mostly in user mode, but in a system call whenever a tick comes. */
 static void calls_at_ticks(struct came *c)
 {
 	int i;
@@ -261,15 +261,15 @@ static bool is_told(const struct came *c)
 	return told(c) >= c->wall * 0.99 - 1 && told(c) <= c->wall * 1.01 + 1;
 }
 
-/* A task that never sleeps runs, is interrupted, or waits for its CPU. */
+/* A task that never sleeps runs, is interrupted, or waits for its CPU: that is all of its time. */
 static void all_is_told(const struct came *c, const char *name)
 {
 	within(told(c), c->wall * 0.99 - 1, c->wall * 1.01 + 1, name);
 }
 
 /*
- * The work of a task that never sleeps. A busy host may stop the guest between a look at the
- * clock and one at the accounting: then it is looked at again, up to ten times.
+ * Measures the work of a task that never sleeps. A busy host may stop the guest between the
+ * readings of the clock and of accounting: then it is measured again, up to ten times.
  */
 static struct came watch_busy(const char *name, void (*work)(struct came *c))
 {
@@ -280,22 +280,23 @@ static struct came watch_busy(const char *name, void (*work)(struct came *c))
 	return c;
 }
 
-/* What interrupts and others took of its user or system time is not known to the work. */
+/* Returns the time that interrupts and other tasks took, which the work's own times include. */
 static double others(const struct came *c)
 {
 	return c->interrupts + c->runq;
 }
 
 /*
- * Beside busy loops (LOAD) the host stops the guest for milliseconds: between the work's look at
- * the clock and its call they are the call's by the work, and user time by accounting.
+ * Returns a tolerance in milliseconds. Beside busy loops (LOAD) the host stops the guest for
+ * milliseconds. If it does so after the work has read the clock and before its system call, the
+ * work counts the stop as time in the call, and accounting as user time.
  */
 static double stops(void)
 {
 	return 20.0 * (patience(bounded(600)) / 600 - 1);
 }
 
-/* What the looks took. */
+/* Returns the time that the measurements themselves took. */
 static double outside(const struct came *c)
 {
 	return c->wall - c->knows_user - c->knows_system;
@@ -305,14 +306,14 @@ static void known_times(void)
 {
 	struct came c = watch_busy("computes", computes);
 
-	all_is_told(&c, "4.2 computing: run, interrupted, ready are all of the time");
+	all_is_told(&c, "4.2 computing: run, interrupt and ready time add up to all time");
 	within(c.user, c.knows_user * 0.99 - others(&c) - 1, c.knows_user + outside(&c) + 1,
-	       "4.2 its user time is what it knows");
+	       "4.2 computing: user time is what the work measures itself");
 	c = watch_busy("reads /dev/zero", calls);
-	all_is_told(&c, "4.2 in system calls: run, interrupted, ready are all of the time");
+	all_is_told(&c, "4.2 long system calls: run, interrupt and ready time add up to all time");
 	within(c.system, c.knows_system * 0.9 - others(&c) - 1,
 	       c.knows_system + outside(&c) + 1,
-	       "4.2 its system time is what it knows");
+	       "4.2 long system calls: system time is what the work measures itself");
 }
 
 static __u64 more(const struct came *c, int value)
@@ -320,7 +321,7 @@ static __u64 more(const struct came *c, int value)
 	return c->values[value] - empty.values[value];
 }
 
-/* How often it was looked for who runs next, and it had not blocked. */
+/* Returns how often the scheduler chose the next task while this one had not blocked. */
 static __u64 goings(const struct came *c)
 {
 	return c->values[PPA_RSCHEDCNT] + c->values[PPA_PRMPTCTXTCNT] +
@@ -331,30 +332,31 @@ static void known_counts(void)
 {
 	struct came c = watch_busy("20,000 getppid()", short_calls);
 
-	all_is_told(&c, "4.2 short calls: run, interrupted, ready are all of the time");
-	is(more(&c, PPA_SYSCALLCNT), CALLS, "4.2 each system call is counted, and no other");
+	all_is_told(&c, "4.2 short system calls: run, interrupt and ready time add up to all time");
+	is(more(&c, PPA_SYSCALLCNT), CALLS,
+	   "4.2 short system calls: each is counted, and no other");
 	c = watch("50 naps of 2 ms", naps);
-	is(more(&c, PPA_SYSCALLCNT), NAPS, "4.2 each nap is a call");
-	/* A nap may be over before it has blocked. */
-	ok(c.blocked >= NAPS / 2, "4.4 it slept");
-	is(c.values[PPA_SCHEDOUTCNT], c.blocked, "4.4 it blocked as often as the kernel says");
+	is(more(&c, PPA_SYSCALLCNT), NAPS, "4.2 naps: each is one system call");
+	/* The timer of a sleep may expire before the task has blocked. */
+	ok(c.blocked >= NAPS / 2, "4.4 naps: at least half of them block");
+	is(c.values[PPA_SCHEDOUTCNT], c.blocked, "4.4 naps: blocked as often as the kernel counts");
 	is(c.latencies - empty.latencies, more(&c, PPA_SCHEDOUTCNT),
-	   "4.4 with a latency for each");
+	   "4.4 naps: one latency for each time it blocked");
 	within(c.user + c.system + c.interrupts + c.runq + c.latency, 0,
-	       c.wall - c.blocked * 2 * 0.8, "4.1 and has used nothing while it slept");
-	c = watch("300 yields to nobody", yields);
-	is(more(&c, PPA_SYSCALLCNT), YIELDS, "4.2 each yield is a call");
-	/* One came to the looks for nothing perhaps, and not now: of those nothing is taken off. */
+	       c.wall - c.blocked * 2 * 0.8, "4.1 naps: no time is counted while the task sleeps");
+	c = watch("300 yields, no other task", yields);
+	is(more(&c, PPA_SYSCALLCNT), YIELDS, "4.2 yields: each is one system call");
+	/* An empty measurement is not subtracted: another task may have run then, and not now. */
 	within(goings(&c), YIELDS, YIELDS + goings(&empty) + 60,
-	       "4.4 after which it went on, or somebody came");
+	       "4.4 yields: after each the task continues, or another one runs");
 	signal(SIGUSR1, nothing);
 	c = watch("40 signals", is_signalled);
-	is(c.signals, SIGNALS, "4.4 each signal is counted");
+	is(c.signals, SIGNALS, "4.4 signals: each is counted");
 	is(more(&c, PPA_SYSCALLCNT), 2 * SIGNALS,
-	   "4.2 and is two calls: it is sent, and returned from");
+	   "4.2 signals: each is two system calls, sending and returning from the handler");
 }
 
-/* What is shown of the kernel's own accounting takes timers that come when they are due. */
+/* Returns true if timers expire on time, without which the kernel's own figures mean little. */
 static bool is_punctual(void)
 {
 	return bounded(1000) == 1000;
@@ -364,11 +366,11 @@ static void hidden(void)
 {
 	struct came c = watch("hides between ticks", hides);
 	double knows, run;
-	const char *const missed = "4.1 which /proc/stat has not seen the half of";
+	const char *const missed = "4.1 hiding from ticks: /proc/stat has at most half of its time";
 
 	/*
-	 * The host may take the processor between two looks at the clock, and others may be
-	 * at work when a tick comes; not each time.
+	 * The host may stop the guest between two readings of the clock, and other tasks may run
+	 * when a tick comes. That does not happen each time, so measure again.
 	 */
 	for (int i = 0; i < 9 && (c.user > c.knows_user * 1.1 + 10 ||
 				  (is_punctual() && c.stat[0] + c.stat[1] >
@@ -376,41 +378,45 @@ static void hidden(void)
 		c = watch("hides between ticks", hides);
 	knows = c.knows_user + c.knows_system;
 	note("%u ticks found it at work, in %.0f ms of it", c.caught, knows);
-	/* On a busy host what the naps themselves take is much, as the scheduler says, too. */
+	/* On a busy host the sleeps themselves take much time, which schedstat shows, too. */
 	run = c.schedstat[0] + c.schedstat[1];
 	within(c.user + c.system + c.interrupts + c.runq, knows * 0.98 - 2,
-	       run * 1.05 + c.interrupts + 8, "4.1 a task that hides between ticks is seen");
+	       run * 1.05 + c.interrupts + 8, "4.1 hiding from ticks: all of its time is counted");
 	within(c.user, c.knows_user * 0.9 - others(&c) - 2, c.knows_user * 1.1 + 10,
-	       "4.1 its user time");
+	       "4.1 hiding from ticks: user time is what the work measures itself");
 	within(c.system, c.knows_system * 0.85 - others(&c) - 2, run - c.knows_user * 0.9 + 10,
-	       "4.1 its system time");
-	/* On a machine that is late all the time it does not hide. */
+	       "4.1 hiding from ticks: system time is what the work measures itself");
+	/* The task does not hide on a machine whose timers are always late. */
 	if (!is_punctual() || c.caught * 4 > knows / 4)
-		skip(missed, "timers are too late here to hide");
+		skip(missed, "timers are too late for a task to hide");
 	else
 		within(c.stat[0] + c.stat[1], 0, knows / 2, missed);
 	within(c.idle, 0, c.wall - c.user - c.system - c.interrupts + 5,
-	       "4.9 and its CPU has not idled meanwhile");
+	       "4.9 hiding from ticks: its CPU is not idle while it works");
 }
 
 static void found_in_calls(void)
 {
 	struct came c = watch_busy("in a call at each tick", calls_at_ticks);
-	const char *const too_much = "4.1 but getrusage() has half as much again, or more";
+	const char *const too_much =
+		"4.1 call at each tick: getrusage() has half as much system time again, or more";
 
-	/* A late tick finds it computing again; not in each of ten rounds of ticks. */
+	/* A late tick finds the task computing again, but hardly in each of ten measurements. */
 	for (int i = 0; i < 9 && is_punctual() && c.rusage[1] < c.knows_system * 1.5; i++)
 		c = watch_busy("in a call at each tick", calls_at_ticks);
-	all_is_told(&c, "4.1 in a call at each tick: run, interrupted, ready are all of the time");
+	all_is_told(&c, "4.1 call at each tick: run, interrupt and ready time add up to all time");
 	within(c.user, c.knows_user * 0.95 - others(&c) - 2,
 	       c.knows_user * 1.05 + outside(&c) + 1 + stops(),
-	       "4.1 its user time is what it knows");
+	       "4.1 call at each tick: user time is what the work measures itself");
 	within(c.system, c.knows_system * 0.85 - others(&c) - 2 - stops(),
 	       c.knows_system + outside(&c) + 1,
-	       "4.1 its system time is what it knows");
-	/* Each round is a tick long, less than half of it in calls, if processors are there. */
+	       "4.1 call at each tick: system time is what the work measures itself");
+	/*
+	 * A round takes one tick, less than half of it in system calls, unless the CPU is not
+	 * available.
+	 */
 	if (!is_punctual() || c.wall > bounded(150) * 4 * 1.25 || c.knows_system > c.wall / 2)
-		skip(too_much, "ticks come too late here");
+		skip(too_much, "ticks are too late");
 	else
 		within(c.rusage[1], c.knows_system * 1.5, c.wall * 2, too_much);
 }
@@ -428,13 +434,16 @@ int main(void)
 		bail("/dev/zero");
 	prctl(PR_SET_TIMERSLACK, 1);
 	on_cpu(CPU);
-	is(ppa_write(SETTINGS, "1 1 0 1"), 0, "4.8 on");
+	is(ppa_write(SETTINGS, "1 1 0 1"), 0, "4.8 settings: accounting is turned on");
 	info = ppa_info(dev);
 	note("%-22s %13s |%26s |%14s |%12s |%17s", "ms", "it was", "PPA", "getrusage",
 	     "schedstat", "/proc/stat, CPU");
 	note("%-22s %6s %6s |%6s %6s %5s %6s |%6s %6s |%6s %5s |%5s %5s %5s", "", "user", "sys",
 	     "user", "sys", "int", "idle", "user", "sys", "run", "wait", "user", "sys", "idle");
-	/* What the looks themselves count: of the second, as the first one's pages are new. */
+	/*
+	 * The counts of a measurement itself: of the second one, as the first one touches new
+	 * pages.
+	 */
 	watch("nothing", works_of_nothing);
 	empty = watch("nothing", works_of_nothing);
 	known_times();
@@ -442,7 +451,7 @@ int main(void)
 	hidden();
 	found_in_calls();
 	close(dev);
-	is(ppa_write(SETTINGS, "0 0 0 1"), 0, "4.8 off");
+	is(ppa_write(SETTINGS, "0 0 0 1"), 0, "4.8 settings: accounting is turned off");
 	unload();
 	return finish();
 }

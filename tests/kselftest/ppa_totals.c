@@ -3,8 +3,8 @@
  * guest: poke
  * worlds: stock debug
  *
- * Process accounting's values of CPUs in the counter pages: they are those of
- * /proc/rawsysppa, a moment ago, and outlast its end.
+ * Process accounting's values of CPUs as instances of the counter pages: they are those of
+ * /proc/rawsysppa of a moment ago, and remain when accounting is turned off.
  */
 #include "ppa.h"
 
@@ -56,7 +56,9 @@ static void work(void)
 	}
 }
 
-/* Reads the page: is any value of it older than that reading's? */
+/*
+ * Reads the counter pages into page[@at]. Returns true if any value is older than reading @before.
+ */
 static bool behind(int nr, int before, int at)
 {
 	int cpu, n;
@@ -69,7 +71,7 @@ static bool behind(int nr, int before, int at)
 	return false;
 }
 
-/* Each CPU's values lie between those of two readings; which of them do not? */
+/* Returns how many values of page[@at] do not lie between those of two readings. */
 static int outside(int nr, int before, int at, int after)
 {
 	int cpu, n, wrong = 0;
@@ -78,7 +80,7 @@ static int outside(int nr, int before, int at, int after)
 		for (n = 0; n < PPA_NR_CPU_VALUES; n++) {
 			__u64 value = page[at][cpu][n];
 
-			/* A microsecond for what is rounded. */
+			/* Allow a microsecond for rounding. */
 			if (value + 1000 >= raw[before][cpu][n] &&
 			    value <= raw[after][cpu][n] + 1000)
 				continue;
@@ -101,10 +103,11 @@ int main(void)
 	insmod("perfcounters", "");
 	dev = ppa_open();
 	pc_open(&pc);
-	is(pc_find(&pc, names[0]), 0, "4.9 before accounting there are no instances");
+	is(pc_find(&pc, names[0]), 0,
+	   "4.9 counter pages: no instances before accounting is turned on");
 	pc_close(&pc);
 	began = ppa_info(dev).now;
-	is(ppa_write(SETTINGS, "1 0 0 1"), 0, "4.9 on");
+	is(ppa_write(SETTINGS, "1 0 0 1"), 0, "4.9 settings: accounting is turned on");
 	info = ppa_info(dev);
 	nr = info.nr_cpus;
 	pc_open(&pc);
@@ -112,15 +115,16 @@ int main(void)
 		slots[n] = pc_find(&pc, names[n]);
 	for (n = 0; n < PPA_NR_CPU_VALUES && slots[n]; n++)
 		;
-	is(n, PPA_NR_CPU_VALUES, "4.9 each value of a CPU is an instance");
+	is(n, PPA_NR_CPU_VALUES, "4.9 counter pages: each value of a CPU is an instance");
 	work();
-	/* Since all its probes were there. */
+	/* The time since all probes were attached. */
 	least = (ppa_info(dev).now - info.now) * 1e6 / info.khz;
 	read_raw(0, nr, &info);
-	/* They are written anew now and then. */
+	/* A worker updates the pages periodically. */
 	wait_until(!behind(nr, 0, 0));
 	read_raw(1, nr, &info);
-	is(outside(nr, 0, 0, 1), 0, "4.9 with the values of /proc/rawsysppa, a moment ago");
+	is(outside(nr, 0, 0, 1), 0,
+	   "4.9 counter pages: the values are those of /proc/rawsysppa, a moment ago");
 	all = (ppa_info(dev).now - began) * 1e6 / info.khz;
 	for (cpu = 0; cpu < nr; cpu++) {
 		for (sum = n = 0; n < 4; n++)
@@ -129,27 +133,28 @@ int main(void)
 		if (sum > all || sum < least - least / 10)
 			fallen++;
 	}
-	is(fallen, 0, "4.9 all of the time is in one of four");
+	is(fallen, 0,
+	   "4.9 counter pages: user, system, interrupt and idle time add up to all time");
 	ok(page[0][0][PPA_CPU_SYSCALLS] + page[0][1][PPA_CPU_SYSCALLS] >= 600,
-	   "4.9 the calls that were made are counted");
-	/* Off, and on again. */
-	is(ppa_write(SETTINGS, "0 0 0 1"), 0, "4.9 off");
+	   "4.9 counter pages: 600 or more system calls are counted");
+	/* Turn accounting off, and on again. */
+	is(ppa_write(SETTINGS, "0 0 0 1"), 0, "4.9 settings: accounting is turned off");
 	read_page(1, nr);
 	work();
 	read_page(2, nr);
-	ok(!memcmp(page[1], page[2], sizeof(page[1])), "4.9 nothing moves any more");
+	ok(!memcmp(page[1], page[2], sizeof(page[1])), "4.9 accounting off: no value changes");
 	ppa_write(SETTINGS, "1 0 0 1");
 	work();
-	/* The kernel's idle time went on meanwhile, that of the page did not. */
+	/* Values restart at 0 when accounting is turned on; the pages add them to what they had. */
 	wait_until((read_page(2, nr), page[2][0][PPA_CPU_IDLE] > page[1][0][PPA_CPU_IDLE]));
 	for (fallen = cpu = 0; cpu < nr; cpu++)
 		for (n = 0; n < PPA_NR_CPU_VALUES; n++)
 			fallen += page[2][cpu][n] < page[1][cpu][n];
 	ok(!fallen && page[2][0][PPA_CPU_IDLE] > page[1][0][PPA_CPU_IDLE],
-	   "4.9 on again: it goes on from there");
+	   "4.9 accounting on again: values go on from where they were");
 	ppa_write(SETTINGS, "0 0 0 1");
 	close(dev);
 	pc_close(&pc);
-	is(rmmod("perfcounters"), 0, "4.9 the module goes");
+	is(rmmod("perfcounters"), 0, "4.9 rmmod: perfcounters.ko unloads after accounting");
 	return finish();
 }

@@ -3,9 +3,9 @@
  * worlds: stock debug
  * timeout: 120
  *
- * Why a task leaves its CPU, since when it waits to run, and how many interrupts it had, where
- * these were told wrongly: between nice levels, by the CPU that wakes it, by one that has other
- * things to do, and with handlers that share a line.
+ * Values of a task that were wrong once: why it left its CPU, for tasks of different nice levels;
+ * since when it waits to run, as counted by the CPU that wakes it and by one that is busy; and the
+ * number of interrupts, on a line that several handlers share.
  */
 #include "ppa.h"
 #include <sched.h>
@@ -20,7 +20,10 @@
 static int dev;
 static struct ppa_info info;
 
-/* A child on that CPU, which computes for so long: at a nice level, or above all of them. */
+/*
+ * Starts a child on CPU 1 that computes for as long as @milliseconds, at a nice level and, if
+ * @urgent, with a real-time priority.
+ */
 static pid_t hog(int nice, bool urgent, int milliseconds)
 {
 	struct sched_param param = { .sched_priority = 50 };
@@ -34,7 +37,7 @@ static pid_t hog(int nice, bool urgent, int milliseconds)
 		_exit(1);
 	for (__u64 end = now_ns() + milliseconds * 1000000ULL; now_ns() < end;)
 		;
-	/* Until it was looked at. */
+	/* Lives on until its values have been read. */
 	pause();
 	_exit(0);
 }
@@ -45,7 +48,7 @@ static void end(pid_t pid)
 	waitpid(pid, NULL, 0);
 }
 
-/* Two that share a CPU take turns, whatever their nice levels are. */
+/* Two tasks that share a CPU take turns, whatever their nice levels are. */
 static void nice_levels(void)
 {
 	pid_t one = hog(0, false, 1500), other = hog(-1, false, 1500);
@@ -57,14 +60,14 @@ static void nice_levels(void)
 		__u64 turns = task.values[PPA_PRMPTCTXTCNT], urgent = task.values[PPA_PRMPTPRICNT];
 
 		ok(turns > 4 && urgent * 2 < turns,
-		   "4.4 of nice level %d: another's turn, nobody more urgent (%llu, %llu)", -i,
+		   "4.4 nice level %d: turns are over twice the preemptions (%llu, %llu)", -i,
 		   turns, urgent);
 	}
 	end(one);
 	end(other);
 }
 
-/* A child on that CPU, which waits for each byte that comes. */
+/* Starts a child on CPU 1 that sleeps in read(): each byte in @to wakes it. */
 static pid_t sleeper(int *to)
 {
 	int ends[2];
@@ -102,7 +105,7 @@ static __u64 latencies(const struct ppa_task *task)
 	return all;
 }
 
-/* Woken, it waits for one that is more urgent: that is told while it does. */
+/* A task is woken and has to wait for one of higher priority: the time counts while it waits. */
 static void waits_now(void)
 {
 	int to;
@@ -117,16 +120,18 @@ static void waits_now(void)
 	task = ppa_task(dev, pid);
 	end(urgent);
 	ok(ms(task.values[PPA_SCHLATACCUM] - before.values[PPA_SCHLATACCUM], &info) >= 150,
-	   "4.4 one that waits to run has waited up to now (%.1f ms)",
+	   "4.4 waiting task: its latency includes the wait so far (%.1f ms)",
 	   ms(task.values[PPA_SCHLATACCUM] - before.values[PPA_SCHLATACCUM], &info));
-	is(latencies(&task), latencies(&before), "4.4 a wait that is not over has no length yet");
+	is(latencies(&task), latencies(&before),
+	   "4.4 waiting task: the histogram does not count the wait yet");
 	wait_until(latencies(&task) != latencies(&before) || ppa_try(dev, pid, &task));
-	is(latencies(&task) - latencies(&before), 1, "4.4 when it runs it has one");
+	is(latencies(&task) - latencies(&before), 1,
+	   "4.4 waiting task: the histogram counts the wait once it runs");
 	close(to);
 	end(pid);
 }
 
-/* What the kernel's own events say, of one task; in microseconds. */
+/* Wakeups of one task by the kernel's own trace events; times are in microseconds. */
 #define TRACING		"/sys/kernel/tracing"
 #define INSTANCE	TRACING "/instances/ppa_waits"
 
@@ -146,7 +151,7 @@ static void trace_begin(pid_t pid)
 	write_file(INSTANCE "/events/sched/sched_switch/enable", "1");
 }
 
-/* From each wakeup to the next switch. */
+/* Returns the sum of the times from each wakeup to the next switch, and in @nr their number. */
 static double trace_waits(int *nr)
 {
 	FILE *trace = fopen(INSTANCE "/trace", "re");
@@ -179,7 +184,7 @@ static void trace_end(void)
 	rmdir(INSTANCE);
 }
 
-/* A CPU that has nothing to do takes its time to wake up: the task waits for that, too. */
+/* An idle CPU takes some time to wake up, which counts as waiting time of the task. */
 static void since_waking(void)
 {
 	struct ppa_task before, after;
@@ -188,7 +193,7 @@ static void since_waking(void)
 	int to, nr = 0;
 	pid_t pid = sleeper(&to);
 
-	/* A busy host may stop the guest between the two looks at a clock. */
+	/* A busy host may stop the guest between the readings of the two clocks. */
 	for (int i = 0; i < 10 && !good; i++) {
 		trace_begin(pid);
 		before = ppa_task(dev, pid);
@@ -202,15 +207,15 @@ static void since_waking(void)
 		told = 1000 * ms(after.values[PPA_SCHLATACCUM] - before.values[PPA_SCHLATACCUM],
 				 &info);
 		good = nr >= WAKES * 9 / 10 && told > waited * 0.8 && told < waited * 1.5;
-		note("%d wakeups: %.1f us each, by the kernel's events %.1f us", nr,
+		note("%d wakeups: %.1f us each, by the kernel's trace events %.1f us", nr,
 		     told / WAKES, waited / WAKES);
 	}
-	ok(good, "4.4 a wait begins when the task is woken, not when its CPU has woken up");
+	ok(good, "4.4 wakeup latency: begins at the wakeup, also if the CPU is idle");
 	close(to);
 	end(pid);
 }
 
-/* An interrupt is one, however many handlers its line has. */
+/* An interrupt counts once, however many handlers its line has. */
 static void shared_line(void)
 {
 	struct ppa_task before, after;
@@ -226,7 +231,8 @@ static void shared_line(void)
 	after = ppa_task(dev, getpid());
 	more = after.values[PPA_INTCNT] - before.values[PPA_INTCNT];
 	ok(more >= INTERRUPTS && more < 2 * INTERRUPTS,
-	   "4.4 %d interrupts of a line with four handlers are so many (%llu)", INTERRUPTS, more);
+	   "4.4 shared line: %d interrupts with four handlers count once each (%llu)",
+	   INTERRUPTS, more);
 	rmmod("lines");
 }
 

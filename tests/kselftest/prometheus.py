@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Asks a real Prometheus what it has of `pfc export --openmetrics`.
+"""Compares what a real Prometheus has of `pfc export --openmetrics` with what is expected.
 
-usage: prometheus.py same FILE         its samples are what the text in FILE says
-       prometheus.py metadata FILE     and so are types, units and help texts
-       prometheus.py dashboard FILE    each expression of a dashboard gives data
-       prometheus.py rules             each alert was reckoned, without an error
-       prometheus.py times CPUS        all kinds of time are that many CPUs' time
+usage: prometheus.py same FILE         its samples are those of the text in FILE
+       prometheus.py metadata FILE     its types, units and help texts are those of FILE
+       prometheus.py dashboard FILE    each expression of a dashboard returns data
+       prometheus.py rules             each alert was evaluated without an error
+       prometheus.py times CPUS        all kinds of time add up to that many CPUs' time
 """
 
 import json
@@ -19,7 +19,7 @@ import urllib.request
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 API = "http://127.0.0.1:9090/api/v1/"
-# What Prometheus itself adds.
+# Labels that Prometheus itself adds.
 ADDED = {"instance", "job", "__name__"}
 
 
@@ -43,7 +43,7 @@ def families(path):
 
 def key(name, labels):
     rest = {k: v for k, v in labels.items() if k not in ADDED}
-    # A bound is the same number, however it is written.
+    # The bound is compared as a number, because it can be written in several ways.
     if "le" in rest:
         rest["le"] = float(rest["le"])
     return name, tuple(sorted(rest.items()))
@@ -83,7 +83,7 @@ def dashboard(path):
     with open(path, encoding="utf-8") as file:
         board = json.load(file)
     words = {"$__rate_interval": "20s", "$instance": ".*", "$job": ".*"}
-    # What Grafana would fill in: variables that the dashboard has, and no others.
+    # The variables that Grafana would replace: those of the dashboard, and no others.
     names = {f"${v['name']}" for v in board["templating"]["list"]} | {"$__rate_interval"}
     wrong = asked = 0
     for panel in board["panels"]:
@@ -121,10 +121,10 @@ def rules():
 
 
 def times(cpus):
-    """What counters rose by between two scrapes lies between what each may have seen.
+    """Checks that the increase of all times between two scrapes is within its bounds.
 
-    A scrape has the time of its beginning; what it read was read until its end, which
-    comes within its interval, a second.
+    The timestamp of a scrape is that of its beginning. The values were read before its
+    end, which is within its interval of a second.
     """
     kinds = "user|system|interrupt|idle"
     series = ask(f'{{__name__=~"perfcounters_ppa_({kinds})_time_seconds_total"}}[30s]')

@@ -5,8 +5,8 @@
 # worlds: stock
 # guest: full
 #
-# A real Prometheus scrapes `pfc export --openmetrics --listen`, run as its unit
-# runs it, by the configuration, alerts and dashboard of tools/fleet.
+# A real Prometheus scrapes `pfc export --openmetrics --listen`, which runs as its unit does, with
+# the configuration, the alerts and the dashboard of tools/fleet.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
@@ -14,12 +14,12 @@
 . /tests/fleet.sh
 
 query() { curl -sSfG --data-urlencode "query=$1" http://127.0.0.1:9090/api/v1/query; }
-# An expression's values, each with its labels; fails without any.
+# Prints the values of an expression, each with its labels. Fails if there is none.
 ask() { query "$1" | jq -er '.data.result[] | "\(.value[1]) \(.metric | tojson)"'; }
 value() { ask "$1" | awk 'NR == 1 { print $1 }'; }
 is() { [ "$(value "$1")" = "$2" ] || { echo "$1 is $(value "$1"), not $2"; return 1; }; }
 none() { query "$1" >asked && [ "$(jq '.data.result | length' asked)" = 0 ] || { cat asked; return 1; }; }
-# Scraped after this moment.
+# Waits until the metric has been scraped after this moment.
 scraped() {
 	local now
 	now=$(date +%s.%N)
@@ -27,7 +27,7 @@ scraped() {
 }
 later() { awk "BEGIN { exit !($(value "timestamp($1)") + 0 > $2) }"; }
 unit=perfcounters-openmetrics.service
-# All but most of the system calls: the emulator takes most of a second for those.
+# Leaves out most system calls: the emulator takes most of a second to scrape them.
 kernel="ppa sched irq softirq block net mm syscalls/read syscalls/write"
 start() {
 	as_unit $unit "" pfc export --openmetrics --listen 127.0.0.1:9464 --tasks 5 test $kernel >url 2>export.err &
@@ -42,7 +42,7 @@ insmod /modules/puppet.ko
 one_of_each_kind
 pace=$(desc 0 1 0 1 "" test/pace)
 pfc ppa on >/dev/null
-# Something for each panel to show.
+# A load that gives each panel of the dashboard some data.
 (while :; do
 	dd if=/dev/nullb0 of=/dev/null bs=16k count=8 iflag=direct
 	dd if=/dev/zero of=/dev/nullb0 bs=4k count=2 oflag=direct
@@ -56,29 +56,29 @@ pacer=$!
 mkdir -p fleet
 cp $fleet/*.yml fleet
 sed 's/^  scrape_interval: 15s/  scrape_interval: 1s\n  evaluation_interval: 2s/' $fleet/prometheus.yml >fleet/prometheus.yml
-check "prometheus promtool takes the configuration, which names the alerts" promtool check config fleet/prometheus.yml
-check "prometheus promtool takes the alerts" promtool check rules fleet/alerts.yml
-check "prometheus each alert comes when it should, and not when all is well" promtool test rules fleet/alerts.test.yml
+check "prometheus promtool check config: accepts the configuration with the alerts" promtool check config fleet/prometheus.yml
+check "prometheus promtool check rules: accepts the alerts" promtool check rules fleet/alerts.yml
+check "prometheus promtool test rules: each alert fires only when it should" promtool test rules fleet/alerts.test.yml
 
 start
-check "prometheus the unit's user may export" within 60 test -s url
-check "prometheus without CAP_PERFMON there are no tasks, and a sentence why" sh -c '. /tests/fleet.sh
+check "prometheus exporter with the unit's user and capabilities: starts" within 60 test -s url
+check "prometheus --tasks without CAP_PERFMON: status 2, the error names it" sh -c '. /tests/fleet.sh
 	sed "s/^AmbientCapabilities=.*/AmbientCapabilities=/" $fleet/perfcounters-openmetrics.service >no.service
 	fleet=$PWD; (as_unit no.service "" pfc export --openmetrics --tasks 5) >out 2>err
 	rc=$?; cat err; [ $rc = 2 ] && ! [ -s out ] && grep -q CAP_PERFMON err'
 prometheus --config.file=fleet/prometheus.yml --storage.tsdb.path=data --web.listen-address=127.0.0.1:9090 \
 	--log.level=warn 2>prometheus.log &
 prometheus=$!
-check "prometheus it scrapes, and what it scrapes is up" within 200 is 'up{job="perfcounters"}' 1
+check "prometheus the scrape target is up" within 200 is 'up{job="perfcounters"}' 1
 
 scraped perfcounters_test_counter_total
 pfc export --openmetrics 'test/counter' 'test/gauge' 'test/peak' 'test/time' 'test/sizes' 'test/odd*' >test.prom
-check "prometheus values are those of pfc, each CPU's" within 30 python3 /tests/prometheus.py same test.prom
+check "prometheus test instances: values of each CPU are those of pfc export" within 30 python3 /tests/prometheus.py same test.prom
 known() { is 'perfcounters_test_counter_total{cpu="0"}' 40 && is 'perfcounters_test_counter_total{cpu="1"}' 2 && is 'perfcounters_test_time_seconds_total{cpu="1"}' 0.0015; }
-check "prometheus values are what was counted" known
+check "prometheus test instances: values are those that were counted" known
 pfc export --openmetrics --tasks 1 $kernel >all.prom
-# Units are known from OpenMetrics only: that was what it was given.
-check "prometheus types, units and help texts are right" python3 /tests/prometheus.py metadata all.prom
+# Prometheus knows units only from OpenMetrics, so this shows that it was scraped as such.
+check "prometheus metadata: types, units and help texts are those of pfc export" python3 /tests/prometheus.py metadata all.prom
 live() {
 	local low seen
 	low=$(total sched/context_switches)
@@ -86,9 +86,9 @@ live() {
 	seen=$(value 'sum(perfcounters_sched_context_switches_total)')
 	between "$low" "$seen" "$(total sched/context_switches)"
 }
-check "prometheus a live counter's value is of now" live
+check "prometheus a counter of the kernel: the value is between two reads of pfc" live
 
-# A rate against the device and the clock, of the same time.
+# Compares a rate with the counted one, over the same time.
 paced() {
 	local v0 v1 t0 t1 wanted is
 	v0=$(total test/pace) t0=$(date +%s.%N)
@@ -101,15 +101,15 @@ paced() {
 	near "$is" "$wanted" 8
 }
 exec 3>&1
-# On a busy host scrapes come late; not each time.
+# Repeats a test up to three times: on a busy host a scrape may be late.
 again() { "$@" || "$@" || "$@"; }
-check "prometheus a counter's rate is what happened" again paced
-# No second of theirs is lost.
-check "prometheus 4.9 user, system, interrupts and idle are all of the CPUs' time" python3 /tests/prometheus.py times "$(nproc)"
+check "prometheus rate of a counter: within 8 % of the counted one" again paced
+# The times of the CPUs must add up to the elapsed time.
+check "prometheus 4.9 user, system, interrupt and idle time add up to the CPUs' time" python3 /tests/prometheus.py times "$(nproc)"
 
 sh -c 'while :; do :; done' &
 busy=$!
-# More of it than of any other time.
+# True when the task has had 2 s of user time: more than any of its other times.
 worked() { [ "$(user_time $busy)" -gt 2000000000 ]; }
 task() {
 	local low seen
@@ -119,23 +119,23 @@ task() {
 	seen=$(value "pfc_task_user_time_seconds_total{pid=\"$busy\",comm=\"sh\"} * 1e9")
 	between "$low" "$seen" "$(user_time $busy)"
 }
-check "prometheus a busy task is there, with the time that accounting says" task
+check "prometheus user time of a busy task: between two reads of pfc ppa" task
 busiest() { ask 'topk(1, rate(pfc_task_user_time_seconds_total[10s]))' | grep -q "\"pid\":\"$busy\""; }
-check "prometheus it is the busiest" within 60 busiest
+check "prometheus topk of the tasks: the busy task is first" within 60 busiest
 kill $busy
 wait $busy 2>/dev/null
-check "prometheus a task that ended is gone" within 90 none "pfc_task_user_time_seconds_total{pid=\"$busy\"}"
+check "prometheus a task has ended: its series disappears" within 90 none "pfc_task_user_time_seconds_total{pid=\"$busy\"}"
 bounded() {
 	local n
 	n=$(value 'max_over_time(count(pfc_task_syscalls_total)[60s:1s])')
 	[ "$n" = 5 ] && between 6 "$(value pfc_tasks)" 1000 || { echo "$n tasks of $(value pfc_tasks)"; return 1; }
 }
-check "prometheus there are no more tasks than were asked for" bounded
+check "prometheus --tasks 5: at most five tasks are exported" bounded
 waits() { between 0.0001 "$(value 'rate(pfc_tasks_waiting_time_seconds_total[30s])')" 100; }
-check "prometheus what all tasks waited" waits
+check "prometheus waiting time of all tasks: the rate is plausible" waits
 
-check "prometheus each expression of the dashboard gives data" python3 /tests/prometheus.py dashboard $fleet/dashboard.json
-check "prometheus each alert is reckoned" within 60 python3 /tests/prometheus.py rules
+check "prometheus dashboard: each expression returns data" python3 /tests/prometheus.py dashboard $fleet/dashboard.json
+check "prometheus alerts: each one is evaluated without an error" within 60 python3 /tests/prometheus.py rules
 cost() {
 	echo "# a scrape: $(value scrape_samples_scraped) samples, $(value scrape_samples_post_metric_relabeling) kept, $(value 'avg_over_time(scrape_duration_seconds[30s])') s" >&3
 	size() { echo "# everything $*: $(pfc export --openmetrics "$@" | grep -vc '^#') samples, $(pfc export --openmetrics "$@" | wc -c) bytes"; }
@@ -143,40 +143,40 @@ cost() {
 	size --sum >&3
 	none '{__name__=~"perfcounters_.*_created"}'
 }
-check "prometheus births are not kept, as the configuration says" cost
-# This judge knows the older format only: there a counter's help goes
-# by another name. It finds nothing else.
+check "prometheus creation times: dropped by the configuration" cost
+# promtool knows the older format only, in which the help of a counter has another name. It must
+# find nothing else.
 lint() {
 	promtool check metrics <all.prom >lint 2>&1
 	grep -v ' no help text$' lint >others
 	cat others
 	[ -s lint ] && ! [ -s others ]
 }
-check "prometheus promtool check metrics: nothing but help texts, which it cannot see" lint
+check "prometheus promtool check metrics: finds nothing but help texts, which it cannot see" lint
 
-# Counters come and go.
+# Counters are deleted and added.
 puppet del $counter >deleted
-check "prometheus a counter that goes is gone" within 60 none perfcounters_test_counter_total
+check "prometheus a counter was deleted: its series disappears" within 60 none perfcounters_test_counter_total
 counter=$(desc 0 1 0 1 "what it counts" test/counter)
 on 0 adjust $counter 7
-check "prometheus a counter that comes back begins anew" within 60 is 'perfcounters_test_counter_total{cpu="0"}' 7
-check "prometheus and is known to have" is 'resets(perfcounters_test_counter_total{cpu="0"}[10m])' 1
+check "prometheus a counter was added again: it has the new value" within 60 is 'perfcounters_test_counter_total{cpu="0"}' 7
+check "prometheus a counter was added again: resets() is 1" is 'resets(perfcounters_test_counter_total{cpu="0"}[10m])' 1
 
-# The exporter killed, and another one.
+# The exporter is killed and started again.
 kill -9 $exporter
 wait $exporter 2>/dev/null
-check "prometheus a killed exporter is down" within 60 is 'up{job="perfcounters"}' 0
-check "prometheus its counters are gone" within 60 none perfcounters_test_counter_total
+check "prometheus exporter killed: the scrape target is down" within 60 is 'up{job="perfcounters"}' 0
+check "prometheus exporter killed: its series disappear" within 60 none perfcounters_test_counter_total
 before=$(total test/pace)
 start
 restarted() {
 	within 100 is 'up{job="perfcounters"}' 1 && is 'perfcounters_test_counter_total{cpu="0"}' 7 &&
 		between "$before" "$(value 'sum(perfcounters_test_pace_total)')" "$(total test/pace)"
 }
-check "prometheus after its restart all goes on" restarted
+check "prometheus exporter started again: the target is up, values continue" restarted
 kill $exporter
 ended() { wait $exporter; }
-check "prometheus it ends well when told to" ended
+check "prometheus exporter: SIGTERM ends it with status 0" ended
 [ $failed = 0 ] || sed 's/^/# /' prometheus.log export.err
 kill $prometheus $work $pacer
 wait 2>/dev/null

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/*
- * What the provider tests share: a provider's figure beside /proc's own.
- */
+/* Shared by the provider tests: compares the figure of a provider with that of /proc. */
 #ifndef PROVIDER_H
 #define PROVIDER_H
 
@@ -9,7 +7,7 @@
 
 static struct pc pc;
 
-/* perfcounters.ko and one provider, nothing else. */
+/* Loads perfcounters.ko and one provider, and nothing else. */
 static void load_provider(const char *module)
 {
 	unload();
@@ -30,7 +28,10 @@ static int64_t by_name(const char *name)
 	return n ? pc_total(&pc, n) : -1;
 }
 
-/* Number @column (from 0) of the line of @path that begins with @first. */
+/*
+ * Returns number @column (from 0) of the line of @path that begins with @first; -1 if there is
+ * none.
+ */
 static int64_t field(const char *path, const char *first, int column)
 {
 	static char buf[1 << 18];
@@ -56,7 +57,7 @@ static int64_t field(const char *path, const char *first, int column)
 	return -1;
 }
 
-/* The sum of the columns, one for each online CPU, of such a line. */
+/* Returns the sum of the columns of such a line, one for each online CPU. */
 static int64_t row_sum(const char *path, const char *first)
 {
 	int64_t sum = 0;
@@ -74,18 +75,19 @@ static int64_t instance_total(const void *name)
 }
 
 /*
- * Does a provider count what /proc counts? Both are read before and after the
- * work, ours around /proc's each time. So whatever else happens meanwhile:
+ * Checks that a provider counts what /proc counts. Both are read before and after the work, the
+ * provider's figure (`ours`) around that of /proc (`theirs`) each time. So whatever else happens
+ * meanwhile:
  *
- *	ours, inner interval <= /proc's <= ours, outer interval
+ *	`ours`, inner interval <= `theirs` <= `ours`, outer interval
  *
- * @slack is for events that are half done at a reading: counted by the kernel
- * and not yet by the probe, or the other way round. One for each CPU at each
- * end, unless the caller says why it is more. @least keeps the test honest:
- * /proc's own figure must have moved by that much.
+ * @slack allows for events that are in progress at a reading: counted by the kernel and not yet by
+ * the probe, or the other way round. It is one for each CPU at each end, unless the caller says why
+ * it is more. The figure of /proc must have grown by at least @least, so that the test does not
+ * pass without any events.
  *
- * @more: ours counted more than that, of which another process may be the cause. Returned
- * is whether all else is right.
+ * Sets @more if the provider counted too many, which may be due to another process. Returns true if
+ * all else is right.
  */
 static bool compare(const char *test, reading ours, const void *our_arg, reading theirs,
 		    const void *their_arg, void (*work)(void), int64_t least, int64_t slack,
@@ -94,7 +96,7 @@ static bool compare(const char *test, reading ours, const void *our_arg, reading
 	int64_t outer1 = ours(our_arg), proc1 = theirs(their_arg), inner1 = ours(our_arg);
 	int64_t outer2, proc2, inner2, proc, inner, outer;
 
-	/* On a busy host little may come of it at first. */
+	/* On a busy host the first round of the work may cause few events. */
 	for (int i = 0; i < 20 && (!i || theirs(their_arg) - proc1 < least); i++)
 		work();
 	inner2 = ours(our_arg);
@@ -118,12 +120,12 @@ static bool agrees(const char *test, reading ours, const void *our_arg, reading 
 	return ok(right && !more, "%s", test);
 }
 
-/* Slack of one event half done on each of 2 CPUs at either end. */
+/* Slack for one event in progress on each of 2 CPUs, at each end. */
 #define HALF_DONE 4
 
 /*
- * Unloaded, a provider leaves dormant instances, values and all, and no probe;
- * loaded again, they have their numbers back and begin at zero.
+ * Unloads a provider and loads it again. Unloaded, it leaves dormant instances with their values,
+ * and no probe. Loaded again, its instances have their old numbers, and the next incarnation.
  */
 static void comes_and_goes(const char *module, const char *name, void (*work)(void))
 {
@@ -135,12 +137,13 @@ static void comes_and_goes(const char *module, const char *name, void (*work)(vo
 	is(rmmod(module), 0, "0.14 %s unloads", module);
 	value = pc_total(&pc, n);
 	ok(n && pc.desc[n].state == PERFCOUNTERS_DORMANT && pc_named(&pc, n, name) && value > 0,
-	   "0.11 %s unloaded: %s is dormant, its value stays", module, name);
+	   "0.11 %s unloaded: %s is dormant and keeps its value", module, name);
 	work();
-	ok(pc_total(&pc, n) == value, "0.14 %s unloaded: nothing counts any more", module);
+	ok(pc_total(&pc, n) == value,
+	   "0.14 %s unloaded: its dormant instance does not count", module);
 	is(insmod(module, ""), 0, "0.14 %s loads again", module);
 	ok(pc_find(&pc, name) == n && pc.desc[n].incarnation == life + 1,
-	   "0.11 %s loaded again: %s has its number back, in its next life", module, name);
+	   "0.11 %s loaded again: %s has its old number, and the next incarnation", module, name);
 }
 
 #define COMES_AND_GOES 5

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
-/*
- * pfc_block: a SCSI disk with partitions, made of memory, that comes and goes.
- */
+/* pfc_block: a SCSI disk with partitions, in memory, that is added, removed and added again. */
 #include "provider.h"
 
-static char disk[32];		/* sda, or whatever is free */
+static char disk[32];		/* sda, or the first free name */
 static char part[34];		/* sda1 */
 
-/* What a device is called is found out behind its first requests. */
+/* Returns true if a device has instances. They are added after its first requests, by a worker. */
 static bool has_instance(const char *device)
 {
 	char name[80];
@@ -67,7 +65,7 @@ static void io(void)
 	free(buf);
 }
 
-/* Fields of /proc/diskstats behind the name. */
+/* Returns a field of /proc/diskstats, counted from the name on; -1 if there is no such device. */
 static int64_t diskstats(const char *name, int column)
 {
 	static char buf[1 << 14];
@@ -147,9 +145,8 @@ static void times_agree(void)
 	note("%lld reads took %lld ns, /proc/diskstats says %lld ms", (long long)requests,
 	     (long long)ns, (long long)ms);
 	/*
-	 * The probe reads the clock a little after the kernel did, and /proc
-	 * rounds down: ours is no less, and no more than 1 ms for each request
-	 * above.
+	 * The probe reads the clock a little after the kernel does, and /proc rounds down: the
+	 * provider's time is not shorter, and at most 1 ms longer for each request.
 	 */
 	ok(ns / 1000000 >= ms - 1 && ns / 1000000 <= ms + requests + 1,
 	   "0.15 block: read time is that of /proc/diskstats");
@@ -168,31 +165,33 @@ int main(void)
 	wait_until(has_instance(disk) && has_instance(part));
 	snprintf(name, sizeof(name), "block/%s/reads", disk);
 	number = pc_find(&pc, name);
-	ok(number, "0.14 block: a disk that comes gets instances");
+	ok(number, "0.14 block: a new disk gets instances");
 	snprintf(name, sizeof(name), "block/%s/reads", part);
-	ok(pc_find(&pc, name), "0.14 block: so does its partition");
-	ok(by_name("block/unnamed") > 0, "0.14 block: what came before they had is counted apart");
+	ok(pc_find(&pc, name), "0.14 block: a partition of a new disk gets instances");
+	ok(by_name("block/unnamed") > 0,
+	   "0.14 block: requests of a disk that has no instances yet are counted in block/unnamed");
 	figures_agree(disk);
 	figures_agree(part);
 	times_agree();
 
 	snprintf(name, sizeof(name), "block/%s/reads", disk);
 	remove_disk();
-	ok(pc_find(&pc, name) == number, "0.14 block: a disk that goes leaves its instances");
+	ok(pc_find(&pc, name) == number, "0.14 block: a disk that is removed keeps its instances");
 	add_disk();
 	snprintf(name, sizeof(name), "block/%s/reads", disk);
 	io();
 	wait_until(has_instance(disk));
-	is(pc_find(&pc, name), number, "0.11 block: a disk that comes back has its old numbers");
+	is(pc_find(&pc, name), number,
+	   "0.11 block: a disk that is added again has its old numbers");
 	device = disk;
-	agrees("0.14 block: and counts on", ours, &figures[0], theirs, &figures[0], io, 50,
-	       HALF_DONE);
+	agrees("0.14 block: a disk that is added again counts its reads",
+	       ours, &figures[0], theirs, &figures[0], io, 50, HALF_DONE);
 	ok(pc.desc[number].unit == PERFCOUNTERS_EVENTS, "0.3 block: reads are events");
 	snprintf(name, sizeof(name), "block/%s/read_latency", disk);
 	ok(pc.desc[pc_find(&pc, name)].kind == PERFCOUNTERS_HISTOGRAM &&
 	   pc.desc[pc_find(&pc, name)].exponent == -9, "0.3 block: latency is a histogram of nanoseconds");
 
-	/* An instance that is there without any disk. */
+	/* block/unnamed does not depend on a disk. */
 	comes_and_goes("pfc_block", "block/unnamed", io);
 	remove_disk();
 	return finish();

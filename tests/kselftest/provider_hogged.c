@@ -3,9 +3,9 @@
  * worlds: stock
  * timeout: 150
  *
- * pfc_net: an interface is renamed on a CPU that a SCHED_FIFO thread has for itself, by a thread of
- * higher priority. The rename returns while the CPU is hogged, so it does not hold RTNL
- * for that long, and a worker makes the instances of the new name.
+ * pfc_net: an interface is renamed on a CPU that is busy with a SCHED_FIFO thread, by a thread of
+ * higher priority. The rename returns while the CPU is still busy, so RTNL is not held for that
+ * long; a worker adds the instances of the new name.
  */
 #include "provider.h"
 #include <net/if.h>
@@ -76,7 +76,7 @@ int main(void)
 	shell("modprobe veth");
 	load_provider("pfc_net");
 	shell("ip link add pcv0 type veth");
-	ok(pc_find(&pc, "net/pcv0/tx_packets"), "0.14 net: an interface has instances");
+	ok(pc_find(&pc, "net/pcv0/tx_packets"), "0.14 net: a new interface has instances");
 	if (has_fair) {
 		slurp(fair, was_fair, sizeof(was_fair));
 		write_file(fair, "0");
@@ -92,12 +92,12 @@ int main(void)
 	while (waitpid(renames, &status, WNOHANG) != renames && waits++ < 10000)
 		sleep_ms(1);
 	if (!ok(waits < 10000 && WIFEXITED(status) && !WEXITSTATUS(status),
-		"9.2 net: a rename on a hogged CPU returns"))
+		"9.2 net: a rename on a CPU with a busy SCHED_FIFO thread returns"))
 		note("status %#x after %d ms", status, waits);
 	if (waits < 10000)
 		wait_until(pc_find(&pc, "net/pcv9/tx_packets"));
 	ok(pc_find(&pc, "net/pcv9/tx_packets") && !pc_find(&pc, "net/pcv0/tx_packets"),
-	   "9.2 net: instances of a new name are made while the CPU is hogged");
+	   "9.2 net: instances of a new name are added while the SCHED_FIFO thread is busy");
 	hog->over = 1;
 	waitpid(pid, NULL, 0);
 	write_file(rt, was_rt);
@@ -105,7 +105,7 @@ int main(void)
 		write_file(fair, was_fair);
 	if (waits >= 10000)
 		waitpid(renames, &status, 0);
-	/* Each row waits until the other one of the same name is deleted. */
+	/* Each new entry has to wait until the other interface's entry of that name is deleted. */
 	shell("ip link set veth0 name pcv1");
 	if (rename_interface("pcv9", "pcvx") || rename_interface("pcv1", "pcv9") ||
 	    rename_interface("pcvx", "pcv1"))
@@ -115,7 +115,7 @@ int main(void)
 	ok(pc_find(&pc, "net/pcv9/tx_packets") && pc_find(&pc, "net/pcv1/tx_packets") &&
 	   !pc_find(&pc, "net/pcvx/tx_packets"),
 	   "0.14 net: two interfaces that swap names have instances under both");
-	/* The interface may be deleted before the worker has made its row. */
+	/* The interface may be deleted before the worker has added its entry. */
 	if (rename_interface("pcv9", "pcv8"))
 		bail("rename");
 	shell("ip link del pcv8");

@@ -25,8 +25,8 @@ static void *spin(void *arg)
 }
 
 /*
- * Signals for a thread that runs on another CPU, which is kicked for each;
- * function calls, timers, output on the serial line.
+ * Causes interrupts: signals for a thread that runs on another CPU, which gets an IPI for each;
+ * function calls, timers, and output on the serial line.
  */
 static void busy(void)
 {
@@ -68,7 +68,7 @@ static int64_t calls(const void *arg)
 	return by_name("irq/vector/call_function") + by_name("irq/vector/call_function_single");
 }
 
-/* A line that has an instance, and has seen interrupts: which /proc row it is. */
+/* The line with an instance that has the most interrupts: its instance, and its row in /proc. */
 static char line_name[PERFCOUNTERS_NAME_MAX], line_row[16];
 
 static bool find_line(void)
@@ -107,7 +107,7 @@ int main(void)
 	       "CAL:", busy, 20, HALF_DONE);
 	agrees("0.15 irq: irq_work is IWI of /proc/interrupts", instance_total,
 	       "irq/vector/irq_work", interrupts, "IWI:", busy, 0, HALF_DONE);
-	agrees("0.15 irq: thermal ones are TRM of /proc/interrupts", instance_total,
+	agrees("0.15 irq: thermal interrupts are TRM of /proc/interrupts", instance_total,
 	       "irq/vector/thermal_apic", interrupts, "TRM:", busy, 0, HALF_DONE);
 	for (int i = 0; i < 6; i++) {
 		snprintf(name, sizeof(name), "0.15 irq: %s is %s of /proc/softirqs", soft[i][0],
@@ -120,7 +120,7 @@ int main(void)
 			 line_row);
 		agrees(name, instance_total, line_name, interrupts, line_row, busy, 10, HALF_DONE);
 	} else {
-		ok(false, "0.15 irq: a line agrees with /proc/interrupts");
+		ok(false, "0.15 irq: a line's interrupts are those of /proc/interrupts");
 	}
 	comes_and_goes("pfc_irq", "irq/vector/local_timer", busy);
 	return finish();

@@ -2,24 +2,24 @@
 /*
  * timeout: 240
  *
- * pfc_irq with many lines: as many as it has room for have an instance, and so have they with more
- * lines than that. Then nothing changes any more, the log says once what is counted together, and
- * no interrupt is lost.
+ * pfc_irq with many interrupt lines: as many as there is room for have an instance, also if there
+ * are more lines than that. Then no instance is added any more, the log reports once that the other
+ * lines are counted together, and no interrupt is lost.
  */
 #include "provider.h"
 
-/* As src/perfcounters/sys/family.rs has it. */
+/* The limit of entries, ROWS in src/perfcounters/sys/family.rs. */
 #define ROWS	1024
 
-/* Lines of devices, which may have interrupts as well. */
+/* Room that is left for the lines of devices, which may have interrupts as well. */
 #define OTHERS	30
 
 static long first, lines;
 
 static struct sums {
-	__s64 counted;		/* of our lines */
+	__s64 counted;		/* of the test's lines that have instances */
 	__s64 unnamed;
-	__s64 least, most;	/* of those with an instance, one line's */
+	__s64 least, most;	/* of one such line */
 	int instances, others;
 } now;
 
@@ -54,7 +54,10 @@ static void fire(int times)
 	write_file("/sys/module/lines/parameters/fire", text);
 }
 
-/* Interrupts until all that get an instance have one; how often it was. */
+/*
+ * Raises interrupts until @want lines have an instance, or their number stays the same for long.
+ * Returns how often each line was interrupted.
+ */
 static int settle(int want)
 {
 	int fired = 0;
@@ -91,7 +94,7 @@ static void with_lines(int nr)
 	settle(want);
 	ok(now.instances <= want && now.instances + now.others >= want &&
 	   (nr > ROWS || now.instances == want),
-	   "9.4 of %d lines as many have instances as there is room for (%d, and %d others)", nr,
+	   "9.4 %d lines: as many as there is room for have instances (%d, and %d others)", nr,
 	   now.instances, now.others);
 	do {
 		changes = pc.h->gen2;
@@ -103,20 +106,21 @@ static void with_lines(int nr)
 		sleep_ms(10);
 	}
 	look();
-	/* But for what a device's line adds with its first interrupt. */
+	/* Only a device's line may have been added, with its first interrupt. */
 	is(pc.h->gen2 - changes, now.others - before.others,
-	   "9.4 of %d lines: then nothing changes any more", nr);
+	   "9.4 %d lines: no further instance is added", nr);
 	is(now.counted - before.counted, 50LL * before.instances,
-	   "9.4 of %d lines: each of these counts its interrupts", nr);
+	   "9.4 %d lines: each line with an instance counts its interrupts", nr);
 	ok(now.unnamed - before.unnamed >= 50LL * (nr - before.instances) &&
 	   now.unnamed - before.unnamed <= 50LL * (nr - before.instances) + 1000,
-	   "9.4 of %d lines: all others are counted together (%lld)", nr,
+	   "9.4 %d lines: all other lines are counted in irq/unnamed (%lld)", nr,
 	   now.unnamed - before.unnamed);
-	is(klog_says(log, "no place for"), nr > ROWS, "9.4 of %d lines: which the log says %s", nr,
-	   nr > ROWS ? "once" : "of none");
+	is(klog_says(log, "reached; all others are counted together"), nr > ROWS,
+	   "9.4 %d lines: messages in the log about missing room: %s", nr,
+	   nr > ROWS ? "one" : "none");
 	close(log);
-	is(rmmod("pfc_irq"), 0, "9.4 of %d lines: and the provider goes", nr);
-	is(rmmod("lines"), 0, "9.4 of %d lines: as do they", nr);
+	is(rmmod("pfc_irq"), 0, "9.4 %d lines: pfc_irq unloads", nr);
+	is(rmmod("lines"), 0, "9.4 %d lines: lines.ko unloads", nr);
 	pc_close(&pc);
 }
 

@@ -3,16 +3,16 @@
  * worlds: stock
  * timeout: 300
  *
- * More interfaces and disks than there is room for: as many as there is have their instances, the
- * log says once what is counted together, and then nothing changes any more.
+ * More interfaces and disks than there is room for: as many as there is room for have instances,
+ * the log reports once that the others are counted together, and then nothing is added any more.
  */
 #include "provider.h"
 
-/* As text, for commands. */
+/* The same number as text, for shell commands. */
 #define NR_TEXT	"1100"
 #define NR	1100
 
-/* As src/perfcounters/sys/family.rs has it. */
+/* The limit of entries, ROWS in src/perfcounters/sys/family.rs. */
 #define ROWS	1024
 
 static int live(const char *prefix, const char *suffix)
@@ -35,13 +35,13 @@ static void shell(const char *command)
 		bail(command);
 }
 
-/* How long it takes to go, with or without instances of its own. */
+/* Unloads a provider, and returns how long that took. */
 static __u64 time_to_go(const char *provider)
 {
 	struct timespec from, to;
 
 	clock_gettime(CLOCK_MONOTONIC, &from);
-	is(rmmod(provider), 0, "9.4 %s: it goes", provider);
+	is(rmmod(provider), 0, "9.4 %s: rmmod succeeds", provider);
 	clock_gettime(CLOCK_MONOTONIC, &to);
 	return (to.tv_sec - from.tv_sec) * 1000000000LL + to.tv_nsec - from.tv_nsec;
 }
@@ -64,20 +64,23 @@ static void interfaces(void)
 		bail("insmod pfc_net");
 	log = klog_mark();
 	shell("ip link set lo up; modprobe dummy numdummies=" NR_TEXT);
-	is(live("net/", "/rx_bytes"), ROWS, "9.4 of %d interfaces %d have instances", NR, ROWS);
-	is(klog_says(log, "no place for more than"), 1, "9.4 which the log says once");
+	is(live("net/", "/rx_bytes"), ROWS,
+	   "9.4 %d interfaces: %d of them have instances", NR, ROWS);
+	is(klog_says(log, "reached; all others are counted together"), 1,
+	   "9.4 interfaces without instances: the log reports them once");
 	changes = pc.h->gen2;
 	shell("ping -c 3 127.0.0.1 >/dev/null");
 	ok(pc.h->gen2 == changes && by_name("net/lo/rx_packets") >= 3,
-	   "9.4 the others go on, and nothing changes any more");
+	   "9.4 interfaces with instances: still counted, and no instance is added");
 	close(log);
 	many = time_to_go("pfc_net");
-	ok(many < 100 * few, "9.4 it does not wait for each of %d (%llu us, %llu with few)", ROWS,
+	ok(many < 100 * few,
+	   "9.4 pfc_net: rmmod does not wait for each of %d entries (%llu us, %llu with few)", ROWS,
 	   many / 1000, few / 1000);
 	leaves("rmmod dummy");
 }
 
-/* Reads a block of each. */
+/* Reads a block of each disk. Returns the number of disks that could be read. */
 static int read_disks(void)
 {
 	void *block = aligned_alloc(4096, 4096);
@@ -105,21 +108,26 @@ static void disks(void)
 	load_provider("pfc_block");
 	log = klog_mark();
 	shell("modprobe null_blk nr_devices=" NR_TEXT " submit_queues=1 hw_queue_depth=1 gb=1");
-	is(read_disks(), NR, "9.4 a block of each of %d disks is read", NR);
-	/* Some are asked for at once, the others with their next requests. */
+	is(read_disks(), NR, "9.4 %d disks: a block of each is read", NR);
+	/*
+	 * Instances of some disks are requested at once, those of the others with their next
+	 * requests.
+	 */
 	do {
 		have = live("block/nullb", "/reads");
 		read_disks();
 		sleep_ms(100);
 	} while (live("block/nullb", "/reads") != have);
-	ok(have > 400 && have < NR, "9.4 as many have instances as there are slots for (%d)", have);
-	is(klog_says(log, "no instances for disks"), 1, "9.4 which the log says once");
+	ok(have > 400 && have < NR,
+	   "9.4 disks: as many have instances as there are slots for (%d)", have);
+	is(klog_says(log, "cannot add counters for disks"), 1,
+	   "9.4 disks without instances: the log reports them once");
 	changes = pc.h->gen2;
 	unnamed = by_name("block/unnamed");
 	read_disks();
-	is(pc.h->gen2 - changes, 0, "9.4 then nothing changes any more");
+	is(pc.h->gen2 - changes, 0, "9.4 disks: no further instance is added");
 	ok(by_name("block/unnamed") - unnamed >= NR - have,
-	   "9.4 and the others are counted together");
+	   "9.4 disks without instances: counted in block/unnamed");
 	close(log);
 	time_to_go("pfc_block");
 	leaves("rmmod null_blk");
@@ -129,7 +137,7 @@ int main(void)
 {
 	plan(gate_or_long(6, 12));
 	interfaces();
-	/* In make test without: the kernel takes long to make 1,100 disks, and to remove them. */
+	/* In long runs only: the kernel takes long to add and remove 1,100 disks. */
 	if (long_run())
 		disks();
 	return finish();

@@ -20,7 +20,7 @@ static void touch(void)
 	munmap(p, PAGES * page);
 }
 
-/* The kernel touches them, on this task's behalf. */
+/* Has the kernel touch pages on behalf of this task. */
 static void touch_by_kernel(void)
 {
 	size_t page = getpagesize();
@@ -66,9 +66,9 @@ int main(void)
 	ok(gain >= PAGES && gain < PAGES + PAGES / 20,
 	   "0.15 mm: every page the kernel touches is a kernel fault");
 	/*
-	 * pgfault counts faults in the memory manager: again after a retry, not
-	 * at all when refused earlier, and pages that exec and fork populate
-	 * without a fault. Hence 2 %.
+	 * pgfault is counted in the memory manager: a fault counts again after a retry, a fault
+	 * that is refused earlier does not count, and pages that exec and fork populate count
+	 * without a fault. Hence the tolerance of 2 %.
 	 */
 	agrees("0.15 mm: faults are pgfault of /proc/vmstat within 2 %", faults, NULL, pgfault,
 	       NULL, touch, PAGES, PAGES / 50);

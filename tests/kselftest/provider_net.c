@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * pfc_net: a pair of virtual interfaces that comes and goes, and the loopback.
+ * pfc_net: a pair of virtual interfaces that is added, deleted and added again, and the loopback.
  */
 #include "provider.h"
 #include <arpa/inet.h>
@@ -14,7 +14,10 @@ static void shell(const char *command)
 		bail(command);
 }
 
-/* A worker makes the instances of a name that was given while another interface's were leaving. */
+/*
+ * Returns true if an interface has instances. A worker adds them if the instances of another
+ * interface that had this name were being removed.
+ */
 static bool has_instances(const char *name)
 {
 	wait_until(pc_find(&pc, name));
@@ -23,14 +26,14 @@ static bool has_instances(const char *name)
 
 static void add_pair(void)
 {
-	/* busybox cannot name the other end. */
+	/* busybox cannot name the other interface of the pair. */
 	shell("ip link add pcv0 type veth && ip link set veth0 name pcv1");
 	shell("ip link set pcv0 up && ip link set pcv1 up");
 	if (!has_instances("net/pcv0/tx_packets") || !has_instances("net/pcv1/tx_packets"))
 		bail("instances of a pair");
 }
 
-/* Frames of a protocol that nobody takes: pcv1 receives and drops them. */
+/* Sends frames of an unknown protocol: pcv1 receives and drops them. */
 static void frames(void)
 {
 	struct sockaddr_ll to = { .sll_family = AF_PACKET, .sll_halen = 6 };
@@ -43,7 +46,7 @@ static void frames(void)
 		if (sendto(fd, frame, 60 + i % 100, 0, (void *)&to, sizeof(to)) < 0)
 			bail("sendto");
 	close(fd);
-	/* A softirq receives them, when it is its turn. */
+	/* They are received in a softirq, which may run later. */
 	wait_until(by_name("net/pcv1/rx_packets") >= before + 200);
 }
 
@@ -58,7 +61,7 @@ static void datagrams(void)
 
 	if (bind(sink, (void *)&to, sizeof(to)))
 		bail("bind");
-	/* Each is received before the next one is sent: then all of its counts are made. */
+	/* Each is received before the next one is sent, so that it is counted completely. */
 	for (int i = 0; i < 200; i++)
 		if (sendto(fd, data, 1 + i, 0, (void *)&to, sizeof(to)) < 0 ||
 		    recv(sink, data, sizeof(data), 0) < 0)
@@ -69,7 +72,7 @@ static void datagrams(void)
 
 struct figure {
 	const char *interface, *word;
-	int column;	/* of /proc/net/dev, behind the name */
+	int column;	/* in /proc/net/dev, after the name */
 };
 
 static int64_t ours(const void *arg)
@@ -93,7 +96,7 @@ static int64_t theirs(const void *arg)
 static void agree(const struct figure *figure, void (*work)(void))
 {
 	char test[120];
-	/* A packet half done is that many bytes. */
+	/* A packet in progress counts as that many bytes. */
 	int64_t slack = strstr(figure->word, "bytes") ? HALF_DONE * 1514 : HALF_DONE;
 
 	snprintf(test, sizeof(test), "0.15 net: %s of %s are those of /proc/net/dev", figure->word,
@@ -114,7 +117,8 @@ int main(void)
 	plan(1 + 9 + 7 + COMES_AND_GOES);
 	shell("modprobe veth; ip link set lo up");
 	load_provider("pfc_net");
-	ok(pc_find(&pc, "net/lo/rx_packets"), "0.14 net: interfaces that were there have instances");
+	ok(pc_find(&pc, "net/lo/rx_packets"),
+	   "0.14 net: interfaces that exist at load have instances");
 	add_pair();
 	for (int i = 0; i < 9; i++)
 		agree(&figures[i], i < 5 ? frames : datagrams);
@@ -122,22 +126,25 @@ int main(void)
 	number = pc_find(&pc, "net/pcv0/tx_packets");
 	life = pc.desc[number].incarnation;
 	shell("ip link del pcv0");
-	/* Once nobody counts for it any more. */
+	/* The instances become dormant once no probe uses them any more. */
 	wait_until(pc.desc[number].state == PERFCOUNTERS_DORMANT);
 	is(pc.desc[number].state, PERFCOUNTERS_DORMANT,
-	   "0.14 net: an interface that goes leaves dormant instances");
-	ok(number && pc_total(&pc, number) > 0, "0.11 net: their values stay");
+	   "0.14 net: an interface that is deleted leaves dormant instances");
+	ok(number && pc_total(&pc, number) > 0,
+	   "0.11 net: the dormant instances of an interface keep their values");
 	add_pair();
-	is(pc_find(&pc, "net/pcv0/tx_packets"), number, "0.11 net: an interface that comes back has its old numbers");
-	is(pc.desc[number].incarnation, life + 1, "0.14 net: in its next life");
+	is(pc_find(&pc, "net/pcv0/tx_packets"), number,
+	   "0.11 net: an interface that is added again has its old numbers");
+	is(pc.desc[number].incarnation, life + 1,
+	   "0.14 net: an interface that is added again has the next incarnation");
 	shell("ip link set pcv0 down; ip link set pcv0 name pcv9; ip link set pcv9 up");
 	ok(has_instances("net/pcv9/tx_packets") && !pc_find(&pc, "net/pcv0/tx_packets"),
-	   "0.14 net: a new name is another instance");
-	/* Two names that are not UTF-8, alike but for that. */
+	   "0.14 net: a renamed interface has instances of its new name only");
+	/* Two names that are not UTF-8, and differ in one byte only. */
 	shell("ip link set pcv9 down; ip link set pcv9 name pc\376");
 	shell("ip link set pcv1 down; ip link set pcv1 name pc\377");
 	ok(has_instances("net/pc\\xfe/tx_packets") && has_instances("net/pc\\xff/tx_packets"),
-	   "0.14 net: names that are not text are spelt out, and differ");
+	   "0.14 net: bytes that are not UTF-8 are escaped in names, which differ");
 	shell("ip link del pc\376");
 	agree(&figures[5], datagrams);
 	comes_and_goes("pfc_net", "net/lo/tx_packets", datagrams);

@@ -15,7 +15,7 @@ static int64_t processes(const void *arg)
 	return field("/proc/stat", "processes", 0);
 }
 
-/* Two tasks that wait for each other, on one CPU. */
+/* Two tasks on one CPU that wait for each other in turns. */
 static void ping_pong(void)
 {
 	int there[2], back[2];
@@ -55,7 +55,7 @@ static void exec_5(void)
 		in_child(execl("/bin/busybox", "true", NULL));
 }
 
-/* Two spinning tasks on one CPU take turns only when made to. */
+/* Two spinning tasks on one CPU: they are only switched by preemption. */
 static void fight(void)
 {
 	pid_t other = fork();
@@ -101,19 +101,20 @@ int main(void)
 	note("wakeups %lld, voluntary switches of this task %ld", (long long)woken,
 	     after.ru_nvcsw - before.ru_nvcsw);
 	ok(after.ru_nvcsw - before.ru_nvcsw >= 50 && woken >= after.ru_nvcsw - before.ru_nvcsw,
-	   "0.15 sched: who went to sleep and is back was woken");
+	   "0.15 sched: at least as many wakeups as voluntary switches of one task");
 	ok(gain("sched/exits", fork_50) >= 50, "0.15 sched: every exit counts");
 	ok(gain("sched/execs", exec_5) >= 5, "0.15 sched: every exec counts");
-	ok(gain("sched/migrations", wander) >= 99, "0.15 sched: every migration of a wanderer counts");
+	ok(gain("sched/migrations", wander) >= 99,
+	   "0.15 sched: every migration by sched_setaffinity() counts");
 	getrusage(RUSAGE_SELF, &before);
 	forced = gain("sched/preemptions", fight);
 	getrusage(RUSAGE_SELF, &after);
 	note("preemptions %lld, of this task %ld", (long long)forced,
 	     after.ru_nivcsw - before.ru_nivcsw);
 	ok(after.ru_nivcsw > before.ru_nivcsw && forced >= after.ru_nivcsw - before.ru_nivcsw,
-	   "0.15 sched: preemptions include those getrusage() reports");
+	   "0.15 sched: preemptions include those that getrusage() reports");
 	ok(by_name("sched/preemptions") <= by_name("sched/context_switches"),
-	   "0.15 sched: no more preemptions than switches");
+	   "0.15 sched: at most as many preemptions as context switches");
 	comes_and_goes("pfc_sched", "sched/forks", fork_50);
 	return finish();
 }

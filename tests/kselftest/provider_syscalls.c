@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * pfc_syscalls: system calls by number. /proc has no such figure but for one
- * task's reads and writes (/proc/self/io); where it has none, this test makes a
- * known number of calls in a guest in which others hardly make them.
+ * pfc_syscalls: system calls by number. The only such figure of /proc is one task's reads and
+ * writes (/proc/self/io). For all others this test makes a known number of calls, in a guest in
+ * which other processes hardly make them.
  */
 #include "provider.h"
 
@@ -44,9 +44,9 @@ static void read_zero(void)
 }
 
 /*
- * All processes' calls are counted, and those of others come on top: the kernel may run
- * a helper of its own at any time. So what is counted is never less than this process
- * did, and exactly that in one of some attempts.
+ * The system calls of all processes are counted, and the kernel may run a helper of its own at any
+ * time. So the count is never below the calls of this process, and equals them in one of some
+ * attempts.
  */
 #define ATTEMPTS 20
 
@@ -68,7 +68,7 @@ static void reads_agree(const char *test)
 {
 	bool right = true, more = true;
 
-	/* A read is in syscr when it ends: that of the file itself is half done. */
+	/* syscr counts a read when it ends, so the read of /proc/self/io itself is not in it. */
 	for (int i = 0; i < ATTEMPTS && right && more; i++)
 		right = compare(test, reads, NULL, syscr, NULL, read_zero, 2000, 4, &more);
 	ok(right && !more, "%s", test);
@@ -96,12 +96,14 @@ int main(void)
 	is(gain("syscalls/getppid", getppids, CALLS), CALLS, "0.15 syscalls: every getppid() counts, once");
 	reads_agree("0.15 syscalls: reads are syscr of /proc/self/io");
 	is(gain("syscalls/unknown", nothing_calls, 2), 2,
-	   "0.15 syscalls: numbers that are no calls");
-	is(gain("syscalls/compat", int80, 3), 3, "0.15 syscalls: 32-bit calls count apart");
+	   "0.15 syscalls: numbers without a system call count in syscalls/unknown");
+	is(gain("syscalls/compat", int80, 3), 3,
+	   "0.15 syscalls: 32-bit calls count in syscalls/compat");
 	is(gain("syscalls/writev", int80, 0), 0,
-	   "0.15 syscalls: and not under the 64-bit name of their number");
+	   "0.15 syscalls: 32-bit calls do not count under the 64-bit name of their number");
 	ok(pc_find(&pc, "syscalls/read") && pc_find(&pc, "syscalls/openat") &&
-	   pc_find(&pc, "syscalls/io_uring_enter"), "0.2 syscalls: instances are named as the calls");
+	   pc_find(&pc, "syscalls/io_uring_enter"),
+	   "0.2 syscalls: instances have the names of system calls");
 	comes_and_goes("pfc_syscalls", "syscalls/getppid", getppids);
 	return finish();
 }

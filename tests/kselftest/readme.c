@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The program that counter-pages.md shows, run: it prints "name value" lines. Its main
- * is this program's, too; the test runs before it, and runs it by starting
- * itself again.
+ * Runs the program that counter-pages.md quotes; it prints lines of a name and a value. The file is
+ * included, so that main() here is that program's. The test runs in a constructor, before main(),
+ * and starts itself again to run the program.
  */
 #include "kselftest_pc.h"
 #include "readme/reader.c"
 
 static char text[65536];
 
-/* Runs it as a process of its own, its output into text. */
+/* Runs the program as a child and stores its output in text. Returns the wait status. */
 static int run_reader(void)
 {
 	int fds[2], status;
@@ -37,7 +37,7 @@ static int run_reader(void)
 	return status;
 }
 
-/* The lines of drivers' instances: behind those of the module's own. */
+/* Returns the lines after those of the module's own instances. */
 static const char *drivers(void)
 {
 	const char *line = text;
@@ -55,10 +55,12 @@ __attribute__((constructor)) static void test(void)
 		return;
 	plan(8);
 	unload();
-	is(run_reader(), 1 << 8, "0.3 the documentation's reader without perfcounters.ko: status 1");
+	is(run_reader(), 1 << 8,
+	   "0.3 reader of counter-pages.md, perfcounters.ko not loaded: status 1");
 	load("");
-	is(run_reader(), 0, "0.3 the documentation's reader: status 0");
-	ok(*text && !*drivers(), "0.3 no driver's instance, no line but the module's own");
+	is(run_reader(), 0, "0.3 reader of counter-pages.md without drivers: exit status 0");
+	ok(*text && !*drivers(),
+	   "0.3 reader of counter-pages.md without drivers: prints the module's own instances only");
 	a = puppet("add readme/a");
 	b = puppet("add readme/b");
 	gone = puppet("add readme/gone");
@@ -70,13 +72,16 @@ __attribute__((constructor)) static void test(void)
 	on_cpu(1);
 	puppet("adjust %u 2", a);
 	puppet("del %u", gone);
-	is(run_reader(), 0, "0.3 the documentation's reader: status 0");
+	is(run_reader(), 0, "0.3 reader of counter-pages.md with 602 instances: exit status 0");
 	ok(!strncmp(drivers(), "readme/a 42\nreadme/b -1\nreadme/0 0\n", 35),
-	   "0.3 lines are name and total over CPUs");
-	ok(strstr(text, "\nreadme/599 0\n"), "0.3 down to the last instance, in another chunk");
-	ok(!strstr(text, "readme/gone"), "0.3 dormant ones are left out");
+	   "0.3 reader of counter-pages.md: prints the name and the total over all CPUs");
+	ok(strstr(text, "\nreadme/599 0\n"),
+	   "0.3 reader of counter-pages.md: prints the last instance, in the second chunk");
+	ok(!strstr(text, "readme/gone"),
+	   "0.3 reader of counter-pages.md: leaves out dormant instances");
 	puppet("adjust %u 8", a);
 	run_reader();
-	ok(!strncmp(drivers(), "readme/a 50\n", 12), "0.3 run again it shows the new total");
+	ok(!strncmp(drivers(), "readme/a 50\n", 12),
+	   "0.3 reader of counter-pages.md: a second run prints the new total");
 	exit(finish());
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Nobody writes to the counter pages: not by opening, mapping, re-protecting,
- * copying on write, remapping, forking, nor through another process's eyes.
+ * User space cannot write to the counter pages: by opening, mapping, mprotect(), copy on write,
+ * mremap(), fork(), or through another process's memory.
  */
 #include "kselftest_pc.h"
 #include <sys/ptrace.h>
@@ -33,26 +33,33 @@ static int open_errno(const char *path, int flags)
 
 static void opening(void)
 {
-	is(open_errno("/dev/perfcounters", O_RDONLY), 0, "0.1 open read-only");
-	is(open_errno("/dev/perfcounters", O_WRONLY), EACCES, "0.1 open for writing refused");
+	is(open_errno("/dev/perfcounters", O_RDONLY), 0,
+	   "0.1 open /dev/perfcounters O_RDONLY: succeeds");
+	is(open_errno("/dev/perfcounters", O_WRONLY), EACCES,
+	   "0.1 open /dev/perfcounters O_WRONLY: EACCES");
 	is(open_errno("/dev/perfcounters", O_RDWR), EACCES,
-	   "0.1 open for reading and writing refused");
+	   "0.1 open /dev/perfcounters O_RDWR: EACCES");
 	is(open_errno("/dev/perfcounters_names", O_RDWR), EACCES,
-	   "0.1 names device cannot be opened for writing");
-	is(write(pc.fd, "", 1) < 0 ? errno : 0, EBADF, "0.1 write() refused");
+	   "0.1 open /dev/perfcounters_names O_RDWR: EACCES");
+	is(write(pc.fd, "", 1) < 0 ? errno : 0, EBADF, "0.1 write to /dev/perfcounters: EBADF");
 }
 
 static void mapping(void)
 {
-	is(mmap_errno(PROT_READ, MAP_SHARED), 0, "0.1 mmap PROT_READ MAP_SHARED at offset 0");
-	is(mmap_errno(PROT_READ, MAP_PRIVATE), 0, "0.1 a private mapping may read");
-	is(mmap_errno(PROT_READ | PROT_WRITE, MAP_SHARED), EACCES, "0.1 PROT_WRITE refused");
-	is(mmap_errno(PROT_WRITE, MAP_SHARED), EACCES, "0.1 PROT_WRITE alone refused");
+	is(mmap_errno(PROT_READ, MAP_SHARED), 0,
+	   "0.1 mmap /dev/perfcounters PROT_READ MAP_SHARED: succeeds");
+	is(mmap_errno(PROT_READ, MAP_PRIVATE), 0,
+	   "0.1 mmap /dev/perfcounters PROT_READ MAP_PRIVATE: succeeds");
+	is(mmap_errno(PROT_READ | PROT_WRITE, MAP_SHARED), EACCES,
+	   "0.1 mmap /dev/perfcounters PROT_READ | PROT_WRITE MAP_SHARED: EACCES");
+	is(mmap_errno(PROT_WRITE, MAP_SHARED), EACCES,
+	   "0.1 mmap /dev/perfcounters PROT_WRITE MAP_SHARED: EACCES");
 	is(mmap_errno(PROT_READ | PROT_WRITE, MAP_PRIVATE), EACCES,
-	   "0.1 MAP_PRIVATE with PROT_WRITE refused");
-	is(mmap_errno(PROT_READ | PROT_EXEC, MAP_SHARED), EACCES, "0.1 PROT_EXEC refused");
+	   "0.1 mmap /dev/perfcounters PROT_READ | PROT_WRITE MAP_PRIVATE: EACCES");
+	is(mmap_errno(PROT_READ | PROT_EXEC, MAP_SHARED), EACCES,
+	   "0.1 mmap /dev/perfcounters PROT_READ | PROT_EXEC MAP_SHARED: EACCES");
 	is(mmap_errno(PROT_READ | PROT_EXEC, MAP_PRIVATE), EACCES,
-	   "0.1 MAP_PRIVATE with PROT_EXEC refused");
+	   "0.1 mmap /dev/perfcounters PROT_READ | PROT_EXEC MAP_PRIVATE: EACCES");
 }
 
 static int protect_errno(int flags, int prot)
@@ -67,12 +74,13 @@ static int protect_errno(int flags, int prot)
 static void protecting(void)
 {
 	is(protect_errno(MAP_SHARED, PROT_READ | PROT_WRITE), EACCES,
-	   "0.1 mprotect(PROT_WRITE) refused");
+	   "0.1 mprotect(PROT_WRITE) of the counter pages, shared mapping: EACCES");
 	is(protect_errno(MAP_SHARED, PROT_READ | PROT_EXEC), EACCES,
-	   "0.1 mprotect(PROT_EXEC) refused");
+	   "0.1 mprotect(PROT_EXEC) of the counter pages, shared mapping: EACCES");
 	is(protect_errno(MAP_PRIVATE, PROT_READ | PROT_WRITE), EACCES,
-	   "0.1 mprotect(PROT_WRITE) of a private mapping refused");
-	is(protect_errno(MAP_SHARED, PROT_NONE), 0, "0.1 a reader may give its own access up");
+	   "0.1 mprotect(PROT_WRITE) of the counter pages, private mapping: EACCES");
+	is(protect_errno(MAP_SHARED, PROT_NONE), 0,
+	   "0.1 mprotect(PROT_NONE) of the counter pages, shared mapping: succeeds");
 }
 
 static void remapping(void)
@@ -81,14 +89,14 @@ static void remapping(void)
 	char *moved, *place;
 
 	is(mremap(p, page, 2 * page, MREMAP_MAYMOVE) == MAP_FAILED ? errno : 0, EFAULT,
-	   "0.1 mremap cannot grow a mapping");
+	   "0.1 mremap of the counter pages to a larger size: EFAULT");
 	place = mmap(NULL, page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	moved = mremap(p, page, page, MREMAP_MAYMOVE | MREMAP_FIXED, place);
 	ok(moved != MAP_FAILED &&
 	   ((struct perfcounters_header *)moved)->version == PERFCOUNTERS_VERSION,
-	   "0.1 a moved mapping still reads the same page");
+	   "0.1 mremap of the counter pages to another address: the page is still readable");
 	is(mprotect(moved, page, PROT_READ | PROT_WRITE) ? errno : 0, EACCES,
-	   "0.1 mprotect(PROT_WRITE) refused after mremap");
+	   "0.1 mprotect(PROT_WRITE) of the counter pages after mremap: EACCES");
 	munmap(moved, page);
 }
 
@@ -101,13 +109,14 @@ static void forking(void)
 	   "0.1 a child after fork reads the same counters");
 	is(in_child(_exit(mprotect((void *)pc.base, page, PROT_READ | PROT_WRITE) ? errno : 0)),
 	   EACCES,
-	   "0.1 mprotect(PROT_WRITE) refused after fork");
+	   "0.1 mprotect(PROT_WRITE) of the counter pages in a forked child: EACCES");
 	is(in_child(*(volatile char *)pc.base = 1), -SIGSEGV,
-	   "0.1 a store into the mapping raises SIGSEGV");
-	is(pc_total(&pc, n) - before, 5, "0.1 the parent's mapping survives the child");
+	   "0.1 a store into the counter pages raises SIGSEGV");
+	is(pc_total(&pc, n) - before, 5,
+	   "0.1 the parent's mapping of the counter pages is readable after its child's exit");
 }
 
-/* Writes that go through the kernel, which could force them (FOLL_FORCE). */
+/* Writes by the kernel on behalf of a process, some of them with FOLL_FORCE. */
 static void forcing(void)
 {
 	char target[64];
@@ -118,10 +127,10 @@ static void forcing(void)
 
 	mem = open("/proc/self/mem", O_RDWR | O_CLOEXEC);
 	ok(mem >= 0 && pwrite(mem, &x, 1, (off_t)pc.base) < 0,
-	   "0.1 /proc/self/mem cannot write it");
+	   "0.1 pwrite to /proc/self/mem at the counter pages fails");
 	close(mem);
 	ok(process_vm_writev(getpid(), &local, 1, &remote, 1, 0) < 0,
-	   "0.1 process_vm_writev cannot write it");
+	   "0.1 process_vm_writev to the counter pages fails");
 
 	child = fork();
 	if (!child) {
@@ -131,18 +140,18 @@ static void forcing(void)
 	ptrace(PTRACE_ATTACH, child, 0, 0);
 	waitpid(child, &status, 0);
 	word = ptrace(PTRACE_POKEDATA, child, pc.base, 1L);
-	ok(word < 0, "0.1 a debugger cannot poke it");
+	ok(word < 0, "0.1 PTRACE_POKEDATA into a child's counter pages fails");
 	snprintf(target, sizeof(target), "/proc/%d/mem", child);
 	mem = open(target, O_RDWR | O_CLOEXEC);
 	ok(mem >= 0 && pwrite(mem, &x, 1, (off_t)pc.base) < 0,
-	   "0.1 another process's /proc/PID/mem cannot write it");
+	   "0.1 pwrite to a child's /proc/PID/mem at the counter pages fails");
 	close(mem);
 	kill(child, SIGKILL);
 	waitpid(child, &status, 0);
-	/* The kernel as a writer: read() into the mapping. */
+	/* read() makes the kernel write into the buffer. */
 	mem = open("/dev/zero", O_RDONLY | O_CLOEXEC);
 	ok(read(mem, (void *)pc.base, 8) < 0 && errno == EFAULT,
-	   "0.1 read() into the mapping fails with EFAULT");
+	   "0.1 read() into the counter pages: EFAULT");
 	close(mem);
 }
 
@@ -168,14 +177,14 @@ static void advising(void)
 			same = false;
 		}
 	}
-	ok(same, "0.1 no madvise() changes what is read");
+	ok(same, "0.1 madvise() of the counter pages changes neither the header nor a value");
 	ok(in_child(_exit(!(madvise((void *)pc.base, page, 23) < 0))) == 0,
-	   "0.1 MADV_POPULATE_WRITE refused");
+	   "0.1 madvise(MADV_POPULATE_WRITE) of the counter pages fails");
 	ok(in_child({
 		madvise((void *)pc.base, page, MADV_DOFORK);
 		madvise((void *)pc.base, page, MADV_DODUMP);
 		_exit(mprotect((void *)pc.base, page, PROT_READ | PROT_WRITE) ? errno : 0);
-	}) == EACCES, "0.1 mprotect(PROT_WRITE) refused whatever was advised");
+	}) == EACCES, "0.1 mprotect(PROT_WRITE) after madvise(MADV_DOFORK): EACCES");
 }
 
 int main(void)
@@ -195,6 +204,7 @@ int main(void)
 	forking();
 	forcing();
 	advising();
-	ok(!memcmp(before, pc.base, sizeof(before)), "0.1 the header is what it was");
+	ok(!memcmp(before, pc.base, sizeof(before)),
+	   "0.1 the header of the counter pages is unchanged after all attempts to write");
 	return finish();
 }

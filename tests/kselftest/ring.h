@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* A reader of rings by the header alone: neither the library's nor the engine's. */
+/* A reader of rings that uses only the uapi header, not libperfmon and not the engine's reader. */
 #ifndef RING_H
 #define RING_H
 
 #include "perfmon.h"
 
-/* Bytes of a record, at most. */
+/* Maximum size of a record, in bytes. */
 #define RING_MOST	16384
 
-/* A ring, mapped. */
+/* A mapped ring. */
 struct ring {
 	int fd;
 	const struct perfmon_ring_page *page;
@@ -64,7 +64,10 @@ union record {
 	__u64 words[RING_MOST / 8];
 };
 
-/* Copies the record at a position: its bytes, 0 if there is none, GONE, BROKEN. */
+/*
+ * Copies the record at a position. Returns its size in bytes, 0 if there is none yet, GONE if it
+ * was overwritten, or BROKEN if the size in it is impossible.
+ */
 static inline int copy(const struct ring *r, __u64 head, __u64 at, union record *to)
 {
 	bool backward = r->page->flags & PERFMON_RING_BACKWARD;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* The sample drivers in C and in Rust do what their first lines say. */
+/* The sample drivers in C and in Rust count as their head comments say. */
 #include "kselftest_pc.h"
 
 static struct pc pc;
@@ -12,7 +12,10 @@ static __u32 of(const char *driver, const char *what)
 	return pc_find(&pc, name);
 }
 
-/* Requests and bytes of a CPU that belong together, as often as wanted. */
+/*
+ * Takes consistent snapshots until the number of requests has increased @wanted times. Returns
+ * false if bytes are not 4096 for each request, or after 100 seconds.
+ */
 static bool paired(__u32 requests, __u32 bytes, int wanted)
 {
 	time_t end = time(NULL) + 100;
@@ -47,40 +50,42 @@ static void sample(const char *driver)
 	__u32 ticks, requests, bytes, latency;
 	__s64 t, h = 0;
 
-	is(insmod(driver, ""), 0, "0.10 %s loads", driver);
+	is(insmod(driver, ""), 0, "0.10 %s.ko loads", driver);
 	ticks = of(driver, "ticks");
 	requests = of(driver, "requests");
 	bytes = of(driver, "bytes");
 	latency = of(driver, "latency");
-	ok(ticks && requests && bytes && latency, "0.10 %s: its instances are there", driver);
+	ok(ticks && requests && bytes && latency, "0.10 %s.ko: adds its instances", driver);
 	ok(pc.desc[latency].kind == PERFCOUNTERS_HISTOGRAM &&
 	   pc.desc[latency].unit == PERFCOUNTERS_SECONDS &&
 	   pc.desc[latency].exponent == -9 && pc.desc[latency].nr_slots == 24 &&
 	   pc.desc[bytes].unit == PERFCOUNTERS_BYTES &&
 	   pc.desc[requests].kind == PERFCOUNTERS_COUNTER &&
 	   !strcmp((const char *)pc.desc[requests].help, "Requests completed"),
-	   "0.2 %s: kinds, units and help are what it asked for", driver);
-	ok(paired(requests, bytes, 50), "0.9 %s: 50 requests, none seen without its bytes", driver);
-	is(rmmod(driver), 0, "0.11 %s unloads", driver);
+	   "0.2 %s.ko: kinds, units and help of the descriptors are right", driver);
+	ok(paired(requests, bytes, 50),
+	   "0.9 %s.ko: snapshots during 50 requests show each request with its bytes", driver);
+	is(rmmod(driver), 0, "0.11 %s.ko unloads", driver);
 
 	t = pc_total(&pc, ticks);
 	for (int i = 0; i < 24; i++)
 		h += pc_total(&pc, latency + i);
 	ok(t >= 50 && pc_total(&pc, requests) == t && pc_total(&pc, bytes) == t * 4096 && h == t,
-	   "0.12 %s: %lld ticks from its interrupt, each counted in every way",
+	   "0.12 %s.ko: all of its instances count each of the %lld timer interrupts",
 	   driver, (long long)t);
 	is(pc.desc[ticks].state, PERFCOUNTERS_DORMANT,
-	   "0.11 %s: afterwards its instances are dormant", driver);
+	   "0.11 %s.ko unloaded: its instances are dormant", driver);
 	insmod(driver, "");
 	ok(of(driver, "ticks") == ticks && of(driver, "latency") == latency &&
 	   pc.desc[ticks].incarnation == 2,
-	   "0.10 %s: loaded again it has its old numbers, in a second life", driver);
-	is(rmmod("perfcounters"), -EWOULDBLOCK, "0.10 %s: perfcounters.ko stays while it is loaded",
+	   "0.10 %s.ko loaded again: its instances have their old numbers, incarnation 2", driver);
+	is(rmmod("perfcounters"), -EWOULDBLOCK,
+	   "0.10 rmmod perfcounters: EWOULDBLOCK while %s.ko is loaded",
 	   driver);
-	is(rmmod(driver), 0, "0.11 %s unloads again", driver);
+	is(rmmod(driver), 0, "0.11 %s.ko unloads a second time", driver);
 }
 
-/* What only the one in Rust has: a gauge that was set, a peak that stays. */
+/* sample_rust.ko also has a gauge, which is set, and a peak, which keeps the largest value. */
 static void set_and_peak(void)
 {
 	__u32 ticks, last, largest, cpus = 0;
@@ -101,7 +106,7 @@ static void set_and_peak(void)
 	}
 	ok(cpus && good && pc.desc[last].kind == PERFCOUNTERS_GAUGE &&
 	   pc.desc[largest].kind == PERFCOUNTERS_PEAK,
-	   "0.12 sample_rust: a gauge has the last value, a peak the largest");
+	   "0.12 sample_rust.ko: the gauge has the last value, the peak the largest");
 }
 
 int main(void)
@@ -110,7 +115,7 @@ int main(void)
 	load("");
 	pc_open(&pc);
 	sample("sample_c");
-	ok(pc.desc[1].instance == 1, "0.2 numbers begin at 1");
+	ok(pc.desc[1].instance == 1, "0.2 the first instance number is 1");
 	sample("sample_rust");
 	set_and_peak();
 	return finish();

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What tests of sampling share: contexts with a format, periods, the default format. */
+/*
+ * Helpers for tests of sampling: contexts with a sampling format, periods, the default format's
+ * buffer, overflow messages.
+ */
 #ifndef SAMPLING_H
 #define SAMPLING_H
 
@@ -38,7 +41,7 @@ static int pfm_create_format(__u32 flags, const char *name, const void *arg, siz
 	return fd;
 }
 
-/* A context that samples in the default format. */
+/* Creates a context with the default format and a buffer of @size bytes. */
 static int pfm_create_default(__u32 flags, size_t size)
 {
 	struct pfm_dfl_smpl_arg arg = { .buf_size = size };
@@ -58,7 +61,7 @@ static int pfm_restart(int fd)
 	return pfm_call(fd, PERFMON_RESTART, NULL);
 }
 
-/* Everything that is said of a PMD. */
+/* Writes one PMD with all fields of struct pfarg_pmd. */
 static int pfm_write_smpl(int fd, struct pfarg_pmd *pmd)
 {
 	struct perfmon_vector v = { (__u64)pmd, 1, sizeof(*pmd) };
@@ -66,7 +69,7 @@ static int pfm_write_smpl(int fd, struct pfarg_pmd *pmd)
 	return pfm_call(fd, PERFMON_WRITE_PMDS, &v);
 }
 
-/* A sample each @period. */
+/* Has the PMD overflow every @period events: value and both reset values are -@period. */
 static int pfm_period(int fd, __u16 number, __u64 period, __u32 flags)
 {
 	struct pfarg_pmd pmd = {
@@ -84,7 +87,9 @@ static struct pfm_dfl_smpl_hdr *pfm_map_default(int fd, size_t size)
 	return map == MAP_FAILED ? NULL : map;
 }
 
-/* A message, if there is one within so many milliseconds. */
+/*
+ * Reads one message. Returns false if none arrives within @timeout milliseconds; -1 waits forever.
+ */
 static bool pfm_message(int fd, struct pfarg_ovfl_msg *msg, int timeout)
 {
 	struct pollfd poll_fd = { .fd = fd, .events = POLLIN };

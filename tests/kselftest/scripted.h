@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The description of tests/modules/scripted_pmu.c: its registers, how it is told
- * what to do, and what people see of it.
+ * The registers of tests/modules/scripted_pmu.c, its module parameters, and what user space sees of
+ * the description.
  */
 #ifndef SCRIPTED_H
 #define SCRIPTED_H
 
 #include "perfmon.h"
 
-#define FIRST	284		/* of scripted_pmu */
+#define FIRST	284		/* number of the first register of scripted_pmu */
 
 enum { SCALE = FIRST, SYSTEMS, THREADS };	/* PMCs */
 enum {
@@ -44,7 +44,7 @@ static const char *get(const char *what)
 	return text;
 }
 
-/* What people see: /proc/perfmon_map, then debugfs. */
+/* Returns what user space sees of the descriptions: /proc/perfmon_map and the names in debugfs. */
 static char *shown(void)
 {
 	static char text[2][32768];

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The seqflag: in flight in the low bits, completed above; what a reader makes
- * of it. The updates run on CPU 1, the reader on CPU 0.
+ * The seqflag: the number of updates in flight in its low bits, of completed updates in the bits
+ * above, and how a reader uses it. The updates run on CPU 1, the reader on CPU 0.
  */
 #include "kselftest_pc.h"
 #include <pthread.h>
@@ -20,7 +20,7 @@ static __u64 seq(void)
 	return pc_seq(&pc, 1);
 }
 
-/* Completed updates that one command makes on CPU 1; -1 if some are in flight. */
+/* Returns how many updates a command completes on CPU 1, or -1 if one is in flight. */
 static int completed(const char *command)
 {
 	__u64 before = seq(), after;
@@ -45,16 +45,21 @@ static const char *cmd(const char *fmt, ...)
 
 static void counting(void)
 {
-	is(BUSY(seq()), 0, "0.8 nothing in flight at rest");
-	is(completed(cmd("adjust %u 1", a)), 1, "0.8 one perf_adjust, one completed update");
-	is(completed(cmd("loop %u 2 500 1", a)), 1000, "0.8 a thousand, a thousand");
-	is(completed(cmd("group %u %u 1 1", a, b)), 1, "0.8 a group of two is one update");
-	is(completed(cmd("inline %u 1", a)), 0, "0.8 the one-instruction add raises no flag");
-	is(completed(cmd("@hardirq adjust %u 1", a)), 1, "0.8 from a hard interrupt");
+	is(BUSY(seq()), 0, "0.8 seqflag: no update is in flight while nothing counts");
+	is(completed(cmd("adjust %u 1", a)), 1,
+	   "0.8 seqflag: one perf_adjust is one completed update");
+	is(completed(cmd("loop %u 2 500 1", a)), 1000,
+	   "0.8 seqflag: 1,000 perf_adjust are 1,000 completed updates");
+	is(completed(cmd("group %u %u 1 1", a, b)), 1,
+	   "0.8 seqflag: a group of two perf_counter_add is one completed update");
+	is(completed(cmd("inline %u 1", a)), 0,
+	   "0.8 seqflag: perf_counter_add outside a group does not change it");
+	is(completed(cmd("@hardirq adjust %u 1", a)), 1,
+	   "0.8 seqflag: perf_adjust in a hard interrupt is one completed update");
 	is(completed(cmd("@nested adjust %u 1", a)), 2,
-	   "0.8 an interrupt inside a group: two completed, none in flight");
+	   "0.8 seqflag: perf_adjust in an interrupt inside a group: 2 completed updates");
 	is(completed(cmd("@nested group %u %u 1 3", a, b)), 4,
-	   "0.8 three groups inside a group: four");
+	   "0.8 seqflag: three groups inside a group: 4 completed updates");
 }
 
 static void *holder(void *unused)
@@ -80,24 +85,29 @@ static void busy(void)
 		during = seq();
 		da = pc_value(&pc, 1, a) - va;
 		db = pc_value(&pc, 1, b) - vb;
-		/* The group may have begun or ended between the reads. */
+		/* Ignores reads during which the group began or ended. */
 		same = seq() == during;
 		half = same && da == 1000 && db == 0;
 		back = back || (same && da == 0 && db == 1000);
 		usleep(100);
 	}
 	ok(half && !back,
-	   "0.9 in the middle of a group: the first half is there, the second is not");
-	is(BUSY(during), 1, "0.9 and the flag says so: one in flight");
-	is(COMPLETED(during), COMPLETED(before), "0.9 and not completed");
+	   "0.9 inside a group: the first update is visible, the second is not");
+	is(BUSY(during), 1, "0.9 inside a group: the seqflag has one update in flight");
+	is(COMPLETED(during), COMPLETED(before),
+	   "0.9 inside a group: the number of completed updates has not increased");
 	pthread_join(thread, NULL);
-	is(BUSY(seq()), 0, "0.9 afterwards nothing is in flight");
-	is(COMPLETED(seq()), COMPLETED(before) + 1, "0.9 and one more is completed");
+	is(BUSY(seq()), 0, "0.9 after a group: no update is in flight");
+	is(COMPLETED(seq()), COMPLETED(before) + 1,
+	   "0.9 after a group: the number of completed updates has increased by 1");
 	ok(pc_value(&pc, 1, a) == va + 1000 && pc_value(&pc, 1, b) == vb + 1000,
-	   "0.9 and both halves are there");
+	   "0.9 after a group: both updates are visible");
 }
 
-/* The seed's hole: a whole update between two reads of an in-flight count. */
+/*
+ * The number of updates in flight alone does not show an update that begins and ends between two
+ * reads. The number of completed updates does.
+ */
 static void hidden(void)
 {
 	__s64 value = pc_value(&pc, 1, a);
@@ -108,16 +118,16 @@ static void hidden(void)
 	puppet("adjust %u -1", a);
 	on_cpu(0);
 	ok(pc_value(&pc, 1, a) == value && BUSY(seq()) == BUSY(before),
-	   "0.9 after +1 and -1 value and in-flight count are as before");
-	ok(seq() != before, "0.9 but the word is not: the change does not hide");
+	   "0.9 +1 and -1: the value and the number of updates in flight are unchanged");
+	ok(seq() != before, "0.9 +1 and -1: the seqflag has changed");
 }
 
-/* Flips across a carry into the upper half: a torn read would show neither value. */
+/* Changes a value across a carry into its upper half: a torn read would show a third value. */
 static void *flipper(void *unused)
 {
 	(void)unused;
 	on_cpu(1);
-	/* And until the other CPU has read, if a busy host leaves it little time. */
+	/* Continues until the reader has read 1,000 times: a busy host may give it little time. */
 	for (__u64 i = 0; i < at_least(FLIPS) || reads <= 1000; i++) {
 		puppet("adjust %u 1", b);
 		puppet("inline %u -1", b);
@@ -145,8 +155,8 @@ static void tearing(void)
 	}
 	pthread_join(thread, NULL);
 	note("%lu reads, %lu of them saw another value than the one before", reads, changes);
-	ok(reads > 1000, "0.9 reading needs no lock: it goes on while the other CPU counts");
-	is(torn, 0, "0.9 no 64-bit value is ever torn");
+	ok(reads > 1000, "0.9 reading: continues while another CPU counts (more than 1,000 reads)");
+	is(torn, 0, "0.9 reading: no 64-bit value is torn");
 }
 
 int main(void)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What tests of event sets share: each call for one set or register. */
+/* Shared by the tests of event sets: each call, for one set or one register. */
 #ifndef SETS_H
 #define SETS_H
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A driver built without CONFIG_PERFCOUNTERS needs nothing of ours. sample_off
- * is sample_c built so; tests/host/objdump.sh looks at its symbols.
+ * A driver that is built without CONFIG_PERFCOUNTERS does not need perfcounters.ko. sample_off is
+ * sample_c built that way; tests/host/objdump.sh checks its symbols.
  */
 #include "kselftest_pc.h"
 
@@ -13,19 +13,20 @@ int main(void)
 	plan(8);
 	unload();
 	rmmod("sample_off");
-	ok(!is_loaded("perfcounters"), "0.13 perfcounters.ko is not loaded");
-	is(insmod("sample_c", ""), -ENOENT, "0.13 a driver that counts does not load without it");
+	ok(!is_loaded("perfcounters"), "0.13 perfcounters.ko is not loaded at the start");
+	is(insmod("sample_c", ""), -ENOENT,
+	   "0.13 sample_c.ko without perfcounters.ko: insmod is ENOENT");
 	is(insmod("sample_off", "period_us=1000"), 0,
-	   "0.13 the same driver, built without the interface, does");
+	   "0.13 sample_off.ko without perfcounters.ko: loads");
 	sleep_ms(200);
-	ok(!is_loaded("perfcounters"), "0.13 and brings nothing in");
-	is(rmmod("sample_off"), 0, "0.13 its timer ran over no-ops, and it unloads");
+	ok(!is_loaded("perfcounters"), "0.13 sample_off.ko: does not load perfcounters.ko");
+	is(rmmod("sample_off"), 0, "0.13 sample_off.ko: unloads after its timer ran");
 
 	load("");
 	pc_open(&pc);
 	gen = pc.h->gen2;
-	is(insmod("sample_off", ""), 0, "0.13 beside perfcounters.ko it loads, too");
-	is(pc.h->gen2, gen, "0.13 and adds no instance");
-	is(rmmod("sample_off"), 0, "0.13 and unloads");
+	is(insmod("sample_off", ""), 0, "0.13 sample_off.ko with perfcounters.ko loaded: loads");
+	is(pc.h->gen2, gen, "0.13 sample_off.ko with perfcounters.ko loaded: adds no instance");
+	is(rmmod("sample_off"), 0, "0.13 sample_off.ko with perfcounters.ko loaded: unloads");
 	return finish();
 }

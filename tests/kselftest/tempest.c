@@ -2,24 +2,22 @@
 /*
  * timeout: 600
  *
- * 64 tasks, a timer interrupt, an NMI and a kprobe update at once on every CPU, in
- * the middle of one another's groups (tests/modules/puppet_tempest.c), while
- * readers take consistent snapshots.
+ * 64 tasks, a timer interrupt, an NMI and a kprobe update at once on every CPU, in the middle of
+ * one another's groups (tests/modules/puppet_tempest.c), while readers take consistent snapshots.
  *
- * All counting goes through the seqflag, by ones: for each of the four a single
- * update of `alone` and a group of a pair (a, b), in which it adds to the counter
- * of everybody, too. So in a consistent snapshot of a CPU
+ * All updates go through the seqflag and add 1. Each of the four kinds makes a single update of
+ * `alone`, and one of a pair (a, b) in a group, in which it also adds to the counter EVERYBODY. So
+ * in a consistent snapshot of a CPU
  *
  *	a == b for each pair,
- *	everybody == sum of all a, and
+ *	EVERYBODY == sum of all a, and
  *	completed updates == sum of all alone + sum of all a.
  *
- * It blows until enough has happened, however long that takes: it cannot pass
- * because nothing came to pass. STUCK is when it is taken for stuck. On a
- * slow kernel less is enough.
+ * The test runs until each event has happened often enough, so it cannot pass without them. It
+ * fails after STUCK seconds. On a slow kernel fewer events are enough.
  *
- * An emulated CPU takes NMIs between blocks of instructions, so one within an
- * update that is not a single instruction is found only if that has a jump.
+ * An emulated CPU takes NMIs between blocks of instructions, so an NMI can only be met within an
+ * update of several instructions if that update has a jump.
  */
 #include "kselftest_pc.h"
 #include <pthread.h>
@@ -28,10 +26,10 @@
 #define TASKS		64
 #define READERS		2
 #define PERIOD_US	700
-#define ROUNDS		50	/* of a task, in one command */
+#define ROUNDS		50	/* updates of a task in one command */
 #define STUCK		480	/* seconds */
 
-/* Who updates, and what tally numbers mean: as in puppet_tempest.c. */
+/* The kinds of updates, and the numbers of `tally`, as in puppet_tempest.c. */
 enum { BY_TASK, BY_TIMER, BY_NMI, BY_KPROBE, NR_BY };
 #define FOUND		NR_BY
 #define DEPTHS		4
@@ -39,10 +37,10 @@ enum { BY_TASK, BY_TIMER, BY_NMI, BY_KPROBE, NR_BY };
 #define MISSED		(TRIPPED_IN_NMI + 1)
 static const char *const by_word[NR_BY] = { "tasks", "timers", "NMIs", "kprobes" };
 
-/* Enough of each, a twentieth of it where the kernel is slow. */
+/* How many of each are enough: a twentieth of them on a slow kernel. */
 static unsigned int slow = 1;
 #define ENOUGH_IN_GROUP		(100000 / slow)	/* NMIs that found an update begun */
-#define ENOUGH_IN_TWO		(1000 / slow)	/* found two: a task's, and the timer's in it */
+#define ENOUGH_IN_TWO		(1000 / slow)	/* found two: the timer's within a task's */
 #define ENOUGH_TRIPPED		(100000 / slow)	/* kprobes within an NMI's group */
 #define ENOUGH_TICKS		(5000 / slow)
 #define ENOUGH_SNAPSHOTS	(1000000 / slow)
@@ -63,7 +61,7 @@ static void *task(void *arg)
 {
 	struct count *c = arg;
 
-	/* All together weigh about as much as one reader. */
+	/* All tasks together have about the weight of one reader. */
 	setpriority(PRIO_PROCESS, syscall(SYS_gettid), 19);
 	while (!stop) {
 		if (puppet("gust %d", ROUNDS))
@@ -74,7 +72,7 @@ static void *task(void *arg)
 	return NULL;
 }
 
-/* Broken invariants of a CPU's counters. */
+/* Returns how many invariants a copy of a CPU's counters breaks. */
 static int compare(__u32 cpu, __u64 seq, const __s64 *v)
 {
 	__u64 alone = 0, a = 0;
@@ -166,7 +164,10 @@ int main(void)
 	errno = -puppet("tempest %u %d", first, PERIOD_US);
 	if (errno)
 		bail("tempest");
-	/* Room for all files: while threads run, the kernel waits for all CPUs to make more. */
+	/*
+	 * Make room for all files first: to grow the table while threads run, the kernel waits for
+	 * all CPUs.
+	 */
 	if (close(fcntl(pc.fd, F_DUPFD_CLOEXEC, 4 * TASKS)))
 		bail("fcntl");
 	for (i = 0; i < TASKS + READERS; i++)
@@ -186,7 +187,7 @@ int main(void)
 		all.rejected += count[i].rejected;
 		all.rejected_wrong += count[i].rejected_wrong;
 	}
-	is(puppet("lull"), 0, "0.12 the tempest ends");
+	is(puppet("lull"), 0, "0.12 nested updates: stopped in the end");
 
 	note("%lld s; updates, two at a time: %llu by tasks, %llu by timers, %llu by NMIs, %llu by kprobes (%llu not run)",
 	     (long long)(now.tv_sec - since.tv_sec), (unsigned long long)tally(BY_TASK),
@@ -200,28 +201,30 @@ int main(void)
 	     (unsigned long long)all.snapshots, (unsigned long long)all.rejected,
 	     (unsigned long long)all.rejected_wrong);
 
-	ok(in_group() >= ENOUGH_IN_GROUP, "0.12 NMIs came in the middle of begun updates");
-	ok(in_two() >= ENOUGH_IN_TWO, "0.12 and in that of two, one nested in the other");
+	ok(in_group() >= ENOUGH_IN_GROUP, "0.12 nested updates: NMIs interrupt updates");
+	ok(in_two() >= ENOUGH_IN_TWO,
+	   "0.12 nested updates: NMIs interrupt two updates, one nested in the other");
 	ok(tally(TRIPPED_IN_NMI) >= ENOUGH_TRIPPED && tally(BY_TIMER) >= ENOUGH_TICKS,
-	   "0.12 kprobes came within NMIs, and timers did");
-	ok(all.snapshots >= ENOUGH_SNAPSHOTS, "0.9 readers got through");
-	ok(all.rejected_wrong, "0.9 and there was something to reject");
-	is(rounds, tally(BY_TASK), "0.12 each round of a task was counted");
+	   "0.12 nested updates: kprobes within NMIs, and timer interrupts");
+	ok(all.snapshots >= ENOUGH_SNAPSHOTS, "0.9 readers: enough snapshots are consistent");
+	ok(all.rejected_wrong, "0.9 readers: inconsistent copies are rejected");
+	is(rounds, tally(BY_TASK), "0.12 nested updates: each round of a task is counted");
 	for (int by = 0; by < NR_BY; by++) {
 		__s64 want = tally(by), alone = pc_total(&pc, first + 3 * by);
 		__s64 a = pc_total(&pc, first + 3 * by + 1), b = pc_total(&pc, first + 3 * by + 2);
 
 		sum += 2 * want;
 		if (!ok(want && alone == want && a == want && b == want,
-			"0.12 the totals by %s are exact", by_word[by]))
+			"0.12 nested updates: the totals by %s are exact", by_word[by]))
 			note("want %lld, got %lld, %lld, %lld", (long long)want, (long long)alone,
 			     (long long)a, (long long)b);
 	}
-	is(pc_total(&pc, first + EVERYBODY), sum / 2, "0.12 and so is that of everybody together");
+	is(pc_total(&pc, first + EVERYBODY), sum / 2,
+	   "0.12 nested updates: the total of all kinds is exact");
 	for (__u32 cpu = 0; cpu < pc.geometry.nr_cpus; cpu++)
 		completed += (pc_seq(&pc, cpu) >> PERFCOUNTERS_SEQ_SHIFT) - completed_before[cpu];
 	ok(completed == sum && !all.wrong,
-	   "0.8 the seqflags counted every update once, and no snapshot was inconsistent");
+	   "0.8 seqflags: count every update once, and no snapshot is inconsistent");
 	if (completed != sum || all.wrong)
 		note("%llu completed of %llu, %llu broken invariants",
 		     (unsigned long long)completed, (unsigned long long)sum,

@@ -3,13 +3,12 @@
  * timeout: 600
  * guest: poke
  *
- * Everything at once: CPUs go and come, chunks are appended, drivers and
- * providers load and unload, children with mappings run and are killed,
- * instances are added, deleted and counted in from every context, and readers,
- * pfc and hostile mapping calls look on. Each is a process with a role; what
- * they saw and did is in shared memory. In the end every count is exact.
+ * Everything at once: CPUs are taken offline and online, chunks are appended, drivers and providers
+ * load and unload, children with mappings run and are killed, instances are added, deleted and
+ * updated from every context; meanwhile readers, pfc and hostile mapping calls run. Each is a
+ * process with a role, and stores its results in shared memory. In the end every count is exact.
  *
- * torture.h has what must happen, how often at least, and what must not.
+ * torture.h lists what must happen, how often at least, and what must not happen.
  */
 #include "torture.h"
 #include "torture_readers.h"
@@ -37,12 +36,12 @@ static const struct {
 
 #define ROLES ((int)(sizeof(roles) / sizeof(*roles)))
 
-/* What the whole run proves, over all sessions. */
+/* Results of all sessions. */
 static __u64 role_failed, inexact_pairs, updates;
 static bool exact_cpu0 = true, exact_cpu1 = true, exact_all = true, exact_dead = true;
 static bool settled = true;
 
-/* On a debug kernel a copy that is inconsistent may not be met with in so short a time. */
+/* Returns true on a slow kernel, where the test may be too short to meet an inconsistent copy. */
 static bool is_slow(void)
 {
 	return bounded(1000) != 1000;
@@ -75,14 +74,14 @@ static void start(pid_t pid[ROLES], __u32 base)
 			continue;
 		seed = base + 7919 * (i + 1);
 		seed |= !seed;
-		/* Readers never rest, and pfc has much to do. */
+		/* Readers never sleep, and pfc has much to do. */
 		setpriority(PRIO_PROCESS, 0, i < 3 ? 10 : roles[i].play == pfc_runner ? -10 : 0);
 		roles[i].play();
 		_exit(0);
 	}
 }
 
-/* All stop by themselves, and soon. */
+/* Stops all roles. Each one must end by itself, within a minute. */
 static void stop(pid_t pid[ROLES])
 {
 	s->stop = 1;
@@ -105,7 +104,7 @@ static void stop(pid_t pid[ROLES])
 	}
 }
 
-/* Every counter against what was put in. */
+/* Compares each counter with what the roles have added to it. */
 static void add_up(void)
 {
 	__s64 all = 0;
@@ -137,9 +136,9 @@ static void add_up(void)
 }
 
 /*
- * With no driver loaded, a mapping alone keeps the module, the parent's as well as a child's. The
- * child keeps the mapping that it inherits until its parent has tried to unload the module and
- * closes the pipe.
+ * With no driver loaded, a mapping alone keeps the module loaded, the parent's as well as a
+ * child's. The child keeps the mapping that it inherits until its parent has tried to unload the
+ * module and closes the pipe.
  */
 static void hold_by_mapping(void)
 {
@@ -176,7 +175,10 @@ static void hold_by_mapping(void)
 	       "rmmod perfcounters, not in use: %d", err);
 }
 
-/* At least that long, and until enough happened, but not for ever. */
+/*
+ * Runs all roles for @seconds or longer, until each event has happened often enough, or a time
+ * limit.
+ */
 static void session(int seconds, bool whole, __u32 base)
 {
 	time_t begun = time(NULL);
@@ -234,8 +236,8 @@ int main(void)
 	unload();
 
 	/*
-	 * Once to warm up, with as many chunks: the kernel's allocators keep some
-	 * of what was freed, and keep no more the second time.
+	 * A first session warms up, with as many chunks: the kernel's allocators keep some of the
+	 * memory that was freed, but no more of it after the second session.
 	 */
 	session(gate_or_long(2, 5), false, base);
 	before = memory();
@@ -251,37 +253,41 @@ int main(void)
 		if (s->count[e] < wanted(e))
 			note("only %llu %s, wanted %llu", (unsigned long long)s->count[e],
 			     events[e].what, (unsigned long long)wanted(e));
-	ok(enough_of_all(), "0.14 torture: enough of everything happened at once");
-	is(role_failed, 0, "0.14 torture: all %d roles ran to their end", ROLES);
-	is(s->wrong[WRONG_SNAPSHOT], 0, "0.9 torture: no snapshot was inconsistent");
+	ok(enough_of_all(), "0.14 torture: each event happens often enough");
+	is(role_failed, 0, "0.14 torture: all %d roles exit with status 0", ROLES);
+	is(s->wrong[WRONG_SNAPSHOT], 0, "0.9 torture: no snapshot is inconsistent");
 	if (is_slow())
-		skip("0.9 torture: inconsistent copies were there, and rejected",
+		skip("0.9 torture: inconsistent copies are met and rejected",
 		     "too seldom on a debug kernel");
 	else
 		ok(s->count[REJECTED_WRONG] >= wanted(REJECTED_WRONG),
-		   "0.9 torture: inconsistent copies were there, and rejected");
-	is(s->wrong[WRONG_BACKWARDS], 0, "0.9 torture: no counter or seqflag went back");
+		   "0.9 torture: inconsistent copies are met and rejected");
+	is(s->wrong[WRONG_BACKWARDS], 0, "0.9 torture: no counter or seqflag decreases");
 	is(inexact_pairs, 0, "0.12 torture: every pair in every chunk is exact");
-	ok(exact_all, "0.12 torture: what all counted from all contexts is exact");
-	ok(exact_cpu0, "0.5 torture: what CPU 0 counted is exact, and on CPU 0 only");
-	ok(exact_cpu1, "0.14 torture: what CPU 1 counted between its absences is exact");
-	is(s->wrong[WRONG_HOTPLUG], 0, "0.14 torture: CPU 1 always went, came and kept its values");
-	ok(exact_dead, "0.11 torture: a dormant instance never counted");
-	ok(settled, "0.8 torture: at rest no flag is up and gen1 is gen2");
-	ok(none(WRONG_LIFE, WRONG_NUMBER), "0.10 torture: each life began at zero, under its number");
-	is(s->wrong[WRONG_OWNER], 0, "0.10 torture: each owner of a name found just what it counted");
+	ok(exact_all, "0.12 torture: the counter that all roles use from all contexts is exact");
+	ok(exact_cpu0, "0.5 torture: the counter of CPU 0 is exact, and 0 on CPU 1");
+	ok(exact_cpu1, "0.14 torture: the counter of CPU 1 is exact, and 0 on CPU 0");
+	is(s->wrong[WRONG_HOTPLUG], 0,
+	   "0.14 torture: CPU 1 goes offline and online each time and keeps its values");
+	ok(exact_dead, "0.11 torture: a dormant instance does not count");
+	ok(settled, "0.8 torture: in the end no update is in flight and gen1 is gen2");
+	ok(none(WRONG_LIFE, WRONG_NUMBER),
+	   "0.10 torture: an instance that is added begins at zero, with the name's old number");
+	is(s->wrong[WRONG_OWNER], 0,
+	   "0.10 torture: each owner of a name reads what it has counted");
 	ok(none(WRONG_DRIVER, WRONG_DRIVER) && none(WRONG_DESC, WRONG_DESC),
-	   "0.14 torture: drivers came and went, their counters add up");
-	is(s->wrong[WRONG_CHILD], 0, "0.1 torture: children read what they inherited");
-	is(s->wrong[WRONG_NAMES], 0, "0.2 torture: names files were whole, in pieces as at once");
-	is(s->wrong[WRONG_ABUSE], 0, "0.1 torture: mapping calls were refused or harmless");
-	is(s->wrong[WRONG_PFC], 0, "0.7 torture: pfc always got a consistent picture");
+	   "0.14 torture: drivers load and unload, and their counters add up");
+	is(s->wrong[WRONG_CHILD], 0, "0.1 torture: children read the mappings that they inherit");
+	is(s->wrong[WRONG_NAMES], 0,
+	   "0.2 torture: names files are complete, also when read in pieces");
+	is(s->wrong[WRONG_ABUSE], 0, "0.1 torture: mapping calls are refused or harmless");
+	is(s->wrong[WRONG_PFC], 0, "0.7 torture: each run of pfc succeeds");
 	is(s->wrong[WRONG_RMMOD], 0,
-	   "0.1 torture: perfcounters.ko stayed while in use, and went then");
+	   "0.1 torture: perfcounters.ko unloads only when it is not in use");
 	note("free %ld then %ld kB, Percpu %ld then %ld kB", before.free, after.free,
 	     before.percpu, after.percpu);
 	/* The descriptors alone took more than this; a debug kernel keeps freed memory. */
 	ok(after.percpu <= before.percpu + 256 && (debug || before.free - after.free < 3000),
-	   "0.10 torture: memory was given back");
+	   "0.10 torture: memory is given back");
 	return finish();
 }

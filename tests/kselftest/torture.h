@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What the roles of torture.c share: what happened, how often, what was wrong,
- * and what each counter must read in the end.
+ * Shared by the roles of torture.c: counts of events and of errors, and the value that each counter
+ * must have in the end.
  */
 #ifndef TORTURE_H
 #define TORTURE_H
 
 #include "memory.h"
 
-/* What happens. */
+/* Events that the roles count. */
 enum event {
 	CPU_CYCLES,
 	CHUNKS,
@@ -35,7 +35,7 @@ enum event {
 	NR_EVENTS
 };
 
-/* How much of it at least makes the test worth its name. */
+/* How often each event must happen at least, for the test to mean something. */
 static const struct {
 	unsigned int least;
 	const char *what;
@@ -64,20 +64,20 @@ static const struct {
 	[PFC] = { 4, "runs of pfc" },
 };
 
-/* What may never happen. */
+/* Errors that may never happen. */
 enum wrong {
-	WRONG_SNAPSHOT,		/* a != b in a copy that the flag calls whole */
+	WRONG_SNAPSHOT,		/* a != b in a copy that the seqflag calls consistent */
 	WRONG_BACKWARDS,	/* a counter or a seqflag went down */
-	WRONG_DESC,		/* a live instance's descriptor is another's */
-	WRONG_HOTPLUG,		/* refused, or the header's bitmap says otherwise */
-	WRONG_LIFE,		/* a new life that does not begin at zero */
+	WRONG_DESC,		/* a live instance's descriptor is another instance's */
+	WRONG_HOTPLUG,		/* refused, or the header's bitmap does not show it */
+	WRONG_LIFE,		/* an instance that was added does not begin at zero */
 	WRONG_NUMBER,		/* a name with another number than before */
-	WRONG_OWNER,		/* what one owner counted is not what is there */
-	WRONG_DRIVER,		/* a driver does not load, unload, add up */
-	WRONG_CHILD,		/* a child died of something else than us */
+	WRONG_OWNER,		/* an instance has another value than its owner counted */
+	WRONG_DRIVER,		/* a driver does not load, unload or add up */
+	WRONG_CHILD,		/* a child did not end as it should */
 	WRONG_NAMES,		/* text that is cut, mixed or out of order */
 	WRONG_ABUSE,		/* a mapping call with a result it must not have */
-	WRONG_RMMOD,		/* perfcounters.ko unloaded, or another errno */
+	WRONG_RMMOD,		/* perfcounters.ko unloaded in use, or another errno */
 	WRONG_PFC,		/* pfc failed */
 	NR_WRONG
 };
@@ -86,22 +86,22 @@ enum wrong {
 #define PAIRS	(MAX_CHUNKS + 1)	/* one in each chunk */
 #define WORKERS	3
 #define ADDERS	2
-#define POOL	24	/* names that the adders fight over */
+#define POOL	24	/* names that all adders use */
 
 static struct shared {
 	volatile int stop;
 	bool in_haste;
 	__u64 count[NR_EVENTS], wrong[NR_WRONG];
-	/* Pairs (a, b) that only groups touch; published by nr_pairs. */
+	/* Pairs (a, b) that are updated in groups only. nr_pairs publishes them. */
 	__u32 pair[PAIRS], nr_pairs;
 	__u64 pair_count[WORKERS][PAIRS];
-	/* Only counted on CPU 0, only on CPU 1, by everybody, by nobody. */
+	/* Instances that count on CPU 0 only, on CPU 1 only, from all roles; and a dormant one. */
 	__u32 on_cpu0, on_cpu1, by_all, dead;
 	__s64 sum_cpu0, sum_cpu1, sum_all[WORKERS + ADDERS];
 	__u32 number[POOL];
 } *s;
 
-/* The parent's mapping, never renewed; children inherit it. */
+/* The parent's mapping, which is never renewed. Children inherit it. */
 static struct pc pc;
 static __u32 seed;
 
@@ -117,7 +117,7 @@ static void expect(bool good, enum wrong w, const char *fmt, ...)
 
 	if (good)
 		return;
-	/* The first few are worth a line each. */
+	/* Only the first five errors of a kind are printed. */
 	if (__atomic_fetch_add(&s->wrong[w], 1, __ATOMIC_RELAXED) < 5) {
 		char line[200];
 
@@ -130,7 +130,7 @@ static void expect(bool good, enum wrong w, const char *fmt, ...)
 
 static __u32 random_below(__u32 n)
 {
-	/* xorshift; each process has its own, from the printed seed and its role. */
+	/* xorshift. Each process has a seed of its own, from the printed one and its role. */
 	seed ^= seed << 13;
 	seed ^= seed >> 17;
 	seed ^= seed << 5;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Roles of torture.c that look on: snapshots, forks, names, pfc. */
+/* Roles of torture.c that read: snapshots, forks, names, pfc. */
 #ifndef TORTURE_READERS_H
 #define TORTURE_READERS_H
 
@@ -11,7 +11,7 @@ struct seen {
 	__s64 a[PAIRS][64];
 };
 
-/* One consistent copy of a pair on a CPU, or none; false if it was rejected. */
+/* Reads a pair on a CPU and checks it. Returns false if the seqflag rejects the copy. */
 static bool look(const struct pc *p, __u32 i, __u32 cpu, struct seen *seen)
 {
 	__u32 n = s->pair[i];
@@ -49,7 +49,7 @@ static void look_everywhere(const struct pc *p, __u32 pairs, struct seen *seen, 
 	}
 }
 
-/* Maps once, more than there is, and sees what comes. */
+/* Reads through the parent's mapping, which has room for all chunks that may be added later. */
 static void fixed_reader(void)
 {
 	static struct seen seen;
@@ -58,7 +58,7 @@ static void fixed_reader(void)
 		look_everywhere(&pc, pairs_now(), &seen, FIXED);
 }
 
-/* Maps exactly what there is, anew each time, with a file of its own. */
+/* Maps exactly the chunks that exist, each time again, with a file of its own. */
 static void renewing_reader(void)
 {
 	static struct seen seen;
@@ -84,7 +84,7 @@ static void renewing_reader(void)
 	}
 }
 
-/* Knew chunk 0 only, and keeps it. */
+/* Maps chunk 0 only, and keeps that mapping. */
 static void old_reader(void)
 {
 	static struct seen seen;
@@ -98,7 +98,10 @@ static void old_reader(void)
 		look_everywhere(&p, 1, &seen, OLD);
 }
 
-/* A child with all mappings of its parent. */
+/*
+ * A child that reads through its parent's mappings. Kind 0 reads until it is killed, 1 unmaps them,
+ * 2 executes another program, 3 exits.
+ */
 static void child(__u32 kind)
 {
 	for (int i = 0; kind == 0 || i < 3; i++) {
@@ -141,7 +144,7 @@ static void forker(void)
 	}
 }
 
-/* A text that was read whole: lines in order, states that exist, one end. */
+/* Checks a complete names file: its generation, the order of its lines, and their states. */
 static void check_names(const char *text, __u64 *generation)
 {
 	unsigned long long gen;
@@ -185,7 +188,7 @@ static void names_reader(void)
 		expect(poll(&poll_fd, 1, 0) == 1 && poll_fd.revents & POLLIN, WRONG_NAMES,
 		       "poll gives %#x", poll_fd.revents);
 		happened(POLLS);
-		/* The same text in pieces, and from somewhere in the middle. */
+		/* Read the same text in pieces, and once more from a place in the middle. */
 		while ((got = read(fd, pieces + at, 1 + random_below(9000))) > 0)
 			at += got;
 		expect(at == len && !memcmp(whole, pieces, len), WRONG_NAMES,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Roles of torture.c that change things: counts, instances, drivers, CPUs. */
+/* Roles of torture.c that write: they count, and change instances, drivers and CPUs. */
 #ifndef TORTURE_WRITERS_H
 #define TORTURE_WRITERS_H
 
@@ -15,18 +15,18 @@ static const char *any_context(void)
 	return contexts[random_below(sizeof(contexts) / sizeof(*contexts))];
 }
 
-/* Counts in groups of two, wherever there are any, from anywhere. */
+/* Counts in groups of two, in any pair, from any context. */
 static void worker(int me)
 {
 	while (!s->stop) {
 		__u32 i = random_below(pairs_now()), rounds = 1 + random_below(50);
 		int delta = (int)random_below(2001) - 1000;
 
-		/* An NMI that did not come in time has not counted. */
+		/* The command fails, without counting, if its NMI does not come in time. */
 		if (!puppet("@%s group %u %u 1 %u", any_context(), s->pair[i], s->pair[i] + 1,
 			    rounds))
 			s->pair_count[me][i] += rounds;
-		/* Now and then one that takes its time, for readers to stumble over. */
+		/* Sometimes a group takes longer, so that readers meet it half done. */
 		if (!random_below(16) && !puppet("hold %u %u 1 1", s->pair[i], s->pair[i] + 1))
 			s->pair_count[me][i]++;
 		if (!puppet("@%s adjust %u %d", any_context(), s->by_all, delta))
@@ -37,7 +37,10 @@ static void worker(int me)
 	}
 }
 
-/* Names that others want, too: who adds it owns it, until it deletes it. */
+/*
+ * Adds names that the other adder uses, too. An adder that succeeds owns the name until it deletes
+ * it.
+ */
 static void adder(int me)
 {
 	while (!s->stop) {
@@ -72,7 +75,7 @@ static void adder(int me)
 	}
 }
 
-/* A chunk more, and a pair in it. */
+/* Adds instances until a chunk is appended, and then a pair in it. */
 static void grow(void)
 {
 	__u32 chunks = pc.h->nr_chunks, per_chunk = pc.geometry.pages_per_chunk * 512, a, b;
@@ -86,7 +89,7 @@ static void grow(void)
 		else
 			puppet("add torture/fill/%u", filled++);
 	}
-	/* Two in a row, which others may get in between. */
+	/* A pair has consecutive numbers, and other roles may add an instance in between. */
 	do {
 		a = puppet("add torture/pair/%u/a", filled);
 		b = puppet("add torture/pair/%u/b", filled++);
@@ -95,7 +98,7 @@ static void grow(void)
 	__atomic_store_n(&s->nr_pairs, s->nr_pairs + 1, __ATOMIC_RELEASE);
 }
 
-/* How many chunks there are in the end. */
+/* Returns the number of chunks at which the grower stops. */
 static __u32 max_chunks(void)
 {
 	return bounded(gate_or_long(10, MAX_CHUNKS));
@@ -112,7 +115,7 @@ static void grower(void)
 	}
 }
 
-/* Nobody else counts there, and CPU 0 never goes. */
+/* Counts on CPU 0, which is always online. No other role uses this counter. */
 static void cpu0_counter(void)
 {
 	on_cpu(0);
@@ -150,7 +153,7 @@ static void hotplugger(void)
 	}
 }
 
-/* What a sample driver counted in its life: all four ways agree. */
+/* Checks what a sample driver counted since it was loaded: all four counters must agree. */
 static void check_sample(const char *driver)
 {
 	static const char *const words[] = { "ticks", "requests", "bytes", "latency" };
@@ -218,7 +221,7 @@ static void unloader(void)
 	}
 }
 
-/* The mapping calls: what could hurt is refused, what is allowed hurts nobody. */
+/* Makes mapping calls: dangerous ones must be refused, and allowed ones must be harmless. */
 static void abuser(void)
 {
 	static const int advices[] = {
@@ -257,7 +260,7 @@ static void abuser(void)
 			p = q == MAP_FAILED ? p : q;
 			break;
 		case 4:
-			/* Some are refused; none may do more than cost time. */
+			/* Some are refused. Those that are not may only cost time. */
 			err = madvise(p, len, advices[random_below(sizeof(advices) / 4)]) ?
 			      errno : 0;
 			break;

@@ -4,8 +4,8 @@
  * worlds: stock debug
  * timeout: 300
  *
- * User tracing as its header has it: attaching, markers, traces, what is written and read.
- * The library is not there: a plain writer plays it, so this is what the kernel does.
+ * User tracing as its uapi header describes it: attaching, markers, traces, writing and reading. A
+ * plain writer takes the place of the library, so these are tests of the kernel's part.
  */
 #include "trace.h"
 
@@ -13,7 +13,7 @@
 
 static struct traced me;
 
-/* A trace of one marker, and that marker. */
+/* Creates a trace of one marker, and registers that marker. */
 static int trace_of(const char *name, __u32 flags, __u32 bytes, int *slot, int *marker)
 {
 	char event[PERFTRACE_NAME_MAX];
@@ -36,31 +36,32 @@ static void attach(void)
 	void *p;
 
 	p = mmap(NULL, PERFTRACE_READ_BYTES, PROT_READ, MAP_SHARED, other, PERFTRACE_CONTROL);
-	ok(p == MAP_FAILED, "3.1 a file that has not attached cannot be mapped");
+	ok(p == MAP_FAILED, "3.1 mmap: a file that has not attached cannot be mapped");
 	traced_open(&me, PERFTRACE_SHARED);
 	slots = me.control->slots;
 	ok(me.attach.nr_cpus >= (__u32)sysconf(_SC_NPROCESSORS_CONF),
-	   "3.1 there are buffers for each CPU (%u)", me.attach.nr_cpus);
+	   "3.1 attach: there are buffers for each CPU (%u)", me.attach.nr_cpus);
 	is(me.attach.bytes, (__u64)PERFTRACE_NR_TRACES * me.attach.nr_cpus << me.attach.stride,
-	   "3.1 and for each trace");
+	   "3.1 attach: there are buffers for each trace and CPU");
 	ok(1ULL << me.attach.stride >= PERFTRACE_RECORDS + PERFTRACE_BYTES_MAX,
-	   "3.2 the largest buffer fits between two");
-	ok(me.attach.key > PERFTRACE_KEY_SHARED, "3.1 the key is a process's");
-	is(try_attach(me.fd, 0, &again), -EBUSY, "3.1 a file attaches once");
+	   "3.2 attach: the largest buffer fits into the stride");
+	ok(me.attach.key > PERFTRACE_KEY_SHARED,
+	   "3.1 attach: the key is not one of the reserved ones");
+	is(try_attach(me.fd, 0, &again), -EBUSY, "3.1 attach: a file that has attached is EBUSY");
 	is(trace_call(me.fd, PERFTRACE_CREATE, &create), -EBUSY,
-	   "3.1 the file of a process is no trace's");
-	is(me.control->version, PERFTRACE_VERSION, "3.1 the control page has its version");
-	is(me.control->nr_cpus, me.attach.nr_cpus, "3.1 the number of CPUs");
-	is(me.control->stride, me.attach.stride, "3.1 the stride");
-	is(me.control->key, me.attach.key, "3.1 the key");
-	ok(me.control->clock <= PERFTRACE_CLOCK_MONOTONIC, "3.6 and the clock (%u)",
+	   "3.1 create: a file that has attached is EBUSY");
+	is(me.control->version, PERFTRACE_VERSION, "3.1 control page: version");
+	is(me.control->nr_cpus, me.attach.nr_cpus, "3.1 control page: number of CPUs");
+	is(me.control->stride, me.attach.stride, "3.1 control page: stride");
+	is(me.control->key, me.attach.key, "3.1 control page: key");
+	ok(me.control->clock <= PERFTRACE_CLOCK_MONOTONIC, "3.6 control page: clock (%u)",
 	   me.control->clock);
 	for (int i = 0; i < PERFTRACE_NR_TRACES; i++)
 		used += slots[i].generation & 1;
-	is(used, 0, "3.11 no trace is there");
+	is(used, 0, "3.11 control page: no slot has a trace at first");
 	memset(buffer_of(&me, 5, 0), 0xaa, PERFTRACE_RECORDS);
 	is(*(volatile unsigned char *)buffer_of(&me, 5, 0), 0xaa,
-	   "3.7 where there is no trace there is memory that is nobody's");
+	   "3.7 buffers: without a trace there is memory that can be written");
 	close(other);
 }
 
@@ -71,21 +72,21 @@ static void protection(void)
 
 	p = mmap(NULL, PERFTRACE_READ_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, me.fd,
 		 PERFTRACE_CONTROL);
-	ok(p == MAP_FAILED, "3.7 what is read cannot be mapped to be written");
+	ok(p == MAP_FAILED, "3.7 control page: a writable mapping is refused");
 	ok(mprotect((void *)me.control, PERFTRACE_READ_BYTES, PROT_READ | PROT_WRITE),
-	   "3.7 nor made so");
+	   "3.7 control page: mprotect() to writable is refused");
 	is(in_child(*(__u32 *)(unsigned long)&me.words[0] = 1), -SIGSEGV,
-	   "3.7 who writes to it gets a signal");
+	   "3.7 control page: writing to it is SIGSEGV");
 	p = mmap(NULL, bytes, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_SHARED, me.fd,
 		 PERFTRACE_BUFFERS);
-	ok(p == MAP_FAILED, "3.7 buffers cannot be executed");
+	ok(p == MAP_FAILED, "3.7 buffers: an executable mapping is refused");
 	p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE, me.fd, PERFTRACE_BUFFERS);
-	ok(p == MAP_FAILED, "3.1 buffers are mapped shared");
+	ok(p == MAP_FAILED, "3.1 buffers: a private mapping is refused");
 	p = mmap(NULL, bytes + getpagesize(), PROT_READ | PROT_WRITE, MAP_SHARED, me.fd,
 		 PERFTRACE_BUFFERS);
-	ok(p == MAP_FAILED, "3.7 no more is mapped than there is");
+	ok(p == MAP_FAILED, "3.7 buffers: a mapping beyond their end is refused");
 	p = mmap(NULL, getpagesize(), PROT_READ, MAP_SHARED, me.fd, 1ULL << 40);
-	ok(p == MAP_FAILED, "3.7 nor elsewhere");
+	ok(p == MAP_FAILED, "3.7 mmap: an unknown offset is refused");
 }
 
 static void markers(void)
@@ -99,30 +100,38 @@ static void markers(void)
 	__u32 bad;
 
 	is(markers_call(me.fd, PERFTRACE_REGISTER, three, 3, &bad), -EINVAL,
-	   "3.8 a bad name is refused");
-	is(bad, 2, "3.8 and which one it was is told");
-	is(three[2].number, PERFTRACE_NO_NUMBER, "3.8 it has no number");
-	is(three[2].error, EINVAL, "3.8 and the reason instead");
+	   "3.8 register: a bad name is EINVAL");
+	is(bad, 2, "3.8 register: returns which marker is refused");
+	is(three[2].number, PERFTRACE_NO_NUMBER, "3.8 register: a refused marker has no number");
+	is(three[2].error, EINVAL, "3.8 register: a refused marker has its errno");
 	ok(!three[0].error && !three[1].error && three[0].number != three[1].number,
-	   "3.8 good ones are taken, each has a number");
+	   "3.8 register: good markers beside a bad one have a number each");
 	sold = three[0].number;
 	is(marker_register(&me, "shop:sold", "piece:str count:u8"), sold,
-	   "3.8 the same one again has the same number");
+	   "3.8 register: a marker that is registered again has the same number");
 	d.number = 0;
-	is(trace_call(me.fd, PERFTRACE_NEXT_MARKER, &d), 0, "3.8 markers are listed");
+	is(trace_call(me.fd, PERFTRACE_NEXT_MARKER, &d), 0,
+	   "3.8 next marker: finds the first marker");
 	ok(d.key == me.attach.key && (int)d.number == sold && d.refs == 2 &&
 	   !strcmp(d.marker.name, "shop:sold") &&
-	   !strcmp(d.marker.fields, "piece:str count:u8"), "3.8 with what was registered");
+	   !strcmp(d.marker.fields, "piece:str count:u8"),
+	   "3.8 next marker: returns key, number, references, name and fields");
 	fd = trace_create("markers", "shop:s*", 0, 0, &slot);
 	ok(wanted(&me, sold, slot) && !wanted(&me, three[1].number, slot),
-	   "3.11 a trace that begins reaches the markers that it wants, and no others");
-	is(marker_register(&me, "shop:shut", ""), sold + 2, "3.8 a new one has the next number");
-	ok(wanted(&me, sold + 2, slot), "3.8 and is wanted at once");
-	is(marker_unregister(&me, "shop:sold", "", sold), 0, "3.8 one is taken back");
-	ok(wanted(&me, sold, slot), "3.8 it stays while another has it");
-	is(marker_unregister(&me, "shop:sold", "", sold), 0, "3.8 the last one takes it back");
-	ok(!wanted(&me, sold, slot), "3.8 it is not wanted any more");
-	ok(marker_unregister(&me, "shop:sold", "", sold) < 0, "3.8 nothing is left to take back");
+	   "3.11 create: markers that match are wanted, others are not");
+	is(marker_register(&me, "shop:shut", ""), sold + 2,
+	   "3.8 register: a new marker has the next number");
+	ok(wanted(&me, sold + 2, slot),
+	   "3.8 register: a new marker that matches is wanted at once");
+	is(marker_unregister(&me, "shop:sold", "", sold), 0,
+	   "3.8 unregister: succeeds with two references");
+	ok(wanted(&me, sold, slot),
+	   "3.8 unregister: a marker with a reference left is still wanted");
+	is(marker_unregister(&me, "shop:sold", "", sold), 0,
+	   "3.8 unregister: succeeds with the last reference");
+	ok(!wanted(&me, sold, slot), "3.8 unregister: a marker without references is not wanted");
+	ok(marker_unregister(&me, "shop:sold", "", sold) < 0,
+	   "3.8 unregister: fails without a reference");
 	close(fd);
 }
 
@@ -145,7 +154,7 @@ static void globs(void)
 			note("bad: %d: \"%s\"", ++bad, all[i].globs);
 		close(fd);
 	}
-	ok(good && !bad, "3.11 globs say what is wanted");
+	ok(good && !bad, "3.11 globs: select the markers that are wanted");
 }
 
 static void a_life(void)
@@ -158,40 +167,41 @@ static void a_life(void)
 
 	s = &me.control->slots[slot];
 	generation = s->generation;
-	ok(generation & 1, "3.5 the generation of a trace that is there is odd");
-	is(s->mask, (16 << 10) - 1, "3.2 a buffer has 16 KiB where nobody asks for more");
-	is(s->flags, 0, "3.11 the slot has the trace's flags");
+	ok(generation & 1, "3.5 slot: the generation of a running trace is odd");
+	is(s->mask, (16 << 10) - 1, "3.2 slot: a buffer has 16 KiB by default");
+	is(s->flags, 0, "3.11 slot: it has the trace's flags");
 	info = trace_info(fd);
 	ok((int)info.slot == slot && info.bytes == 16 << 10 && !info.uid &&
 	   info.nr_cpus == me.attach.nr_cpus && info.clock == me.control->clock &&
 	   !strcmp(info.name, "life") && !strcmp(info.markers, "test:life"),
-	   "3.11 a trace says what it is");
+	   "3.11 info: slot, sizes, user, clock, name and markers");
 	ok(info.khz > 1000 && info.ticks > info.began && info.realtime > 1000000000000000000ULL,
-	   "3.6 and when");
+	   "3.6 info: frequency, current time and start time");
 	for (__u64 n = 0; n < 100; n++)
 		put_number(&me, slot, 0, marker, n);
 	info = trace_info(fd);
 	ok(info.nr_processes == 1 && info.memory >= 4096 && !info.lost && !info.cut,
-	   "3.1 it knows the process that writes (%llu bytes)", info.memory);
-	is(trace_call(fd, PERFTRACE_PAUSE, &on), 0, "3.11 it pauses");
-	ok(!wanted(&me, marker, slot), "3.11 nothing is wanted then");
-	ok(trace_info(fd).flags & PERFTRACE_PAUSED, "3.11 which its flags say");
+	   "3.1 info: the process that writes is counted (%llu bytes)", info.memory);
+	is(trace_call(fd, PERFTRACE_PAUSE, &on), 0, "3.11 pause: succeeds");
+	ok(!wanted(&me, marker, slot), "3.11 pause: no marker is wanted");
+	ok(trace_info(fd).flags & PERFTRACE_PAUSED, "3.11 pause: info has PERFTRACE_PAUSED");
 	on = 0;
-	is(trace_call(fd, PERFTRACE_PAUSE, &on), 0, "3.11 it goes on");
-	ok(wanted(&me, marker, slot), "3.11 then it is wanted again");
-	is(trace_polled(fd, 0) & POLLHUP, 0, "3.9 it has not ended");
-	is(trace_call(fd, PERFTRACE_END, NULL), 0, "3.11 it ends");
-	ok(!wanted(&me, marker, slot), "3.11 nothing is wanted any more");
+	is(trace_call(fd, PERFTRACE_PAUSE, &on), 0, "3.11 resume: succeeds");
+	ok(wanted(&me, marker, slot), "3.11 resume: the marker is wanted again");
+	is(trace_polled(fd, 0) & POLLHUP, 0, "3.9 poll: a running trace has no POLLHUP");
+	is(trace_call(fd, PERFTRACE_END, NULL), 0, "3.11 end: succeeds");
+	ok(!wanted(&me, marker, slot), "3.11 end: no marker is wanted");
 	ok(s->generation != generation && !(s->generation & 1),
-	   "3.5 the generation is another one, and even");
-	ok(trace_polled(fd, 60000) & POLLHUP, "3.9 poll() says that it has ended");
+	   "3.5 end: the generation of the slot is another one, and even");
+	ok(trace_polled(fd, 60000) & POLLHUP, "3.9 poll: a trace that has ended has POLLHUP");
 	memset((char *)buffer_of(&me, slot, 0), 0xff, 2 * PERFTRACE_RECORDS);
-	is(trace_drain(fd, me.attach.key, &tally), 1, "3.1 what is there can still be read");
+	is(trace_drain(fd, me.attach.key, &tally), 1,
+	   "3.1 end: events that were written before can still be read");
 	ok(tally.events == 100 && tally.last == 99 && !tally.gaps && !tally.broken,
-	   "3.5 one who writes late writes nobody's");
+	   "3.5 end: events that are written afterwards are not read");
 	close(fd);
 	fd = trace_create("life", "", 0, 0, &slot);
-	ok(fd >= 0, "3.11 its name is free again");
+	ok(fd >= 0, "3.11 end: the name can be used again");
 	close(fd);
 }
 
@@ -201,13 +211,15 @@ static void paused(void)
 	int marker = marker_register(&me, "test:paused", ""), slot;
 	int fd = trace_create("paused", "test:*", PERFTRACE_PAUSED, 0, &slot);
 
-	ok(!wanted(&me, marker, slot), "3.11 a trace may begin in a pause");
+	ok(!wanted(&me, marker, slot), "3.11 create: a trace can begin paused");
 	trace_call(fd, PERFTRACE_PAUSE, &off);
-	ok(wanted(&me, marker, slot), "3.11 which ends");
+	ok(wanted(&me, marker, slot), "3.11 resume: a trace that began paused wants its markers");
 	close(fd);
 }
 
-/* More than fits, in rounds, so that the ring goes around a number of times. */
+/*
+ * Writes more than the ring holds, and reads after each round, so that the ring wraps many times.
+ */
 static void around(void)
 {
 	struct tally tally = { 0 };
@@ -229,11 +241,13 @@ static void around(void)
 		tally_bytes(&tally, trace_room, r.bytes, 1, 0);
 		good &= trace_next(fd, &r) == -ENOENT;
 	}
-	ok(good, "3.1 each reading has what is new, once, and says where it begins");
+	ok(good, "3.1 read: returns new bytes once, with their position");
 	ok(tally.events == number && !tally.gaps && !tally.broken,
-	   "3.1 in %llu bytes no event is missing", position);
-	ok(tally.pads > 10, "3.1 none lies across the end of its buffer");
-	is(buffer_of(&me, slot, 0)->tail, position, "3.1 the writer sees how far it was read");
+	   "3.1 read: no event is missing in %llu bytes", position);
+	ok(tally.pads > 10,
+	   "3.1 read: records do not lie across the end of the ring, pads fill it");
+	is(buffer_of(&me, slot, 0)->tail, position,
+	   "3.1 read: the tail in the buffer is the position that was read");
 	close(fd);
 }
 
@@ -249,26 +263,28 @@ static void lost(void)
 		put += put_number(&me, slot, 0, marker, n);
 	r.to = (unsigned long)trace_room;
 	r.bytes = 8;
-	is(trace_call(fd, PERFTRACE_READ, &r), -ENOSPC, "3.1 too small a place is refused");
+	is(trace_call(fd, PERFTRACE_READ, &r), -ENOSPC,
+	   "3.1 read: too small a destination is ENOSPC");
 	needed = r.bytes;
 	r = first_buffer;
 	r.to = (unsigned long)trace_room;
 	r.bytes = needed;
-	is(trace_call(fd, PERFTRACE_READ, &r), 0, "3.1 what it said is enough");
-	is(r.lost, 300 - put, "3.3 what had no room is counted");
+	is(trace_call(fd, PERFTRACE_READ, &r), 0,
+	   "3.1 read: the size that ENOSPC returns is enough");
+	is(r.lost, 300 - put, "3.3 lost: events without room are counted in the buffer");
 	tally_bytes(&tally, trace_room, r.bytes, 1, 0);
 	ok(tally.events == put && tally.last == put - 1 && !tally.gaps,
-	   "3.3 and the oldest are there (%llu)", put);
+	   "3.3 lost: the oldest events are kept (%llu)", put);
 	put_number(&me, slot, 0, marker, 1000);
 	memset(&tally, 0, sizeof(tally));
 	trace_drain(fd, 0, &tally);
 	ok(tally.lost_records == 1 && tally.events == 1 && tally.last == 1000,
-	   "3.3 what is lost is told before the next event");
-	is(trace_info(fd).lost, 300 - put, "3.3 the trace knows all that were lost");
+	   "3.3 lost: one PERFTRACE_LOST record precedes the next event");
+	is(trace_info(fd).lost, 300 - put, "3.3 lost: info counts all lost events");
 	close(fd);
 }
 
-/* A process that writes one event, and ends. */
+/* A process that attaches, writes one event and ends. */
 static void passer_by(int slot)
 {
 	struct traced t;
@@ -286,17 +302,19 @@ static void news(void)
 	trace_drain(fd, 0, &tally);
 	trace_polled(fd, 0);
 	before = trace_polled(fd, 0);
-	is(notify(&me, slot, 0), 0, "3.9 a buffer that is half full is told by a call");
-	ok(!(before & POLLIN) && trace_polled(fd, 1000) & POLLIN, "3.9 its reader is woken");
+	is(notify(&me, slot, 0), 0, "3.9 notify: succeeds for a buffer");
+	ok(!(before & POLLIN) && trace_polled(fd, 1000) & POLLIN, "3.9 notify: wakes the reader");
 	for (int n = 0; n < 100; n++)
 		put_number(&me, slot, 0, marker, n);
-	ok(trace_polled(fd, 1000) & POLLIN, "3.9 as it is by a writer");
+	ok(trace_polled(fd, 1000) & POLLIN,
+	   "3.9 poll: POLLIN when a writer has filled half of a buffer");
 	trace_drain(fd, 0, &tally);
 	in_child(passer_by(slot));
-	ok(trace_polled(fd, 1000) & POLLIN, "3.9 and by a process that came or ended");
+	ok(trace_polled(fd, 1000) & POLLIN,
+	   "3.9 poll: POLLIN when a process has attached and ended");
 	ok(notify(&me, PERFTRACE_NR_TRACES, 0) < 0 && notify(&me, slot, 1 << 20) < 0 &&
 	   notify(&me, (slot + 1) % PERFTRACE_NR_TRACES, 0) < 0 && notify(&me, -1, -1) < 0,
-	   "3.7 a call for a buffer that is not there is refused");
+	   "3.7 notify: fails for a buffer that does not exist");
 	close(fd);
 }
 
@@ -307,20 +325,24 @@ static void who(void)
 	struct perftrace_describe d = { .key = me.attach.key, .number = marker };
 
 	put_number(&me, slot, 0, marker, 0);
-	is(trace_call(fd, PERFTRACE_PROCESS, &p), 0, "3.8 a reader asks who wrote");
+	is(trace_call(fd, PERFTRACE_PROCESS, &p), 0,
+	   "3.8 process: succeeds for a process in the trace");
 	ok((int)p.pid == getpid() && !p.uid && !p.flags && !strcmp(p.comm, "trace") &&
-	   p.nr_markers > (__u32)marker && p.began, "3.8 and gets its number and name");
-	is(trace_call(fd, PERFTRACE_DESCRIBE, &d), 0, "3.8 and what a marker's number means");
+	   p.nr_markers > (__u32)marker && p.began,
+	   "3.8 process: returns pid, user, name and number of markers");
+	is(trace_call(fd, PERFTRACE_DESCRIBE, &d), 0,
+	   "3.8 describe: succeeds for a registered marker");
 	ok(!strcmp(d.marker.name, "test:who") && !strcmp(d.marker.fields, FIELDS) && d.refs == 1 &&
-	   (int)d.number == marker, "3.8 its name and fields");
+	   (int)d.number == marker, "3.8 describe: returns name, fields and references");
 	marker_unregister(&me, "test:who", FIELDS, marker);
 	is(trace_call(fd, PERFTRACE_DESCRIBE, &d), 0,
-	   "3.8 also when it is no more, as records have it");
-	is(d.refs, 0, "3.8 which is told");
+	   "3.8 describe: succeeds for an unregistered marker");
+	is(d.refs, 0, "3.8 describe: an unregistered marker has 0 references");
 	d.number = PERFTRACE_NR_MARKERS;
 	p.key = 1ULL << 60;
 	ok(trace_call(fd, PERFTRACE_DESCRIBE, &d) == -ENOENT &&
-	   trace_call(fd, PERFTRACE_PROCESS, &p) == -ENOENT, "3.7 what is not there is ENOENT");
+	   trace_call(fd, PERFTRACE_PROCESS, &p) == -ENOENT,
+	   "3.7 process, describe: an unknown key or number is ENOENT");
 	close(fd);
 }
 
@@ -332,17 +354,19 @@ static void readers(void)
 
 	put_number(&me, slot, 0, marker, 0);
 	other = trace_try(PERFTRACE_OPEN, &open);
-	ok(!trace_next(fd, &r) && r.bytes == 24, "3.9 one file reads a trace");
+	ok(!trace_next(fd, &r) && r.bytes == 24, "3.9 two readers: the first file can read");
 	put_number(&me, slot, 0, marker, 1);
 	r = first_buffer;
-	is(trace_next(other, &r), -EBUSY, "3.9 another one does not, meanwhile");
+	is(trace_next(other, &r), -EBUSY, "3.9 two readers: the second file is EBUSY");
 	close(fd);
 	r = first_buffer;
 	ok(!trace_next(other, &r) && r.bytes == 24 && r.position == 24,
-	   "3.9 but when the first one is closed, it goes on from there");
-	ok(wanted(&me, marker, slot), "3.11 the trace has not ended with the file that made it");
+	   "3.9 two readers: the second file reads on when the first one is closed");
+	ok(wanted(&me, marker, slot),
+	   "3.11 two files: the trace runs on when its maker's file is closed");
 	close(other);
-	ok(!wanted(&me, marker, slot), "3.11 but with the last one");
+	ok(!wanted(&me, marker, slot),
+	   "3.11 two files: the trace ends when the last one is closed");
 }
 
 static void names(void)
@@ -352,20 +376,23 @@ static void names(void)
 	int fd = trace_try(PERFTRACE_CREATE, &create), again, all = 0;
 
 	open = a_trace("named", "", 0, 0);
-	is(trace_try(PERFTRACE_CREATE, &open), -EEXIST, "3.11 a name is taken once");
+	is(trace_try(PERFTRACE_CREATE, &open), -EEXIST,
+	   "3.11 create: a name that is taken is EEXIST");
 	close(fd);
 	open = a_trace("named", "", 0, 0);
 	again = trace_try(PERFTRACE_OPEN, &open);
-	ok(again >= 0, "3.11 a trace that is kept is there when its file is closed");
+	ok(again >= 0, "3.11 open: a trace with PERFTRACE_KEEP outlives its file");
 	ok(open.bytes == 8192 && open.slot == create.slot && open.flags & PERFTRACE_KEEP,
-	   "3.11 opening it tells what it is");
+	   "3.11 open: returns size, slot and flags");
 	for (; !trace_call(again, PERFTRACE_NEXT_TRACE, &info); info.slot++)
 		all += !strcmp(info.name, "named") && info.slot == create.slot;
-	is(all, 1, "3.11 it is listed, once");
-	is(trace_call(again, PERFTRACE_END, NULL), 0, "3.11 it is ended");
+	is(all, 1, "3.11 next trace: lists the trace once");
+	is(trace_call(again, PERFTRACE_END, NULL), 0,
+	   "3.11 end: succeeds for a trace with PERFTRACE_KEEP");
 	close(again);
 	open = a_trace("named", "", 0, 0);
-	is(trace_try(PERFTRACE_OPEN, &open), -ENOENT, "3.11 and is no more");
+	is(trace_try(PERFTRACE_OPEN, &open), -ENOENT,
+	   "3.11 open: a trace that has ended is ENOENT");
 }
 
 int main(void)

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What tests of user tracing share: calls of /dev/perftrace, a writer that plays the library,
- * and a reader that looks at each record.
+ * Shared by tests of user tracing: calls of /dev/perftrace, a writer that takes the place of the
+ * library, and a reader that checks each record.
  *
- * The writer is one thread on one CPU, so it needs no restartable sequence: plain stores in the
- * order of the contract. It takes what the library calls the long way for each event.
+ * The writer is one thread on one CPU, so it needs no restartable sequence: plain stores are
+ * enough, in the order that the uapi header requires. For each event it does what the slow path of
+ * the library does.
  */
 #ifndef TRACE_TEST_H
 #define TRACE_TEST_H
@@ -25,13 +26,13 @@ static int trace_device(void)
 	return fd;
 }
 
-/* 0 or a negative errno. */
+/* Returns 0 or a negative errno. */
 static int trace_call(int fd, unsigned long request, void *arg)
 {
 	return ioctl(fd, request, arg) ? -errno : 0;
 }
 
-/* A mapping left behind would keep the module. */
+/* Unmaps all mappings of the device, which would keep the module loaded. */
 static void trace_leave(void)
 {
 	FILE *maps = fopen("/proc/self/maps", "re");
@@ -51,7 +52,7 @@ static void trace_load(void)
 	atexit(trace_leave);
 }
 
-/* A process that is traced. */
+/* Traced processes: attaching, mapping, markers. */
 
 struct traced {
 	int fd;
@@ -68,7 +69,7 @@ static int try_attach(int fd, __u32 flags, struct perftrace_attach *attach)
 	return trace_call(fd, PERFTRACE_ATTACH, attach);
 }
 
-/* Over @to if that is not NULL. */
+/* Maps both pieces, over the mappings of @to if that is not NULL. Returns false on failure. */
 static bool traced_try_map(struct traced *t, const struct traced *to)
 {
 	int fixed = to ? MAP_FIXED : 0;
@@ -130,7 +131,7 @@ static int markers_call(int fd, unsigned long request, struct perftrace_marker *
 	return rc;
 }
 
-/* Its number, or a negative errno. */
+/* Registers a marker. Returns its number, or a negative errno. */
 static int marker_register(struct traced *t, const char *name, const char *fields)
 {
 	struct perftrace_marker marker = a_marker(name, fields);
@@ -147,13 +148,16 @@ static int marker_unregister(struct traced *t, const char *name, const char *fie
 	return markers_call(t->fd, PERFTRACE_UNREGISTER, &marker, 1, NULL);
 }
 
-/* Is the marker wanted by this trace? */
+/* Returns true if the trace in @slot wants the events of a marker. */
 static bool wanted(const struct traced *t, int marker, int slot)
 {
 	return t->words[marker] >> slot & 1;
 }
 
-/* The same, a little later: markers of others are told meanwhile. */
+/*
+ * Waits until wanted() is @on, and returns true if it is. Another task may still be matching the
+ * marker with the globs of traces when a call returns.
+ */
 static bool becomes_wanted(const struct traced *t, int marker, int slot, bool on)
 {
 	wait_until(wanted(t, marker, slot) == on);
@@ -181,13 +185,16 @@ static __u64 ticks_now(void)
 	return __builtin_ia32_rdtsc();
 }
 
-/* Commits: the compiler and the processor keep the order of stores. */
+/* Commits what was written: the release store keeps the order of stores. */
 static void store_head(struct perftrace_buffer *b, __u64 head)
 {
 	__atomic_store_n(&b->head, head, __ATOMIC_RELEASE);
 }
 
-/* A record at the head, behind a pad where it would lie across the end. False: no room. */
+/*
+ * Writes a record at the head, after a pad if it would lie across the end of the ring. Returns
+ * false if there is no room.
+ */
 static bool put_forward(struct perftrace_buffer *b, __u64 ring, const void *record, __u64 bytes)
 {
 	char *records = (char *)b + PERFTRACE_RECORDS;
@@ -207,7 +214,7 @@ static void put_backward(struct perftrace_buffer *b, __u64 ring, const void *rec
 	char *records = (char *)b + PERFTRACE_RECORDS;
 	__u64 head = b->head, left = head & (ring - 1), pad = 0;
 
-	/* At the ring's beginning the next one ends at its end. */
+	/* With the head at the beginning of the ring, the record ends at the end of the ring. */
 	if (left && left < bytes)
 		pad = left;
 	b->reserve = head - pad - bytes;
@@ -224,7 +231,10 @@ static int notify(const struct traced *t, int slot, int cpu)
 	return trace_call(t->fd, PERFTRACE_NOTIFY, &call);
 }
 
-/* One event with these fields, from this CPU. False: it was lost, and counted. */
+/*
+ * Writes an event with these fields into the buffer of @cpu. Returns false if it was lost, and
+ * counted.
+ */
 static bool put_event(const struct traced *t, int slot, int cpu, __u16 marker, const void *fields,
 		      size_t bytes)
 {
@@ -261,7 +271,7 @@ static bool put_event(const struct traced *t, int slot, int cpu, __u16 marker, c
 		return false;
 	}
 	if (b->head > b->limit) {
-		/* Half full: the reader is told once for each half. */
+		/* Half full: notify the reader, once for each half. */
 		if (b->head - b->tail >= ring / 2)
 			notify(t, slot, cpu);
 		b->limit = b->tail + ring;
@@ -274,7 +284,7 @@ static bool put_number(const struct traced *t, int slot, int cpu, __u16 marker, 
 	return put_event(t, slot, cpu, marker, &number, sizeof(number));
 }
 
-/* A trace. */
+/* Traces: creating, querying and reading them. */
 
 static struct perftrace_create a_trace(const char *name, const char *globs, __u32 flags,
 				       __u32 bytes)
@@ -288,7 +298,7 @@ static struct perftrace_create a_trace(const char *name, const char *globs, __u3
 	return create;
 }
 
-/* Its file, or a negative errno. */
+/* Creates or opens a trace. Returns its file, or a negative errno. */
 static int trace_try(unsigned long request, struct perftrace_create *create)
 {
 	int fd = trace_device(), rc = trace_call(fd, request, create);
@@ -311,7 +321,10 @@ static int trace_create(const char *name, const char *globs, __u32 flags, __u32 
 	return fd;
 }
 
-/* Of this process's calls of getppid(), as the kernel sees them. */
+/*
+ * Traces this process's calls of getppid() by the kernel's marker kernel:sys_enter. Returns the
+ * trace's file, or a negative errno.
+ */
 static int trace_getppid(__u32 bytes)
 {
 	static struct {
@@ -342,7 +355,7 @@ static struct perftrace_info trace_info(int fd)
 	return info;
 }
 
-/* The events that poll() has, at once. */
+/* Waits up to @ms milliseconds and returns the events of poll(), or a negative errno. */
 static int trace_polled(int fd, int ms)
 {
 	struct pollfd one = { .fd = fd, .events = POLLIN };
@@ -354,7 +367,7 @@ static const struct perftrace_read first_buffer = { .cpu = ~0U };
 
 static char trace_room[PERFTRACE_BYTES_MAX];
 
-/* The next buffer after the one in @r. */
+/* Reads the next buffer after the one in @r. Returns 0 or a negative errno. */
 static int trace_next(int fd, struct perftrace_read *r)
 {
 	r->to = (unsigned long)trace_room;
@@ -362,13 +375,13 @@ static int trace_next(int fd, struct perftrace_read *r)
 	return trace_call(fd, PERFTRACE_READ, r);
 }
 
-/* What is in a buffer's part that was read, in the order of the numbers that were put. */
+/* Contents of the bytes that were read from a buffer. Events are numbered as they are written. */
 struct tally {
 	__u64 events, lost_records, pads;
-	__u64 first, last;	/* numbers of events, as they were met */
-	__u64 gaps;		/* where the next one was not the last one + step */
+	__u64 first, last;	/* numbers of events, as they were read */
+	__u64 gaps;		/* how often the next number was not the last one + step */
 	__u64 thread, time;
-	bool broken;		/* a record that is none */
+	bool broken;		/* a record is invalid */
 };
 
 static void tally_add(struct tally *tally, const struct perftrace_record *record, __u64 number,
@@ -384,7 +397,10 @@ static void tally_add(struct tally *tally, const struct perftrace_record *record
 	tally->time = record->time;
 }
 
-/* Adds what is in these bytes; a flight recorder's step is -1, its last record may be cut. */
+/*
+ * Adds the records in these bytes. The step of a flight recorder is -1, and its last record may be
+ * cut.
+ */
 static void tally_bytes(struct tally *tally, const char *from, __u32 bytes, int step, size_t key)
 {
 	__u32 at = 0;
@@ -411,7 +427,10 @@ static void tally_bytes(struct tally *tally, const char *from, __u32 bytes, int 
 	tally->broken |= at != bytes && step > 0;
 }
 
-/* Reads everything of one process (0: of all): the buffers that had something. */
+/*
+ * Reads all buffers, and adds up those of one process (@key 0: of all processes). Returns the
+ * number of buffers that were added, or a negative errno.
+ */
 static int trace_drain(int fd, __u64 key, struct tally *tally)
 {
 	struct perftrace_read r = first_buffer;

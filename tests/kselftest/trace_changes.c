@@ -4,8 +4,8 @@
  * worlds: stock
  * timeout: 300
  *
- * Processes that change while they are traced, and readers that wait for them to do so: what a
- * process writes after it has become secret is never read, and a change is never waited for.
+ * Processes that change while they are traced, and readers meanwhile: events that a process writes
+ * after it has become undumpable are never read, and a reader never waits for a change to end.
  */
 #include "capabilities.h"
 #include "trace.h"
@@ -19,13 +19,13 @@
 #define OTHER	2000
 #define PAGE	4096
 
-/* Numbers of events that nobody but their process may see. */
+/* Number of events that no reader may see. */
 #define SECRET	(1ULL << 32)
 
 enum kind { PLAIN, RESTLESS, MOVER, LEADERLESS, WAITER };
 enum step { NOTHING, WRITE, HIDE, FILL, MOVE, EXECUTE };
 
-/* What a target is told to do; it says NOTHING once that is done. */
+/* The next step of a target, which sets NOTHING when it is done. */
 static struct target {
 	volatile __u64 key, number;
 	volatile int ready, step, nr, result, ended;
@@ -50,7 +50,7 @@ static void step(const struct traced *t, int marker)
 		prctl(PR_SET_DUMPABLE, 0);
 		break;
 	case MOVE:
-		/* Other credentials; and dumpable, as it was. */
+		/* Changes credentials, and is as dumpable afterwards as before. */
 		if (setresgid(OTHER, OTHER, OTHER))
 			_exit(93);
 		prctl(PR_SET_DUMPABLE, 1);
@@ -65,7 +65,7 @@ static void step(const struct traced *t, int marker)
 	one->step = NOTHING;
 }
 
-/* It waits for room until it is told that there will be none. */
+/* Waits for room until the call returns that there will be none. */
 static void *wait_for_room(void *arg)
 {
 	struct traced *t = arg;
@@ -147,7 +147,7 @@ static time_t seconds_now(void)
 	return now.tv_sec;
 }
 
-/* The status of a child that ends within so many seconds, or else -1. */
+/* Returns the status of a child that ends within @seconds, or else -1. */
 static int status_of(pid_t pid, long seconds)
 {
 	time_t end = seconds_now() + seconds;
@@ -196,8 +196,9 @@ static void restless(void)
 	});
 	status = status_of(other, patience(30));
 	ok(status != -1,
-	   "9.2 a reader does not wait for a process that changes its credentials all the time");
-	ok(!status, "9.3 and has its events (%x)", status);
+	   "9.2 process that always changes its credentials: its reader does not wait");
+	ok(!status,
+	   "9.3 process that always changes its credentials: its events are read (%x)", status);
 	if (status == -1) {
 		kill(other, SIGKILL);
 		status = status_of(other, patience(10));
@@ -208,7 +209,7 @@ static void restless(void)
 		waitpid(other, &status, 0);
 }
 
-/* Other credentials, with which it is as dumpable as before. */
+/* The target changes its credentials, and is as dumpable afterwards as before. */
 static void moved(void)
 {
 	pid_t pid = begin(MOVER);
@@ -228,12 +229,14 @@ static void moved(void)
 		good |= (trace_info(fd).denied == 1) << 2;
 		_exit(good);
 	}), patience(30));
-	is(WEXITSTATUS(status), 7, "9.3 not what a process writes whose credentials are others");
+	is(WEXITSTATUS(status), 7,
+	   "9.3 process with new credentials: only its events before the change are read");
 	end_child(pid);
 }
 
 /*
- * It runs another program, after it has become secret or not: what a reader has of the one before.
+ * The target executes another program, and becomes undumpable before if @hides. Returns bit 0 if an
+ * event of the first program is read, bit 1 if the process is denied to the reader.
  */
 static int before_exec(bool hides)
 {
@@ -252,7 +255,7 @@ static int before_exec(bool hides)
 		tell(WRITE);
 		tell(EXECUTE);
 		wait_until(!strcmp(slurp(path, text, sizeof(text)) + strlen(text) + 1, "pauses"));
-		/* The memory of the one before is gone. */
+		/* The memory of the first program is freed. */
 		wait_until(trace_drain(fd, one->key, &tally) < 0 || tally.events ||
 			   trace_info(fd).denied);
 		_exit(tally.events | trace_info(fd).denied << 1);
@@ -263,11 +266,12 @@ static int before_exec(bool hides)
 
 static void executes(void)
 {
-	is(before_exec(false), 1, "9.3 a program's events are read when it runs another one");
-	is(before_exec(true), 2, "9.3 not those of one that was not dumpable, which the next one is");
+	is(before_exec(false), 1, "9.3 exec: events of the first program are read");
+	is(before_exec(true), 2,
+	   "9.3 exec: events of a first program that was not dumpable are not read");
 }
 
-/* Sum of the resident kB of the device's mappings. */
+/* Returns the sum of the resident kB of a process's mappings of the device. */
 static long resident(pid_t pid)
 {
 	char line[512], path[40];
@@ -290,7 +294,7 @@ static long resident(pid_t pid)
 	return sum;
 }
 
-/* What it has filled is not its trace's any more, nor anybody's. */
+/* The pages of a filled buffer are freed when its process becomes undumpable. */
 static void pages_go(void)
 {
 	pid_t pid = begin(PLAIN), other;
@@ -318,13 +322,15 @@ static void pages_go(void)
 	wait_until(*at == 3);
 	after = resident(pid);
 	*at = 4;
-	is(status_of(other, patience(30)), 0, "9.3 a process that has filled a buffer is denied");
-	ok(before > 400 && after < 100, "9.1 the pages of the buffer go with their charge (%ld, %ld kB)",
+	is(status_of(other, patience(30)), 0,
+	   "9.3 undumpable process: it is denied after it has filled a buffer");
+	ok(before > 400 && after < 100,
+	   "9.1 undumpable process: the pages of its buffer are freed (%ld, %ld kB)",
 	   before, after);
 	end_child(pid);
 }
 
-/* A page that is missing until somebody else gives it. */
+/* Maps memory whose pages are missing until another thread provides them. */
 static char *a_stall(int uffd, size_t bytes)
 {
 	struct uffdio_register area = { .mode = UFFDIO_REGISTER_MODE_MISSING };
@@ -344,7 +350,10 @@ static struct stalled {
 	int rc;
 } stalled;
 
-/* The first page comes when the process has secrets, the others at once. */
+/*
+ * Provides missing pages: the first one after the target has written secret events, the others at
+ * once.
+ */
 static void *gives_pages(void *unused)
 {
 	bool first = true;
@@ -367,7 +376,7 @@ static void *gives_pages(void *unused)
 	return unused;
 }
 
-/* The events in what was read that were written when the process was not to be seen. */
+/* Returns the number of secret events in the bytes that were read. */
 static int secrets(const char *from, size_t bytes)
 {
 	int nr = 0;
@@ -377,7 +386,10 @@ static int secrets(const char *from, size_t bytes)
 	return nr;
 }
 
-/* A flight recorder is read into pages that do not come before the process has secrets. */
+/*
+ * Reads a flight recorder into memory whose first page is missing until the target has written
+ * secret events.
+ */
 static void reads_slowly(void)
 {
 	struct uffdio_api api = { .api = UFFD_API };
@@ -405,11 +417,15 @@ static void reads_slowly(void)
 		note("%d, %u bytes", stalled.rc, stalled.read.bytes);
 		_exit(secrets(stalled.to, bytes) != 0);
 	}), patience(60));
-	is(WEXITSTATUS(status), 0, "9.3 nor what it writes while its reader waits for a page");
+	is(WEXITSTATUS(status), 0,
+	   "9.3 undumpable process: events that it writes during a slow read are not read");
 	end_child(pid);
 }
 
-/* How many events a reader has of a process; @fenced: it is behind a Landlock. */
+/*
+ * Returns the number of events that a reader gets from the target; with @fenced, a reader in a
+ * Landlock domain.
+ */
 static int events_for(bool fenced)
 {
 	struct tally tally = { 0 };
@@ -430,9 +446,10 @@ static void leaderless(void)
 	int status;
 
 	status = status_of(reader(_exit(events_for(false))), patience(30));
-	is(WEXITSTATUS(status), 1, "9.3 a process without its first thread is traced");
+	is(WEXITSTATUS(status), 1, "9.3 process without its first thread: its events are read");
 	status = status_of(reader(_exit(events_for(true))), patience(30));
-	is(WEXITSTATUS(status), 0, "9.3 but by nobody whom the security modules do not let");
+	is(WEXITSTATUS(status), 0,
+	   "9.3 process without its first thread: a reader in a Landlock domain reads none");
 	end_child(pid);
 }
 
@@ -457,18 +474,18 @@ static void opened(void)
 
 		_exit(fd < 0);
 	}), patience(30));
-	is(status, 0, "9.3 a user has a trace that goes on by itself");
+	is(status, 0, "9.3 open: a user creates a trace with PERFTRACE_KEEP");
 	status = status_of(reader(_exit(opens(false))), patience(30));
-	is(WEXITSTATUS(status), 0, "9.3 which the user opens later");
+	is(WEXITSTATUS(status), 0, "9.3 open: the user can open the kept trace");
 	status = status_of(reader(_exit(opens(true))), patience(30));
-	is(WEXITSTATUS(status), EPERM, "9.3 but not where the security modules do not agree");
+	is(WEXITSTATUS(status), EPERM, "9.3 open: EPERM from within a Landlock domain");
 	status = status_of(reader({
 		struct perftrace_create open = a_trace("opened", "", 0, 0);
 		int fd = trace_try(PERFTRACE_OPEN, &open);
 
 		_exit(trace_call(fd, PERFTRACE_END, NULL) != 0);
 	}), patience(30));
-	is(status, 0, "9.3 and ends");
+	is(status, 0, "9.3 open: the user can end the kept trace");
 }
 
 static int waiting_trace(__u32 flags)
@@ -482,7 +499,7 @@ static int waiting_trace(__u32 flags)
 	return fd;
 }
 
-/* Its threads are not made to wait by who may only look at it. */
+/* A trace cannot make a process wait that its maker may only look at (Yama), and not attach to. */
 static void attaches(void)
 {
 	static const char yama[] = "/proc/sys/kernel/yama/ptrace_scope";
@@ -503,12 +520,12 @@ static void attaches(void)
 			_exit(tally.events);
 		}), patience(30)));
 	write_file(yama, before);
-	is(events[0], 1, "9.3 a process is traced that may only be looked at");
-	is(events[1], 0, "9.3 but not stopped");
+	is(events[0], 1, "9.3 Yama scope 1: events of a process without an attach right are read");
+	is(events[1], 0, "9.3 Yama scope 1: PERFTRACE_WAIT gets no events of such a process");
 	end_child(pid);
 }
 
-/* It becomes secret while one of its threads waits, and nobody reads. */
+/* The target becomes undumpable while one of its threads waits for room, and nothing is read. */
 static void waits(void)
 {
 	pid_t pid = begin(WAITER), other;
@@ -529,15 +546,16 @@ static void waits(void)
 	last = seconds_now() + patience(20);
 	while (seconds_now() <= last && !one->ended)
 		sleep_ms(1);
-	ok(one->ended && !one->nr, "9.3 a thread that waits goes on when it may not be stopped any more");
-	is(one->result, -ENOENT, "9.3 as there is no buffer for it");
+	ok(one->ended && !one->nr,
+	   "9.3 undumpable process: its thread does not wait for room any longer");
+	is(one->result, -ENOENT, "9.3 undumpable process: the wait for room is ENOENT");
 	end_child(other);
 	end_child(pid);
 }
 
 int main(int argc, char **unused)
 {
-	/* What a target executes. */
+	/* The program that a target executes. */
 	while (argc > 1)
 		pause();
 	plan(2 + 1 + 2 + 2 + 1 + 2 + 4 + 2 + 2);

@@ -4,8 +4,8 @@
  * worlds: stock
  * timeout: 300
  *
- * What user tracing keeps is charged, bounded and given back; what it refuses is counted, and
- * what could not have been lost is not.
+ * Memory of user tracing is charged, bounded and given back. Refused processes and markers are
+ * counted; losses that cannot have happened are not.
  */
 #include "capabilities.h"
 #include "memory.h"
@@ -17,7 +17,7 @@
 #define USER	1001
 #define PAGE	4096
 
-/* Descriptors by which one process may be attached. */
+/* Limit of files by which one process can be attached. */
 #define DESCRIPTORS	256
 
 static struct {
@@ -43,7 +43,7 @@ static pid_t child(void (*works)(void))
 	return pid;
 }
 
-/* One process, attached as often as it may be; and once more. */
+/* Attaches one process by one file after the other, until a file is refused. */
 static void attaches_often(void)
 {
 	struct perftrace_attach attach;
@@ -57,7 +57,7 @@ static void attaches_often(void)
 	}
 }
 
-/* It has descriptors of processes that have ended: itself, as it was. */
+/* Opens files of processes that have ended: of itself, with its mappings gone, each time. */
 static void ends_often(void)
 {
 	for (shared->nr = 0; shared->nr < 100; shared->nr++) {
@@ -74,21 +74,25 @@ static void descriptors(void)
 	pid_t pid = child(attaches_often);
 	__u64 bytes;
 
-	is(shared->nr, DESCRIPTORS, "9.4 a process is attached by %d descriptors", DESCRIPTORS);
-	is(shared->result, -ENOSPC, "9.4 and by no more");
+	is(shared->nr, DESCRIPTORS, "9.4 descriptors: %d attach one process", DESCRIPTORS);
+	is(shared->result, -ENOSPC, "9.4 descriptors: one more is ENOSPC");
 	bytes = bytes_of(USER);
-	ok(bytes && bytes < 16 * PAGE, "9.1 which have one page together (%llu bytes)", bytes);
+	ok(bytes && bytes < 16 * PAGE,
+	   "9.1 descriptors: those of one process are charged less than 16 pages (%llu bytes)",
+	   bytes);
 	end_child(pid);
 	pid = child(ends_often);
 	bytes = bytes_of(USER);
 	ok(shared->nr == 100 && bytes >= 100 * PAGE && bytes < 200 * PAGE,
-	   "9.1 what descriptors have is charged, whose mappings are gone (%llu bytes)", bytes);
+	   "9.1 descriptors without mappings: each is charged one page or more (%llu bytes)",
+	   bytes);
 	end_child(pid);
 	wait_until(!bytes_of(USER));
-	is(bytes_of(USER), 0, "9.1 and given back with them");
+	is(bytes_of(USER), 0,
+	   "9.1 descriptors without mappings: the charge is given back with them");
 }
 
-/* Tasks that the kernel has, dead ones included. */
+/* Returns the number of tasks that the kernel has memory for, including dead ones. */
 static long tasks(void)
 {
 	char line[300];
@@ -102,7 +106,7 @@ static long tasks(void)
 	return nr;
 }
 
-/* A process that ends, with one event. */
+/* Runs a process that writes one event and ends. */
 static int ends(int slot)
 {
 	return in_child({
@@ -117,7 +121,7 @@ static int ends(int slot)
 	});
 }
 
-/* What is kept of processes that have ended is their events and markers. */
+/* Only events and markers are kept of processes that have ended. */
 static void dead(void)
 {
 	const int flags = PERFTRACE_KEEP | PERFTRACE_FLIGHT, nr = 400;
@@ -130,13 +134,14 @@ static void dead(void)
 	wait_until((after = tasks()) < before + nr / 2);
 	info = trace_info(fd);
 	ok(!bad && info.nr_processes == nr && !info.dropped,
-	   "9.1 processes are kept that have ended (%llu)", info.nr_processes);
-	ok(before > 0 && after < before + nr / 2, "9.1 and not their tasks (%ld, %ld)", before,
+	   "9.1 ended processes: all are kept in the trace (%llu)", info.nr_processes);
+	ok(before > 0 && after < before + nr / 2,
+	   "9.1 ended processes: their tasks are freed (%ld, %ld)", before,
 	   after);
-	is(trace_call(fd, PERFTRACE_END, NULL), 0, "9.1 the trace ends");
+	is(trace_call(fd, PERFTRACE_END, NULL), 0, "9.1 ended processes: the trace ends");
 	close(fd);
 	wait_until(nobody_has_any());
-	ok(nobody_has_any(), "9.1 and nothing is left");
+	ok(nobody_has_any(), "9.1 ended processes: no charge is left after the trace");
 }
 
 static void tries_to_attach(void)
@@ -146,7 +151,7 @@ static void tries_to_attach(void)
 	shared->result = try_attach(trace_device(), 0, &attach);
 }
 
-/* One marker more than there is room for. */
+/* Registers markers until one is refused. */
 static void registers(void)
 {
 	struct traced t;
@@ -164,7 +169,7 @@ static void registers(void)
 	}
 }
 
-/* Who is not traced as he should be is in the trace's counts. */
+/* Processes and markers that are refused are in the counts of the traces that want them. */
 static void refused(void)
 {
 	static const char * const said[] = { "perftrace: ", NULL };
@@ -176,21 +181,23 @@ static void refused(void)
 	fd = trace_create("refused", "charges:*", PERFTRACE_ALL_USERS, 4096, &slot);
 	pid = child(registers);
 	info = trace_info(fd);
-	ok(shared->result == -EDQUOT && shared->nr, "9.1 markers are refused (%d)", shared->nr);
-	ok(info.no_memory, "9.6 which is counted");
-	ok(klog_has(log, said), "9.6 and said");
+	ok(shared->result == -EDQUOT && shared->nr,
+	   "9.1 limit of memory: register is EDQUOT (%d)", shared->nr);
+	ok(info.no_memory, "9.6 limit of memory: a refused marker is counted in no_memory");
+	ok(klog_has(log, said), "9.6 limit of memory: a refused marker is logged");
 	end_child(pid);
 	set_user_kb(8);
 	info = trace_info(fd);
 	pid = child(tries_to_attach);
-	is(shared->result, -EDQUOT, "9.1 a process is refused");
-	ok(trace_info(fd).no_memory == info.no_memory + 1, "9.6 which is counted, too");
+	is(shared->result, -EDQUOT, "9.1 limit of memory: attach is EDQUOT");
+	ok(trace_info(fd).no_memory == info.no_memory + 1,
+	   "9.6 limit of memory: a refused process is counted in no_memory");
 	end_child(pid);
 	set_user_kb(0);
 	close(fd);
 }
 
-/* A writer looks at its word: was it ever not wanted? */
+/* Counts how often the marker's word says that no trace wants it. */
 static void *looks(void *arg)
 {
 	struct traced *t = arg;
@@ -219,13 +226,16 @@ static void goes_on(void)
 		bad += trace_call(fd, PERFTRACE_PAUSE, &off) != 0;
 	shared->go = 1;
 	pthread_join(thread, NULL);
-	is(bad, 0, "9.6 a trace that goes on is told to go on");
-	is(shared->nr, 0, "9.6 and loses nothing by that");
+	is(bad, 0, "9.6 resume: succeeds for a trace that is not paused");
+	is(shared->nr, 0, "9.6 resume: a trace that is not paused wants its markers all the time");
 	traced_close(&t);
 	close(fd);
 }
 
-/* Nothing was lost for some time; then more than can be since it was last looked at. */
+/*
+ * After a while without losses, a buffer's count of lost events rises by more than is possible
+ * since it was last read.
+ */
 static void idle(void)
 {
 	int slot, fd = trace_create("idle", "charges:*", 0, 4096, &slot), marker;
@@ -240,13 +250,13 @@ static void idle(void)
 		trace_info(fd);
 	}
 	buffer_of(&t, slot, 0)->lost = 1500000000;
-	is(trace_info(fd).lost, 0, "9.6 losses are not believed for which there was no time");
-	ok(trace_info(fd).cut, "9.6 but told of");
+	is(trace_info(fd).lost, 0, "9.6 impossible losses: not counted as lost");
+	ok(trace_info(fd).cut, "9.6 impossible losses: counted in cut");
 	traced_close(&t);
 	close(fd);
 }
 
-/* Who asks processes to let go of the module ends before they have. */
+/* The caller of PERFTRACE_RELEASE ends before the processes have let go of the module. */
 static void released(void)
 {
 	struct perftrace_release release = { .size = sizeof(release), .wake = -1 };
@@ -260,9 +270,9 @@ static void released(void)
 		rc = trace_call(fd, PERFTRACE_RELEASE, &release);
 		_exit(rc || !release.left);
 	});
-	is(rc, 0, "9.2 processes are told to let go");
+	is(rc, 0, "9.2 release: processes are asked to let go");
 	rc = in_child(_exit(-try_attach(trace_device(), 0, &attach)));
-	is(rc, 0, "9.2 who tells them and ends before they have lets others be traced again");
+	is(rc, 0, "9.2 release: when its caller has ended, processes can attach again");
 	release.flags = PERFTRACE_RESUME;
 	fd = trace_device();
 	trace_call(fd, PERFTRACE_RELEASE, &release);

@@ -4,9 +4,9 @@
  * worlds: stock debug
  * timeout: 120
  *
- * User tracing: a process rewrites random words of all that it may write, another one calls
- * with random arguments, while a reader reads everything for some seconds. The kernel is none
- * the worse for it, nor is a process beside them that behaves.
+ * User tracing: for some seconds one process rewrites random words of all that it may write, and
+ * another one calls with random arguments, while a reader reads everything. The kernel keeps
+ * working, and all events of a well-behaved process are read.
  */
 #include "trace.h"
 #include <sys/prctl.h>
@@ -30,7 +30,7 @@ static __u64 any(void)
 	return seed ^= seed << 17;
 }
 
-/* A number that may hurt: small, near a power of two, near what is there, or any. */
+/* Returns a number that may do harm: small, near a power of two, near @there, or random. */
 static __u64 nasty(__u64 there)
 {
 	switch (any() % 6) {
@@ -63,7 +63,7 @@ static void rewriter(const int *slots)
 		int cpu = any() % t.attach.nr_cpus;
 		__u64 *counts = (void *)buffer_of(&t, slot, cpu), *word;
 
-		/* Counts, the beginnings of records, anything. */
+		/* A count, the beginning of a record, or any word. */
 		switch (any() % 4) {
 		case 0:
 			word = counts + any() % 9;
@@ -75,7 +75,7 @@ static void rewriter(const int *slots)
 			word = counts + any() % 1536;
 			break;
 		default:
-			/* Something that makes sense, so that it is read. */
+			/* A valid event, so that there is something to read. */
 			memset(counts, 0, 64);
 			counts[8] = 0;
 			put_number(&t, slots[any() % 2], cpu, marker, any());
@@ -86,7 +86,7 @@ static void rewriter(const int *slots)
 	}
 }
 
-/* Calls with structures of random words, of which some are right. */
+/* Makes calls with structures of random words, some of which are valid. */
 static void caller(void)
 {
 	static const unsigned long all[] = {
@@ -117,7 +117,7 @@ static void caller(void)
 			((struct perftrace_markers *)words)->nr = any() % 8;
 			((struct perftrace_markers *)words)->markers = (unsigned long)(words + 8);
 		}
-		/* No number would be left, and no slot: kept traces are ended by their file. */
+		/* No PERFTRACE_KEEP: traces that outlive their files would use up all slots. */
 		if (request == PERFTRACE_CREATE)
 			words[0] &= ~((__u64)PERFTRACE_KEEP << 32);
 		ioctl(fds[any() % 3], request, words);
@@ -189,7 +189,7 @@ int main(void)
 	pids[1] = start(start_caller, NULL);
 	pids[2] = start(start_good, &good_slot);
 	end = time(NULL) + SECONDS;
-	/* A busy machine needs longer until something has happened. */
+	/* A busy machine needs longer until enough has happened. */
 	while (time(NULL) < end ||
 	       (time(NULL) < end + 100 &&
 		(readings <= at_least(1000) || shared->rewritten <= at_least(100000) ||
@@ -222,11 +222,13 @@ int main(void)
 	for (int i = 0; i < TRACES; i++)
 		cut += trace_info(fds[i]).cut;
 	ok(readings > at_least(1000) && !strange,
-	   "3.7 a reader goes on reading (%llu times, %llu bytes)", readings, bytes);
-	ok(shared->rewritten > at_least(100000), "3.7 while its writer rewrites (%llu words)",
+	   "3.7 fuzz: no read fails with another errno (%llu times, %llu bytes)", readings, bytes);
+	ok(shared->rewritten > at_least(100000),
+	   "3.7 fuzz: a process rewrites its buffers meanwhile (%llu words)",
 	   shared->rewritten);
-	ok(cut, "3.7 and counts what makes no sense (%llu bytes)", cut);
-	ok(shared->calls > at_least(1000), "3.7 while another one calls (%llu times)",
+	ok(cut, "3.7 fuzz: invalid bytes are counted in cut (%llu bytes)", cut);
+	ok(shared->calls > at_least(1000),
+	   "3.7 fuzz: another process makes random calls meanwhile (%llu times)",
 	   shared->calls);
 	for (int i = 0; i < 3; i++) {
 		kill(pids[i], SIGKILL);
@@ -234,12 +236,12 @@ int main(void)
 	}
 	trace_drain(good_fd, 0, &(struct tally) { 0 });
 	ok(good.events > 100 && !good.broken && !good.gaps && !good.lost_records && !good.first,
-	   "3.7 all events of one who behaves are there (%llu)", good.events);
+	   "3.7 fuzz: all events of a well-behaved process are read (%llu)", good.events);
 	close(good_fd);
 	for (int i = 0; i < TRACES; i++)
 		close(fds[i]);
 	good_fd = trace_create("after", "", 0, 0, &good_slot);
-	ok(good_fd >= 0, "3.7 traces go on beginning");
+	ok(good_fd >= 0, "3.7 fuzz: a trace can be created afterwards");
 	close(good_fd);
 	return finish();
 }

@@ -4,8 +4,8 @@
  * worlds: stock debug
  * timeout: 300
  *
- * User tracing: each call with what it must refuse, and buffers in which their writer has put
- * what makes no sense. Nothing of it harms the kernel, nor those who behave.
+ * User tracing: calls with arguments that must be refused, and buffers in which their writer has
+ * put invalid data. Neither harms the kernel or well-behaved processes.
  */
 #include "trace.h"
 #include <stddef.h>
@@ -30,9 +30,9 @@ static void no_role(void)
 	refused += trace_call(fd, PERFTRACE_READ, &r) < 0;
 	refused += trace_call(fd, PERFTRACE_PAUSE, &on) < 0;
 	refused += trace_call(fd, PERFTRACE_END, NULL) < 0;
-	is(refused, 6, "3.7 a file that is nothing yet does nothing");
+	is(refused, 6, "3.7 file without a role: its calls are refused");
 	rc = trace_call(fd, _IO('A', 0x9f), NULL);
-	ok(rc == -ENOTTY || rc == -EINVAL, "3.7 a call that is none is refused");
+	ok(rc == -ENOTTY || rc == -EINVAL, "3.7 ioctl: an unknown request is refused");
 	close(fd);
 }
 
@@ -53,7 +53,7 @@ static void wrong_role(void)
 	refused += trace_call(fd, PERFTRACE_ATTACH, &attach) == -EBUSY;
 	refused += trace_call(fd, PERFTRACE_CREATE, &again) == -EBUSY;
 	refused += mmap(NULL, PERFTRACE_READ_BYTES, PROT_READ, MAP_SHARED, fd, 0) == MAP_FAILED;
-	is(refused, 6, "3.7 a trace's file is no process's");
+	is(refused, 6, "3.7 file of a trace: calls of a process are refused");
 	refused = 0;
 	refused += trace_call(me.fd, PERFTRACE_INFO, &info) < 0;
 	refused += trace_next(me.fd, &r) < 0;
@@ -62,13 +62,13 @@ static void wrong_role(void)
 	refused += trace_call(me.fd, PERFTRACE_PAUSE, &on) < 0;
 	refused += trace_call(me.fd, PERFTRACE_END, NULL) < 0;
 	refused += trace_call(me.fd, PERFTRACE_OPEN, &again) < 0;
-	is(refused, 7, "3.7 a process's file is no trace's");
+	is(refused, 7, "3.7 file of a process: calls of a trace are refused");
 	on = 2;
-	is(trace_call(fd, PERFTRACE_PAUSE, &on), -EINVAL, "3.7 a pause is on or off");
+	is(trace_call(fd, PERFTRACE_PAUSE, &on), -EINVAL, "3.7 pause: a value of 2 is EINVAL");
 	close(fd);
 }
 
-/* A child has the file as well, and its parent's markers, but is another process. */
+/* A child has the file and the markers of its parent, but it is another process. */
 static void by_a_child(void)
 {
 	int slot, fd = trace_create("parents", "mine:*", 0, 0, &slot), rc, set;
@@ -78,12 +78,14 @@ static void by_a_child(void)
 	set = becomes_wanted(&me, number, slot, true);
 	marker.number = number;
 	rc = in_child(_exit(-markers_call(me.fd, PERFTRACE_UNREGISTER, &marker, 1, NULL)));
-	is(rc, 0, "3.7 a child takes back a marker that its parent has, too");
+	is(rc, 0, "3.7 child: can unregister a marker that its parent has, too");
 	rc = in_child(_exit(-markers_call(me.fd, PERFTRACE_REGISTER, &marker, 1, NULL)));
-	is(rc, 0, "3.7 and has one more of it");
-	ok(set && wanted(&me, number, slot), "3.7 the parent's is wanted all the same");
+	is(rc, 0, "3.7 child: can register a marker that its parent has, too");
+	ok(set && wanted(&me, number, slot),
+	   "3.7 child: its calls do not change the marker of its parent");
 	marker.number = number;
-	is(markers_call(me.fd, PERFTRACE_UNREGISTER, &marker, 1, NULL), 0, "3.7 it takes it back");
+	is(markers_call(me.fd, PERFTRACE_UNREGISTER, &marker, 1, NULL), 0,
+	   "3.7 parent: can unregister its marker after its child did");
 	close(fd);
 }
 
@@ -106,9 +108,10 @@ static void sizes(void)
 		info.size = i == 0 ? 0 : i == 1 ? sizeof(info) - 1 : ~0U;
 		refused += trace_call(fd, PERFTRACE_NEXT_TRACE, &info) < 0;
 	}
-	is(refused, 12, "3.7 structures of another size are refused");
+	is(refused, 12, "3.7 structures: another size is refused");
 	attach = (struct perftrace_attach) { .size = sizeof(attach), .flags = 0x80 };
-	is(trace_call(fd, PERFTRACE_ATTACH, &attach), -EINVAL, "3.7 unknown flags are refused");
+	is(trace_call(fd, PERFTRACE_ATTACH, &attach), -EINVAL,
+	   "3.7 attach: an unknown flag is EINVAL");
 	refused = 0;
 	refused += trace_call(fd, PERFTRACE_ATTACH, BAD) == -EFAULT;
 	refused += trace_call(fd, PERFTRACE_CREATE, BAD) == -EFAULT;
@@ -117,7 +120,7 @@ static void sizes(void)
 	refused += trace_call(fd, PERFTRACE_NEXT_MARKER, BAD) == -EFAULT;
 	refused += trace_call(me.fd, PERFTRACE_REGISTER, BAD) == -EFAULT;
 	refused += trace_call(me.fd, PERFTRACE_NOTIFY, BAD) == -EFAULT;
-	is(refused, 7, "3.7 structures that are nowhere are refused");
+	is(refused, 7, "3.7 structures: a bad address is EFAULT");
 	close(fd);
 }
 
@@ -138,32 +141,32 @@ static void markers(void)
 	for (int i = 0; names[i]; i++)
 		if (marker_register(&me, names[i], "") != -EINVAL)
 			note("name \"%s\" %d", names[i], ++wrong);
-	is(wrong, 0, "3.8 bad names are refused");
+	is(wrong, 0, "3.8 register: bad names are EINVAL");
 	for (int i = 0; fields[i]; i++)
 		if (marker_register(&me, "a:b", fields[i]) != -EINVAL)
 			note("fields \"%s\" %d", fields[i], ++wrong);
-	is(wrong, 0, "3.7 bad fields are refused");
+	is(wrong, 0, "3.7 register: bad fields are EINVAL");
 	memset(marker.name, 'x', sizeof(marker.name));
 	marker.name[1] = ':';
 	is(markers_call(me.fd, PERFTRACE_REGISTER, &marker, 1, NULL), -EINVAL,
-	   "3.7 a name without an end is refused");
+	   "3.7 register: a name without NUL is EINVAL");
 	marker = a_marker("a:b", "");
 	memset(marker.fields, 'x', sizeof(marker.fields));
 	is(markers_call(me.fd, PERFTRACE_REGISTER, &marker, 1, NULL), -EINVAL,
-	   "3.7 so are fields");
+	   "3.7 register: fields without NUL are EINVAL");
 	is(markers_call(me.fd, PERFTRACE_REGISTER, BAD, 1, NULL), -EFAULT,
-	   "3.7 and markers that are nowhere");
+	   "3.7 register: a bad address of markers is EFAULT");
 	ok(markers_call(me.fd, PERFTRACE_REGISTER, &marker, ~0U, NULL) < 0 &&
 	   markers_call(me.fd, PERFTRACE_REGISTER, &marker, PERFTRACE_NR_MARKERS + 1, NULL) < 0,
-	   "3.7 and more than there can be");
+	   "3.7 register: more markers than a process can have are refused");
 	marker = a_marker("a:b", "");
 	rc = markers_call(me.fd, PERFTRACE_REGISTER, &marker, 0, NULL);
-	ok(!rc || rc == -EINVAL, "3.7 none at all harm nobody");
+	ok(!rc || rc == -EINVAL, "3.7 register: 0 markers succeed or are EINVAL");
 	ok(marker_unregister(&me, "a:b", "", 77) < 0 && marker_unregister(&me, "a:b", "", ~0U) < 0,
-	   "3.7 what was never registered is not taken back");
+	   "3.7 unregister: numbers that were never registered are refused");
 }
 
-/* In a process of its own, whose numbers are used up then. */
+/* Uses up the numbers of markers, in a process of its own. */
 static void all_markers(void)
 {
 	char name[PERFTRACE_NAME_MAX];
@@ -217,14 +220,14 @@ static void filters(void)
 	__u32 at;
 
 	fd = with_filter(&f, sizeof(f), &at);
-	ok(fd >= 0, "3.10 a filter is taken");
+	ok(fd >= 0, "3.10 filter: a valid one is accepted");
 	ok(me.control->slots[at].flags & PERFTRACE_FILTERED &&
 	   !memcmp(me.filters + at * 4096UL, &f, sizeof(f)),
-	   "3.10 the processes see it, as it was given");
+	   "3.10 filter: processes see the one that was passed");
 	close(fd);
 	f.step.op = PERFTRACE_OP;
-	is(with_filter(&f, sizeof(f), &at), -EINVAL, "3.10 a step that is none is refused");
-	is(at, 0, "3.10 and which one it was is told");
+	is(with_filter(&f, sizeof(f), &at), -EINVAL, "3.10 filter: an unknown operation is EINVAL");
+	is(at, 0, "3.10 filter: the position of the bad step is returned");
 	f = good_filter;
 	f.step.yes = 0;
 	wrong += with_filter(&f, sizeof(f), &at) != -EINVAL;
@@ -243,7 +246,7 @@ static void filters(void)
 	wrong += with_filter(page, sizeof(page), &at) >= 0;
 	wrong += with_filter(page, ~0U, &at) >= 0;
 	wrong += with_filter(BAD, sizeof(f), &at) != -EFAULT;
-	is(wrong, 0, "3.10 bad filters are refused");
+	is(wrong, 0, "3.10 filter: bad ones are refused");
 }
 
 static void traces(void)
@@ -268,21 +271,23 @@ static void traces(void)
 			note("trace \"%s\" %#x %u %d", bad[i].globs, bad[i].flags, bad[i].bytes,
 			     ++wrong);
 	}
-	is(wrong, 0, "3.2 what no trace can be is refused");
+	is(wrong, 0, "3.2 create: bad names, globs, flags and sizes are EINVAL");
 	create = a_trace("", "", 0, 0);
 	memset(create.name, 'x', sizeof(create.name));
-	is(trace_try(PERFTRACE_CREATE, &create), -EINVAL, "3.7 a name without an end is refused");
+	is(trace_try(PERFTRACE_CREATE, &create), -EINVAL,
+	   "3.7 create: a name without NUL is EINVAL");
 	create = a_trace("a", "", 0, 0);
 	memset(create.markers, 'x', sizeof(create.markers));
-	is(trace_try(PERFTRACE_CREATE, &create), -EINVAL, "3.7 so are globs");
+	is(trace_try(PERFTRACE_CREATE, &create), -EINVAL,
+	   "3.7 create: globs without NUL are EINVAL");
 	create = a_trace("", "", 0, 0);
 	memset(create.name, 'x', sizeof(create.name));
-	ok(trace_try(PERFTRACE_OPEN, &create) < 0, "3.7 also where one is opened");
+	ok(trace_try(PERFTRACE_OPEN, &create) < 0, "3.7 open: a name without NUL is refused");
 }
 
 /* Buffers. */
 
-/* What a hostile writer does to its buffer, which has 50 events. */
+/* Changes that a hostile writer makes to its buffer, in which there are 50 events. */
 static void head_beyond(struct perftrace_buffer *b, char *records)
 {
 	(void)records;
@@ -328,7 +333,7 @@ static void many_words(struct perftrace_buffer *b, char *records)
 
 static void across(struct perftrace_buffer *b, char *records)
 {
-	/* The last record begins before the end, and ends behind it. */
+	/* The last record begins before the end of the ring, and ends after it. */
 	struct perftrace_record *r = (void *)records;
 
 	for (__u64 at = 0; at < 4080; at += 48) {
@@ -366,7 +371,7 @@ static void rings(__u32 flags)
 	static const struct {
 		const char *what;
 		void (*harm)(struct perftrace_buffer *b, char *records);
-		bool cut;	/* it is counted; records are the reader's business */
+		bool cut;	/* counted in cut; records are only checked by readers */
 	} all[] = {
 		{ "a head beyond the buffer", head_beyond, true },
 		{ "a head that went back", head_back, true },
@@ -398,7 +403,7 @@ static void rings(__u32 flags)
 		for (rounds = 0; rounds < 10 && !(rc = trace_next(fd, &r)); rounds++)
 			;
 		cut = trace_info(fd).cut;
-		/* Another buffer of the same process is as it was. */
+		/* Another buffer of the same process is not affected. */
 		put_number(&me, slot, 1, marker, 7);
 		r = first_buffer;
 		while (!trace_next(fd, &r))
@@ -406,12 +411,13 @@ static void rings(__u32 flags)
 				tally_bytes(&good, trace_room, r.bytes, 1, 0);
 		ok(rc == -ENOENT && good.events == 1 && good.last == 7 && !good.broken &&
 		   (flags & PERFTRACE_FLIGHT || !all[i].cut || cut),
-		   "3.7 %s buffer with %s harms nobody (%llu bytes cut)", mode, all[i].what, cut);
+		   "3.7 %s buffer with %s: other buffers are still read (%llu bytes cut)",
+		   mode, all[i].what, cut);
 		close(fd);
 	}
 }
 
-/* What a process says that it has lost is believed as far as it can be. */
+/* A process's count of lost events is only believed as far as it is possible. */
 static void losses(void)
 {
 	static const __u64 says[] = { 1ULL << 63, 3, ~0ULL };
@@ -429,14 +435,14 @@ static void losses(void)
 		for (rounds = 0; rounds < 10 && !trace_next(fd, &r); rounds++)
 			;
 	}
-	is(trace_info(fd).lost, 7, "3.3 losses that cannot be are not in the sum");
-	ok(trace_info(fd).cut, "3.3 but told of");
+	is(trace_info(fd).lost, 7, "3.3 impossible losses: not counted as lost");
+	ok(trace_info(fd).cut, "3.3 impossible losses: counted in cut");
 	r = first_buffer;
-	is(trace_next(fd, &r), -ENOENT, "3.3 once");
+	is(trace_next(fd, &r), -ENOENT, "3.3 impossible losses: the buffer is returned once");
 	put_number(&me, slot, 0, marker, 2);
 	memset(&tally, 0, sizeof(tally));
 	trace_drain(fd, 0, &tally);
-	is(tally.events, 1, "3.3 events of that buffer still come");
+	is(tally.events, 1, "3.3 impossible losses: later events of the buffer are read");
 	close(fd);
 }
 
@@ -449,19 +455,19 @@ static void readers(void)
 	put_number(&me, slot, 0, marker, 1);
 	r.to = (unsigned long)BAD;
 	r.bytes = 4096;
-	is(trace_call(fd, PERFTRACE_READ, &r), -EFAULT, "3.7 a place that is nowhere is refused");
+	is(trace_call(fd, PERFTRACE_READ, &r), -EFAULT, "3.7 read: a bad destination is EFAULT");
 	r = (struct perftrace_read) { .key = ~0ULL, .cpu = ~0U };
-	is(trace_next(fd, &r), -ENOENT, "3.7 behind the last key there is nothing");
+	is(trace_next(fd, &r), -ENOENT, "3.7 read: ENOENT after the last key");
 	r = (struct perftrace_read) { .key = me.attach.key, .cpu = 1 << 30 };
-	is(trace_next(fd, &r), -ENOENT, "3.7 nor behind the last CPU");
+	is(trace_next(fd, &r), -ENOENT, "3.7 read: ENOENT after the last CPU");
 	r = first_buffer;
-	ok(!trace_next(fd, &r) && r.bytes == 24, "3.7 and nothing was lost by that");
+	ok(!trace_next(fd, &r) && r.bytes == 24, "3.7 read: calls that fail lose no event");
 	close(fd);
 }
 
 /*
- * Arguments in pages of its own that come when they are touched, which is when the kernel copies
- * them: whatever lock the one needs is not held by the other.
+ * Passes arguments in pages of the device's own mappings, which are allocated when the kernel
+ * copies the arguments: the call must not hold a lock then that the page fault needs.
  */
 static void own_pages(void)
 {
@@ -489,7 +495,7 @@ static void own_pages(void)
 	done += trace_call(me.fd, PERFTRACE_REGISTER, buffer_of(&me, slot + 3, 0)) == -EINVAL;
 	done += trace_call(fd, PERFTRACE_PROCESS, (void *)me.control) < 0;
 	done += with_filter(me.filters, 64, &(__u32) { 0 }) == -EINVAL;
-	is(done, 7, "3.7 arguments may be in the pages that are mapped");
+	is(done, 7, "3.7 calls: arguments may be in the device's own mappings");
 	close(fd);
 }
 
@@ -498,8 +504,9 @@ int main(void)
 	trace_load();
 	on_cpu(0);
 	plan(61);
-	/* Before a child has any of its parent's. */
-	is(in_child(all_markers()), 0, "3.8 a process has so many markers, and no more");
+	/* First of all: later a child would have the markers of its parent. */
+	is(in_child(all_markers()), 0,
+	   "3.8 register: a process can have 4,096 markers, one more is ENOSPC");
 	traced_open(&me, 0);
 	no_role();
 	wrong_role();

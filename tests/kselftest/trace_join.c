@@ -4,8 +4,8 @@
  * worlds: stock debug
  * timeout: 120
  *
- * One process, several copies of the library: each attaches by a file of its own, and all are the
- * same process.
+ * One process with several copies of the library: each copy attaches by a file of its own, and all
+ * are the same traced process.
  */
 #include "trace.h"
 #include <sys/stat.h>
@@ -14,7 +14,7 @@
 
 #define FIELDS	"number:u64"
 
-/* A second file of the process, whose pieces are where the first has mapped them. */
+/* Attaches by a second file of the process, which uses the mappings of the first one. */
 static int joined(const struct traced *first, struct traced *second)
 {
 	*second = *first;
@@ -44,48 +44,56 @@ static void copies(void)
 
 	traced_open(&one, 0);
 	a = marker_register(&one, "join:both", FIELDS);
-	is(joined(&one, &two), 0, "3.1 a second file of a process attaches");
-	is(two.attach.key, one.attach.key, "3.1 as the same process");
+	is(joined(&one, &two), 0, "3.1 second file: attach succeeds");
+	is(two.attach.key, one.attach.key, "3.1 second file: it has the key of the process");
 	ok(two.attach.control == (unsigned long)one.control &&
 	   two.attach.buffers == (unsigned long)one.buffers,
-	   "3.1 which is told where it has its pieces");
-	is(marker_register(&two, "join:both", FIELDS), a, "3.8 the same marker has the same number");
+	   "3.1 second file: attach returns the addresses of the mappings");
+	is(marker_register(&two, "join:both", FIELDS), a,
+	   "3.8 second file: the same marker has the same number");
 	b = marker_register(&two, "join:second", FIELDS);
-	ok(b >= 0 && b != a && becomes_wanted(&two, b, slot, true), "3.8 another one has another");
+	ok(b >= 0 && b != a && becomes_wanted(&two, b, slot, true),
+	   "3.8 second file: another marker has another number, and is wanted");
 	put_number(&one, slot, 0, a, 0);
 	put_number(&two, slot, 0, a, 1);
-	is(trace_drain(fd, one.attach.key, &tally), 1, "3.1 both write into the same buffers");
-	ok(tally.events == 2 && !tally.gaps && !tally.broken, "3.1 (%llu events)", tally.events);
+	is(trace_drain(fd, one.attach.key, &tally), 1,
+	   "3.1 two files: their events are in the same buffer");
+	ok(tally.events == 2 && !tally.gaps && !tally.broken,
+	   "3.1 two files: their events are all read (%llu events)", tally.events);
 	marker_unregister(&one, "join:both", FIELDS, a);
-	ok(wanted(&two, a, slot), "3.8 a marker is there as long as one of them has it");
+	ok(wanted(&two, a, slot),
+	   "3.8 two files: a marker that one of them has registered is wanted");
 	close(one.fd);
-	ok(wanted(&two, a, slot), "3.1 so is the process");
+	ok(wanted(&two, a, slot),
+	   "3.1 two files: the process is still traced when the first one is closed");
 	put_number(&two, slot, 0, a, 2);
-	is(trace_drain(fd, one.attach.key, &tally), 1, "3.1 the other one's events arrive");
+	is(trace_drain(fd, one.attach.key, &tally), 1,
+	   "3.1 two files: events are read when the first one is closed");
 	marker_unregister(&two, "join:both", FIELDS, a);
-	ok(becomes_wanted(&two, a, slot, false), "3.8 with the last one it goes");
+	ok(becomes_wanted(&two, a, slot, false),
+	   "3.8 two files: a marker that both have unregistered is not wanted");
 	close(two.fd);
 	for (int i = 0; i < 200; i++) {
 		refused += joined(&one, &three) || three.attach.key != one.attach.key;
 		close(three.fd);
 	}
-	is(refused, 0, "3.1 200 in turn attach to what the first has left");
-	is(processes(fd), 1, "3.8 and are one process");
+	is(refused, 0, "3.1 files in turn: 200 attach to the existing mappings");
+	is(processes(fd), 1, "3.8 files in turn: they are one process");
 	joined(&one, &three);
 	munmap((void *)one.control, PERFTRACE_READ_BYTES / 2);
 	close(three.fd);
 	joined(&one, &three);
 	ok(!three.attach.control && three.attach.buffers == (unsigned long)one.buffers,
-	   "3.7 a piece that is not whole is none");
+	   "3.7 attach: returns no address of a piece that is not mapped as a whole");
 	munmap((char *)one.control + PERFTRACE_READ_BYTES / 2, PERFTRACE_READ_BYTES / 2);
 	munmap(one.buffers, one.attach.bytes);
 	is(marker_register(&three, "join:late", FIELDS), -ESRCH,
-	   "3.7 without any mapping it has ended");
+	   "3.7 no mappings: the process has ended, register is ESRCH");
 	close(three.fd);
 	close(fd);
 }
 
-/* What copies of the library have of this thread; the kernel knows that of so many of them. */
+/* Thread data of each copy of the library. The kernel knows those of four copies at a time. */
 #define COPIES	4
 
 static __thread volatile struct perftrace_thread mine[COPIES + 1];
@@ -101,7 +109,7 @@ static int copy(int number)
 	return trace_call(fd, PERFTRACE_ATTACH, &attach) ? -1 : fd;
 }
 
-/* A bit for each copy that is told of a child that shares this thread's memory. */
+/* Returns a bit for each copy whose thread data the kernel changes for a child of vfork(). */
 static int told_of_child(void)
 {
 	int told = 0, status;
@@ -130,19 +138,24 @@ static void threads(void)
 		fds[i] = copy(i);
 		bad += fds[i] < 0;
 	}
-	is(bad, 0, "9.4 any number of copies attaches");
-	is(told_of_child(), (1 << COPIES) - 1, "9.4 the threads of four are known, and of no more");
+	is(bad, 0, "9.4 copies: any number can attach");
+	is(told_of_child(), (1 << COPIES) - 1,
+	   "9.4 copies: the kernel knows the thread data of four");
 	close(fds[1]);
 	close(fds[COPIES]);
 	fds[COPIES] = copy(COPIES);
-	is(told_of_child(), 1 | 4 | 8 | 1 << COPIES, "9.4 and of another one when one has gone");
+	is(told_of_child(), 1 | 4 | 8 | 1 << COPIES,
+	   "9.4 copies: a new one takes the place of one that is closed");
 	for (int i = 0; i <= COPIES; i++)
 		if (i != 1)
 			close(fds[i]);
 	traced_close(&first);
 }
 
-/* The file is closed, another node's is there: the module must not use the first node any more. */
+/*
+ * A file of another device node cannot join. The first file may be closed before it, and the
+ * mappings of the process belong to the first node.
+ */
 static void nodes(void)
 {
 	const char *path = "/tmp/join-node";
@@ -160,7 +173,8 @@ static void nodes(void)
 	if (other < 0)
 		bail(path);
 	unlink(path);
-	is(try_attach(other, 0, &attach), -EBUSY, "3.7 a file of another node cannot join");
+	is(try_attach(other, 0, &attach), -EBUSY,
+	   "3.7 attach: a file of another device node is EBUSY");
 	close(other);
 	traced_close(&one);
 }

@@ -4,9 +4,9 @@
  * worlds: stock debug
  * timeout: 120
  *
- * PERFTRACE_RELEASE while another thread of the process moves its first piece away and memory of
- * its own to that place, all the time: that memory stays as it is, and the process lets go when the
- * thread rests.
+ * PERFTRACE_RELEASE while another thread of the process keeps moving the first piece away and
+ * memory of its own to that address: this memory must not change, and the process lets go of the
+ * device when the thread stops.
  */
 #include "trace.h"
 #include <pthread.h>
@@ -110,9 +110,11 @@ int main(void)
 		kill(pid, SIGKILL);
 		waitpid(pid, NULL, 0);
 	}
-	ok(shared->moves, "3.8 release: a thread moves what is mapped (%lu times)", shared->moves);
-	is(shared->failed, 0, "3.8 release: as often as it wants");
-	is(shared->lost, 0, "3.8 release: memory that is not the device's stays");
-	is(left, 0, "3.8 release: the process lets go when the thread rests");
+	ok(shared->moves,
+	   "3.8 release: a thread moves the mapping meanwhile (%lu times)", shared->moves);
+	is(shared->failed, 0, "3.8 release: no move of a mapping fails");
+	is(shared->lost, 0,
+	   "3.8 release: other memory at the address of the mapping does not change");
+	is(left, 0, "3.8 release: the process lets go when the thread has stopped");
 	return finish();
 }

@@ -4,9 +4,9 @@
  * worlds: stock debug
  * timeout: 600
  *
- * User tracing: how processes come and go. What was committed is there after the writer was
- * killed; exit, exec, fork, mappings that are taken apart; what is kept of processes that have
- * ended, and for how long; the module, which stays while anybody needs it.
+ * User tracing: the life of processes. Committed events are read after their writer was killed.
+ * Exit, exec, fork, and mappings that are taken apart. The records that are kept of processes that
+ * have ended, and for how long. The module, which stays loaded while it is in use.
  */
 #include "memory.h"
 #include "trace.h"
@@ -20,7 +20,7 @@ static struct {
 	volatile __u64 key;
 } *shared;
 
-/* A process that is traced, in the trace of this slot. */
+/* Attaches a process and registers a marker that the trace in @slot wants. Returns its number. */
 static int child_attach(struct traced *t, int slot, const char *event)
 {
 	int marker;
@@ -34,7 +34,7 @@ static int child_attach(struct traced *t, int slot, const char *event)
 	return marker;
 }
 
-/* Writes until it is killed, and says how far it came, after each event. */
+/* Writes until it is killed, and stores the number of committed events after each event. */
 static void write_on(int slot)
 {
 	struct traced t;
@@ -68,7 +68,7 @@ static void killed(void)
 		}
 		while (!shared->ready && !waitpid(pid, &status, WNOHANG))
 			usleep(100);
-		/* At any moment, but once after it has written much. */
+		/* At a random moment, but the first time after many events. */
 		usleep(random() % 3000);
 		if (!i)
 			wait_until(shared->committed > 100);
@@ -76,25 +76,28 @@ static void killed(void)
 		waitpid(pid, &status, 0);
 		told = shared->committed;
 		trace_drain(fd, shared->key, &tally);
-		/* One may have been committed and not been told any more. */
+		/* One more event may have been committed, whose number was not stored. */
 		if (!tally.broken && !tally.gaps && !tally.lost_records &&
 		    (tally.events == told || tally.events == told + 1) &&
 		    (!tally.events || (!tally.first && tally.last == tally.events - 1)))
 			whole++;
 		else
-			note("%llu were committed, %llu are there", told, tally.events);
+			note("%llu were committed, %llu are read", told, tally.events);
 		if ((int)tally.events > most)
 			most = tally.events;
 	}
-	is(whole, rounds, "3.1 killed at any moment, a writer leaves all that it has committed");
-	ok(most > 100, "3.1 which was a lot (up to %d events)", most);
+	is(whole, rounds, "3.1 killed writer: each committed event is read, and nothing else");
+	ok(most > 100,
+	   "3.1 killed writer: once after more than 100 events (up to %d events)", most);
 	trace_drain(fd, 1, &(struct tally) { 0 });
-	is(trace_info(fd).nr_processes, 0, "3.8 processes go that have ended and were read");
-	is(trace_info(fd).memory, 0, "3.2 and so do their buffers");
+	is(trace_info(fd).nr_processes, 0,
+	   "3.8 killed writer: its process is removed after it was read");
+	is(trace_info(fd).memory, 0,
+	   "3.2 killed writer: its buffers are freed after they were read");
 	close(fd);
 }
 
-/* What a writer loses last comes without any bytes. */
+/* Losses after the last event of a process are reported without any bytes. */
 static void lost_at_the_end(void)
 {
 	int slot, fd = trace_create("lost", "life:*", 0, 0, &slot), status, rc, go[2];
@@ -122,15 +125,16 @@ static void lost_at_the_end(void)
 	while (!shared->ready && !waitpid(pid, &status, WNOHANG))
 		usleep(100);
 	trace_drain(fd, 0, &tally);
-	is(tally.events, 1, "3.3 all events of a buffer are read");
+	is(tally.events, 1, "3.3 late losses: all events of the buffer are read before");
 	if (write(go[1], "x", 1) != 1)
 		bail("pipe");
 	waitpid(pid, &status, 0);
 	rc = trace_next(fd, &r);
-	ok(!rc && !r.bytes && r.lost == 5, "3.3 what was lost afterwards is told, without any bytes");
+	ok(!rc && !r.bytes && r.lost == 5, "3.3 late losses: reported without any bytes");
 	r = first_buffer;
-	is(trace_next(fd, &r), -ENOENT, "3.3 once");
-	is(trace_info(fd).nr_processes, 0, "3.3 then the process goes");
+	is(trace_next(fd, &r), -ENOENT, "3.3 late losses: reported once");
+	is(trace_info(fd).nr_processes, 0,
+	   "3.3 late losses: the process is removed after they were read");
 	close(go[0]);
 	close(go[1]);
 	close(fd);
@@ -148,24 +152,29 @@ static void ended(void)
 	p.key = shared->key;
 	d.key = shared->key;
 	d.number = 0;
-	is(trace_call(fd, PERFTRACE_PROCESS, &p), 0, "3.1 a process that has ended is still known");
-	is(p.flags, PERFTRACE_ENDED, "3.1 as one that has");
+	is(trace_call(fd, PERFTRACE_PROCESS, &p), 0,
+	   "3.1 ended process: PERFTRACE_PROCESS succeeds");
+	is(p.flags, PERFTRACE_ENDED,
+	   "3.1 ended process: PERFTRACE_PROCESS reports PERFTRACE_ENDED");
 	ok(!trace_call(fd, PERFTRACE_DESCRIBE, &d) && !strcmp(d.marker.name, "life:ended"),
-	   "3.8 so are its markers");
+	   "3.8 ended process: PERFTRACE_DESCRIBE returns its marker");
 	ok(!trace_next(fd, &r) && r.key == shared->key && r.bytes == 24,
-	   "3.1 what it wrote is read");
-	is(trace_call(fd, PERFTRACE_PROCESS, &p), 0, "3.1 its name as well, until reading begins again");
-	is(trace_next(fd, &r), -ENOENT, "3.1 there is nothing else");
+	   "3.1 ended process: its events are read");
+	is(trace_call(fd, PERFTRACE_PROCESS, &p), 0,
+	   "3.1 ended process: PERFTRACE_PROCESS still succeeds after its events were read");
+	is(trace_next(fd, &r), -ENOENT, "3.1 ended process: no other buffer has anything");
 	r = first_buffer;
 	trace_next(fd, &r);
-	is(trace_call(fd, PERFTRACE_PROCESS, &p), -ENOENT, "3.8 then it is gone");
+	is(trace_call(fd, PERFTRACE_PROCESS, &p), -ENOENT,
+	   "3.8 ended process: ENOENT when reading starts again");
 	d.number = 0;
 	d.key = 0;
-	is(trace_call(fd, PERFTRACE_NEXT_MARKER, &d), -ENOENT, "3.8 and its markers are");
+	is(trace_call(fd, PERFTRACE_NEXT_MARKER, &d), -ENOENT,
+	   "3.8 ended process: its markers are ENOENT when reading starts again");
 	close(fd);
 }
 
-/* One that two traces have: each forgets it when its own reader begins again. */
+/* Two traces have a process: each forgets it when its own reader starts again. */
 static void in_two(void)
 {
 	int slots[2], fds[2], marker;
@@ -179,27 +188,28 @@ static void in_two(void)
 		 put_number(&t, slots[0], 0, marker, 0);
 		 put_number(&t, slots[1], 0, marker, 0));
 	p.key = shared->key;
-	ok(!trace_next(fds[1], &r) && r.bytes == 24, "3.11 one of two traces is read");
+	ok(!trace_next(fds[1], &r) && r.bytes == 24,
+	   "3.11 process in two traces: one trace is read");
 	trace_drain(fds[0], 0, &(struct tally) { 0 });
 	trace_drain(fds[0], 0, &(struct tally) { 0 });
 	is(trace_call(fds[0], PERFTRACE_PROCESS, &p), -ENOENT,
-	   "3.8 the other one's reader is done with a process");
+	   "3.8 process in two traces: the trace whose reader started again has forgotten it");
 	is(trace_call(fds[1], PERFTRACE_PROCESS, &p), 0,
-	   "3.8 which is still there for the first one's");
+	   "3.8 process in two traces: the other trace still has it");
 	close(fds[0]);
 	close(fds[1]);
 }
 
 /*
- * The child of one that is traced; its parent has written one event. It is traced without a call,
- * by no file: at the old addresses, with the old numbers.
+ * Runs in a child of a traced process that has written one event. The child is traced without a
+ * call or a file, with its parent's addresses and marker numbers. Returns 0, or which check fails.
  */
 static int forked_child(struct traced *t, int slot, int marker)
 {
 	struct traced own = *t;
 	int n;
 
-	/* By its first look. */
+	/* Its first access makes it a process of its own. */
 	if (t->control->version != PERFTRACE_VERSION || t->control->key == t->attach.key ||
 	    t->control->pid != getpid())
 		return 1;
@@ -207,12 +217,12 @@ static int forked_child(struct traced *t, int slot, int marker)
 		return 2;
 	if (buffer_of(t, slot, 0)->head)
 		return 3;
-	/* Nor in what is nobody's is anything of its parent's. */
+	/* A slot without a trace shows nothing of its parent's, either. */
 	if (buffer_of(t, (slot + 5) % PERFTRACE_NR_TRACES, 0)->lost)
 		return 7;
 	own.attach.key = t->control->key;
 	put_number(&own, slot, 0, marker, 2000);
-	/* Its parent's file is good for itself; and another one for the same process. */
+	/* The parent's file also works for the child. Another file attaches to the same process. */
 	n = marker_register(&own, "life:more", FIELDS);
 	if (n <= marker || !becomes_wanted(&own, n, slot, true))
 		return 4;
@@ -221,7 +231,7 @@ static int forked_child(struct traced *t, int slot, int marker)
 	    own.attach.control != (unsigned long)t->control)
 		return 5;
 	put_number(&own, slot, 0, n, 2001);
-	/* Of this child the same holds. */
+	/* A child of this child is a process of its own in the same way. */
 	return in_child(_exit(t->control->key == own.attach.key || !wanted(t, n, slot) ||
 			      t->control->pid != getpid())) ? 6 : 0;
 }
@@ -237,25 +247,25 @@ static void forks(const char *how, bool keep)
 	marker = marker_register(&t, "life:fork", FIELDS);
 	put_number(&t, slot, 0, marker, 0);
 	buffer_of(&t, (slot + 5) % PERFTRACE_NR_TRACES, 0)->lost = 77;
-	/* Which the kernel allows whom it may harm; not here. */
+	/* The kernel allows MADV_KEEPONFORK, which must have no effect here. */
 	if (keep && (madvise(t.buffers, t.attach.bytes, MADV_KEEPONFORK) ||
 		     madvise((void *)t.control, PERFTRACE_READ_BYTES, MADV_KEEPONFORK)))
 		bail("MADV_KEEPONFORK");
 	is(in_child(_exit(forked_child(&t, slot, marker))), 0,
-	   "3.1 %sa child is a process of its own as soon as it looks", how);
+	   "3.1 %sfork: a child is a process of its own at its first access", how);
 	put_number(&t, slot, 0, marker, 1);
 	while (!trace_next(fd, &r))
 		tally_bytes(r.key == t.attach.key ? &mine : &theirs, trace_room, r.bytes, 1, 0);
-	is(theirs.events, 2, "3.1 %sits events are there", how);
+	is(theirs.events, 2, "3.1 %sfork: the child's events are read", how);
 	ok(mine.events == 2 && !mine.gaps && !mine.broken,
-	   "3.1 %sit has not touched its parent's", how);
+	   "3.1 %sfork: the child does not write into its parent's buffers", how);
 	put_number(&t, slot, 0, marker, 2);
-	is(trace_drain(fd, 0, &all), 1, "3.1 %sthe parent goes on", how);
+	is(trace_drain(fd, 0, &all), 1, "3.1 %sfork: the parent's later events are read", how);
 	traced_close(&t);
 	close(fd);
 }
 
-/* As a daemon begins: by the time that it has its first event its parent has ended. */
+/* The parent has ended before its child, like a daemon, writes its first event. */
 static void outlives(void)
 {
 	struct tally tally = { 0 };
@@ -278,11 +288,13 @@ static void outlives(void)
 	close(go[0]);
 	close(go[1]);
 	wait_until(trace_drain(fd, 0, &tally) >= 0 && tally.events == 2);
-	is(tally.events, 2, "3.8 a child that its parent does not outlive has its markers");
+	is(tally.events, 2, "3.8 daemon: a child has its markers after its parent has ended");
 	close(fd);
 }
 
-/* Without files that it could use, or a name of the device; and not by the C library. */
+/*
+ * A child of a bare clone(), not by the C library, without files and without a path to the device.
+ */
 static void alone(void)
 {
 	struct tally tally = { 0 };
@@ -301,14 +313,14 @@ static void alone(void)
 		_exit(!(t.control->pid == getpid() && t.control->key != t.attach.key));
 	}
 	waitpid(pid, &status, 0);
-	is(status, 0, "3.8 a child without files, and without the device, is traced");
+	is(status, 0, "3.8 bare clone(): a child without files and device is traced");
 	trace_drain(fd, 0, &tally);
-	is(tally.events, 1, "3.8 its event is there");
+	is(tally.events, 1, "3.8 bare clone(): the child's event is read");
 	traced_close(&t);
 	close(fd);
 }
 
-/* What is charged to a user is given back, however many children there were. */
+/* The charge for children is given back, however many there were. */
 static void many_children(void)
 {
 	struct traced t;
@@ -325,9 +337,10 @@ static void many_children(void)
 	before = bytes_of(0);
 	for (int i = 0; i < 300; i++)
 		done += !in_child(_exit(i & 1 ? !t.control->version : bytes_of(0) <= before));
-	is(done, 300, "3.8 300 children, one after the other (marker %d)", marker);
+	is(done, 300,
+	   "3.8 many children: 300 are charged, one after the other (marker %d)", marker);
 	wait_until(bytes_of(0) == before);
-	is(bytes_of(0), before, "3.8 what was charged for them is given back");
+	is(bytes_of(0), before, "3.8 many children: their charge is given back");
 	traced_close(&t);
 }
 
@@ -342,15 +355,15 @@ static void execs(char *self)
 	snprintf(number, sizeof(number), "%d", slot);
 	is(in_child(put_number(&t, slot, 0, child_attach(&t, slot, "life:old"), 1);
 		    execl(self, self, "again", number, NULL)), 0,
-	   "3.1 a program that was exec'ed attaches anew");
-	is(trace_drain(fd, 0, &all), 2, "3.1 both programs' events are there");
+	   "3.1 exec: the executed program attaches");
+	is(trace_drain(fd, 0, &all), 2, "3.1 exec: buffers of both programs are read");
 	key = shared->key;
 	trace_drain(fd, key, &old);
-	is(all.events, 2, "3.1 each has its own");
+	is(all.events, 2, "3.1 exec: each program has one event");
 	close(fd);
 }
 
-/* What a process may do to its mappings: it lives on, or gets a signal. */
+/* Changes that a process may make to its mappings: it lives on, or gets a signal. */
 static void unmap_half(struct traced *t, int slot)
 {
 	(void)slot;
@@ -430,16 +443,16 @@ static void apart(void)
 		const char *what;
 		void (*harm)(struct traced *t, int slot);
 	} all[] = {
-		{ "half of its buffers are unmapped", unmap_half },
-		{ "one of its buffers is", unmap_buffer },
-		{ "what it reads is", unmap_read },
-		{ "all is", unmap_all },
-		{ "its buffers are moved", move },
-		{ "they are made larger", grow },
-		{ "one is mapped twice", double_map },
-		{ "advice of all kinds is given", advise },
-		{ "one is made read-only", read_only },
-		{ "its file is closed", close_file },
+		{ "half of the buffers unmapped", unmap_half },
+		{ "one buffer unmapped", unmap_buffer },
+		{ "first piece unmapped", unmap_read },
+		{ "everything unmapped", unmap_all },
+		{ "buffers moved", move },
+		{ "mapping of buffers enlarged", grow },
+		{ "one buffer mapped twice", double_map },
+		{ "all kinds of madvise()", advise },
+		{ "one buffer made read-only", read_only },
+		{ "file closed", close_file },
 		{ NULL, NULL },
 	};
 
@@ -454,16 +467,16 @@ static void apart(void)
 			 put_number(&t, slot, 0, m, 1));
 		trace_drain(fd, 0, &tally);
 		ok(tally.events && !tally.first && !tally.broken,
-		   "3.7 what was written is there though %s (%llu events)", all[i].what,
+		   "3.7 %s: events written before are read (%llu events)", all[i].what,
 		   tally.events);
 		trace_drain(fd, 0, &tally);
 		if (trace_info(fd).nr_processes)
-			note("it is still a process");
+			note("the process was not removed");
 		close(fd);
 	}
 }
 
-/* Writes until there is no room. */
+/* Writes until the buffer is full. */
 static void fill(int slot)
 {
 	static char fields[1000];
@@ -474,7 +487,7 @@ static void fill(int slot)
 		;
 }
 
-/* More processes than are kept of those that nobody reads. */
+/* More processes end than are kept in a trace that is not read. */
 static void dropped(void)
 {
 	int slot, fd = trace_create("dropped", "life:*", 0, 1 << 20, &slot), rounds = 0;
@@ -485,11 +498,13 @@ static void dropped(void)
 		in_child(fill(slot));
 		info = trace_info(fd);
 	} while (!info.dropped && ++rounds < 1000);
-	ok(info.dropped > 0, "3.2 what ended is not kept for ever: after %d processes one goes",
+	ok(info.dropped > 0, "3.2 limit of ended processes: one is dropped after %d processes",
 	   rounds);
-	ok(info.memory < 256 << 20, "3.2 that is %llu MiB", info.memory >> 20);
+	ok(info.memory < 256 << 20,
+	   "3.2 limit of ended processes: less than 256 MiB are kept (%llu MiB)",
+	   info.memory >> 20);
 	ok(trace_drain(fd, 0, &tally) == (int)info.nr_processes && !tally.broken,
-	   "3.2 the others are there (%llu)", info.nr_processes);
+	   "3.2 limit of ended processes: all others are read (%llu)", info.nr_processes);
 	close(fd);
 }
 
@@ -499,24 +514,25 @@ static void module(void)
 	struct traced t;
 	int slot, fd;
 
-	/* Nothing of ours but what is tested here may hold it. */
+	/* Without the puppet only what is tested here holds the module. */
 	rmmod("puppet");
 	traced_open(&t, 0);
-	is(rmmod("perfcounters"), -EAGAIN, "3.1 the module stays while a process is traced");
+	is(rmmod("perfcounters"), -EAGAIN, "3.1 rmmod: EAGAIN while a process is traced");
 	close(t.fd);
-	is(rmmod("perfcounters"), -EAGAIN, "3.1 also without its file");
+	is(rmmod("perfcounters"), -EAGAIN,
+	   "3.1 rmmod: EAGAIN while a process has only its mappings");
 	munmap((void *)t.control, PERFTRACE_READ_BYTES);
 	munmap(t.buffers, t.attach.bytes);
 	fd = trace_create("kept", "", PERFTRACE_KEEP, 0, &slot);
-	is(rmmod("perfcounters"), -EAGAIN, "3.11 while a trace is open");
+	is(rmmod("perfcounters"), -EAGAIN, "3.11 rmmod: EAGAIN while a trace is open");
 	close(fd);
-	is(rmmod("perfcounters"), -EAGAIN, "3.11 while one is kept");
+	is(rmmod("perfcounters"), -EAGAIN, "3.11 rmmod: EAGAIN while a trace is kept");
 	fd = trace_try(PERFTRACE_OPEN, &open);
 	trace_call(fd, PERFTRACE_END, NULL);
 	close(fd);
 	wait_until(rmmod("perfcounters") != -EAGAIN);
-	ok(!is_loaded("perfcounters"), "3.11 and goes afterwards");
-	ok(access(DEVICE, F_OK), "3.11 with its device");
+	ok(!is_loaded("perfcounters"), "3.11 rmmod: succeeds after the trace has ended");
+	ok(access(DEVICE, F_OK), "3.11 rmmod: removes the device");
 }
 
 int main(int argc, char **argv)

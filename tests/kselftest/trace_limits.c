@@ -4,8 +4,8 @@
  * worlds: stock
  * timeout: 300
  *
- * How many processes may be traced, of one user and of all, and what a trace keeps of those that
- * have ended: at each limit, and one past it.
+ * Limits of traced processes, of one user and of all, and of what a trace keeps of processes that
+ * have ended: at each limit, and one beyond it.
  */
 #include "capabilities.h"
 #include "memory.h"
@@ -16,11 +16,11 @@
 #define FIELDS		"number:u64"
 #define USER		1001
 
-/* As the parameter is set here: so many of a user, and so many users. */
+/* max_traced is set to 20 here: 5 processes of each user, and 4 users. */
 #define A_USER		5
 #define USERS_THERE	4
 
-/* What is kept of processes that have ended. */
+/* Limits of what is kept of ended processes: their number, and bytes. */
 #define MOST_ENDED	4096
 #define MOST_BYTES	(64ULL << 20)
 
@@ -28,7 +28,7 @@ static struct {
 	volatile int ready, result;
 } *shared;
 
-/* A process of that user, which stays if it is traced. */
+/* Starts a process of @user that tries to attach, and lives on. The result is in shared->result. */
 static pid_t traced_one(int user)
 {
 	pid_t pid;
@@ -56,35 +56,36 @@ static void processes(void)
 	int bad = 0;
 
 	slurp(MAX_TRACED, was, sizeof(was));
-	is(atoi(was), 65536, "9.4 so many processes may be traced");
+	is(atoi(was), 65536, "9.4 max_traced: 65,536 by default");
 	snprintf(text, sizeof(text), "%d", A_USER * USERS_THERE);
 	write_file(MAX_TRACED, text);
 	for (int i = 0; i < A_USER; i++) {
 		all[i] = traced_one(USER);
 		bad += shared->result != 0;
 	}
-	is(bad, 0, "9.4 a quarter of them may be one user's");
+	is(bad, 0, "9.4 max_traced: one user can have a quarter of the processes");
 	more = traced_one(USER);
-	is(shared->result, -ENOSPC, "9.4 and no more");
+	is(shared->result, -ENOSPC,
+	   "9.4 max_traced: one process beyond a user's quarter is ENOSPC");
 	end_child(more);
 	for (int i = A_USER; i < A_USER * USERS_THERE; i++) {
 		all[i] = traced_one(USER + i / A_USER);
 		bad += shared->result != 0;
 	}
-	is(bad, 0, "9.4 the rest may be others'");
+	is(bad, 0, "9.4 max_traced: other users can have the rest");
 	more = traced_one(USER + USERS_THERE);
-	is(shared->result, -ENOSPC, "9.4 and no more");
+	is(shared->result, -ENOSPC, "9.4 max_traced: one process beyond the limit is ENOSPC");
 	end_child(more);
 	end_child(all[0]);
 	more = traced_one(USER + USERS_THERE);
-	is(shared->result, 0, "9.4 once one has ended there is room");
+	is(shared->result, 0, "9.4 max_traced: there is room when a process has ended");
 	end_child(more);
 	for (int i = 1; i < A_USER * USERS_THERE; i++)
 		end_child(all[i]);
 	write_file(MAX_TRACED, was);
 }
 
-/* A process of that user that is traced, writes an event, and ends. */
+/* Runs a process of USER that is traced, writes an event and ends. */
 static int user_ends(int slot)
 {
 	return in_child({
@@ -123,7 +124,7 @@ static void kept_of_a_user(void)
 	one = traced_one(USER);
 	is(shared->result, 0, "9.4 kept processes do not count for the user who ran them");
 	end_child(one);
-	is(user_ends(slot), 0, "9.4 one process more ends");
+	is(user_ends(slot), 0, "9.4 root's trace: one process more writes an event and ends");
 	info = trace_info(fd);
 	is(info.nr_processes, A_USER,
 	   "9.4 a trace keeps no more ended processes than its owner's quarter");
@@ -132,7 +133,7 @@ static void kept_of_a_user(void)
 	write_file(MAX_TRACED, was);
 }
 
-/* This process is traced, writes so many bytes, and ends for tracing: its mappings go. */
+/* Attaches this process, writes @bytes bytes, and unmaps its pieces, which ends it for tracing. */
 static void one_ends(int slot, size_t bytes)
 {
 	static char payload[PERFTRACE_RECORD_MAX / 2];
@@ -162,13 +163,13 @@ static void ended(void)
 		one_ends(slot, 0);
 	info = trace_info(fd);
 	ok(info.nr_processes == MOST_ENDED && !info.dropped,
-	   "9.4 so many are kept that have ended (%llu, %llu dropped, %llu bytes)",
+	   "9.4 ended processes: 4,096 are kept (%llu, %llu dropped, %llu bytes)",
 	   info.nr_processes, info.dropped, info.memory);
 	one_ends(slot, 0);
 	info = trace_info(fd);
 	ok(info.nr_processes == MOST_ENDED && info.dropped == 1,
-	   "9.4 for one more the oldest goes (%llu, %llu dropped)", info.nr_processes,
-	   info.dropped);
+	   "9.4 ended processes: for one more the oldest is dropped (%llu, %llu dropped)",
+	   info.nr_processes, info.dropped);
 	trace_call(fd, PERFTRACE_END, NULL);
 	close(fd);
 }
@@ -190,9 +191,10 @@ static void bytes_ended(void)
 	}
 	ok(each >= 1 << 20 && before.memory == before.nr_processes * each &&
 	   before.memory <= MOST_BYTES,
-	   "9.4 so many bytes are kept of them (%llu of %llu)", before.memory, each);
+	   "9.4 ended processes: at most 64 MiB are kept (%llu of %llu)", before.memory, each);
 	ok(info.dropped == 1 && before.memory + each > MOST_BYTES && info.memory == before.memory,
-	   "9.4 for more the oldest goes (%llu, %llu dropped)", info.memory, info.dropped);
+	   "9.4 ended processes: for more bytes the oldest is dropped (%llu, %llu dropped)",
+	   info.memory, info.dropped);
 	trace_call(fd, PERFTRACE_END, NULL);
 	close(fd);
 }
@@ -207,6 +209,6 @@ int main(void)
 	ended();
 	bytes_ended();
 	wait_until(nobody_has_any());
-	ok(nobody_has_any(), "9.1 all is given back");
+	ok(nobody_has_any(), "9.1 limits: no charge is left in the end");
 	return finish();
 }

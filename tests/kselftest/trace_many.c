@@ -4,8 +4,8 @@
  * worlds: stock debug
  * timeout: 300
  *
- * User tracing: as many traces at once as there can be, each with its own slot, size and mode;
- * and slots that are given out again and again while they write.
+ * User tracing: sixteen traces at once, as many as there can be, each with its own slot, size and
+ * mode; and slots that are used again and again while processes write.
  */
 #include "trace.h"
 #include <sys/prctl.h>
@@ -25,8 +25,8 @@ static struct {
 } *shared;
 
 /*
- * As the library does: the generation, the marker's word, and the generation again where the
- * event is written. An event says which generation of which slot it was meant for.
+ * Checks what the library does: the slot's generation, the marker's word, and the generation again
+ * where the event is written. An event holds the slot and the generation that it was meant for.
  */
 static void write_once(const struct traced *t, int marker, int slot, int cpu, __u64 *written)
 {
@@ -61,7 +61,10 @@ static void write_on(int writer)
 	}
 }
 
-/* All events of a trace: how many, of which keys, and whether they are of this generation. */
+/*
+ * Reads all events of a trace. Adds the number of processes to @keys, and that of events to
+ * @events. Returns true if all events are of this slot, and of one generation.
+ */
 static bool all_its_own(int fd, int slot, __u64 *generation, __u64 *keys, __u64 *events)
 {
 	struct perftrace_read r = first_buffer;
@@ -104,15 +107,15 @@ static void sixteen(void)
 				      &slots[i]);
 		seen |= 1u << slots[i];
 	}
-	is(seen, 0xffff, "3.11 there are 16 traces at once, each in a slot of its own");
-	is(trace_try(PERFTRACE_CREATE, &create), -EBUSY, "3.11 and no 17th");
+	is(seen, 0xffff, "3.11 sixteen traces: each has a slot of its own");
+	is(trace_try(PERFTRACE_CREATE, &create), -EBUSY, "3.11 sixteen traces: one more is EBUSY");
 	for (int i = 0; i < PERFTRACE_NR_TRACES; i++) {
 		struct perftrace_info info = trace_info(fds[i]);
 
 		modes += !!(info.flags & PERFTRACE_FLIGHT) == (i % 4 == 3) &&
 			 info.bytes == 4096u << i % 3;
 	}
-	is(modes, PERFTRACE_NR_TRACES, "3.11 each has its size and mode");
+	is(modes, PERFTRACE_NR_TRACES, "3.11 sixteen traces: each has its size and mode");
 	for (int i = 0; i < PERFTRACE_NR_TRACES; i++)
 		close(fds[i]);
 }
@@ -126,11 +129,14 @@ static void again(void)
 		__u64 keys = 0, before = events, generation = 0;
 		int slot, fd;
 
-		/* Before: a writer that has filled its buffer writes no more. */
+		/*
+		 * Taken before the trace begins: a writer that has filled its buffer writes no
+		 * events any more.
+		 */
 		last = shared->written[i % WRITERS];
 		fd = trace_create("again", "many:*", i % 3 ? 0 : PERFTRACE_FLIGHT, 4096, &slot);
 		slots |= 1 << slot;
-		/* Until there are some events, of one of them, or none. */
+		/* Wait for up to seven events of one writer; in some rounds for none. */
 		for (int n = 0; n < 200000 && shared->written[i % WRITERS] < last + i % 8; n++)
 			usleep(100);
 		trace_call(fd, PERFTRACE_END, NULL);
@@ -141,13 +147,16 @@ static void again(void)
 		empty += events == before;
 		close(fd);
 	}
-	/* These writers are no restartable sequence: they may be stopped between look and store. */
+	/*
+	 * Writers here use no restartable sequence: one may be preempted between check and store.
+	 */
 	ok(good >= rounds - gate_or_long(1, rounds / 100),
-	   "3.5 no trace has an event that was meant for one before it (%d of %d)", good, rounds);
+	   "3.5 slots in turn: no trace has an event of one before it (%d of %d)", good, rounds);
 	ok(empty < rounds / 2 && events > (__u64)rounds,
-	   "3.11 the writers were reached (%llu events, %d traces without)", events, empty);
-	is(slots, 0xffff, "3.11 slots are given out in turn");
-	ok(shared->written[0] > begin, "3.7 and no writer was harmed");
+	   "3.11 slots in turn: the writers are reached (%llu events, %d traces without)",
+	   events, empty);
+	is(slots, 0xffff, "3.11 slots in turn: all 16 are used");
+	ok(shared->written[0] > begin, "3.7 slots in turn: the first writer keeps writing");
 }
 
 static void reached(void)
@@ -160,9 +169,10 @@ static void reached(void)
 		keys = 0;
 		all_its_own(fd, slot, &generation, &keys, &events);
 	}
-	is(keys, WRITERS, "3.11 a trace that begins reaches all processes that run, without a call");
+	is(keys, WRITERS,
+	   "3.11 new trace: reaches all running processes, which make no call for it");
 	note("within %d ms", ms);
-	is(trace_info(fd).nr_processes, WRITERS, "3.11 and knows them");
+	is(trace_info(fd).nr_processes, WRITERS, "3.11 new trace: info counts all processes");
 	close(fd);
 }
 
@@ -188,6 +198,6 @@ int main(void)
 		alive += !kill(pids[i], SIGKILL);
 		waitpid(pids[i], NULL, 0);
 	}
-	is(alive, WRITERS, "3.7 all writers lived to the end");
+	is(alive, WRITERS, "3.7 writers: all run to the end");
 	return finish();
 }

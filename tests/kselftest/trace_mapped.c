@@ -3,8 +3,8 @@
  * guest: poke
  * timeout: 120
  *
- * Who has a user name space with many users is not many: what these have of traces and traced
- * processes is his, too.
+ * A user who owns a user namespace with many users is still one user: traces and traced processes
+ * of all users in the namespace count for the owner.
  */
 #include "capabilities.h"
 #include "memory.h"
@@ -15,11 +15,11 @@
 #define USER		1001
 #define OTHER		1002
 
-/* Of one user without CAP_PERFMON: traces, and those with what has ended. */
+/* Limits of one user without CAP_PERFMON: traces, and traces including those that have ended. */
 #define TRACES		8
 #define HELD		32
 
-/* As max_traced is set here. */
+/* max_traced is set to four times this number. */
 #define PROCESSES	5
 
 static struct {
@@ -47,7 +47,10 @@ static int new_process(int unused)
 	return try_attach(trace_device(), 0, &attach);
 }
 
-/* Files of traces that have ended, up to one that cannot be. */
+/*
+ * Creates traces and ends them, and keeps their files, until one is refused or there are @most.
+ * Returns their number.
+ */
 static int end_traces(int most)
 {
 	struct perftrace_create create = a_trace("held", "mapped:*", 0, 4096);
@@ -62,7 +65,10 @@ static int end_traces(int most)
 	return made;
 }
 
-/* Does it as that user of the machine, or of the name space, and stays. */
+/*
+ * Runs @what in a child as a user of the machine or, with @mapped, of the namespace. The child
+ * lives on.
+ */
 static pid_t does(int user, bool mapped, int (*what)(int number), int number)
 {
 	pid_t pid;
@@ -86,7 +92,9 @@ static pid_t does(int user, bool mapped, int (*what)(int number), int number)
 	return pid;
 }
 
-/* So many of one user's, each another user of his name space. */
+/*
+ * Uses up a limit of one user, each time as another user of the namespace, and tries to exceed it.
+ */
 static void no_more(int (*what)(int number), int most, int error, const char *things)
 {
 	pid_t all[TRACES + 3];
@@ -96,19 +104,20 @@ static void no_more(int (*what)(int number), int most, int error, const char *th
 		all[nr] = does(nr, true, what, nr);
 		bad += shared->result != 0;
 	}
-	is(bad, 0, "9.4 %d %s are of one user, by his name space", most, things);
+	is(bad, 0, "9.4 limit of a user: %d %s by users of the user's namespace", most, things);
 	all[nr] = does(nr, true, what, nr);
-	is(shared->result, error, "9.4 and no more, for one more of its users");
+	is(shared->result, error, "9.4 limit of a user: one more user of the namespace is refused");
 	end_child(all[nr]);
 	all[nr] = does(USER, false, what, nr);
-	is(shared->result, error, "9.4 nor for its owner");
+	is(shared->result, error,
+	   "9.4 limit of a user: the owner of the namespace is refused, too");
 	end_child(all[nr]);
 	all[nr] = does(OTHER, false, what, nr);
-	is(shared->result, 0, "9.4 another user has his own");
+	is(shared->result, 0, "9.4 limit of a user: another user is not affected");
 	end_child(all[nr]);
 	end_child(all[0]);
 	all[0] = does(USER, false, what, nr);
-	is(shared->result, 0, "9.4 once one has ended there is room");
+	is(shared->result, 0, "9.4 limit of a user: there is room when one has ended");
 	while (nr)
 		end_child(all[--nr]);
 }
@@ -127,9 +136,9 @@ static void processes(void)
 static void held(void)
 {
 	end_child(does(USER, false, end_traces, HELD));
-	is(shared->result, HELD, "9.4 files may hold so many traces of a user that have ended");
+	is(shared->result, HELD, "9.4 ended traces: files of a user can hold 32");
 	end_child(does(USER, false, end_traces, HELD + 1));
-	is(shared->result, HELD, "9.4 and no more");
+	is(shared->result, HELD, "9.4 ended traces: one more is refused");
 }
 
 int main(void)
@@ -145,6 +154,6 @@ int main(void)
 	held();
 	end_child(maker);
 	wait_until(nobody_has_any());
-	ok(nobody_has_any(), "9.1 all is given back");
+	ok(nobody_has_any(), "9.1 user namespace: no charge is left in the end");
 	return finish();
 }

@@ -4,8 +4,8 @@
  * guest: poke
  * timeout: 200
  *
- * Memory of user tracing: of processes that have ended it is bounded, and shown; of one's
- * own it is limited, and charged to whom it is for.
+ * Memory of user tracing: the memory of processes that have ended is bounded, and shown by
+ * PERFTRACE_INFO. That of a user is limited, and charged to this user.
  */
 #include "memory.h"
 #include "trace.h"
@@ -28,7 +28,10 @@ static void become(int user)
 	prctl(PR_SET_DUMPABLE, 1);
 }
 
-/* Names of 50 letters, fields of 200: how many are taken, and why one was not. */
+/*
+ * Registers @nr markers with names of 50 letters and fields of 200. Counts those that are accepted,
+ * and stores the errno of the first one that is not.
+ */
 static void register_many(struct traced *t, int from, int nr)
 {
 	static struct perftrace_marker markers[AT_ONCE];
@@ -56,7 +59,7 @@ static void register_many(struct traced *t, int from, int nr)
 	}
 }
 
-/* Many run in turn under a flight recorder that goes on by itself. */
+/* Many processes run one after the other, in a flight recorder with PERFTRACE_KEEP. */
 static void dead(void)
 {
 	const int flags = PERFTRACE_KEEP | PERFTRACE_FLIGHT;
@@ -85,24 +88,25 @@ static void dead(void)
 		waitpid(child, &status, 0);
 		bad += status != 0;
 	}
-	is(bad, 0, "9.1 %d processes with %d markers each, one after the other", nr, MARKERS);
+	is(bad, 0, "9.1 ended processes: %d ran with %d markers each", nr, MARKERS);
 	used = (before - memory().free) * 1024LL;
 	info = trace_info(fd);
 	note("%lld kB used, %llu kB shown, %llu processes kept, %llu dropped", used / 1024,
 	     info.memory / 1024, info.nr_processes, info.dropped);
-	ok(used < 96LL * MIB, "9.1 what is kept of them is bounded");
-	ok(info.memory <= 66ULL * MIB, "9.1 to 64 MB");
+	ok(used < 96LL * MIB, "9.1 ended processes: less than 96 MiB are used for them");
+	ok(info.memory <= 66ULL * MIB, "9.1 ended processes: info shows 66 MiB or less");
 	ok(used < 4 * MIB || (used > (long long)info.memory * 3 / 4 - 4 * MIB &&
 			      used < (long long)info.memory * 5 / 4 + 4 * MIB),
-	   "9.1 and shown");
-	is(info.nr_processes + info.dropped, nr, "9.6 those that are not kept are counted");
-	is(trace_call(fd, PERFTRACE_END, NULL), 0, "9.1 the trace ends");
+	   "9.1 ended processes: info shows what is used, within a quarter");
+	is(info.nr_processes + info.dropped, nr,
+	   "9.6 ended processes: those that are not kept are counted as dropped");
+	is(trace_call(fd, PERFTRACE_END, NULL), 0, "9.1 ended processes: the trace ends");
 	close(fd);
 	wait_until(nobody_has_any());
-	ok(nobody_has_any(), "9.1 and nothing is left");
+	ok(nobody_has_any(), "9.1 ended processes: no charge is left after the trace");
 }
 
-/* A user's process registers until it is refused; which says no more than that. */
+/* Starts a process of @user that registers markers until one is refused, and then lives on. */
 static pid_t hoard(int user, int from)
 {
 	pid_t child;
@@ -140,18 +144,19 @@ static void limit(void)
 	nr = shared->registered;
 	has = bytes_of(1001);
 	note("%d markers, %llu bytes", nr, has);
-	is(shared->error, EDQUOT, "9.4 a user's markers are refused at a limit");
-	ok(nr > 500 && nr < 3000, "9.1 that leaves room for many");
-	ok(has <= 512 << 10 && has > (512 << 10) - 1024, "9.4 and not before it is reached");
+	is(shared->error, EDQUOT, "9.4 user_kb: a marker beyond the limit is EDQUOT");
+	ok(nr > 500 && nr < 3000, "9.1 user_kb: more than 500 markers fit into 512 kB");
+	ok(has <= 512 << 10 && has > (512 << 10) - 1024,
+	   "9.4 user_kb: the limit is used up to the last kB, and not exceeded");
 	second = hoard(1001, nr);
-	is(shared->error, EDQUOT, "9.1 a second process of the user is not traced");
+	is(shared->error, EDQUOT, "9.1 user_kb: a second process of the user is EDQUOT");
 	end_child(second);
 	other = hoard(1002, 0);
-	is(shared->registered, nr, "9.1 another user's is");
+	is(shared->registered, nr, "9.1 user_kb: another user can register as many markers");
 	end_child(other);
 	end_child(first);
 	wait_until(!bytes_of(1001));
-	is(bytes_of(1001), 0, "9.1 all is given back");
+	is(bytes_of(1001), 0, "9.1 user_kb: the charge is given back when the process has ended");
 	set_user_kb(0);
 }
 

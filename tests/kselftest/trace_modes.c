@@ -4,8 +4,8 @@
  * worlds: stock debug
  * timeout: 120
  *
- * User tracing: flight recorders, of which the newest events are read; buffers that processes
- * share; the kernel's own events; and whose memory all that is.
+ * User tracing: flight recorders, whose newest events are read; buffers that processes share; the
+ * kernel's own events; and which control group is charged for buffers.
  */
 #include "trace.h"
 #include <sys/mount.h>
@@ -33,41 +33,46 @@ static void flight(void)
 	struct perftrace_read r = first_buffer;
 	struct tally tally = { 0 };
 
-	is(me.control->slots[slot].flags, PERFTRACE_FLIGHT, "3.11 a flight recorder's slot says so");
-	is(b->limit, 0ULL - RING, "3.11 its limit is below, by its bytes");
+	is(me.control->slots[slot].flags, PERFTRACE_FLIGHT,
+	   "3.11 flight recorder: the slot has its flag");
+	is(b->limit, 0ULL - RING,
+	   "3.11 flight recorder: the limit of a new buffer is 0 minus its bytes");
 	for (int n = 0; n < 10; n++)
 		put_number(&me, slot, 0, marker, n);
-	is(trace_next(fd, &r), 0, "3.11 it is read");
-	is(r.bytes, 240, "3.11 what was written, before it is full");
-	is(r.position, 240, "3.11 up to where it was written");
+	is(trace_next(fd, &r), 0, "3.11 flight recorder: read succeeds");
+	is(r.bytes, 240, "3.11 flight recorder: all bytes are read while it is not full");
+	is(r.position, 240, "3.11 flight recorder: the position is the number of bytes written");
 	tally_bytes(&tally, trace_room, r.bytes, -1, 0);
 	ok(tally.events == 10 && tally.first == 9 && !tally.last && !tally.gaps,
-	   "3.11 newest first");
+	   "3.11 flight recorder: the newest event is first");
 	for (int n = 10; n < 1000; n++)
 		put_number(&me, slot, 0, marker, n);
 	r = first_buffer;
 	trace_next(fd, &r);
-	is(r.bytes, RING, "3.11 when it is full, all of it");
-	is(r.position, 0ULL - b->head, "3.11 up to all that was ever written");
+	is(r.bytes, RING, "3.11 full flight recorder: the whole ring is read");
+	is(r.position, 0ULL - b->head,
+	   "3.11 full flight recorder: the position is that of all bytes ever written");
 	memset(&tally, 0, sizeof(tally));
 	tally_bytes(&tally, trace_room, r.bytes, -1, 0);
 	ok(tally.events >= 168 && tally.first == 999 && !tally.gaps,
-	   "3.11 the newest events are there (%llu)", tally.events);
-	is(trace_next(fd, &r), -ENOENT, "3.11 there is no other buffer");
+	   "3.11 full flight recorder: the newest events are read (%llu)", tally.events);
+	is(trace_next(fd, &r), -ENOENT, "3.11 full flight recorder: no other buffer has anything");
 	r = first_buffer;
 	memset(&tally, 0, sizeof(tally));
 	trace_next(fd, &r);
 	tally_bytes(&tally, trace_room, r.bytes, -1, 0);
-	is(tally.first, 999, "3.11 reading has not taken them away");
-	/* Stopped in the midst of a record, which is not committed. */
+	is(tally.first, 999, "3.11 full flight recorder: events can be read again");
+	/* As if the writer was stopped within a record that is not committed. */
 	b->reserve = b->head - 480;
 	memset((char *)b + PERFTRACE_RECORDS + ((b->head - 480) & (RING - 1)), 0xff, 24);
 	r = first_buffer;
 	memset(&tally, 0, sizeof(tally));
 	trace_next(fd, &r);
 	tally_bytes(&tally, trace_room, r.bytes, -1, 0);
-	is(r.bytes, RING - 480, "3.11 what was begun to be written over is left out");
-	ok(tally.first == 999 && !tally.gaps && tally.events >= 148, "3.11 the newest are whole");
+	is(r.bytes, RING - 480,
+	   "3.11 record in progress: the bytes that it overwrites are not read");
+	ok(tally.first == 999 && !tally.gaps && tally.events >= 148,
+	   "3.11 record in progress: the newest events are read");
 	close(fd);
 }
 
@@ -87,7 +92,7 @@ static void recorder(int slot)
 	}
 }
 
-/* Read while it is written, and after its writer was killed. */
+/* Reads a flight recorder while it is written, and after its writer was killed. */
 static void live(void)
 {
 	int slot, fd = trace_create("live", "modes:live", PERFTRACE_FLIGHT, 16384, &slot);
@@ -108,7 +113,7 @@ static void live(void)
 		struct tally tally = { 0 };
 
 		r = first_buffer;
-		/* All may have been written over while it was copied. */
+		/* All of it may have been overwritten while it was copied. */
 		if (trace_next(fd, &r)) {
 			good++;
 			continue;
@@ -118,15 +123,16 @@ static void live(void)
 		grown += tally.events > 100;
 		last = tally.events ? tally.first : last;
 	}
-	is(good, rounds, "3.11 read while it is written, each event is whole, and none is missing");
-	ok(grown > 0, "3.11 and there are many (%d times)", grown);
+	is(good, rounds, "3.11 live flight recorder: each event is whole, and none is missing");
+	ok(grown > 0,
+	   "3.11 live flight recorder: often more than 100 events are read (%d times)", grown);
 	kill(pid, SIGKILL);
 	waitpid(pid, NULL, 0);
 	r = first_buffer;
 	trace_next(fd, &r);
 	tally_bytes(&left, trace_room, r.bytes, -1, 0);
 	ok(left.first + 1 >= shared->written && left.events > 600 && !left.gaps,
-	   "3.11 of a writer that was killed the newest events are there");
+	   "3.11 flight recorder of a killed writer: the newest events are read");
 	close(fd);
 	on_cpu(0);
 }
@@ -157,29 +163,30 @@ static void sharing(void)
 	struct tally tally = { 0 };
 	__u64 key[2], at = 0;
 
-	is(trace_info(fd).bytes, 1 << 20, "3.2 a shared buffer has 1 MiB where nobody asks for more");
+	is(trace_info(fd).bytes, 1 << 20, "3.2 shared buffer: 1 MiB by default");
 	is(in_child(_exit(sharer(slot, 0, 1))), 50,
-	   "3.2 a process that has not agreed to it is in no shared trace");
-	is(in_child(_exit(sharer(slot, PERFTRACE_SHARED, 20))), 0, "3.2 one that has, is");
+	   "3.2 shared trace: does not have a process without PERFTRACE_SHARED");
+	is(in_child(_exit(sharer(slot, PERFTRACE_SHARED, 20))), 0,
+	   "3.2 shared trace: has a process with PERFTRACE_SHARED");
 	key[0] = shared->key;
 	in_child(_exit(sharer(slot, PERFTRACE_SHARED, 30)));
 	key[1] = shared->key;
-	is(trace_next(fd, &r), 0, "3.2 its buffer is read");
-	is(r.key, PERFTRACE_KEY_SHARED, "3.2 as one that is nobody's own");
-	is(r.bytes, 50 * 32, "3.2 two processes have written into it");
+	is(trace_next(fd, &r), 0, "3.2 shared buffer: read succeeds");
+	is(r.key, PERFTRACE_KEY_SHARED, "3.2 shared buffer: its key is PERFTRACE_KEY_SHARED");
+	is(r.bytes, 50 * 32, "3.2 shared buffer: two processes have written into it");
 	for (int n = 0; n < 50; n++, at += 32)
 		keys += *(__u64 *)(trace_room + at + 16) == key[n >= 20];
-	is(keys, 50, "3.2 each event begins with its process's key");
+	is(keys, 50, "3.2 shared buffer: each event begins with the key of its process");
 	tally_bytes(&tally, trace_room, r.bytes, 1, 8);
-	ok(tally.gaps == 1 && !tally.broken, "3.2 and they are in their order");
+	ok(tally.gaps == 1 && !tally.broken, "3.2 shared buffer: events are in order");
 	p.key = key[0];
 	ok(!trace_call(fd, PERFTRACE_PROCESS, &p) && p.flags == PERFTRACE_ENDED,
-	   "3.2 who they were is known after they have ended");
-	is(trace_next(fd, &r), -ENOENT, "3.2 they have no buffers of their own");
+	   "3.2 shared trace: a process is known after it has ended");
+	is(trace_next(fd, &r), -ENOENT, "3.2 shared trace: processes have no buffers of their own");
 	close(fd);
 }
 
-/* The kernel's. */
+/* The kernel's events. */
 
 static __u64 kernel_events(int fd, int marker, __u64 *others)
 {
@@ -209,7 +216,7 @@ static void kernels(void)
 	__u32 on = 1;
 	int fd = trace_getppid(1 << 20), child;
 
-	ok(fd >= 0, "3.10 the kernel's events are traced, with a filter");
+	ok(fd >= 0, "3.10 kernel's events: a trace with a filter is created");
 	for (int i = 0; i < 1000; i++)
 		syscall(SYS_getppid);
 	for (int number = 0; number < 3; number++) {
@@ -218,18 +225,19 @@ static void kernels(void)
 		    !strcmp(d.marker.name, "kernel:sys_enter"))
 			break;
 	}
-	ok(!strcmp(d.marker.name, "kernel:sys_enter"), "3.8 they are described");
+	ok(!strcmp(d.marker.name, "kernel:sys_enter"),
+	   "3.8 kernel's events: the marker is described");
 	events = kernel_events(fd, d.number, &others);
-	is(events, 1000, "3.10 each call of this kind, by this process, is there");
-	is(others, 0, "3.10 and nothing else");
+	is(events, 1000, "3.10 kernel's events: each getppid() of this process is read");
+	is(others, 0, "3.10 kernel's events: no other event is read");
 	trace_call(fd, PERFTRACE_PAUSE, &on);
 	syscall(SYS_getppid);
-	is(kernel_events(fd, d.number, &others), 0, "3.11 none in a pause");
+	is(kernel_events(fd, d.number, &others), 0, "3.11 kernel's events: none in a paused trace");
 	close(fd);
 	create = a_trace("all", "", 0, 1 << 20);
 	fd = trace_try(PERFTRACE_CREATE, &create);
 	syscall(SYS_getppid);
-	is(kernel_events(fd, 0, &others), 0, "3.11 none where they were not asked for");
+	is(kernel_events(fd, 0, &others), 0, "3.11 kernel's events: none in a trace without globs");
 	close(fd);
 	create = a_trace("switches", "kernel:sched_switch", 0, 1 << 20);
 	fd = trace_try(PERFTRACE_CREATE, &create);
@@ -241,7 +249,8 @@ static void kernels(void)
 	child = in_child(_exit(sched_getcpu()));
 	others = 0;
 	events = kernel_events(fd, 0, &others);
-	if (!ok(fd >= 0 && !child && events >= 2 && !others, "3.11 switches are there (%llu)",
+	if (!ok(fd >= 0 && !child && events >= 2 && !others,
+		"3.11 kernel's events: context switches are read (%llu)",
 		events))
 		note("create returned %d, the child %d; %llu other events", fd, child, others);
 	close(fd);
@@ -267,9 +276,9 @@ static bool group_write(const char *path, const char *text)
 }
 
 /*
- * Writes 1 MiB, and waits to be let go; then all that there is room for, and waits again. What
- * it needs besides is there before, tables of pages as well: its group's limit is not to be
- * its end.
+ * Writes 1 MB and waits; then writes until the buffer is full, and waits again. All other memory
+ * that it needs, page tables included, is allocated before, so that the limit of its control group
+ * does not kill it.
  */
 static int fill(int slot, bool member)
 {
@@ -318,9 +327,12 @@ static void memory(void)
 	if (mount("cgroup2", "/tmp/cgroup", "cgroup2", 0, NULL) ||
 	    !group_write("/tmp/cgroup/cgroup.subtree_control", "+memory") ||
 	    mkdir("/tmp/cgroup/t", 0755)) {
-		skip("3.2 memory is charged to who writes", "no memory controller of cgroup v2");
-		skip("3.2 no more than a group may have", "no memory controller of cgroup v2");
-		skip("3.2 a writer without memory lives on", "no memory controller of cgroup v2");
+		skip("3.2 memory: charged to the writer's control group",
+		     "no memory controller of cgroup v2");
+		skip("3.2 memory: not more than the control group may have",
+		     "no memory controller of cgroup v2");
+		skip("3.2 memory: a writer without memory is not killed",
+		     "no memory controller of cgroup v2");
 		close(fd);
 		return;
 	}
@@ -332,7 +344,7 @@ static void memory(void)
 		_exit(fill(slot, true));
 	steps_to(pid, 1, &status);
 	after = group_value("memory.current");
-	ok(after - before > 1 << 20, "3.2 memory is charged to who writes (%ld KiB)",
+	ok(after - before > 1 << 20, "3.2 memory: charged to the writer's control group (%ld KiB)",
 	   (after - before) >> 10);
 	snprintf(limit, sizeof(limit), "%ld", after + (1 << 20));
 	group_write("/tmp/cgroup/t/memory.max", limit);
@@ -341,11 +353,11 @@ static void memory(void)
 	before = after;
 	after = group_value("memory.current");
 	ok(after - before <= 1 << 20 && trace_info(fd).no_memory > 100,
-	   "3.2 no more than its group may have (%llu pages were refused)",
+	   "3.2 memory: not more than the control group may have (%llu pages were refused)",
 	   trace_info(fd).no_memory);
 	shared->go = 2;
 	waitpid(pid, &status, 0);
-	is(status, 0, "3.2 a writer without memory lives on");
+	is(status, 0, "3.2 memory: a writer without memory is not killed");
 	close(fd);
 	rmdir("/tmp/cgroup/t");
 	umount("/tmp/cgroup");

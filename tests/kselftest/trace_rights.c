@@ -4,8 +4,8 @@
  * worlds: stock
  * timeout: 200
  *
- * Who may trace whom: the kernel itself is asked, by /proc/PID/maps, what a trace has to say,
- * too; when a trace reaches a process, and after the process has changed.
+ * Which processes a user can trace. The kernel's answer for /proc/PID/maps must be the trace's
+ * answer, when a trace reaches a process, and after the process has changed.
  */
 #include "capabilities.h"
 #include "trace.h"
@@ -21,7 +21,7 @@ static void become(int user, int saved, int capability)
 	if (setgroups(0, NULL) || setresgid(user, user, user) || setresuid(user, user, saved))
 		_exit(97);
 	keep(capability);
-	/* A change of user makes a process undumpable, as a set-uid program is. */
+	/* A change of user makes a process undumpable, like a set-uid program. */
 	prctl(PR_SET_DUMPABLE, 1);
 }
 
@@ -29,7 +29,7 @@ enum who { USER, OTHER, CAPABLE, SAVED, HIDDEN, INSIDE, FENCED, ROOT, BARE_ROOT,
 
 static const char * const names[NR_WHO] = {
 	"a user", "another user", "one with a capability", "one whose saved user is root",
-	"one that is not dumpable", "one in a user name space", "one behind a Landlock",
+	"one that is not dumpable", "one in a user name space", "one in a Landlock domain",
 	"root", "root without capabilities", "root of other name spaces without capabilities",
 };
 
@@ -75,13 +75,13 @@ static void part(enum who who)
 	}
 }
 
-/* What a target is told, and what it says. */
+/* State of a target: requests to it, and their results. */
 static struct target {
 	volatile __u64 key;
 	volatile int ready, write, written, hide;
 } *targets;
 
-/* It writes its number when it is asked to. */
+/* A target: writes the number of a request as an event, or becomes undumpable, on request. */
 static void target(struct target *me, enum who who)
 {
 	struct traced t;
@@ -131,7 +131,7 @@ static void ask_to_write(struct target *one)
 	wait_until(one->written == one->write);
 }
 
-/* Does a process's marker show? */
+/* Returns true if a marker of the process is listed. */
 static bool listed(int fd, __u64 key)
 {
 	struct perftrace_describe next = { .key = key };
@@ -143,7 +143,7 @@ static bool listed(int fd, __u64 key)
 #define EVENTS		2
 #define MARKERS		4
 
-/* A tracer tries all targets: its answers, one byte each. */
+/* Tries all targets as one kind of tracer, and stores one byte of answers for each. */
 static void tracer(enum who who, const pid_t *pids, unsigned char *answers)
 {
 	int slot, fd, device;
@@ -196,7 +196,7 @@ static void matrix(unsigned char (*answers)[NR_WHO])
 		waitpid(pid, &status, 0);
 		for (int i = 0; i < NR_WHO; i++) {
 			unsigned char a = answers[who][i];
-			/* Of other users only with the flag for that. */
+			/* Processes of other users would need PERFTRACE_ALL_USERS. */
 			bool may = a & KERNEL_SAYS && euid_of(i) == euid_of(who);
 
 			events += !!(a & EVENTS);
@@ -207,7 +207,8 @@ static void matrix(unsigned char (*answers)[NR_WHO])
 				wrong++;
 			}
 		}
-		ok(!status && !wrong, "9.3 %s traces whom the kernel lets it read, and nobody else",
+		ok(!status && !wrong,
+		   "9.3 %s: traces the processes that the kernel lets it read, and no others",
 		   names[who]);
 		note("that are %d", events);
 	}
@@ -215,7 +216,7 @@ static void matrix(unsigned char (*answers)[NR_WHO])
 		end_child(pids[i]);
 }
 
-/* A process gets secrets while it is traced. */
+/* The target becomes undumpable while it is traced. */
 static void changes(__u32 flags)
 {
 	const char *kind = flags & PERFTRACE_FLIGHT ? "a flight recorder" : "a trace";
@@ -246,14 +247,14 @@ static void changes(__u32 flags)
 	}
 	waitpid(reader, &status, 0);
 	status = WEXITSTATUS(status);
-	ok(status & 1, "9.3 %s has a process", kind);
-	ok(status & 2, "9.3 %s: not what it writes once it is not dumpable", kind);
-	ok(status & 4, "9.6 %s: which is counted", kind);
-	ok(status & 8, "9.3 %s: it is put out of it", kind);
+	ok(status & 1, "9.3 %s: has the process at first", kind);
+	ok(status & 2, "9.3 %s: does not have the events of an undumpable process", kind);
+	ok(status & 4, "9.6 %s: counts an undumpable process as denied", kind);
+	ok(status & 8, "9.3 %s: an undumpable process is removed", kind);
 	end_child(pid);
 }
 
-/* The same, and it ends before anybody looks. */
+/* The target becomes undumpable, and ends before it is read. */
 static void changes_and_ends(void)
 {
 	struct target *one = &targets[0];
@@ -273,7 +274,7 @@ static void changes_and_ends(void)
 		one->hide = 1;
 		wait_until(!one->hide);
 		ask_to_write(one);
-		/* Its parent ends it. */
+		/* Have the parent kill the target. */
 		one->ready = 2;
 		wait_until(one->ready == 3);
 		good |= trace_drain(fd, one->key, &tally) <= 0 && !tally.events;
@@ -285,8 +286,8 @@ static void changes_and_ends(void)
 	one->ready = 3;
 	waitpid(reader, &status, 0);
 	status = WEXITSTATUS(status);
-	ok(status & 1, "9.3 nor what it wrote if it has ended since");
-	ok(status & 2, "9.6 which is counted, too");
+	ok(status & 1, "9.3 undumpable process that has ended: its events are not read");
+	ok(status & 2, "9.6 undumpable process that has ended: it is counted as denied");
 }
 
 int main(void)

@@ -4,8 +4,9 @@
  * worlds: stock debug kcsan
  * timeout: 180
  *
- * User tracing: for half a minute processes come, write, fork, lose their mappings, are killed;
- * traces of all modes begin, pause and end; readers read. In the end nothing is left of it.
+ * User tracing: for some seconds processes attach, write, fork, lose their mappings and are killed;
+ * traces of all modes are created, paused and ended; readers read. In the end nothing is left of
+ * them.
  */
 #include "trace.h"
 #include <pthread.h>
@@ -33,7 +34,7 @@ struct thread {
 	int marker, cpu;
 };
 
-/* One CPU's writer, into all that want it. */
+/* Writes on one CPU, into each trace that wants the marker. */
 static void *write_some(void *arg)
 {
 	const struct thread *me = arg;
@@ -45,14 +46,14 @@ static void *write_some(void *arg)
 		for (int slot = 0; slot < PERFTRACE_NR_TRACES; slot++)
 			if (wanted(me->t, marker, slot))
 				put_number(me->t, slot, me->cpu, marker, n);
-		/* Where there is nobody, as one who is late. */
+		/* Write into a random slot as well, like a writer that is late. */
 		*(volatile __u64 *)((char *)buffer_of(me->t, any(16), me->cpu) +
 				    any(1025) * 4096) = n;
 	}
 	return NULL;
 }
 
-/* The life of a process that is traced. */
+/* Runs a traced process, which ends in one of several ways. */
 static void life(int number)
 {
 	struct traced t;
@@ -100,7 +101,7 @@ static void writers(int number)
 		if (!pid)
 			life(number);
 		waitpid(pid, &status, 0);
-		/* Only what was meant. */
+		/* A signal other than these two is an error. */
 		if (WIFSIGNALED(status) && WTERMSIG(status) != SIGKILL &&
 		    WTERMSIG(status) != SIGSEGV)
 			__atomic_fetch_add(&shared->wrong, 1, __ATOMIC_RELAXED);
@@ -176,15 +177,18 @@ int main(void)
 	shared->stop = 1;
 	while (wait(NULL) > 0)
 		;
-	ok(shared->lives > at_least(100), "3.7 processes came and went (%llu)", shared->lives);
-	ok(shared->traces > at_least(100), "3.11 so did traces (%llu)", shared->traces);
-	ok(shared->events > at_least(1000), "3.1 events were read (%llu)", shared->events);
-	is(shared->wrong, 0, "3.7 no call and no process failed");
+	ok(shared->lives > at_least(100),
+	   "3.7 stress: processes start and end (%llu)", shared->lives);
+	ok(shared->traces > at_least(100),
+	   "3.11 stress: traces begin and end (%llu)", shared->traces);
+	ok(shared->events > at_least(1000), "3.1 stress: events are read (%llu)", shared->events);
+	is(shared->wrong, 0, "3.7 stress: no call and no process fails");
 	fd = trace_device();
 	ok(trace_call(fd, PERFTRACE_NEXT_TRACE, &info) == -ENOENT &&
-	   trace_call(fd, PERFTRACE_NEXT_MARKER, &d) == -ENOENT, "3.8 nothing is left of them");
+	   trace_call(fd, PERFTRACE_NEXT_MARKER, &d) == -ENOENT,
+	   "3.8 stress: no trace and no process is left");
 	close(fd);
 	rmmod("puppet");
-	is(rmmod("perfcounters"), 0, "3.11 nor does the module stay for anybody");
+	is(rmmod("perfcounters"), 0, "3.11 stress: perfcounters.ko unloads");
 	return finish();
 }

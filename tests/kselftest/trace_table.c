@@ -4,8 +4,8 @@
  * guest: poke
  * timeout: 120
  *
- * Limits of user tracing, in a table: what is at one is taken, and one more is refused. Markers of
- * a process are in trace_hostile, memory in trace_memory.
+ * Limits of user tracing, in a table: a value at the limit is accepted, and the next one is
+ * refused. Markers of a process are in trace_hostile, memory is in trace_memory.
  */
 #include "trace.h"
 #include <grp.h>
@@ -13,7 +13,7 @@
 
 static struct traced me;
 
-/* So many times a letter. */
+/* Writes @nr letters into @to, and zeroes after them. */
 static char *letters(char *to, size_t room, int nr)
 {
 	memset(to, 0, room);
@@ -38,7 +38,9 @@ static int with_fields(const char *fields, size_t bytes)
 	return markers_call(me.fd, PERFTRACE_REGISTER, &marker, 1, NULL);
 }
 
-/* Seven of 34 bytes with a blank behind, and what is left. */
+/*
+ * Registers a marker with fields of @nr bytes: seven of 34 bytes and a blank, and one of the rest.
+ */
 static int fields_of(int nr)
 {
 	char text[512] = "", last[64];
@@ -76,7 +78,7 @@ static int at_once(int nr)
 	return markers_call(me.fd, PERFTRACE_REGISTER, markers, nr, NULL);
 }
 
-/* Makes it, and ends it. */
+/* Creates a trace, and closes it at once. Returns 0 or a negative errno. */
 static int made(struct perftrace_create *create)
 {
 	int fd = trace_try(PERFTRACE_CREATE, create);
@@ -120,7 +122,7 @@ static int bytes_of(int bytes)
 	return made(&create);
 }
 
-/* One step, and a text behind it that is as long as that. */
+/* Creates a trace with a filter of @bytes bytes: one step, its text, and zeroes. */
 static int filter_of(int bytes)
 {
 	static union {
@@ -141,7 +143,9 @@ static int filter_of(int bytes)
 	return made(&create);
 }
 
-/* In a process of its own: traces of one user, all there at once. */
+/*
+ * Creates @nr traces of one user at once, in a process of its own. Returns the last one's result.
+ */
 static int traces(int nr, int user)
 {
 	int rc = in_child({
@@ -177,7 +181,7 @@ static int traces_of_all(int nr)
 static const struct {
 	const char *what;
 	int (*with)(int nr);
-	int least, most, past, error;	/* @least 0: there is none */
+	int least, most, past, error;	/* least 0: no lower limit */
 } table[] = {
 	{ "bytes of a marker's name", name_of, 3, PERFTRACE_NAME_MAX - 1, PERFTRACE_NAME_MAX,
 	  -EINVAL },
@@ -211,10 +215,10 @@ int main(void)
 		int low = table[i].least ? table[i].with(table[i].least) : 0;
 		int most = table[i].with(table[i].most);
 
-		if (!ok(!low && !most, "9.4 %s: %d are taken", table[i].what, table[i].most))
+		if (!ok(!low && !most, "9.4 %s: %d are accepted", table[i].what, table[i].most))
 			note("%d: %s, %d: %s", table[i].least, strerror(-low), table[i].most,
 			     strerror(-most));
-		is(table[i].with(table[i].past), table[i].error, "9.4 %s: %d are not",
+		is(table[i].with(table[i].past), table[i].error, "9.4 %s: %d are refused",
 		   table[i].what, table[i].past);
 	}
 	return finish();

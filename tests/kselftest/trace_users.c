@@ -4,8 +4,8 @@
  * worlds: stock debug
  * timeout: 120
  *
- * User tracing on a machine with several users: each sees its own processes and traces, and
- * nothing of the others'. Root may have all. A child plays each user; they meet at a pipe.
+ * User tracing on a machine with several users: each user sees its own processes and traces, and
+ * none of another user. Root can see all. A child process acts for each user.
  */
 #include "capabilities.h"
 #include "trace.h"
@@ -13,7 +13,7 @@
 
 #define FIELDS	"number:u64"
 
-/* What a user's child says about its tries; shared. */
+/* Results of a user's child, in shared memory. */
 static struct answers {
 	int open_rc, create_rc, slot, seen, markers, own, all_users, kernel, wanted, exists;
 	int foreign, same_user, done;
@@ -39,7 +39,7 @@ static int markers_seen(int fd, const char *name)
 	return seen;
 }
 
-/* As many traces as this user is given. */
+/* Returns the number of traces that this user can create. */
 static int most_traces(int user)
 {
 	struct perftrace_create create;
@@ -54,7 +54,7 @@ static int most_traces(int user)
 	return nr;
 }
 
-/* As many that have ended, but can still be read. */
+/* Returns the number of ended traces that this user can hold by their files. */
 static int most_ended(int user)
 {
 	struct perftrace_create create;
@@ -70,7 +70,7 @@ static int most_ended(int user)
 	return nr;
 }
 
-/* A process that writes into each slot that wants it, until it is ended. */
+/* Starts a process that writes into each trace that wants its marker, until it is killed. */
 static pid_t writer(int user, const char *event)
 {
 	int ready[2];
@@ -130,7 +130,10 @@ static int news(int fd, __u32 first, __u32 nr, int *wrong)
 	return users;
 }
 
-/* Two writers run: user 1001's and user 1002's. Root has a trace "roots". */
+/*
+ * Collects the results of one user. A writer of user 1001 and one of user 1002 are running, and
+ * root has a trace named "roots".
+ */
 static void as_user(struct answers *a, int user, int capability)
 {
 	struct perftrace_create create = a_trace("mine", "users:*", 0, 0), open;
@@ -148,7 +151,7 @@ static void as_user(struct answers *a, int user, int capability)
 	a->seen = traces_seen(fd, "roots");
 	a->markers = markers_seen(fd, "users:x");
 	wait_until((a->own = news(fd, user, 1, &a->foreign)));
-	/* Others', if they came, would come as soon. */
+	/* Events of other users would be there within the same time. */
 	sleep_ms(50);
 	news(fd, user, 1, &a->foreign);
 	open = a_trace("mine", "", 0, 0);
@@ -160,7 +163,7 @@ static void as_user(struct answers *a, int user, int capability)
 	other = trace_try(PERFTRACE_CREATE, &create);
 	a->all_users = other < 0 ? other : 0;
 	if (other >= 0) {
-		/* Of the same user, but without the capability: all users' events are not his. */
+		/* The same user cannot open a trace of all users without the capability. */
 		open = a_trace("all", "", 0, 0);
 		a->same_user = in_child(keep(-1);
 					_exit(-trace_try(PERFTRACE_OPEN, &open)));
@@ -179,7 +182,7 @@ static void without_rights(void)
 	pid_t pid;
 	int status, both;
 
-	/* Both at once, with traces of one name. */
+	/* Both users at the same time, with traces of the same name. */
 	pid = fork();
 	if (!pid) {
 		as_user(a, 1001, -1);
@@ -192,18 +195,20 @@ static void without_rights(void)
 		 wait_until(__atomic_load_n(&a->done, __ATOMIC_ACQUIRE)));
 	waitpid(pid, &status, 0);
 	both = !a->create_rc && !b->create_rc;
-	ok(both, "3.11 two users have a trace each, of one name");
-	ok(a->exists == -EEXIST && b->exists == -EEXIST, "3.11 but none two of it");
-	ok(a->own && b->own, "3.11 each reads events of its own processes");
-	ok(!a->foreign && !b->foreign, "3.11 and of no others");
+	ok(both, "3.11 two users: each can have a trace of the same name");
+	ok(a->exists == -EEXIST && b->exists == -EEXIST,
+	   "3.11 two users: a second trace of one name is EEXIST");
+	ok(a->own && b->own, "3.11 two users: each reads events of its own processes");
+	ok(!a->foreign && !b->foreign, "3.11 two users: no events of other users are read");
 	ok((a->open_rc == -ENOENT || a->open_rc == -EACCES) && a->open_rc == b->open_rc,
-	   "3.11 another's trace is not opened by its name (%d)", a->open_rc);
-	ok(!a->seen && !b->seen, "3.11 nor is it listed");
-	ok(a->markers == 1 && b->markers == 1, "3.11 markers are listed of its own processes");
+	   "3.11 two users: a trace of another user cannot be opened (%d)", a->open_rc);
+	ok(!a->seen && !b->seen, "3.11 two users: a trace of another user is not listed");
+	ok(a->markers == 1 && b->markers == 1,
+	   "3.11 two users: only markers of own processes are listed");
 	ok(a->all_users == -EPERM && b->all_users == -EPERM,
-	   "3.11 traces of all users need a capability (%d)", a->all_users);
+	   "3.11 two users: a trace of all users is EPERM (%d)", a->all_users);
 	ok(a->kernel == -EPERM && b->kernel == -EPERM,
-	   "3.11 so do the kernel's events (%d)", a->kernel);
+	   "3.11 two users: the kernel's events are EPERM (%d)", a->kernel);
 }
 
 static void with_rights(void)
@@ -211,13 +216,14 @@ static void with_rights(void)
 	struct answers *a = answers + 2;
 
 	in_child(as_user(a, 1001, CAP_PERFMON));
-	is(a->open_rc, 0, "3.11 CAP_PERFMON opens another's trace");
-	is(a->seen, 1, "3.11 and has it in its list");
-	is(a->markers, 2, "3.11 as it has all markers");
-	ok(!a->foreign && a->own, "3.11 its own traces have its own processes");
-	is(a->all_users, 0, "3.11 unless they are of all users");
-	is(a->same_user, ENOENT, "3.11 which the same user does not open without it");
-	is(a->kernel, 0, "3.11 the kernel's events are there");
+	is(a->open_rc, 0, "3.11 CAP_PERFMON: can open a trace of another user");
+	is(a->seen, 1, "3.11 CAP_PERFMON: a trace of another user is listed");
+	is(a->markers, 2, "3.11 CAP_PERFMON: markers of all processes are listed");
+	ok(!a->foreign && a->own, "3.11 CAP_PERFMON: a plain trace has own processes only");
+	is(a->all_users, 0, "3.11 CAP_PERFMON: can create a trace of all users");
+	is(a->same_user, ENOENT,
+	   "3.11 CAP_PERFMON: without it the same user's trace of all users is ENOENT");
+	is(a->kernel, 0, "3.11 CAP_PERFMON: can trace the kernel's events");
 }
 
 static void roots(void)
@@ -229,15 +235,16 @@ static void roots(void)
 	wait_until((users |= news(all, 1001, 2, &wrong)) == 3);
 	sleep_ms(50);
 	news(all, 1001, 2, &wrong);
-	is(trace_drain(fd, 0, &tally), 0, "3.11 root's trace has root's processes");
-	if (!ok(users == 3 && !wrong, "3.11 root's trace of all users has buffers of both users"))
+	is(trace_drain(fd, 0, &tally), 0, "3.11 root: a plain trace has root's processes only");
+	if (!ok(users == 3 && !wrong, "3.11 root: a trace of all users has buffers of both users"))
 		note("users %#x, %d wrong buffers", users, wrong);
-	ok(trace_info(all).flags & PERFTRACE_ALL_USERS, "3.11 and says so");
+	ok(trace_info(all).flags & PERFTRACE_ALL_USERS,
+	   "3.11 root: info of a trace of all users has PERFTRACE_ALL_USERS");
 	close(all);
 	close(fd);
 }
 
-/* One who was root: does it see root's trace? */
+/* In a child that was root: returns true if it sees root's trace, or cannot register a marker. */
 static int sees(int slot)
 {
 	struct traced t;
@@ -254,19 +261,22 @@ static void changed(void)
 	int slot, fd = trace_create("changed", "users:*", 0, 0, &slot), rc;
 
 	rc = in_child(_exit(sees(slot)));
-	is(rc, 0, "3.11 one who was root sees nothing of root's traces");
+	is(rc, 0, "3.11 former root: sees no trace of root");
 	close(fd);
 }
 
-/* One user has eight slots left, all such users twelve: some are for those who may trace all. */
+/*
+ * A user can have eight traces, all users without CAP_PERFMON twelve. The rest is left to others.
+ */
 static void not_all(void)
 {
 	int full[2], done[2], slot, fd;
 	char byte = 0;
 	pid_t pid;
 
-	is(in_child(_exit(most_traces(1001))), 8, "3.11 a user has eight traces, and no more");
-	is(in_child(_exit(most_ended(1001))), 32, "3.11 nor 33 with those that have ended");
+	is(in_child(_exit(most_traces(1001))), 8, "3.11 limit: a user can have eight traces");
+	is(in_child(_exit(most_ended(1001))), 32,
+	   "3.11 limit: a user can hold 32 traces, including ended ones");
 	if (pipe(full) || pipe(done))
 		bail("pipe");
 	pid = fork();
@@ -276,9 +286,10 @@ static void not_all(void)
 	}
 	if (read(full[0], &byte, 1) != 1)
 		bail("a user's traces");
-	is(in_child(_exit(most_traces(1002))), 4, "3.11 all users without rights have twelve");
+	is(in_child(_exit(most_traces(1002))), 4,
+	   "3.11 limit: all users without CAP_PERFMON can have twelve traces");
 	fd = trace_create("still", "none:*", 0, 0, &slot);
-	ok(fd >= 0, "3.11 there is room for root's all the same");
+	ok(fd >= 0, "3.11 limit: root can still create a trace");
 	close(fd);
 	if (write(done[1], &byte, 1) != 1)
 		bail("pipe");
@@ -299,7 +310,10 @@ static int kernels_events(int user, int capability)
 	return fd < 0 ? -fd : 0;
 }
 
-/* What perf lets everybody do there are system calls of all users here. */
+/*
+ * At these levels perf is open to every user, but the kernel's events here would be system calls of
+ * all users.
+ */
 static void paranoia(void)
 {
 	static const char sysctl[] = "/proc/sys/kernel/perf_event_paranoid";
@@ -312,9 +326,10 @@ static void paranoia(void)
 		snprintf(text, sizeof(text), "%d", level);
 		write_file(sysctl, text);
 		is(in_child(_exit(kernels_events(1001, -1))), EPERM,
-		   "9.3 perf_event_paranoid %d: the kernel's events need a capability", level);
+		   "9.3 perf_event_paranoid %d: the kernel's events are EPERM for a user", level);
 	}
-	is(in_child(_exit(kernels_events(1001, CAP_PERFMON))), 0, "9.3 CAP_PERFMON has them");
+	is(in_child(_exit(kernels_events(1001, CAP_PERFMON))), 0,
+	   "9.3 CAP_PERFMON: can trace the kernel's events");
 	write_file(sysctl, before);
 }
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
-/* A counter for each CPU and instance: signed, 64 bits, the adding CPU's only. */
+/* Each instance has a signed 64-bit value per CPU, which only updates on that CPU change. */
 #include "kselftest_pc.h"
 
 static struct pc pc;
 
-/* What kinds other than a counter are for. */
+/* Gauges, peaks and histograms. */
 static void kinds(void)
 {
 	__u32 gauge = puppet("desc 32 1 2 0 1 0 -1 values/gauge");
@@ -25,13 +25,13 @@ static void kinds(void)
 	puppet("set %u 17", gauge);
 	on_cpu(1);
 	puppet("set %u -4", gauge);
-	is(pc_total(&pc, gauge), 13, "0.5 a gauge is set on each CPU, and sums");
+	is(pc_total(&pc, gauge), 13, "0.5 gauge: set on each CPU, the total is the sum");
 	puppet("peak %u 90", peak);
 	puppet("peak %u 30", peak);
-	is(pc_value(&pc, 1, peak), 90, "0.5 a peak keeps the largest");
+	is(pc_value(&pc, 1, peak), 90, "0.5 peak: a smaller value does not change it");
 	puppet("peak %u 91", peak);
-	is(pc_value(&pc, 1, peak), 91, "0.5 and rises");
-	is(pc_value(&pc, 0, peak), 0, "0.5 on its own CPU");
+	is(pc_value(&pc, 1, peak), 91, "0.5 peak: a larger value replaces it");
+	is(pc_value(&pc, 0, peak), 0, "0.5 peak: the value of another CPU does not change");
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
 		__s64 before = pc_value(&pc, 1, hist + cases[i].bucket);
 
@@ -41,7 +41,7 @@ static void kinds(void)
 			right = false;
 		}
 	}
-	ok(right, "0.5 a histogram counts in log2 buckets, the last takes all larger ones");
+	ok(right, "0.5 histogram of 8 slots: log2 buckets, the last one takes all larger values");
 }
 
 int main(void)
@@ -53,32 +53,33 @@ int main(void)
 	pc_open(&pc);
 	a = puppet("add values/a");
 	b = puppet("add values/b");
-	ok(a && b && a != b, "0.5 two instances have two numbers");
+	ok(a && b && a != b, "0.5 perf_add: two names get two numbers");
 
 	on_cpu(0);
 	puppet("adjust %u 5", a);
-	is(pc_value(&pc, 0, a), 5, "0.5 perf_adjust counts on the CPU it runs on");
-	is(pc_value(&pc, 1, a), 0, "0.5 and on no other");
+	is(pc_value(&pc, 0, a), 5, "0.5 perf_adjust on CPU 0: counts there");
+	is(pc_value(&pc, 1, a), 0, "0.5 perf_adjust on CPU 0: the value of CPU 1 does not change");
 	on_cpu(1);
 	puppet("adjust %u 7", a);
 	puppet("inline %u 30", a);
-	is(pc_value(&pc, 1, a), 37, "0.5 perf_counter_add counts on the CPU it runs on");
-	is(pc_value(&pc, 0, a), 5, "0.5 the other CPU's value is its own");
-	is(pc_total(&pc, b), 0, "0.5 the neighbouring instance is untouched");
+	is(pc_value(&pc, 1, a), 37, "0.5 perf_adjust and perf_counter_add on CPU 1: count there");
+	is(pc_value(&pc, 0, a), 5,
+	   "0.5 perf_adjust and perf_counter_add on CPU 1: the value of CPU 0 does not change");
+	is(pc_total(&pc, b), 0, "0.5 updates of one instance: the next instance does not change");
 
 	puppet("adjust %u -40", a);
-	is(pc_value(&pc, 1, a), -3, "0.5 a delta may be negative");
+	is(pc_value(&pc, 1, a), -3, "0.5 perf_adjust: a negative delta is subtracted");
 	puppet("adjust %u 0x7fffffffffffffff", b);
-	is(pc_value(&pc, 1, b), INT64_MAX, "0.5 the largest delta");
+	is(pc_value(&pc, 1, b), INT64_MAX, "0.5 perf_adjust: a delta of INT64_MAX is added");
 	puppet("adjust %u 1", b);
-	is(pc_value(&pc, 1, b), INT64_MIN, "0.5 values wrap as 64-bit integers do");
+	is(pc_value(&pc, 1, b), INT64_MIN, "0.5 perf_adjust: INT64_MAX + 1 wraps to INT64_MIN");
 	for (int i = 0; i < 1000; i++) {
 		on_cpu(i & 1);
 		puppet("adjust %u 0x100000001", a);
 	}
 	for (__u32 cpu = 0; cpu < 2; cpu++)
 		same += pc_value(&pc, cpu, a) == 500 * 0x100000001LL + (cpu ? -3 : 5);
-	is(same, 2, "0.5 deltas above 32 bits add up exactly, on each CPU");
+	is(same, 2, "0.5 perf_adjust: deltas above 32 bits add up exactly on each CPU");
 	kinds();
 	return finish();
 }

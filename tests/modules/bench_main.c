@@ -1,43 +1,44 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * bench: what the calls of the driver interface cost, in instructions.
+ * bench: measures the cost of the calls of the driver interface, in instructions.
  *
- * It adds 1,000 counters for others to read, bench/c00000 and on. Reading
+ * It adds 1,000 counters for readers to read, from bench/c00000 on. Reading
  * /proc/bench runs every operation and prints a line for each:
  *
  *	OPERATION FEW MANY TICKS_FEW TICKS_MANY AGREE_FEW AGREE_MANY
  *
- * FEW and MANY are how many copies of the operation stand in a row, with no
- * loop around them; TICKS the smallest difference of two RDTSC over 41 windows
- * with interrupts off; AGREE how many windows had that very difference. Where
- * a tick is an instruction (QEMU's icount), (TICKS_MANY - TICKS_FEW) / (MANY -
- * FEW) is the operation's cost to the instruction.
+ * FEW and MANY are the numbers of copies of the operation in a row, without a
+ * loop around them; TICKS is the smallest difference of two RDTSC over 41
+ * windows with interrupts off; AGREE is the number of windows with exactly this
+ * difference. If a tick is an instruction (QEMU's icount), (TICKS_MANY -
+ * TICKS_FEW) / (MANY - FEW) is the exact cost of the operation.
  *
- * Reading /proc/bench_add prints what single calls of perf_add() took: from
- * the 10th instance on and, once as many exist, from the 60,000th on. A line
- * is the first number and the ticks of each call.
+ * Reading /proc/bench_add prints the cost of single calls of perf_add(): from
+ * the 10th instance on and, after as many were added, from the 60,000th on. A
+ * line is the first number and the ticks of each call.
  *
- * Reading /proc/bench_nmi prints what the last NMIs took in the handlers that had
- * something to do, without the way there and back: the shortest, and how many of
- * them took just as long; then it begins anew.
+ * Reading /proc/bench_nmi prints the cost of the NMIs since the last reading, in
+ * handlers that claimed the NMI, without entry and exit: the shortest time, and
+ * how many NMIs took exactly as long.
  *
- * Reading /proc/bench_interrupt prints such a line for an interrupt that this CPU
- * sends to itself (the platform's, which nobody uses), from sending to the return.
+ * Reading /proc/bench_interrupt prints a line like those of /proc/bench for an
+ * interrupt that this CPU sends to itself (the platform's vector, which is unused
+ * otherwise), from sending to the return.
  *
- * Reading /proc/bench_timers prints what the callbacks of high-resolution timers took on
- * CPU 0 since the last reading, which must be on that CPU, too. Each function has a line:
+ * Reading /proc/bench_timers prints the cost of the callbacks of high-resolution timers on
+ * CPU 0 since the last reading. It must be read on CPU 0. Each function has a line:
  *
  *	TICKS AGREE CALLS FUNCTION [MODULE]
  *
  * TICKS is the shortest of CALLS, without the interrupt around the callback; AGREE is how
- * many calls took just as long.
+ * many calls took exactly as long.
  *
- * The parameter "probes" attaches probes that do nothing, so that what the kernel
- * needs to call any can be told from what ours do: the sum of 1 for sched_switch,
- * 2 sched_waking, 4 sched_exit_tp, 8 sys_enter, 16 sys_exit, 32 and 64 that
- * interrupt's end and begin.
+ * The parameter "probes" attaches empty probes, so that the kernel's cost of calling a probe
+ * can be subtracted from the cost of the modules' own. It is the sum of: 1 sched_switch,
+ * 2 sched_waking, 4 sched_exit_tp, 8 sys_enter, 16 sys_exit, 32 and 64 the exit and the entry
+ * of the platform interrupt.
  *
- * tests/bench/run boots a guest with it.
+ * tests/bench/run boots a guest that loads it.
  */
 #include <linux/hrtimer.h>
 #include <linux/irqflags.h>
@@ -72,10 +73,10 @@ static s64 one = 1;
 static perf_counter_t handle[8];
 static struct percpu_counter library;
 static atomic64_t shared;
-/* A ring's page, tail and data. */
+/* A ring: 64 words for its page and tail, then its data. */
 static u64 ring[64 + 1024];
 
-/* In bench_rust.rs. */
+/* Defined in bench_rust.rs. */
 void bench_rust_add_few(perf_counter_t a, s64 delta);
 void bench_rust_add_many(perf_counter_t a, s64 delta);
 void bench_rust_group_2_few(perf_counter_t a, perf_counter_t b, s64 delta);
@@ -84,8 +85,9 @@ void bench_rust_ring_few(u64 *memory, u32 flags);
 void bench_rust_ring_many(u64 *memory, u32 flags);
 
 /*
- * Two functions that do something FEW and MANY times in a row. The handles and
- * what to add are in registers, as on a driver's hot path: r is a copy of these.
+ * OPERATION() defines two functions that execute the operation FEW and MANY times in a row. The
+ * operation uses the handles and the delta in registers, as in the hot path of a driver: r is a
+ * copy of them.
  */
 struct registers {
 	perf_counter_t a, b, c, d, e, f, g, h;
@@ -120,7 +122,7 @@ static __always_inline struct registers registers(void)
 #define ADD(_counter)	perf_counter_add(r._counter, r.delta)
 #define GROUP(...)	do { perf_counter_begin(); __VA_ARGS__; perf_counter_end(); } while (0)
 
-/* A thousand nops: the clock counts instructions, or nothing below is true. */
+/* 1,000 nops: checks that a tick is an instruction, which the other results depend on. */
 OPERATION(self_check, asm volatile(".rept 1000\n\tnop\n\t.endr"))
 OPERATION(inline_add, ADD(a))
 OPERATION(perf_adjust, perf_adjust(r.number, r.delta))
@@ -129,7 +131,7 @@ OPERATION(group_1, GROUP(ADD(a)))
 OPERATION(group_2, GROUP(ADD(a); ADD(b)))
 OPERATION(group_4, GROUP(ADD(a); ADD(b); ADD(c); ADD(d)))
 OPERATION(group_8, GROUP(ADD(a); ADD(b); ADD(c); ADD(d); ADD(e); ADD(f); ADD(g); ADD(h)))
-/* What a driver would use without us; nobody outside the kernel sees these. */
+/* The kernel's own counters for the same purpose. User space cannot read them. */
 OPERATION(percpu_counter_add, percpu_counter_add(&library, r.delta))
 OPERATION(atomic64_add, atomic64_add(r.delta, &shared))
 
@@ -260,7 +262,7 @@ static int bench_nmi_show(struct seq_file *m, void *unused)
 	return 0;
 }
 
-/* One function of a timer. Only CPU 0 writes and reads these, with interrupts off. */
+/* The calls of one timer function. Accessed by CPU 0 only, with interrupts off. */
 struct callback {
 	void *function;
 	struct least least;
@@ -268,7 +270,7 @@ struct callback {
 };
 
 static struct callback callbacks[16], copies[ARRAY_SIZE(callbacks)];
-/* The callback that is being run; NULL if there was another one within it. */
+/* The callback that runs now; NULL if another one has run inside it. */
 static struct callback *running;
 static u64 running_since;
 
@@ -342,12 +344,12 @@ static int bench_timers_show(struct seq_file *m, void *unused)
 	return 0;
 }
 
-/* Interrupts are off, but for this one: nobody else uses its vector. */
+/* Interrupts are off except for this one, whose vector is unused otherwise. */
 static __always_inline void interrupt(void)
 {
 	apic->send_IPI_self(X86_PLATFORM_IPI_VECTOR);
 	local_irq_enable();
-	/* The instruction after which it comes. */
+	/* The interrupt is taken after this instruction. */
 	asm volatile("nop");
 	local_irq_disable();
 }
@@ -380,7 +382,7 @@ static void count_vector(void *data, int vector)
 	++*(unsigned int *)data;
 }
 
-/* Each has a bit of the parameter, from the first on. */
+/* Probe i has bit i of the parameter. */
 static struct {
 	const char *name;
 	void *probe;
@@ -396,7 +398,7 @@ static struct {
 	{ "x86_platform_ipi_entry", empty_vector },
 };
 
-/* Those that are attached. */
+/* The mask of attached probes. */
 static unsigned int probes;
 
 static void find_point(struct tracepoint *point, void *data)
@@ -436,7 +438,7 @@ static int set_probes(const char *value, const struct kernel_param *param)
 	return err ?: change_probes(wanted);
 }
 
-/* Does each that is sent come where it should? */
+/* Checks that each interrupt that is sent is taken. */
 static int check_interrupts(void)
 {
 	struct tracepoint *point = empty_probes[VECTOR].point;
@@ -478,7 +480,7 @@ static const struct kernel_param_ops probes_ops = {
 module_param_cb(probes, &probes_ops, &probes, 0600);
 MODULE_PARM_DESC(probes, "attach probes that do nothing: 7 scheduler, 24 system calls, 96 interrupt");
 
-/* The instances added so far are bench/c00000 to the one before bench/cADDED. */
+/* Protects added and the arrays. The instances bench/c00000 to bench/c(added - 1) exist. */
 static DEFINE_MUTEX(adding);
 static int added;
 static int numbers[MOST];
@@ -581,7 +583,7 @@ static void __exit bench_exit(void)
 		tracepoint_synchronize_unregister();
 	}
 	detach_timer_probes();
-	/* None from here on, whoever writes the parameter. */
+	/* Without tracepoints a write to the parameter attaches no probe after this. */
 	kernel_param_lock(THIS_MODULE);
 	change_probes(0);
 	for (int i = 0; i < ARRAY_SIZE(empty_probes); i++)
@@ -598,6 +600,6 @@ static void __exit bench_exit(void)
 
 module_init(bench_init);
 module_exit(bench_exit);
-MODULE_DESCRIPTION("perfcounters: what the driver interface costs in instructions");
+MODULE_DESCRIPTION("perfcounters: cost of the driver interface in instructions");
 MODULE_AUTHOR("The perfcounters developers");
 MODULE_LICENSE("GPL");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The operations of bench.ko that are Rust: see bench_main.c.
+//! The operations of bench.ko that are in Rust: see bench_main.c.
 
 #[path = "../../include/linux/perfcounters.rs"]
 mod perfcounters;
@@ -8,24 +8,24 @@ use engine::ring::{Page, Shared, Writer};
 use engine::sync::Word;
 use perfcounters::{Counter, Group};
 
-/// As bench_main.c's `REPEAT_4`.
+/// Repeats its argument four times, like `REPEAT_4` of bench_main.c.
 macro_rules! repeat_4 {
     ($($x:tt)*) => { $($x)* $($x)* $($x)* $($x)* };
 }
 
-/// Two functions that do something 16 and 64 times in a row, with no loop.
+/// Defines two functions that execute the body 16 and 64 times in a row, without a loop.
 macro_rules! operation {
     ($few:ident, $many:ident, ($($arg:ident),+), $delta:ident, $($body:tt)*) => {
         #[no_mangle]
         extern "C" fn $few($($arg: *mut i64),+, $delta: i64) {
-            // SAFETY: bench_main.c hands over handles of its live instances.
+            // SAFETY: bench_main.c passes handles of its instances, which are live.
             $(let $arg = unsafe { Counter::from_raw($arg) };)+
             repeat_4! { repeat_4! { $($body)* } }
         }
 
         #[no_mangle]
         extern "C" fn $many($($arg: *mut i64),+, $delta: i64) {
-            // SAFETY: as above.
+            // SAFETY: bench_main.c passes handles of its instances, which are live.
             $(let $arg = unsafe { Counter::from_raw($arg) };)+
             repeat_4! { repeat_4! { repeat_4! { $($body)* } } }
         }
@@ -45,21 +45,26 @@ operation!(
     }
 );
 
-/// Bytes of a ring's data, and where they begin: words of bench_main.c's `ring`.
+/// Bytes of a ring's data.
 const RING: usize = 8192;
+/// Index of the first word of the data in `ring` of bench_main.c.
 const DATA: usize = 64;
 
-/// A sample's record, as pfm_ring writes one.
+/// Writes a record with the size of a sample's, as pfm_ring does.
 #[inline(never)]
 fn write(writer: &mut Writer, ring: &Shared<'_>) {
     writer.write(ring, 1, &[&[0x1234; 7]]);
 }
 
+/// Returns a writer of an empty ring in this memory.
+///
 /// # Safety
 ///
-/// `memory` is the ring's words, 8 KiB and 512 bytes, which are nobody else's.
+/// `memory` points to the `DATA + RING / 8` words of a ring, which no other code accesses.
 unsafe fn ring<'a>(memory: *mut u64, flags: u32) -> (Writer, Shared<'a>) {
-    // SAFETY: By the function's requirement; words of 64 bits.
+    // SAFETY: The caller passes `DATA + RING / 8` words that no other code accesses. `Page` is in
+    // the first `DATA / 2` of them, the tail is word `DATA / 2`, and the data are the last
+    // `RING / 8`. All consist of 64-bit words: the alignment is right and any content is valid.
     let shared = unsafe {
         Shared {
             page: &*memory.cast::<Page>(),
@@ -72,14 +77,14 @@ unsafe fn ring<'a>(memory: *mut u64, flags: u32) -> (Writer, Shared<'a>) {
 
 #[no_mangle]
 extern "C" fn bench_rust_ring_few(memory: *mut u64, flags: u32) {
-    // SAFETY: bench_main.c hands over its ring.
+    // SAFETY: bench_main.c passes its array `ring`, which only these two functions access.
     let (mut writer, ring) = unsafe { ring(memory, flags) };
     repeat_4! { repeat_4! { write(&mut writer, &ring); } }
 }
 
 #[no_mangle]
 extern "C" fn bench_rust_ring_many(memory: *mut u64, flags: u32) {
-    // SAFETY: As above.
+    // SAFETY: bench_main.c passes its array `ring`, which only these two functions access.
     let (mut writer, ring) = unsafe { ring(memory, flags) };
     repeat_4! { repeat_4! { repeat_4! { write(&mut writer, &ring); } } }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * careless: a driver that never looks whether its counters could be added, deletes one where it may
- * not, and leaves all of them behind, be it that its init fails or that it goes.
+ * careless: a driver that does not check whether its counters could be added, calls perf_del() in
+ * atomic context, and does not delete its instances, neither when its init fails nor at unload.
  */
 #include <linux/module.h>
 #include <linux/perfcounters.h>
@@ -16,7 +16,7 @@ static bool fail;
 module_param(fail, bool, 0444);
 MODULE_PARM_DESC(fail, "Init fails after they are added");
 
-/* Counts one by number and one through its handle. */
+/* Updates an instance by its number and through its handle. */
 static void count(int number)
 {
 	perf_adjust(number, 1);
@@ -49,12 +49,12 @@ static int __init careless_init(void)
 	}
 	number = perf_add_desc(&latency);
 	perf_counter_hist(perf_counter_handle(number), 64, S64_MAX);
-	/* With numbers of buckets that are refused. */
+	/* Specs with numbers of buckets that perf_add_desc() refuses. */
 	latency.nr_slots = 0;
 	perf_counter_hist(perf_counter_handle(perf_add_desc(&latency)), 0, S64_MAX);
 	latency.nr_slots = 128;
 	perf_counter_hist(perf_counter_handle(perf_add_desc(&latency)), 128, S64_MAX);
-	/* Whose name cannot be. */
+	/* A name that perf_add() refuses. */
 	number = perf_add("");
 	count(number);
 	perf_del(number);
@@ -67,6 +67,6 @@ static void __exit careless_exit(void)
 
 module_init(careless_init);
 module_exit(careless_exit);
-MODULE_DESCRIPTION("perfcounters: a driver that forgets");
+MODULE_DESCRIPTION("perfcounters: a driver that does not delete its instances");
 MODULE_AUTHOR("The perfcounters developers");
 MODULE_LICENSE("GPL");

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * faults: makes the nth allocation or registration on behalf of our modules
- * fail, on any kernel with kprobes.
+ * faults: makes the nth allocation or registration on behalf of the project's
+ * modules fail, on any kernel with kprobes.
  *
- *	echo N >/sys/module/faults/parameters/nth	arm: the Nth from now fails
+ *	echo N >/sys/module/faults/parameters/nth	arm: the Nth call from now on fails
  *	cat /sys/module/faults/parameters/nth		0: it has failed
  *	echo 0 >/sys/module/faults/parameters/nth	disarm
- *	cat /sys/module/faults/parameters/calls		how many came by since armed
- *	cat /sys/module/faults/parameters/last		which function failed last
- *	echo PID >/sys/module/faults/parameters/slow	its charged allocations take slow_ms, as in
- *							a control group that is full; 0: nobody's
+ *	cat /sys/module/faults/parameters/calls		calls since armed, up to the failed one
+ *	cat /sys/module/faults/parameters/last		the function that failed last
+ *	echo PID >/sys/module/faults/parameters/slow	charged allocations of this process take
+ *							slow_ms longer, as in a control group that
+ *							is full; 0: of none
  *
- * A call counts if a function of perfcounters.ko, a provider or a sample driver
- * is on the stack, whatever task it is: kworkers and hotplug threads are seen
- * as well. The function is left at its first instruction, with the result it
- * has when it fails.
+ * A call counts if a function of perfcounters.ko, a provider, a PMU description,
+ * a sampling format or a sample driver is on the stack, in whichever task:
+ * kworkers and hotplug threads are included. A call fails by returning at the
+ * first instruction of the function, with the result of a failure.
  */
 #include <linux/delay.h>
 #include <linux/gfp.h>
@@ -34,7 +35,7 @@ struct point {
 	bool sized;
 };
 
-/* Not C: nothing may touch the result. */
+/* In assembly, so that no instruction changes the register of the result. */
 void faults_return(void);
 asm(".pushsection .text\n"
 	".type faults_return, @function\n"
@@ -83,7 +84,7 @@ static int hit(struct kprobe *kp, struct pt_regs *regs)
 {
 	struct point *point = container_of(kp, struct point, kp);
 
-	/* rust_helper_krealloc_node_align(): its fourth argument is the flags. */
+	/* The fourth argument of rust_helper_krealloc_node_align() is the flags. */
 	if (current->tgid == READ_ONCE(slow) && point->sized && regs->si &&
 	    regs->cx & __GFP_ACCOUNT)
 		mdelay(READ_ONCE(slow_ms));
@@ -93,13 +94,16 @@ static int hit(struct kprobe *kp, struct pt_regs *regs)
 	if (atomic_dec_if_positive(&nth) != 0)
 		return 0;
 	last = kp->symbol_name;
-	/* Go on in a function that does nothing but return. */
+	/* Continue in a function that only returns. */
 	regs->ax = point->result;
 	regs->ip = (unsigned long)faults_return;
 	return 1;
 }
 
-/* With one of these the kernel lets the other change where it goes on. */
+/*
+ * A kprobe with a post-handler is not optimized into a jump, so its pre-handler may change the
+ * instruction pointer.
+ */
 static void after(struct kprobe *kp, struct pt_regs *regs, unsigned long flags)
 {
 }
@@ -109,7 +113,7 @@ static void after(struct kprobe *kp, struct pt_regs *regs, unsigned long flags)
 	.result = fails_with, .sized = has_size,			\
 }
 
-/* What our modules call that can run out of memory: tests/host/allocations.sh. */
+/* The functions, called by our modules, that can run out of memory: tests/host/allocations.sh */
 static struct point points[] = {
 	POINT("rust_helper_krealloc_node_align", 0, true),
 	POINT("rust_helper_vrealloc_node_align", 0, true),
@@ -128,6 +132,7 @@ static struct point points[] = {
 	POINT("__rhashtable_init_noprof", -ENOMEM, false),
 	POINT("alloc_workqueue_noprof", 0, false),
 	POINT("kthread_create_on_node", -ENOMEM, false),
+	POINT("shmem_kernel_file_setup", -ENOMEM, false),
 };
 
 static int set_nth(const char *text, const struct kernel_param *kp)

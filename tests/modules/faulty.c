@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Commits one fault on command (fault=NAME), so that the rig can show that its
- * debug kernels report each kind. Never loaded elsewhere.
+ * Commits one fault on command (fault=NAME), so that a test of the rig can check that the debug
+ * kernels report each kind. No other test loads it.
  */
 #include <linux/delay.h>
 #include <linux/kfence.h>
@@ -33,7 +33,7 @@ static int schedule_in_atomic(void)
 {
 	preempt_disable();
 	schedule();
-	/* The scheduler has set the count right. */
+	/* The scheduler has corrected the preemption count. */
 	return 0;
 }
 
@@ -106,7 +106,7 @@ static int kfence_out_of_bounds(void)
 {
 	int tries;
 
-	/* One allocation in a while is KFENCE's. */
+	/* KFENCE takes an allocation now and then. */
 	for (tries = 0; tries < 1000; tries++) {
 		char *p = kmalloc(64, GFP_KERNEL);
 
@@ -145,7 +145,7 @@ static int use_after_free(void)
 	return 0;
 }
 
-/* Several: the allocator's own caches may still hold the address of one. */
+/* Leaks several objects, because the allocator's caches may still hold the address of one. */
 static int leak(void)
 {
 	int i;
@@ -153,7 +153,7 @@ static int leak(void)
 	for (i = 0; i < 100; i++) {
 		void *p = kmalloc(1000, GFP_KERNEL);
 
-		/* Else a compiler sees that nobody wants it. */
+		/* Keeps the compiler from removing an allocation that is not used. */
 		OPTIMIZER_HIDE_VAR(p);
 		if (!p)
 			return -ENOMEM;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Uses memory after its end, in Rust: shows that a debug kernel watches Rust
-//! code too. Never loaded elsewhere; faulty.c has the faults of C.
+//! Reads freed memory in Rust, which shows that the debug kernel checks Rust code as well. Only
+//! faulty.sh loads it; faulty.c has the faults in C.
 
 use kernel::prelude::*;
 
@@ -18,9 +18,9 @@ struct FaultyRust;
 impl kernel::Module for FaultyRust {
     fn init(_module: &'static ThisModule) -> Result<Self> {
         let stale = KBox::into_raw(KBox::new([0u8; 24], GFP_KERNEL)?);
-        // SAFETY: `stale` is a box's.
+        // SAFETY: `stale` was returned by `KBox::into_raw()` above and is converted back only once.
         drop(unsafe { KBox::from_raw(stale) });
-        // SAFETY: None: this is the fault.
+        // SAFETY: This is unsound on purpose: it reads the memory that was freed above.
         let seen = unsafe { stale.cast::<u8>().wrapping_add(8).read_volatile() };
         pr_info!("read {} from freed memory\n", seen);
         Ok(Self)

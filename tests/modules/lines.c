@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Interrupt lines without a device: as many as are asked for when it is loaded. Each is
- * interrupted as often as is written into the parameter "fire", on the CPU of who writes.
+ * Adds interrupt lines without a device; their number is a parameter. Writing a number N to the
+ * parameter "fire" raises N interrupts on each line, on the CPU of the writer.
  */
 #include <linux/interrupt.h>
 #include <linux/irq.h>
@@ -39,7 +39,7 @@ static const struct kernel_param_ops fire_ops = { .set = fire };
 module_param_cb(fire, &fire_ops, NULL, 0200);
 MODULE_PARM_DESC(fire, "Interrupts of each line, now");
 
-/* Each handler is known by another address. */
+/* The addresses serve as dev_id: free_irq() identifies each handler of a shared line by it. */
 static char handler[8];
 
 static void free_lines(unsigned int nr)
@@ -51,7 +51,7 @@ static void free_lines(unsigned int nr)
 
 static int __init lines_init(void)
 {
-	/* Nobody's: each that is requested would hold its owner. */
+	/* The descriptors have no owner: a requested line would pin the module that owns it. */
 	int irq;
 
 	if (!handlers || handlers > sizeof(handler))

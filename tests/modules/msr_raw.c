@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Model-specific registers, raw, for tests of the emulated PMU. What is written
- * to /proc/msr_raw is a list of steps that run one after the other on this
- * processor with interrupts off; reading it gives a line "ERRNO VALUE" for each:
+ * Access to raw model-specific registers, for tests of the emulated PMU. A write to /proc/msr_raw
+ * is a list of steps, which are executed one after the other on this CPU with interrupts off.
+ * Reading it returns a line "ERRNO VALUE" for each step:
  *
  *   rd MSR           wr MSR VALUE     (-5 is #GP)
  *   pmc COUNTER      RDPMC
  *   run ROUNDS       2 * ROUNDS instructions, and a few
- *   lvtpc VALUE      sets the local APIC's performance counter entry
- *   read_lvtpc       and reads it
- *   nmis             how many NMIs there were, and forget them
- *   nmi N            how many instructions of "run" were over when the Nth of
- *                    these came, 0 if it came elsewhere
- *   seen N           what the Nth step of on_nmi came to, the last time
- *   on_nmi           the steps after this one are not for now but for the next NMIs
+ *   lvtpc VALUE      sets the local APIC's entry for performance counters (LVTPC)
+ *   read_lvtpc       reads this entry
+ *   nmis             number of NMIs since the last "nmis", and resets it
+ *   nmi N            number of instructions of "run" that were complete when NMI N of these was
+ *                    taken, counted from 0; 0 if it interrupted other code
+ *   seen N           the result of step N of on_nmi, when it was executed last
+ *   on_nmi           the steps after this one are executed by each following NMI, not now
  *
- * Steps are separated by semicolons, numbers are what kstrtou64() understands.
+ * Steps are separated by semicolons; numbers are parsed by kstrtou64().
  */
 #include <linux/annotate.h>
 #include <linux/io.h>
@@ -54,7 +54,7 @@ static struct script now, on_nmi;
 static void __iomem *lapic;
 static DEFINE_MUTEX(one_at_a_time);
 
-/* The code of "run", and where NMIs found it: rounds still to go. */
+/* The loop of "run"; its rounds; the number of NMIs, and the instructions complete at each. */
 extern const char msr_raw_loop[], msr_raw_loop_end[];
 static u64 run_rounds;
 static unsigned int nr_nmis;
@@ -151,7 +151,7 @@ static void run(struct script *script)
 		script->step[i].err = script->step[i].verb->run(&script->step[i]);
 }
 
-/* How many instructions of "run" were over when the NMI came; 0: none ran. */
+/* Records how many instructions of "run" are complete, or 0, and executes the steps of on_nmi. */
 static int handle(unsigned int type, struct pt_regs *regs)
 {
 	u64 at = 0;
@@ -203,7 +203,7 @@ static int parse(char *text)
 		if (script->nr == MAX_STEPS)
 			return -E2BIG;
 		script->step[script->nr] = s;
-		/* An NMI may come at any time. */
+		/* An NMI may run on_nmi at any time: store the step before counting it. */
 		barrier();
 		script->nr++;
 	}

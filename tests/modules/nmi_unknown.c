@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * nmi_unknown: NMIs that no handler claimed, and one to order.
+ * nmi_unknown: counts NMIs that no handler has claimed, and sends one on request.
  *
- * The kernel calls handlers of NMI_UNKNOWN before it reports "NMI received for unknown
- * reason". This one counts instead. In /sys/module/nmi_unknown/parameters: "nr" is how
- * many there were; a write of "send" sends the writing CPU an NMI that belongs to nobody.
+ * The kernel calls the handlers of NMI_UNKNOWN before it reports "NMI received for unknown
+ * reason". This handler counts instead. In /sys/module/nmi_unknown/parameters, "nr" is the
+ * number of such NMIs; a write to "send" sends an NMI that no handler claims to the writing CPU.
  */
 #include <linux/atomic.h>
 #include <linux/delay.h>

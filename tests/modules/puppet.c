@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * puppet: a driver on strings, for tests.
+ * puppet: a driver that executes commands of a test.
  *
- * Write one command to /proc/puppet, read its result, a number:
+ * Write one command to /proc/puppet, then read its result, a number:
  *
  *	[@CONTEXT] VERB NUMBER... [TEXT]
  *
  * TEXT is the rest of the write after one blank, byte for byte. Each open file
- * has its own result, so that threads do not see each other's. The table at
- * the end names the verbs, puppet_contexts.c the contexts. Whatever was added
- * and not deleted is deleted at unload.
+ * has its own result, so that threads do not read each other's. The table
+ * verbs[] below names the verbs, puppet_contexts.c the contexts. Instances that
+ * were added and not deleted are deleted at unload.
  */
 #include <linux/bitmap.h>
 #include <linux/delay.h>
@@ -63,7 +63,10 @@ static s64 do_addnull(const struct call *c)
 	return own(perf_add(NULL));
 }
 
-/* desc SIZE KIND UNIT EXPONENT SLOTS RESERVED HELPLEN HELP NAME, no blank between the last two */
+/*
+ * desc SIZE KIND UNIT EXPONENT SLOTS RESERVED HELPLEN TEXT: calls perf_add_desc(). TEXT is the help
+ * of HELPLEN bytes and the name, without a blank between them. A negative HELPLEN means no help.
+ */
 static s64 do_desc(const struct call *c)
 {
 	char help[PERFCOUNTERS_HELP_MAX * 2];
@@ -108,7 +111,7 @@ static s64 do_adjust(const struct call *c)
 	return 0;
 }
 
-/* loop FIRST COUNT ROUNDS DELTA */
+/* loop FIRST COUNT ROUNDS DELTA: adds DELTA to each of COUNT instances, ROUNDS times */
 static s64 do_loop(const struct call *c)
 {
 	s64 round, i;
@@ -127,7 +130,7 @@ static s64 do_handle(const struct call *c)
 	return perf_counter_handle(c->arg[0]) != perf_counter_nowhere;
 }
 
-/* tests/host/objdump.sh looks at the code of these three. */
+/* tests/host/objdump.sh checks the machine code of these three functions. */
 static noinline void puppet_inline_add(perf_counter_t counter, s64 delta)
 {
 	perf_counter_add(counter, delta);
@@ -170,7 +173,7 @@ static s64 do_peak(const struct call *c)
 	return 0;
 }
 
-/* hist N SLOTS VALUE */
+/* hist N SLOTS VALUE: counts VALUE in a histogram of SLOTS buckets */
 static s64 do_hist(const struct call *c)
 {
 	perf_counter_t counter = perf_counter_handle(c->arg[0]);
@@ -179,7 +182,7 @@ static s64 do_hist(const struct call *c)
 	return 0;
 }
 
-/* group A B DELTA ROUNDS */
+/* group A B DELTA ROUNDS: adds DELTA to both instances in one group, ROUNDS times */
 static s64 do_group(const struct call *c)
 {
 	perf_counter_t a = perf_counter_handle(c->arg[0]);
@@ -191,7 +194,7 @@ static s64 do_group(const struct call *c)
 	return 0;
 }
 
-/* hold A B DELTA MS: a group that takes its time between its two halves. */
+/* hold A B DELTA MS: a group with a delay of MS milliseconds between its two updates */
 static s64 do_hold(const struct call *c)
 {
 	perf_counter_t a = perf_counter_handle(c->arg[0]);
@@ -205,14 +208,14 @@ static s64 do_hold(const struct call *c)
 	return 0;
 }
 
-/* distrust: the time stamp counter, for as long as the machine runs. */
+/* distrust: marks the time stamp counter unstable, until the machine is rebooted */
 static s64 do_distrust(const struct call *c)
 {
 	mark_tsc_unstable("by a test");
 	return 0;
 }
 
-/* So many turns, as if this thread ran a guest of KVM. */
+/* vcpu ROUNDS: executes a loop with PF_VCPU set, as if this thread ran a guest of KVM */
 static s64 do_vcpu(const struct call *c)
 {
 	current->flags |= PF_VCPU;
@@ -247,7 +250,7 @@ static const struct verb verbs[] = {
 	{ "vcpu", 1, do_vcpu },
 };
 
-/* Cuts the next word off; what follows begins after exactly one blank. */
+/* Cuts off the next word. The rest begins after exactly one blank. */
 static char *word(char **rest)
 {
 	char *w = strsep(rest, " ");
@@ -281,7 +284,7 @@ static int perform(struct call *c, char *text)
 	return context->enter(c);
 }
 
-/* The result of the last command, as text. */
+/* The result of the last command on this open file, as text. */
 struct reply {
 	char text[24];
 };
@@ -360,6 +363,6 @@ static void __exit puppet_exit(void)
 
 module_init(puppet_init);
 module_exit(puppet_exit);
-MODULE_DESCRIPTION("perfcounters: a driver that tests pull the strings of");
+MODULE_DESCRIPTION("perfcounters: a driver that executes commands of tests");
 MODULE_AUTHOR("The perfcounters developers");
 MODULE_LICENSE("GPL");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The contexts a command of puppet.c can run in, on the CPU of the caller, and
- * the storm: updates from a hard interrupt of every CPU. Included by puppet.c.
+ * The contexts in which puppet.c can execute a command, on the CPU of the caller; and the storm,
+ * which updates instances from a timer interrupt on every CPU. Included by puppet.c.
  */
 #include <linux/hrtimer.h>
 #include <linux/interrupt.h>
@@ -61,7 +61,7 @@ static int from_softirq(struct call *c)
 	tasklet_setup(&soft.tasklet, soft_run);
 	local_bh_disable();
 	tasklet_schedule(&soft.tasklet);
-	/* Runs it, here and now, in a softirq. */
+	/* Enabling softirqs runs the tasklet here, in a softirq. */
 	local_bh_enable();
 	tasklet_kill(&soft.tasklet);
 	return 0;
@@ -84,14 +84,14 @@ static int from_hardirq(struct call *c)
 		.call = c,
 	};
 
-	/* An interrupt to this CPU, which takes it at once. The caller may not sleep. */
+	/* Raises an interrupt on this CPU and waits for it without sleeping. */
 	irq_work_queue(&hard.work);
 	while (irq_work_is_busy(&hard.work))
 		cpu_relax();
 	return 0;
 }
 
-/* A hard interrupt in the middle of a group. */
+/* Executes the command in a hard interrupt in the middle of a group. */
 static int from_nested(struct call *c)
 {
 	perf_counter_begin();
@@ -105,7 +105,7 @@ static bool have_nmi;
 
 #include "puppet_tempest.c"
 
-/* As on a machine where each NMI is dear: under a hypervisor, or beside other handlers. */
+/* Lengthens each NMI, as under a hypervisor or with other NMI handlers. */
 static unsigned int nmi_us;
 module_param(nmi_us, uint, 0600);
 MODULE_PARM_DESC(nmi_us, "Microseconds that each NMI takes besides");
@@ -138,8 +138,8 @@ static int from_nmi(struct call *c)
 }
 
 /*
- * In the task, timed against REFERENCE updates just after it: the result is how
- * many thousandths of them it took. Both slow down alike on a busy machine.
+ * Executes the command in the task and times it against REFERENCE updates that follow. The result
+ * is the ratio of both times in thousandths, which does not depend on how busy the machine is.
  */
 #define REFERENCE	500
 
@@ -177,7 +177,7 @@ static const struct context *find_context(const char *name)
 	return NULL;
 }
 
-/* Each CPU's timer: at every tick one perf_adjust(), and one group of two. */
+/* A timer on each CPU. At every tick: one perf_adjust() and one group of two updates. */
 struct storm {
 	struct hrtimer timer;
 	u64 ticks;
@@ -229,7 +229,7 @@ static s64 storm_end(void)
 	return ticks;
 }
 
-/* storm ALONE A B MICROSECONDS; no CPU may go or come while it blows */
+/* storm ALONE A B MICROSECONDS: starts the timers; no CPU may go offline or online until "calm" */
 static s64 do_storm(const struct call *c)
 {
 	guard(mutex)(&storm_lock);
@@ -246,7 +246,7 @@ static s64 do_storm(const struct call *c)
 	return 0;
 }
 
-/* calm: ends the storm; the result is the number of its ticks */
+/* calm: stops the timers; the result is the number of their ticks */
 static s64 do_calm(const struct call *c)
 {
 	return storm_end();

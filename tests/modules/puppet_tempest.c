@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The tempest: updates by tasks, by a timer interrupt, by an NMI and by a
- * kprobe, at once on every CPU and in the middle of one another. Included by
+ * The tempest: updates by tasks, by a timer interrupt, by NMIs and by a kprobe,
+ * on every CPU at the same time and nested in one another. Included by
  * puppet.c.
  *
  *	gust (a task)  begin . a . TRIPWIRE . NMI to this CPU . b . end
@@ -9,19 +9,19 @@
  *	NMI            begin . a . TRIPWIRE . b . end
  *	kprobe         at TRIPWIRE: begin . a . b . end
  *
- * Each also counts itself in a per-CPU word that has nothing to do with
- * perfcounters.ko: what its counters must come to. An NMI notes how many
- * updates it found begun on its CPU.
+ * Each source also counts its updates in a per-CPU word that does not use
+ * perfcounters.ko; the counters must have the same values. An NMI records how
+ * many updates were in flight on its CPU.
  */
 #include <linux/kprobes.h>
 
-/* Who updates; each has three instances: one alone, and a pair. */
+/* Sources of updates. Each has three instances: one that is updated alone, and a pair. */
 enum { BY_TASK, BY_TIMER, BY_NMI, BY_KPROBE, NR_BY };
 #define DEPTHS	4
 
 struct tally {
 	u64 done[NR_BY];
-	u64 found[DEPTHS];	/* NMIs, by updates they found begun; the last: or more */
+	u64 found[DEPTHS];	/* NMIs by number of updates in flight; the last: 3 or more */
 	u64 tripped_in_nmi;
 };
 
@@ -31,7 +31,7 @@ static struct {
 	int alone;
 	perf_counter_t a, b;
 } updates[NR_BY];
-/* One counter for all of them, in every group. */
+/* One counter that every group of every source updates. */
 static perf_counter_t everybody;
 
 static void tempest_update(int by, void (*middle)(void))
@@ -47,7 +47,7 @@ static void tempest_update(int by, void (*middle)(void))
 	this_cpu_inc(tallies.done[by]);
 }
 
-/* What the kprobe is put on: called in the middle of groups only. */
+/* The function that the kprobe is attached to. Called inside groups only. */
 static noinline void tempest_tripwire(void)
 {
 	barrier();
@@ -63,7 +63,7 @@ static int tempest_tripped(struct kprobe *p, struct pt_regs *regs)
 
 static struct kprobe tempest_kprobe = { .pre_handler = tempest_tripped };
 
-/* From the first tempest until the driver goes: NMIs that come are its. */
+/* Set by the first tempest until the driver is unloaded: NMIs are claimed as sent by it. */
 static bool tempest_nmis;
 static DEFINE_PER_CPU(int, nmis_sent);
 
@@ -73,7 +73,7 @@ static int tempest_nmi(void)
 
 	if (!READ_ONCE(tempest_nmis))
 		return NMI_DONE;
-	/* Two that were sent may come as one, and one that is late finds none. */
+	/* Two NMIs may be delivered as one, and a late NMI finds that none is outstanding. */
 	if (!this_cpu_xchg(nmis_sent, 0))
 		return NMI_HANDLED;
 	begun = this_cpu_read(*perf_counter_seqflag) & PERFCOUNTERS_SEQ_BUSY;
@@ -88,7 +88,7 @@ static void tempest_send(int cpu)
 	apic->send_IPI(cpu, NMI_VECTOR);
 }
 
-/* In a group, so on one CPU. */
+/* Called inside a group, which disables preemption: the CPU does not change. */
 static void tempest_middle(void)
 {
 	tempest_tripwire();
@@ -120,8 +120,8 @@ static DEFINE_MUTEX(tempest_lock);
 static bool tempest_blows;
 
 /*
- * tempest FIRST MICROSECONDS: instances from FIRST on, three for each of BY and
- * one for everybody; no CPU may go or come
+ * tempest FIRST MICROSECONDS: starts the timers. Uses instances from FIRST on: three for each
+ * source and one for all. No CPU may go offline or online until "lull".
  */
 static s64 do_tempest(const struct call *c)
 {
@@ -154,7 +154,7 @@ static s64 do_tempest(const struct call *c)
 	return 0;
 }
 
-/* gust ROUNDS: updates by the task that asks */
+/* gust ROUNDS: makes updates in the calling task */
 static s64 do_gust(const struct call *c)
 {
 	for (s64 round = 0; round < c->arg[0]; round++) {
@@ -168,7 +168,7 @@ static s64 do_gust(const struct call *c)
 	return 0;
 }
 
-/* lull: ends the tempest */
+/* lull: stops the timers and removes the kprobe */
 static s64 tempest_end(void)
 {
 	int cpu;
@@ -179,7 +179,7 @@ static s64 tempest_end(void)
 	for_each_online_cpu(cpu)
 		hrtimer_cancel(&per_cpu(tempest_timers, cpu));
 	WRITE_ONCE(tempest_blows, false);
-	/* What was sent has come. */
+	/* Waits until the NMIs that were sent have been delivered, for a second per CPU at most. */
 	for_each_online_cpu(cpu)
 		for (int i = 0; i < 50 && READ_ONCE(per_cpu(nmis_sent, cpu)); i++)
 			msleep(20);
@@ -193,7 +193,10 @@ static s64 do_lull(const struct call *c)
 	return tempest_end();
 }
 
-/* tally WHAT: a word of struct tally of all CPUs together; 9: kprobes that did not run */
+/*
+ * tally N: returns word N of struct tally, added up over all CPUs; 9: the number of missed kprobe
+ * hits
+ */
 static s64 do_tally(const struct call *c)
 {
 	u64 sum = 0;

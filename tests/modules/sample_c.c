@@ -2,12 +2,13 @@
 /*
  * sample_c: a driver that counts, in C.
  *
- * It plays a device that completes a request of a made-up size and latency at
- * every tick of a timer, and counts in the four ways there are:
+ * It acts like a device that completes a request of 4096 bytes at every tick of
+ * a timer; the latency of the request is that of the timer. It counts in four
+ * ways:
  *
  *	sample_c/ticks			perf_adjust() by number
- *	sample_c/requests, /bytes	a group: no snapshot shows one without
- *					the other
+ *	sample_c/requests, /bytes	a group: no snapshot shows one update
+ *					without the other
  *	sample_c/slowest		one instruction through a handle (peak)
  *	sample_c/latency		a histogram
  *
@@ -66,7 +67,7 @@ static int number[NR_COUNTERS];
 static perf_counter_t counter[NR_COUNTERS];
 static struct hrtimer timer;
 
-/* A hard interrupt: every call here is allowed in any context. */
+/* Called in a hard interrupt. Each of these calls is allowed in any context. */
 static enum hrtimer_restart tick(struct hrtimer *t)
 {
 	s64 late_ns = ktime_to_ns(ktime_sub(ktime_get(), hrtimer_get_expires(t)));
@@ -92,7 +93,7 @@ static int __init sample_init(void)
 	if (period_us < 100)
 		return -EINVAL;
 
-	/* What cannot be added counts nowhere, and the kernel log says why. */
+	/* An instance that cannot be added is not counted; the kernel log says why. */
 	ticks = perf_add("sample_c/ticks");
 	for (i = 0; i < ARRAY_SIZE(specs); i++) {
 		number[i] = perf_add_desc(&specs[i]);
@@ -108,7 +109,7 @@ static void __exit sample_exit(void)
 {
 	int i;
 
-	/* First the last update, then perf_del(). */
+	/* No update may follow perf_del(): stop the timer first. */
 	hrtimer_cancel(&timer);
 	for (i = 0; i < NR_COUNTERS; i++)
 		perf_del(number[i]);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * sample_off: sample_c built without CONFIG_PERFCOUNTERS (see Kbuild). Nothing
- * is counted, nothing is needed: it loads where perfcounters.ko does not exist.
+ * sample_off: sample_c built without CONFIG_PERFCOUNTERS (see Kbuild). It counts
+ * nothing and loads without perfcounters.ko.
  */
 #include "sample_c.c"

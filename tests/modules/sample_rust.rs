@@ -2,8 +2,8 @@
 
 //! sample_rust: a driver that counts, in Rust.
 //!
-//! The twin of sample_c.c: a device that completes a request of a made-up size
-//! and latency at every tick of a timer.
+//! It acts like the device of sample_c.c, which completes a request at every tick of a timer; the
+//! latency of a request is the time that the callback takes to restart the timer.
 //!
 //! Load it, then: `grep sample_rust /dev/perfcounters_names`
 
@@ -32,7 +32,7 @@ const PERIOD: Delta = Delta::from_millis(10);
 const LATENCY_BUCKETS: u16 = 24;
 const STATUS_BYTES: i64 = 512;
 
-/// The counters; they become dormant when this is dropped.
+/// The counters. Their instances become dormant when this is dropped.
 struct Counters {
     ticks: Instance,
     requests: Instance,
@@ -78,23 +78,23 @@ impl Counters {
         }
     }
 
-    /// One request done. Any context.
+    /// Counts one completed request. Context: any.
     fn completed(&self, bytes: i64, latency: Delta) {
-        // By number, in order with other updates.
+        // By number: it raises the seqflag, so that readers see it in order with other updates.
         self.ticks.adjust(1);
 
-        // These two belong together: no snapshot shows one without the other.
+        // A group: no snapshot shows one of the two updates without the other.
         let group = Group::begin();
         self.requests.counter().add(1);
         self.bytes.counter().add(bytes);
         drop(group);
 
-        // A counter that stands alone: one instruction.
+        // A single update through the handle: one instruction.
         self.latency
             .counter()
             .hist(LATENCY_BUCKETS.into(), latency.as_nanos());
 
-        // A gauge and a peak of each CPU: the data, then the status behind it.
+        // A gauge and a peak, per CPU: the size of the data, then of the status after it.
         for size in [bytes, STATUS_BYTES] {
             self.last.counter().set(size);
             self.largest.counter().peak(size);
@@ -118,7 +118,7 @@ impl_has_hr_timer! {
 impl HrTimerCallback for Device {
     type Pointer<'a> = Arc<Self>;
 
-    /// A hard interrupt.
+    /// Called in a hard interrupt.
     fn run(
         this: ArcBorrow<'_, Self>,
         mut timer: HrTimerCallbackContext<'_, Self>,
@@ -130,8 +130,7 @@ impl HrTimerCallback for Device {
     }
 }
 
-/// What lives while the module is loaded: dropping the handle ends the timer,
-/// and then the counters.
+/// The state of the loaded module. Dropping the handle stops the timer and then drops the counters.
 struct SampleRust {
     _timer: ArcHrTimerHandle<Device>,
 }

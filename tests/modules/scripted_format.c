@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * scripted_format: a sampling format that is what its parameters say, for tests. insmod returns
- * what perfmon_format_register() made of it.
+ * scripted_format: a sampling format whose fields are module parameters, for tests. insmod returns
+ * the result of perfmon_format_register().
  */
 #include <linux/mm.h>
 #include <linux/module.h>
@@ -49,5 +49,5 @@ static void __exit scripted_unregister(void)
 
 module_init(scripted_register);
 module_exit(scripted_unregister);
-MODULE_DESCRIPTION("perfmon: a sampling format as tests want it");
+MODULE_DESCRIPTION("perfmon: a sampling format set by its parameters");
 MODULE_LICENSE("GPL");

@@ -2,16 +2,16 @@
 /*
  * scripted_pmu: a PMU description that misbehaves on command, for tests.
  *
- * What its registers are is said when it is loaded: parameter "edit" changes the
- * sound description below before it is registered, so that insmod returns what
- * perfmon_pmu_register() made of it. Edits are separated by semicolons:
+ * Its registers are set when it is loaded: parameter "edit" changes the valid
+ * description below before it is registered. insmod returns the result of
+ * perfmon_pmu_register(). Edits are separated by semicolons:
  *
  *	pmu FIELD VALUE		pmc ROW FIELD VALUE	pmd ROW FIELD VALUE
  *	null			registers NULL
  *
- * ROW is a place in the table, or * for all.
- * VALUE is a number, or the text of a name; a name or table without one is NULL.
- * What the callbacks do is said by the other parameters, at any time.
+ * ROW is an index into the table, or * for all rows.
+ * VALUE is a number, or the text of a name. A name or table without VALUE is NULL.
+ * The other parameters set at any time what the callbacks do.
  */
 #include <linux/delay.h>
 #include <linux/hash.h>
@@ -23,7 +23,10 @@
 static char *edit;
 module_param(edit, charp, 0400);
 
-/* read(): what a counter is, what it moves by with each look, junk instead, how long it takes. */
+/*
+ * read(): the value of the counter; its increment per read; whether it returns junk instead; the
+ * microseconds that a read takes.
+ */
 static unsigned long long now;
 module_param(now, ullong, 0600);
 static unsigned long long step;
@@ -33,7 +36,7 @@ module_param(junk, bool, 0600);
 static unsigned int slow_us;
 module_param(slow_us, uint, 0600);
 
-/* check(): its errno, what it makes of a value. */
+/* check(): its errno; the bits that it sets and clears in a value. */
 static int refuse;
 module_param(refuse, int, 0600);
 static unsigned long long set_bits;
@@ -41,11 +44,11 @@ module_param(set_bits, ullong, 0600);
 static unsigned long long clear_bits;
 module_param(clear_bits, ullong, 0600);
 
-/* probe(): its errno. */
+/* probe(): the result that it returns. */
 static int absent;
 module_param(absent, int, 0400);
 
-/* What was seen: reads of counters; reads in a context that is not promised. */
+/* Reads of counters; reads in preemptible context, which is not allowed; calls of probe(). */
 static atomic_t nr_reads, nr_unsound, nr_probes;
 
 static int get_atomic(char *text, const struct kernel_param *kp)
@@ -59,12 +62,12 @@ module_param_cb(reads, &atomic_ops, &nr_reads, 0400);
 module_param_cb(unsound, &atomic_ops, &nr_unsound, 0400);
 module_param_cb(probes, &atomic_ops, &nr_probes, 0400);
 
-/* Calls of cpu(), a word each: "+1" is CPU 1 that came; "!" that it was called elsewhere. */
+/* Calls of cpu(), one word each: "+1" is CPU 1 online; a "!" before it: called on another CPU. */
 static char cpu_calls[200];
 module_param_string(cpus, cpu_calls, sizeof(cpu_calls), 0400);
 static DEFINE_RAW_SPINLOCK(cpu_lock);
 
-/* What read() is asked for. */
+/* The address of a register, which read() gets. */
 enum { NOW, SCALED, CONTROL, WHOSE, HERE };
 
 #define COUNTER(title, what, bits, kinds) {				\
@@ -198,7 +201,7 @@ static const struct field {
 	{ }
 };
 
-/* Numbers are as x86 has them: the low bytes come first. */
+/* Copies the low bytes of a number into a field: x86 is little-endian. */
 static int set_field(void *where, const struct field *field, char *name, char *value)
 {
 	u64 number = 0;
@@ -215,7 +218,7 @@ static int set_field(void *where, const struct field *field, char *name, char *v
 	return 0;
 }
 
-/* One edit; what it cannot make sense of is -ENOENT. */
+/* Applies one edit. Returns -ENOENT if it is not valid. */
 static int edit_one(char *text, const struct perfmon_pmu **whole)
 {
 	char *table = strsep(&text, " "), *row, *name;
@@ -260,7 +263,7 @@ static int __init scripted_init(void)
 			return err;
 	}
 	err = perfmon_pmu_register(whole);
-	/* The kernel has insmod return EBUSY for EEXIST. */
+	/* If init returns EEXIST, insmod gets EBUSY from the kernel: log the errno. */
 	pr_info("registration: %d\n", err);
 	return err;
 }
@@ -272,6 +275,6 @@ static void __exit scripted_exit(void)
 
 module_init(scripted_init);
 module_exit(scripted_exit);
-MODULE_DESCRIPTION("perfmon: a PMU description that does what tests say");
+MODULE_DESCRIPTION("perfmon: a PMU description that tests control");
 MODULE_AUTHOR("The perfcounters developers");
 MODULE_LICENSE("GPL");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A sampling format in 60 lines: how many samples there were on which CPU.
+ * A sampling format in 60 lines: counts the samples on each CPU.
  * Documentation/format-tutorial.md goes through it step by step.
  */
 #include <linux/cpumask.h>
@@ -15,7 +15,7 @@ struct by_cpu {			/* the buffer, which user space maps */
 	u64 nr_cpus;
 	u64 full;
 	u64 samples;
-	u64 of[];		/* each CPU's */
+	u64 of[];		/* samples of each CPU */
 };
 
 static int by_cpu_layout(const void *from, struct perfmon_layout *layout)

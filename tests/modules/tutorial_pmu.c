@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A PMU in 60 lines: registers of the kernel's clocks. Documentation/pmu-tutorial.md
+ * A PMU in 60 lines: its registers are the kernel's clocks. Documentation/pmu-tutorial.md
  * goes through it step by step.
  */
 #include <linux/cpumask.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! tutorial_provider: signals that are delivered, and how many of them by each number.
+//! tutorial_provider: counts the signals that are delivered: all of them, and SIGUSR1.
 
 use kernel::prelude::*;
 use perfcounters::provider::probe::SignalDeliver;
@@ -14,7 +14,7 @@ module! {
     license: "GPL",
 }
 
-/// SIGUSR1.
+/// The number of SIGUSR1.
 const USR1: u32 = 10;
 
 struct Provider {

@@ -1,7 +1,8 @@
 /*
- * The registers of AMD's performance monitoring: K7's and K8's four counters,
- * the core extension's six, PerfMonV2. APM volume 2, "Performance Monitoring
- * Counters". A write never faults for its bits: reserved ones read as zero.
+ * The registers of AMD's performance monitoring: the four counters of K7 and
+ * K8, the six of the core extension, and PerfMonV2. See APM volume 2,
+ * "Performance Monitoring Counters". A write never faults because of its
+ * value: reserved bits are ignored and read as zero.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  */
@@ -113,7 +114,10 @@ static void amd_write(X86PMU *pmu, const X86PMURegister *r, uint64_t value)
     }
 }
 
-/* Without SVM a counter that is for hosts or guests only stands still. */
+/*
+ * Returns whether the counter counts. If its host or guest bit is set, it counts
+ * only with the host bit set and SVM enabled.
+ */
 static bool counts_here(const X86PMU *pmu, uint64_t select)
 {
     if (!(select & (SELECT_GUEST | SELECT_HOST))) {

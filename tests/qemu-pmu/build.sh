@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# make qemu-pmu: QEMU with an emulated x86 PMU, from Debian's source package,
-# hooks.patch and the files of this directory. Made once and again when what it is
-# made from changes. Prints the path of the program. See Documentation/emulated-pmu.md.
-# Status 3: it cannot be had here, and $CACHE/qemu-pmu/why says why.
+# make qemu-pmu: builds QEMU with an emulated x86 PMU from Debian's source package,
+# hooks.patch and the files of this directory. Builds it once, and again when one of its
+# inputs changes. Prints the path of the program. See Documentation/emulated-pmu.md.
+# Status 3: it cannot be built here; $CACHE/qemu-pmu/why has the reason.
 
 # shellcheck source=tools/rig/lib.sh
 . "$(dirname "$0")/../../tools/rig/lib.sh"
@@ -12,10 +12,10 @@ LOG=$CACHE/logs/qemu-pmu.log
 # shellcheck source=tools/rig/stages.sh
 . "$TOP/tools/rig/stages.sh"
 
-# The version the hooks are made for. When the archive has another one only, it
-# is tried, with a word.
+# The version that hooks.patch is made for. If the archive only has another one, that one is
+# tried, after a warning.
 PINNED=10.0.13
-# Raise this when what is done below changes what comes out.
+# Increase this when a change below changes the result.
 RECIPE=2
 here=$TOP/tests/qemu-pmu
 dir=$CACHE/qemu-pmu
@@ -30,14 +30,14 @@ cannot() {
 	exit 3
 }
 
-# Versions of the source package, the pinned one first, then the newest.
+# Prints the versions of the source package: the pinned one, then the others, newest first.
 offered() {
 	inside apt-cache showsrc qemu 2>/dev/null | sed -n 's/^Version: //p' | sort -uV |
 		awk -v pinned="$PINNED" '{ v = $0; sub(/^[0-9]+:/, "", v)
 			print index(v, pinned) == 1 ? 0 : 1, NR, $0 }' | sort -k1,1n -k2,2nr | cut -d' ' -f3
 }
 
-# The source, patched, in $work/source. $version says which.
+# Unpacks and patches the source of a version into $work/source.
 source_of() { # source_of VERSION
 	remove "$work"
 	mkdir -p "$downloads" "$work"
@@ -46,7 +46,7 @@ source_of() { # source_of VERSION
 		# shellcheck disable=SC2016
 		quietly "download QEMU $1" "$LOG" inside sh -ec 'cd "$0" && apt-get source -q --download-only -o APT::Sandbox::User=root "qemu=$1"' "$downloads" "$1" || {
 			rm -f "$downloads"/*
-			# It is listed: that it cannot be fetched is no reason to do without.
+			# The archive lists it, so a failed download is an error of this run.
 			explain "download QEMU $1"
 		}
 	fi
@@ -83,7 +83,7 @@ fetch() {
 
 compile() {
 	mkdir -p "$work/build" "$dir/ccache"
-	# Without anything the guests do not use. Firmware comes from Debian's packages.
+	# Leaves out what the guests do not use. Firmware comes from Debian's packages.
 	# shellcheck disable=SC2016
 	stage "configure QEMU" inside sh -ec 'cd "$0" && CC="ccache gcc-14" CCACHE_DIR=$1 exec ../source/configure \
 		--target-list=x86_64-softmmu --without-default-features --without-default-devices --with-devices-x86_64=pmu \
@@ -105,7 +105,7 @@ set_up base
 want=$(made_from | short_hash)
 program=$dir/emulator-$want/qemu-system-x86_64
 [ -x "$program" ] || {
-	# Once a test run is enough to hear that it cannot be had.
+	# Within a test run, report only once that it cannot be built.
 	if [ -n "${TEST_RUN:-}" ] && stamped qemu-pmu-cannot "$want $TEST_RUN"; then exit 3; fi
 	lock "$dir/lock" "the emulator"
 	[ -x "$program" ] || {

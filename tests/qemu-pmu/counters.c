@@ -1,10 +1,10 @@
 /*
- * The counters of the emulated PMU: they follow the instructions that retire,
- * and say after how many the next one overflows. Vendors differ in registers
- * only (intel.c, amd.c).
+ * The counters of the emulated PMU. They follow the instructions that retire
+ * and compute how many instructions remain until the next overflow. Vendors
+ * differ in registers only (intel.c, amd.c).
  *
- * A read sees what retired before the reading instruction; a write counts the
- * writing instruction by the rules before it.
+ * A read does not count the reading instruction. The instruction that writes a
+ * register is counted with the configuration before the write.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  */
@@ -13,7 +13,7 @@
 #include "migration/blocker.h"
 #include "internal.h"
 
-/* How many instructions until counter @c wraps. */
+/* Returns the number of instructions until counter @c wraps. */
 static int64_t distance(const X86PMU *pmu, const X86PMUCounter *c)
 {
     uint64_t left = pmu->value_mask + 1 - c->value;
@@ -21,7 +21,7 @@ static int64_t distance(const X86PMU *pmu, const X86PMUCounter *c)
     return DIV_ROUND_UP(left * c->event->insns - c->rest, c->event->events);
 }
 
-/* Brings counters and pending interrupts up to now. */
+/* Updates counters and pending interrupts by the instructions that have retired. */
 static void x86_pmu_sync(X86PMU *pmu, int running)
 {
     int64_t insns = insn_budget_retired(CPU(pmu->cpu), running);
@@ -44,7 +44,7 @@ static void x86_pmu_sync(X86PMU *pmu, int running)
     }
 }
 
-/* After x86_pmu_sync() with the same @running: on to what comes next. */
+/* After x86_pmu_sync() with the same @running: sets the budget to the next event. */
 static void x86_pmu_arm(X86PMU *pmu, int running)
 {
     int64_t next = x86_pmu_next_interrupt(pmu);
@@ -103,7 +103,7 @@ void x86_pmu_configure(X86PMU *pmu)
     x86_pmu_ended(pmu, before & ~(pmu->enabled[0] | pmu->enabled[1]));
 }
 
-/* The register, if it is the PMU's and there; otherwise what to say of it. */
+/* Finds a register. Returns DONE if the PMU has it, otherwise the result of an access. */
 static X86PMUAccess find(X86PMU *pmu, uint32_t msr, X86PMURegister *r)
 {
     if (!pmu) {
@@ -129,7 +129,7 @@ X86PMUAccess x86_pmu_wrmsr(CPUX86State *env, uint32_t msr, uint64_t value)
         return X86_PMU_FAULT;
     }
     if (r.general && (pmu->config.held & BIT(r.counter))) {
-        return X86_PMU_DONE;    /* firmware has put it back already */
+        return X86_PMU_DONE;    /* firmware restores it at once */
     }
     x86_pmu_sync(pmu, 0);
     pmu->vendor->write(pmu, &r, value);
@@ -175,7 +175,7 @@ void x86_pmu_cpuid(CPUX86State *env, uint32_t leaf, uint32_t *eax,
             *edx |= 1 << 15;
         }
         if (leaf == 0x1a && env->pmu->config.hybrid) {
-            /* Native model 1 of Atom or of Core. */
+            /* Core type Atom or Core, native model 1. */
             *eax = (env->pmu->cpu->apic_id & 1 ? 0x20 : 0x40) << 24 | 1;
         }
     }

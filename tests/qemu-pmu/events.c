@@ -1,9 +1,9 @@
 /*
  * The events of the emulated PMU.
  *
- * They are synthetic: so many for so many instructions, so that a test knows
- * every count beforehand. Documentation/emulated-pmu.md has this very table,
- * and tests/host/pmu_events.sh compares the two.
+ * They are synthetic: a fixed number per number of instructions, so that a test
+ * knows every count in advance. Documentation/emulated-pmu.md has the same
+ * table, and tests/host/pmu_events.sh compares the two.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  */
@@ -26,7 +26,7 @@ static const X86PMUEvent events[] = {
     { "precise",          0x01c0, 0,           1, 2 },
 };
 
-/* Of fixed counter 0, 1, 2, 3. */
+/* The events of fixed counters 0 to 3. */
 static const uint32_t fixed[X86_PMU_MAX_FIXED] = {
     0x00c0, 0x003c, 0x013c, 0x01a4
 };
@@ -44,7 +44,7 @@ const X86PMUEvent *x86_pmu_event_intel(uint64_t select)
     return NULL;
 }
 
-/* AMD's event has four more bits at the top. */
+/* AMD's event number has four more bits, 32 to 35. */
 const X86PMUEvent *x86_pmu_event_amd(uint64_t select)
 {
     int i;

@@ -1,6 +1,6 @@
 /*
  * The registers of Intel's architectural performance monitoring, versions 1
- * to 5: SDM volume 3, "Performance Monitoring", and volume 4 for the list.
+ * to 5. See SDM volume 3, "Performance Monitoring"; volume 4 lists the MSRs.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  */
@@ -28,7 +28,7 @@ enum {
 #define CAPABILITIES_FULL_WIDTH BIT_ULL(13)
 #define DEBUGCTL_FREEZE         BIT_ULL(12)
 
-/* Beside one for each counter, from version 2, 3 and 4 on. */
+/* Bits of the global status that are not of a counter, by the version that added them. */
 #define STATUS_V2       (BIT_ULL(62) | BIT_ULL(63)) /* OvfDSBuffer, CondChgd */
 #define STATUS_V3       BIT_ULL(61)                 /* Ovf_Uncore */
 #define STATUS_V4       (BIT_ULL(58) | STATUS_FROZEN)   /* LBR_Frz */
@@ -37,13 +37,13 @@ enum {
 
 #define INUSE_PMI       BIT_ULL(63)
 
-/* The four bits of each fixed counter. */
+/* The four control bits of each fixed counter. */
 #define FIXED_OS        1
 #define FIXED_USR       2
 #define FIXED_ANY       4
 #define FIXED_PMI       8
 
-/* AnyThread came with version 3, and went with version 5. */
+/* AnyThread exists in versions 3 and 4 only. */
 static bool has_any(const X86PMU *pmu)
 {
     return pmu->config.version == 3 || pmu->config.version == 4;
@@ -138,7 +138,7 @@ static X86PMURegister intel_find(const X86PMU *pmu, uint32_t msr)
         r.readonly = true;
         break;
     case MSR_DEBUGCTL:
-        /* Only the PMU's bit of it. */
+        /* Only the PMU's bit of this register is kept. */
         r.kind = config->version < 2 ? NONE : DEBUGCTL;
         break;
     }
@@ -253,7 +253,7 @@ static void intel_configure(X86PMU *pmu)
     }
 }
 
-/* FREEZE_PERFMON_ON_PMI, as it was until version 3 and is since. */
+/* FREEZE_PERFMON_ON_PMI: clears the global control; from version 4 on, sets CTR_Frz. */
 static void intel_interrupted(X86PMU *pmu)
 {
     if (!(pmu->debugctl & DEBUGCTL_FREEZE)) {
@@ -291,7 +291,7 @@ static void intel_cpuid(const X86PMU *pmu, uint32_t leaf, uint32_t *eax,
     case 0xa:
         *eax = config->version | config->counters << 8 | config->width << 16 |
                (config->version < 5 ? 7 : 8) << 24;
-        *ebx = *ecx = *edx = 0;     /* all architectural events are there */
+        *ebx = *ecx = *edx = 0;     /* all architectural events are supported */
         if (config->version >= 2) {
             *edx = config->fixed | config->width << 5;
         }

@@ -1,5 +1,5 @@
 /*
- * An x86 PMU for TCG: what its own files share.
+ * An x86 PMU for TCG: declarations that its own files share.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  */
@@ -10,8 +10,8 @@
 #include "exec/insn-budget.h"
 
 /*
- * Counters are numbered, and masks of them laid out, as in Intel's global
- * registers: general ones from 0, fixed ones from 32.
+ * The numbers of counters and the bits of their masks are those of Intel's
+ * global registers: general counters from 0, fixed counters from 32.
  */
 #define X86_PMU_FIXED       32
 #define X86_PMU_MAX_GENERAL 8
@@ -32,10 +32,10 @@
 #define SELECT_INV      BIT_ULL(23)
 #define SELECT_CMASK    0xff000000ull
 
-/* An event happens @events times in @insns instructions, evenly. */
+/* An event occurs @events times per @insns instructions, at a constant rate. */
 typedef struct X86PMUEvent {
     const char *name;
-    uint32_t intel;         /* event and unit mask; 0: has none */
+    uint32_t intel;         /* event and unit mask; 0: none */
     uint64_t amd;
     uint32_t events, insns;
 } X86PMUEvent;
@@ -43,40 +43,40 @@ typedef struct X86PMUEvent {
 const X86PMUEvent *x86_pmu_event_intel(uint64_t select);
 const X86PMUEvent *x86_pmu_event_amd(uint64_t select);
 const X86PMUEvent *x86_pmu_event_fixed(unsigned int n);
-/* With pmu-constrained: whether general counter @counter can count @event. */
+/* With pmu-constrained: returns whether general counter @counter can count @event. */
 bool x86_pmu_event_counts_on(const X86PMUEvent *event, unsigned int counter);
 
 typedef struct X86PMUCounter {
     uint64_t value;
-    uint64_t rest;          /* of an event, in 1 / event->insns */
-    uint64_t select;        /* what was written, general counters */
+    uint64_t rest;          /* part of an event, in units of 1 / event->insns */
+    uint64_t select;        /* event select as written, general counters */
     const X86PMUEvent *event;
     bool interrupts;
 } X86PMUCounter;
 
-/* One register: whose, what faults in it. */
+/* A register: its function, its counter, and which accesses fault. */
 typedef struct X86PMURegister {
-    uint8_t kind;           /* 0: none of a PMU's; the rest is the vendor's */
+    uint8_t kind;           /* 0: not of the PMU; others: the vendor's */
     uint8_t counter;
-    bool general;           /* of a general counter, which may be held */
-    bool absent;            /* the PMU could have it and does not: #GP */
+    bool general;           /* belongs to a general counter, which may be held */
+    bool absent;            /* this version does not have it: #GP */
     bool readonly;
-    uint64_t reserved;      /* bits that #GP if they are set in what is written */
+    uint64_t reserved;      /* a write with one of these bits set: #GP */
 } X86PMURegister;
 
 typedef struct X86PMUVendor {
     X86PMURegister (*find)(const X86PMU *pmu, uint32_t msr);
     uint64_t (*read)(const X86PMU *pmu, const X86PMURegister *r);
     void (*write)(X86PMU *pmu, const X86PMURegister *r, uint64_t value);
-    /* After each write: what counts where, from what is in the registers. */
+    /* After each write: derives from the registers which counters count what. */
     void (*configure)(X86PMU *pmu);
-    /* Interrupts were raised. */
+    /* Called when an interrupt was delivered. */
     void (*interrupted)(X86PMU *pmu);
-    /* The counter that RDPMC selects, or -1. */
+    /* Returns the counter that RDPMC selects, or -1. */
     int (*rdpmc)(const X86PMU *pmu, uint32_t select);
     void (*cpuid)(const X86PMU *pmu, uint32_t leaf, uint32_t *eax,
                   uint32_t *ebx, uint32_t *ecx, uint32_t *edx);
-    bool masks_lvtpc;       /* when it delivers */
+    bool masks_lvtpc;       /* delivery masks the LVTPC entry */
 } X86PMUVendor;
 
 extern const X86PMUVendor x86_pmu_intel, x86_pmu_amd;
@@ -85,24 +85,24 @@ struct X86PMU {
     X86CPU *cpu;
     const X86PMUVendor *vendor;
     X86PMUConfig config;
-    uint64_t present;       /* mask of counters */
-    uint64_t general;       /* those of them that are general */
+    uint64_t present;       /* mask of existing counters */
+    uint64_t general;       /* mask of the general ones */
     uint64_t value_mask;
 
     X86PMUCounter counter[X86_PMU_COUNTERS];
-    uint64_t control;       /* global: which count */
-    uint64_t status;        /* global: which overflowed */
+    uint64_t control;       /* global control: mask of enabled counters */
+    uint64_t status;        /* global status: mask of overflowed counters */
     uint64_t fixed_control;
     uint64_t debugctl;
 
-    uint64_t enabled[2];    /* masks: which count in the kernel, in user mode */
+    uint64_t enabled[2];    /* masks of counters that count: [0] kernel, [1] user mode */
     bool user;
 
-    /* From overflow to interrupt (interrupt.c). */
-    int64_t due;            /* instructions until one is raised, or NEVER */
+    /* Interrupts after an overflow (interrupt.c). */
+    int64_t due;            /* instructions until it is raised, or NEVER */
     int64_t spurious_due;
     int64_t echo_due;
-    uint64_t late;          /* counters whose end is waited for */
+    uint64_t late;          /* interrupt is raised when these counters stop */
     uint64_t overflows, raised, echoes;
 };
 
@@ -111,18 +111,18 @@ static inline uint64_t x86_pmu_counting(const X86PMU *pmu)
     return pmu->enabled[pmu->user];
 }
 
-/* A counter's event and where it counts; @select says the event in full. */
+/* Sets the event of counter @n, in which modes it counts, and whether it interrupts. */
 void x86_pmu_select(X86PMU *pmu, unsigned int n, const X86PMUEvent *event,
                     bool os, bool usr, bool interrupts);
 
-/* What counts where, after something was written. */
+/* Updates which counters count what, after a register was written. */
 void x86_pmu_configure(X86PMU *pmu);
 
 /* interrupt.c */
 void x86_pmu_overflowed(X86PMU *pmu, uint64_t mask);
-/* @insns more have retired; which interrupts are due by that? */
+/* Accounts @insns more retired instructions and raises the interrupts that are due. */
 void x86_pmu_elapse(X86PMU *pmu, int64_t insns);
-/* These counters count no more. */
+/* Called when these counters count in no mode any longer. */
 void x86_pmu_ended(X86PMU *pmu, uint64_t mask);
 int64_t x86_pmu_next_interrupt(const X86PMU *pmu);
 void x86_pmu_reset_interrupts(X86PMU *pmu);

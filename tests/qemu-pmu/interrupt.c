@@ -1,7 +1,7 @@
 /*
- * From a counter's overflow to the processor's interrupt, and what can go
- * wrong on that way if it is asked to: skid, interrupts that come late, merged,
- * twice or from nowhere.
+ * From a counter's overflow to the processor's interrupt. Faults can be injected
+ * on the way: skid, and interrupts that are late, merged, delivered twice or
+ * without a cause.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  */
@@ -16,8 +16,9 @@ static bool nth(uint64_t n, uint32_t every)
 }
 
 /*
- * An interrupt that comes again: in turn so soon that its handler still runs, and
- * the processor holds the NMI back until the handler's end, and after that.
+ * Instructions until an interrupt is delivered a second time, alternately: while
+ * its handler still runs, so that the processor holds the NMI until the handler
+ * ends; and after that.
  */
 #define ECHO_WITHIN 50
 #define ECHO_AFTER  20000
@@ -41,7 +42,7 @@ static void raise_interrupt_soon(X86PMU *pmu)
     if (!pmu->config.skid) {
         raise_interrupt_now(pmu);
     } else {
-        /* One that is under way already stands for both. */
+        /* An interrupt that is already due covers both overflows. */
         pmu->due = MIN(pmu->due, pmu->config.skid);
     }
 }
@@ -98,7 +99,7 @@ void x86_pmu_elapse(X86PMU *pmu, int64_t insns)
             BQL_LOCK_GUARD();
 
             pmu->spurious_due = pmu->config.spurious;
-            /* Not before there is somebody to take it. */
+            /* Only once the LVTPC entry is set to NMI, so that a handler exists. */
             if (apic_pmi_is_nmi(pmu->cpu->apic_state)) {
                 cpu_interrupt(CPU(pmu->cpu), CPU_INTERRUPT_NMI);
             }

@@ -1,30 +1,30 @@
 /*
- * An x86 PMU for TCG: what the rest of target/i386 sees of it.
+ * An x86 PMU for TCG: its interface to the rest of target/i386.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  */
 #ifndef I386_TCG_PMU_H
 #define I386_TCG_PMU_H
 
-/* The properties; Documentation/emulated-pmu.md has them all. */
+/* Properties of the CPU model: see Documentation/emulated-pmu.md. */
 typedef struct X86PMUConfig {
-    uint8_t version;        /* Intel: 1 to 5; AMD: 0 K7, 1 core extension, 2 */
-    uint8_t counters;       /* general counters; 0: as many as usual */
+    uint8_t version;        /* Intel: 1 to 5; AMD: 0 K7, 1 core extension, 2 PerfMonV2 */
+    uint8_t counters;       /* general counters; 0: the model's usual number */
     uint8_t fixed;          /* fixed counters, Intel */
     uint8_t width;          /* bits of a counter, Intel */
     bool full_width;        /* IA32_A_PMCi, Intel */
-    /* Faults to order; 0 is none. */
+/* Faults to inject; 0: none. */
     uint32_t skid;          /* instructions between overflow and interrupt */
-    uint32_t late;          /* every n-th interrupt waits for its counter's end */
-    uint32_t merge;         /* every n-th interrupt is left to the next one */
-    uint32_t spurious;      /* an NMI from nowhere after so many instructions */
-    uint32_t echo;          /* every n-th interrupt comes a second time */
-    uint32_t held;          /* mask of general counters that firmware keeps */
+    uint32_t late;          /* every n-th interrupt waits until its counter stops */
+    uint32_t merge;         /* every n-th interrupt is dropped; the next covers it */
+    uint32_t spurious;      /* an NMI without a cause every n instructions */
+    uint32_t echo;          /* every n-th interrupt is delivered a second time */
+    uint32_t held;          /* mask of general counters that firmware uses */
     bool constrained;       /* some events count on some counters only, Intel */
-    /* Processors that differ, by the last bit of their APIC numbers. */
-    uint8_t unequal;        /* general counters of the odd ones; 0: as the others */
-    uint8_t unequal_fixed;  /* the same of fixed counters */
-    bool hybrid;            /* CPUID says that they are of another core type, Intel */
+/* Processors with odd APIC ids that differ from those with even ones. */
+    uint8_t unequal;        /* general counters of the odd ones; 0: the same */
+    uint8_t unequal_fixed;  /* fixed counters of the odd ones; 0: the same */
+    bool hybrid;            /* CPUID reports another core type for them, Intel */
 } X86PMUConfig;
 
 #define X86_PMU_PROPERTIES \
@@ -44,9 +44,9 @@ typedef struct X86PMUConfig {
     DEFINE_PROP_UINT8("pmu-unequal-fixed", X86CPU, pmu_config.unequal_fixed, 0), \
     DEFINE_PROP_BOOL("pmu-hybrid", X86CPU, pmu_config.hybrid, false)
 
-/* What came of an access to a register. */
+/* The result of an access to a register. */
 typedef enum X86PMUAccess {
-    X86_PMU_FOREIGN,        /* no register of a PMU */
+    X86_PMU_FOREIGN,        /* not a register of the PMU */
     X86_PMU_FAULT,          /* #GP */
     X86_PMU_DONE,
 } X86PMUAccess;
@@ -58,15 +58,15 @@ void x86_pmu_reset(CPUX86State *env);
 void x86_pmu_cpuid(CPUX86State *env, uint32_t leaf, uint32_t *eax,
                    uint32_t *ebx, uint32_t *ecx, uint32_t *edx);
 
-/* In a helper of the last instruction of its block. */
+/* Called in a helper of the last instruction of its block. */
 X86PMUAccess x86_pmu_rdmsr(CPUX86State *env, uint32_t msr, uint64_t *value);
 X86PMUAccess x86_pmu_wrmsr(CPUX86State *env, uint32_t msr, uint64_t value);
 bool x86_pmu_rdpmc(CPUX86State *env, uint32_t select, uint64_t *value);
 
-/* Between two instructions. */
+/* Called between two instructions. */
 void x86_pmu_budget_spent(CPUState *cs);
 
-/* Before the current privilege level changes. */
+/* Called before the current privilege level changes. */
 void x86_pmu_enter_ring(CPUX86State *env, int cpl);
 
 #endif

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-# The machine of the guests, and nothing else.
+# The devices of the guests' machine, and no others.
 CONFIG_Q35=y
-# A slow kernel finds the pace of its time stamp counter by it.
+# A slow kernel calibrates its time stamp counter with the HPET.
 CONFIG_HPET=y
 CONFIG_ISA_DEBUG=y
 CONFIG_TEST_DEVICES=y

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# make deb: Debian packages of what make builds, for the stock kernel, in
-# deb/packages of this clone's cache. debhelper packs what make install installs: the tools,
-# libraries and modules in the packages are the very files that the tests run.
+# Builds Debian packages for the stock kernel, in deb/packages of this clone's cache (make deb).
+# debhelper packs the files that make install installs. The tools, libraries and modules in the
+# packages are those that the tests run, but stripped.
 
 # shellcheck source=tools/rig/lib.sh
 . "$(dirname "$0")/../rig/lib.sh"
@@ -16,7 +16,8 @@ source=$CLONE/deb/source
 WORLD=stock "$TOP/tools/rig/build.sh"
 set_up
 
-# What is packed: what was built, what dkms builds from, and how.
+# inputs: prints the checksums of all inputs of the packages: the built files, the sources for DKMS,
+# and the files from which packages are made.
 inputs() {
 	local f
 	echo "$RELEASE"
@@ -28,11 +29,11 @@ inputs() {
 	done
 }
 
-# The source package: debian/ with the names filled in, what was built, and
-# what perfcounters-dkms carries.
+# stage_source: makes the source package. It has the directory debian/ with all names filled in, the
+# built files, and the sources for the package perfcounters-dkms.
 stage_source() {
 	local version series sources kernels
-	# The kernel's own series first, then the other supported ones.
+	# The series of the stock kernel comes first, then the other supported series.
 	series=$({ cut -d. -f1,2 <<<"$RELEASE"; sed 's/#.*//' "$TOP/tools/rig/kernels" | xargs -n 1; } | awk '!seen[$0]++')
 	sources=$(sed 's/^/linux-source-/' <<<"$series" | paste -sd'|' | sed 's/|/ | /g')
 	# shellcheck disable=SC1003 # a backslash for the regular expression
@@ -53,7 +54,8 @@ stage_source() {
 	cp "$here/modules" "$here/sign" "$source/"
 	DESTDIR=$source/built PREFIX=/usr LIBDIR=lib/x86_64-linux-gnu MODULES_DIR=usr/lib/modules "$TOP/tools/rig/install.sh" >>"$log" 2>&1
 	cp -r "$TOP"/{Kbuild,src,include,LICENSE,tools/rig/tree.sh} "$here/dkms/build" "$source/dkms/"
-	# What dkms is to take where it was built, from the list of what was.
+	# The list of modules that DKMS installs, with their directories, is made from the list of
+	# built modules.
 	{
 		KERNELS=$kernels awk '{ at = index($0, "#KERNELS#") }
 			at { $0 = substr($0, 1, at - 1) ENVIRON["KERNELS"] substr($0, at + 9) } { print }' "$here/dkms/dkms.conf"

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# The disk of the guest `deb`: a Debian with systemd and what tests/vm/deb.packages
-# names, on which apt has installed our packages, and where programs were compiled
-# with them; as a file system image. Two parts, each made anew when what it is made
-# from changes: that Debian, for all clones, and our packages on it. Prints its path.
-# Usage: disk.sh [base]    base: only that Debian
+# Makes the disk of the guest `deb`, a file system image, and prints its path. The disk has a Debian
+# with systemd and the packages in tests/vm/deb.packages. On this Debian apt has installed the
+# packages of perfcounters, and programs were compiled with these packages. The disk is made in two
+# steps, and a step is repeated when its inputs change. The first step installs the Debian, which
+# all clones share; the second step installs the packages.
+# Usage: disk.sh [base]    base: does only the first step
 
 # shellcheck source=tools/rig/lib.sh
 . "$(dirname "$0")/../rig/lib.sh"
@@ -14,16 +15,17 @@ LOG=$CACHE/logs/deb.log
 # shellcheck source=tools/rig/stages.sh
 . "$TOP/tools/rig/stages.sh"
 
-# Raise these when what is made below changes.
+# Increase BASE_RECIPE when the commands of the first step change, and DISK_RECIPE when those of the
+# second step change.
 BASE_RECIPE=1
 DISK_RECIPE=1
 root=$CLONE/deb/root
 disk=$CLONE/deb/disk
 packages=$CLONE/deb/packages
 
-# The kernel's modules as packaged, but for drivers that no emulated machine has:
-# depmod reads them all, slowly where it is emulated. Without their own pages,
-# programs of others still have ours.
+# debian_base: installs the Debian of the first step. Kernel modules for hardware that no emulated
+# machine has are left out, because depmod reads all modules, which is slow under emulation.
+# Documentation is left out except for manual pages.
 debian_base() {
 	[ ! -e "$base/.whole" ] || return 0
 	lock "$base.lock" "the Debian of the guest deb"
@@ -41,7 +43,8 @@ debian_base() {
 	outdated "$base"
 }
 
-# installed: what a person does, as root. What there was before is kept in /examples.
+# installed: installs the packages of perfcounters and compiles programs, as a user does. The files,
+# groups and modules.dep that existed before are kept as lists in /examples.
 installed() {
 	mkdir -p "$root"/{examples,packages}
 	cp "$packages"/perfcounters_*.deb "$packages"/perfcounters-modules-*.deb "$packages"/lib*-dev_*.deb "$root/packages/"
@@ -65,8 +68,9 @@ make_disk() {
 	remove "$root"
 	cp -a --reflink=auto "$base" "$root"
 	installed
-	# Mount points; what the guest never reads; and a file system of the rest. A
-	# machine's number keeps systemd from asking who it is for the first time.
+	# Makes mount points, removes files that the guest never reads, and makes a file system of
+	# the other files. The file machine-id keeps systemd from asking the questions of a first
+	# boot.
 	# shellcheck disable=SC2016
 	stage "file system of the guest deb" inside sh -ec 'cd "$0"
 		echo 0123456789abcdef0123456789abcdef >etc/machine-id

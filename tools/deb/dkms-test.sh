@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# perfcounters-dkms in a Debian of its own, for tests/host/packages.sh: apt installs
-# it with what it depends on and the stock kernel's headers; it builds; apt purges
-# it. Prints the directory with what was seen: results, modules, make.log; nothing is
-# done again while it is made of the same. What others brought stays from run to run, and
-# so does what perfcounters-dkms keeps in /var/cache: it judges itself whether that fits.
+# Tests the package perfcounters-dkms in a separate Debian, for tests/host/packages.sh: apt installs
+# the package with its dependencies and the stock kernel's headers, DKMS builds the modules, and apt
+# purges the package. Prints the path of the directory with the results: results, modules, make.log.
+# If the inputs have not changed since the last test, its results are used again. The dependencies
+# of the package stay installed between two tests. The directory /var/cache/perfcounters is kept as
+# well: dkms/build itself decides whether it can use a kernel tree in it.
 
 # shellcheck source=tools/rig/lib.sh
 . "$(dirname "$0")/../rig/lib.sh"
@@ -14,7 +15,7 @@ LOG=$CACHE/logs/dkms.log
 # shellcheck source=tools/rig/stages.sh
 . "$TOP/tools/rig/stages.sh"
 
-# Raise this when what is done below changes.
+# Increase RECIPE when the commands of the test change.
 RECIPE=1
 packages=$CLONE/deb/packages
 trees=$CACHE/deb/dkms-trees
@@ -39,13 +40,15 @@ look() {
 		: >"$root/.whole"
 		outdated "$root"
 	}
-	# Of /var/cache without what Debian itself keeps there.
+	# list: prints all files of the separate Debian, without files that Debian itself creates,
+	# in /var/cache and elsewhere.
 	list() { (cd "$root" && find . -xdev \( -path ./proc -o -path ./dev -o -path ./packages -o -path ./tmp -o -path ./var/log -o -path './var/cache/*' \( -name apt -o -name debconf -o -name ldconfig -o -name man \) -o -path ./var/lib/dpkg -o -path ./var/lib/apt \) -prune -o -print | LC_ALL=C sort); }
-	# What a run left that was ended before its purge.
+	# A test that was killed may have left the package installed.
 	stage "purge what was left" in_debian "$root" "" "
 		! dpkg -s perfcounters-dkms >/dev/null 2>&1 || apt-get purge -y -q perfcounters-dkms
 		rm -rf /var/lib/dkms/mok.* /var/lib/dkms/perfcounters /usr/src/perfcounters-*"
-	# in_root has made a place for the trees, which the purge is to take away.
+	# in_root has created the mount point of the kernel trees, var/cache/perfcounters, which the
+	# purge must remove.
 	list | grep -v '^\./var/cache/perfcounters' >"$out/before"
 	stage "apt install: DKMS builds (the longest stage, 4 minutes; 1 with its tree there)" in_root "
 		apt-get install -y -q --no-install-recommends /packages/perfcounters-dkms_*.deb"
@@ -58,7 +61,7 @@ look() {
 		in_root "cat /var/lib/dkms/perfcounters/*/$RELEASE/x86_64/log/make.log" >"$out/make.log"
 		grep '^self-check: all' "$out/make.log" || :
 		echo "== mismatch"
-		# As if the source's package were older than the headers'.
+		# Simulates a package linux-source of another version than the kernel's headers.
 		in_root "mkdir -p /tmp/bin
 			printf '#!/bin/sh\necho 7.2.1-1 \$*\n' >/tmp/bin/dpkg-query
 			chmod +x /tmp/bin/dpkg-query
@@ -68,7 +71,8 @@ look() {
 	cp "$root/usr/lib/modules/$RELEASE/updates/dkms"/*.ko* "$out/modules/"
 	# shellcheck disable=SC2016
 	inside sh -c 'xz -qd "$0"/*.xz 2>/dev/null; zstd -q --rm -d "$0"/*.zst 2>/dev/null; true' "$out/modules"
-	# The trees are kept: another is in their place.
+	# The purge must not remove the shared kernel trees, so an empty directory takes their
+	# place.
 	stage "apt purge" in_debian "$root" "" "
 		mkdir -p /var/cache/perfcounters/$RELEASE
 		apt-get purge -y -q perfcounters-dkms"
@@ -90,7 +94,7 @@ look() {
 "$TOP/tools/deb/build.sh"
 set_up
 dkms_deb=$(echo "$packages"/perfcounters-dkms_*.deb)
-# Whatever it depends on, by apt's own reckoning.
+# The dependencies of perfcounters-dkms, as an argument of apt-get satisfy.
 deps=$(inside dpkg-deb -f "$dkms_deb" Depends)
 root=$CACHE/deb/dkms-root-$(short_hash <<<"recipe $RECIPE $RELEASE $deps")
 # shellcheck disable=SC2016 # for the inner shell

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The shared library's name, which programs that are linked with it ask for.
+//! Sets the soname of the shared library, by which linked programs find it.
 
 fn main() {
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libperfmon.so.2");

@@ -1,9 +1,14 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Installs the library, its header, pkg-config file and manual pages; PREFIX says
-# for the pkg-config file where they will be, LIBDIR in which directory libraries are.
+# Installs the library, its headers, its pkg-config file and the manual pages.
+#
 # Usage: install.sh BUILT DIRECTORY
+#   BUILT      directory of the built libraries
+#   DIRECTORY  destination, which becomes PREFIX on the target system
+# Environment:
+#   PREFIX     prefix that the pkg-config file names
+#   LIBDIR     directory of libraries below the prefix; lib if unset
 
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd -P)
@@ -15,7 +20,7 @@ install -m 644 -t "$lib" "$built/libperfmon.a"
 install -D -m 644 -t "$dest/include/perfmon" "$here/include/perfmon/"*.h
 mkdir -p "$lib/pkgconfig" "$man"
 sed "s#@PREFIX@#$PREFIX#; s#@LIBDIR@#${LIBDIR:-lib}#" "$here/libperfmon.pc.in" >"$lib/pkgconfig/libperfmon.pc"
-# Each function finds the page that tells of it.
+# A page that describes several functions is installed under the name of each of them.
 for page in "$here"/man/*.3; do
 	name=${page##*/}
 	install -m 644 -t "$man" "$page"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The shared library's name, which programs that are linked with it ask for. It stays when
-//! the last of its users is unloaded: threads may be in it.
+//! Sets the soname of the shared library. With `nodelete` it stays loaded when the last library
+//! that uses it is unloaded, because threads may still run its code.
 
 fn main() {
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libperftrace.so.1,-z,nodelete");

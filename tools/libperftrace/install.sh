@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Installs the library, its header, pkg-config file and manual page; PREFIX says
-# for the pkg-config file where they will be, LIBDIR in which directory libraries are.
+# Installs the library, its headers, its pkg-config file and its manual page from BUILT into
+# DIRECTORY. PREFIX is the final prefix, for the pkg-config file. LIBDIR is the directory of
+# libraries below it (default: lib).
 # Usage: install.sh BUILT DIRECTORY
 
 set -euo pipefail

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Finds libpfm.a where the C compiler does. Static: the tools run where there
-//! are no libraries.
+//! Finds libpfm.a in the directories of the C compiler. The library is linked statically, because
+//! the tools also run on systems without shared libraries.
 
 use std::path::Path;
 use std::process::Command;
@@ -13,11 +13,11 @@ fn main() {
         .output()
         .map(|out| String::from_utf8_lossy(&out.stdout).trim().to_owned())
         .unwrap_or_default();
-    // The compiler gives the bare name back when it finds none.
+    // If the compiler does not find the file, it prints the bare name.
     match Path::new(&said).parent() {
         Some(directory) if directory.is_absolute() => {
             println!("cargo::rustc-link-search=native={}", directory.display());
         }
-        _ => println!("cargo::error=there is no libpfm.a; install the package libpfm4-dev"),
+        _ => println!("cargo::error=libpfm.a not found; install the package libpfm4-dev"),
     }
 }

@@ -1,16 +1,23 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# make, make modules, make tools: build the kernel modules and the user tools.
-# Usage: build.sh [modules] [tools] [image]
-#   image   the guest's initramfs, of what was built
-# WORLD=debug or kcsan: modules, image for that kernel, which is built if need be.
+# Builds the kernel modules and the user tools (make, make modules, make tools).
+#
+# Usage: build.sh [modules] [tools] [image]    (without an argument builds modules and tools)
+#   modules  the kernel modules
+#   tools    the programs of the workspace tools/, libperfmon and libperftrace
+#   image    the guest's initramfs, for which modules and tools must be built already
+#
+# With WORLD=debug or WORLD=kcsan, modules or image are built for that debug kernel, which is built
+# first if it does not exist. With KDIR=DIR, the host's tools build the modules for the kernel tree
+# in DIR, and the user tools.
 
 # shellcheck source=tools/rig/lib.sh
 . "$(dirname "$0")/lib.sh"
 world=${WORLD:-stock}
 
-# On failure: what the compiler said, not what make said around it.
+# errors LOG: prints the compilers' errors in a log, each with the lines that follow it. If the log
+# has no such errors, prints its last 25 lines.
 errors() {
 	local log=$1 shown
 	shown=$(grep -nE -A 12 '(^| )(fatal )?error(\[E[0-9]+\])?:|^ERROR: |modpost:.*(ERROR|error)|undefined reference|: No such file' "$log" | sed -E 's/^[0-9]+[:-]//' | head -n 60)
@@ -18,20 +25,22 @@ errors() {
 	printf '%s\n' "$shown" >&2
 }
 
-built() { # built WHAT LOG COMMAND...
+# built WHAT LOG COMMAND...: runs a build. If the build fails, prints the errors in LOG and exits.
+built() {
 	: >"$2"
 	quietly "$@" && return
 	errors "$2"
-	die "$1 failed (all of it: $2)"
+	die "cannot build $1; the complete log is $2"
 }
 
-# A kernel tree of the user's own: the host's tools, no chroot, no stock kernel.
+# Builds the modules for the kernel tree in KDIR with the host's tools. This needs neither the
+# chroot nor the stock kernel.
 modules_for_kdir() {
 	local kdir out release
-	# shellcheck disable=SC2153 # KDIR is the user's
-	kdir=$(cd "$KDIR" 2>/dev/null && pwd -P) || die "KDIR=$KDIR is no directory"
+	# shellcheck disable=SC2153 # the user sets KDIR
+	kdir=$(cd "$KDIR" 2>/dev/null && pwd -P) || die "KDIR=$KDIR is not a directory"
 	grep -q '^CONFIG_RUST=y' "$kdir/.config" 2>/dev/null ||
-		die "KDIR=$KDIR is not a configured kernel tree with CONFIG_RUST=y. Distribution headers carry no Rust metadata: a prepared source tree is needed (make modules_prepare), or leave KDIR out and make kdir prepares one."
+		die "KDIR=$KDIR is not a kernel tree configured with CONFIG_RUST=y; headers of distributions lack the Rust metadata; run make modules_prepare in a source tree, or leave KDIR out (make kdir prepares a tree)"
 	release=$(cat "$kdir/include/config/kernel.release") || die "KDIR=$KDIR is not prepared; run make modules_prepare there"
 	out=$CLONE/build/own-$release
 	lock "$out.lock" "the modules for $release"
@@ -49,14 +58,15 @@ modules() {
 	[ -n "${RUNNING:-}" ] || say "    modules: $KBUILD_OUT"
 }
 
-# What cargo made of packages of the registry is the same in each clone: a new clone
-# begins with a copy of another's, if that is not being built just now. Nothing of our own
-# packages is in the copy: cargo would compare times only, and take another clone's code.
+# Fills cargo's target directory of a new clone with a copy of the target directory of another
+# clone, because packages of the registry compile to the same results in every clone. Results of
+# this project's own packages are deleted from the copy: cargo compares only file times and would
+# use results of the other clone's sources.
 begin_target() {
 	local other name lock
 	[ ! -e "$TARGET" ] || return 0
-	# The newest that nobody builds in, by our lock and by cargo's own.
-	# shellcheck disable=SC2012 # names of ours
+	# Take the newest target directory in which neither cargo nor tools() below holds a lock.
+	# shellcheck disable=SC2012 # one name a line
 	while read -r other; do
 		for lock in "$other"/{debug,*/release}/.cargo-lock; do
 			[ ! -e "$lock" ] || flock -n "$lock" true || continue 2
@@ -79,14 +89,15 @@ begin_target() {
 	[ -e "$TARGET" ] || mv -T "$TARGET.new" "$TARGET" || rm -rf "$TARGET.new"
 }
 
-# Static programs: they run in an initramfs that has no libraries.
+# Builds the programs and the libraries. The programs are linked statically, because the initramfs
+# has no shared libraries.
 tools() {
 	set_up base
 	lock "$TARGET.lock" "the tools"
 	begin_target
 	built "tools" "$LOGS/tools.log" inside env "CARGO_TARGET_DIR=$TARGET" "RUSTFLAGS=$RUST_LINK -C target-feature=+crt-static" \
 		cargo build --manifest-path "$TOP/tools/Cargo.toml" --release --locked --target x86_64-unknown-linux-gnu
-	# What is linked statically cannot be a shared library.
+	# The libraries are built without crt-static, which would exclude shared libraries.
 	built "libraries" "$LOGS/libraries.log" inside env "CARGO_TARGET_DIR=$TARGET" \
 		cargo build --manifest-path "$TOP/tools/Cargo.toml" --profile library --locked -p libperfmon -p libperftrace --target x86_64-unknown-linux-gnu
 }
@@ -99,7 +110,7 @@ image() {
 	: >"$log"
 	quietly "image for $RELEASE" "$log" inside "$TOP/tools/rig/image.sh" "$RELEASE" "$STOCK" "$KBUILD_OUT" "$TOOLS_OUT" "$LIB_OUT" "$IMAGE" || {
 		tail -n 40 "$log" >&2
-		die "the guest's image could not be built (log: $log)"
+		die "cannot build the guest's image; the complete log is $log"
 	}
 	sed -n 's/^image: \(.*does not compile\)$/    left out: \1/p' "$log" >&2
 }
@@ -109,13 +120,13 @@ for what; do
 	case ${KDIR:+own-}$what in
 	own-modules) modules_for_kdir ;;
 	own-tools)
-		command -v cargo >/dev/null || { say "    no cargo on this host: tools are left out (without KDIR= they are built in the chroot)"; continue; }
+		command -v cargo >/dev/null || { say "    tools are not built: cargo not found on this host; without KDIR= they are built in the chroot"; continue; }
 		built "tools" "$LOGS/tools.log" env "CARGO_TARGET_DIR=$CLONE/target" \
 			cargo build --manifest-path "$TOP/tools/Cargo.toml" --release --locked
 		built "libraries" "$LOGS/libraries.log" env "CARGO_TARGET_DIR=$CLONE/target" \
 			cargo build --manifest-path "$TOP/tools/Cargo.toml" --profile library --locked -p libperfmon -p libperftrace
 		;;
 	modules | tools | image) "$what" ;;
-	*) die "build.sh: there is no $what to build" ;;
+	*) die "build.sh: cannot build '$what'; it builds modules and tools and, without KDIR=, image" ;;
 	esac
 done

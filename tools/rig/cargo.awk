@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0
 #
-# The output of cargo test in, KTAP out. A test r0_10_same_name is shown as
-# "0.10 same name"; any other begins with its crate's name.
-# Variable: paths, a file for the failed tests: "NAME<tab>PATH", as cargo's --exact takes it.
+# Converts the output of cargo test to KTAP. The variable paths names a file to which a line
+# "NAME<tab>PATH" is written for each failed test, with the path that cargo test --exact expects. If
+# the variable is empty, no file is written.
 
+# Returns the name of a test in the report. The test function r0_10_same_name has the name "0.10
+# same name". The names of other tests consist of the crate and the path of the test; the name of a
+# doc test has no line number.
 function title(crate, path,    n, parts, i, out, last) {
 	if (path ~ / - /) {
 		sub(/ \(line [0-9]+\)/, "", path)
@@ -30,7 +33,8 @@ function title(crate, path,    n, parts, i, out, last) {
 	gsub(/.*\/|-[0-9a-f]+\)$|\)$/, "", crate)
 }
 /^ +Doc-tests / { crate = $2 }
-# A test that hangs has no more than this when cargo is ended.
+# If a test hangs until cargo is killed, the line "has been running for over 60 seconds" is the only
+# line about the test.
 /^test .* has been running for over 60 seconds$/ {
 	path = $2
 	slow[crate SUBSEP path] = title(crate, path)
@@ -78,7 +82,7 @@ END {
 		}
 	}
 	for (i in slow) {
-		print "# it was still running when cargo test was ended"
+		print "# still running when cargo test was killed"
 		print "not ok " ++count " " slow[i]
 	}
 }

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# make check: formatting, lints, C style, shell style, host tests. Every
-# checker runs, whatever the ones before it said.
+# Checks formatting, lints, documentation, C style and shell style, and runs cargo test (make
+# check). Every checker is run, even if a previous checker has failed.
 
 # shellcheck source=tools/rig/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -12,7 +12,8 @@ trap 'rm -f "$log"' EXIT
 failed=()
 : >"$LOGS/check.log"
 
-# checker NAME COMMAND...: one line when it is content, its words when not.
+# checker NAME COMMAND...: runs a checker and prints a line with its result. If the checker fails,
+# the end of its output is printed too, and the whole output is appended to check.log.
 checker() {
 	local name=$1 start=$SECONDS
 	shift
@@ -30,12 +31,13 @@ checker() {
 in_tree() { (cd "$TOP" && find . -path ./.git -prune -o -path ./target -prune -o -type f "$@" -print | sort); }
 
 kernel_rustfmt() {
-	# shellcheck disable=SC2046 # our own names, no blanks in them
+	# shellcheck disable=SC2046 # file names in this tree have no blanks
 	inside rustfmt --check --color never --edition 2021 --config-path "$TOP" $(in_tree -name '*.rs' ! -path './tools/*')
 }
 
-# Kbuild's clippy warns and goes on; here a warning is a fault. It generates no
-# code that could be inlined, so modpost is not to judge.
+# Runs clippy by Kbuild, and fails if clippy warns; Kbuild alone does not fail then. Code that
+# clippy compiles is not inlined, so modpost may find undefined symbols. With KBUILD_MODPOST_WARN=1
+# modpost only warns about undefined symbols.
 clippy_kernel() {
 	local out=$CLONE/build/clippy.$$ rc=0
 	mkdir -p "$out"
@@ -46,22 +48,25 @@ clippy_kernel() {
 	return $rc
 }
 
-# The kernel's own checker, by file: there is no patch and no MAINTAINERS here,
-# Rust functions are exported from C, and uapi headers cannot use BIT().
+# checkpatch EXPRESSION...: runs the kernel's checkpatch on the C files that find's expression
+# selects, as files and not as patches. An expression that begins with "(" selects user programs.
+# Some types of messages are ignored: this source tree has no MAINTAINERS, Rust functions are
+# exported from C, and uapi headers cannot use BIT(). If $tables is set, types of messages about
+# macros are ignored as well.
 checkpatch() {
 	local ignore=FILE_PATH_CHANGES,SPDX_LICENSE_TAG,AVOID_EXTERNS,EXPORT_SYMBOL,BIT_MACRO files
 	local -a command=(inside "$KTREE/scripts/checkpatch.pl" --no-tree --strict --terse --no-summary --show-types)
 	files=$(in_tree \( -name '*.c' -o -name '*.h' \) "$@")
 	[ -n "$files" ] || return 0
-	# Programs have libc, not the kernel's types and macros, and say what they test in a line;
-	# perfmon2's types and <inttypes.h> have names of their own, and what a kernel has not got
-	# is ENOSYS.
+	# User programs use libc instead of the kernel's types and macros, and have long strings as
+	# test names. perfmon2 defines types, <inttypes.h> has mixed-case macros, and some tests
+	# expect ENOSYS.
 	[ "$1" != "(" ] || ignore+=,PREFER_KERNEL_TYPES,LONG_LINE_STRING,EMBEDDED_FUNCTION_NAME,STRING_FRAGMENTS,VOLATILE,PREFER_DEFINED_ATTRIBUTE_MACRO,STRCPY,NEW_TYPEDEFS,ENOSYS,CAMELCASE
 	ignore+=${tables:+,COMPLEX_MACRO,MACRO_ARG_REUSE,MACRO_ARG_PRECEDENCE}
 	local rc=0
 	# shellcheck disable=SC2086
 	"${command[@]}" --ignore "$ignore" -f $files || rc=$?
-	# Its notes about names of the kernel's.
+	# Remove checkpatch's cache of the kernel's mixed-case names.
 	rm -f "$TOP"/.checkpatch-camelcase.*
 	return $rc
 }
@@ -69,12 +74,13 @@ checkpatch() {
 shell_style() {
 	local files
 	files=$(in_tree -name '*.sh' ; echo ./tests/vm/init ./tests/vm/guests ./.ci/run ./tools/deb/sign ./tools/deb/modules ./tools/deb/dkms/build)
-	# SC2319: the status of a condition is what is meant.
+	# SC2319 is excluded, because scripts use "$?" after a condition to get the condition's
+	# status.
 	# shellcheck disable=SC2086
 	(cd "$TOP" && inside shellcheck -x -S info -e SC2319 $files)
 }
 
-# A test of tests/host that takes seconds.
+# host_script NAME: runs tests/host/NAME.sh.
 host_script() {
 	inside env "KBUILD_OUT=$KBUILD_OUT" "KTREE=$KTREE" bash "$TOP/tests/host/$1.sh"
 }
@@ -93,19 +99,20 @@ if [ -e "$TOP/Kbuild" ]; then
 	checker "clippy, modules" clippy_kernel
 fi
 LONG=1 checker "rustdoc, kernel-doc" host_script kerneldoc
-checker "SPDX, length of each file" host_script headers
-checker "orderings and locks, as described" host_script orderings
-checker "interfaces, as promised" host_script abi
-checker "checkpatch, kernel" checkpatch ! -path './tests/kselftest/*' ! -path './tools/*' ! -path './tests/qemu-pmu/*' ! -path './tests/abi/*'
-# Fields that the preprocessor takes apart, and C++, are not what it knows.
+checker "SPDX lines, length of files" host_script headers
+checker "documented orderings and locks" host_script orderings
+checker "stable interfaces" host_script abi
+checker "checkpatch, kernel" checkpatch ! -path './tests/kselftest/*' ! -path './tools/*' ! -path './tests/qemu-pmu/*'
+# Files in which the preprocessor splits fields, and files with C++, are left out, because
+# checkpatch does not know them.
 checker "checkpatch, programs" checkpatch "(" -path './tests/kselftest/*' -o -path './tools/*' ")" \
 	! -path './tools/libperftrace/include/perftrace/macro.h' ! -path './tools/libperftrace/bench/lttng_tp.h' \
 	! -path './tests/kselftest/ioctl_fuzz.h' ! -path './tests/kselftest/fuzz_perf*.c'
-# Macros that write the rows of tables name a member or a list more than once.
+# In the following files macros generate rows of tables, and use a member or a list more than once.
 tables=1 checker "checkpatch, tables" checkpatch "(" -path './tests/kselftest/ioctl_fuzz.h' -o -path './tests/kselftest/fuzz_perf*.c' ")"
 checker "shellcheck" shell_style
 if [ -e "$TOP/tools/Cargo.toml" ]; then
 	checker "host tests" "${cargo[@]}" test "${workspace[@]}" --workspace --locked --no-fail-fast
 fi
-[ ${#failed[@]} = 0 ] || { printf '%d checks failed; all of what they said: %s\n' "${#failed[@]}" "$LOGS/check.log"; exit 1; }
+[ ${#failed[@]} = 0 ] || { printf '%d checks failed; their complete output: %s\n' "${#failed[@]}" "$LOGS/check.log"; exit 1; }
 echo "all checks passed"

@@ -1,20 +1,23 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# make clean: what was built from this clone goes, and from clones that are no more; the
-# tool chain and kernel trees stay. make distclean: everything in the cache goes.
+# Removes build results.
+#   clean.sh               make clean: removes the build results of this clone, and the directories
+#                          of clones that no longer exist; the tool chain and kernel trees stay
+#   clean.sh everything    make distclean: removes the contents of the cache
 
 # shellcheck source=tools/rig/lib.sh
 . "$(dirname "$0")/lib.sh"
 
-# The locks of what lies in a directory; the lock of a directory lies beside it.
-locks_of() { # DIRECTORY
+# locks_of DIRECTORY: lists the lock files in a directory. The lock of a subdirectory NAME is the
+# file NAME.lock in the same directory.
+locks_of() {
 	find "$1" -xdev -maxdepth 4 \( -name '*.lock' -o -path "$CACHE/locks/*" -o -path "$CACHE/qemu-pmu/lock" \) -type f \
 		-not -path "$ROOTFS/*" -not -path "$CARGO_CACHE/*" 2>/dev/null
 }
 
-# take_all DIRECTORY: all of its locks, in ${held[@]}; or none, and in $busy one of them
-# that somebody has.
+# take_all DIRECTORY: takes all locks in a directory, and puts their descriptors into ${held[@]}. If
+# another process holds one of the locks, takes no lock, sets $busy to that lock file and fails.
 take_all() {
 	local f fd
 	held=() busy=""
@@ -28,32 +31,38 @@ take_all() {
 	return 1
 }
 
-# Nothing goes while a make works in it. A make takes locks one after the other, in an order
-# of its own: while clean waits for one of them it holds no other.
-idle() { # DIRECTORY
+# idle DIRECTORY: waits until no other process holds a lock in a directory, and takes all locks in
+# it. Other processes take several locks in different orders, so this function holds no lock while
+# it waits for a lock: otherwise both could deadlock.
+idle() {
 	until take_all "$1"; do
 		say "    waiting for $(basename "${busy%.lock}"), which is in use by $(cat "$busy")"
 		flock "$busy" true
 	done
 }
 
+# gone PATH: removes a file or a directory.
 gone() {
 	[ -e "$1" ] || return 0
-	# Never across a mount: a chroot may have some.
+	# The removal does not cross mounts, because directories of the host may still be mounted in
+	# a chroot.
 	rm -rf --one-file-system "$1"
 	say "    removed $1"
 }
 
-# A clone that is no more: it is not where it was, nobody is in its directory, and nobody
-# was since yesterday. One that this process cannot see may be there for others.
-is_gone() { # ITS DIRECTORY
+# is_gone DIRECTORY: true if the clone that a directory of the cache belongs to no longer exists.
+# The path of the clone must be absent, nothing in the directory may have changed for a day, and all
+# locks in it must be free. An absent path alone is not enough, as this process may not see every
+# file system.
+is_gone() {
 	local path
 	path=$(cat "$1/path" 2>/dev/null)
 	[ -n "$path" ] && [ ! -e "$path" ] && [ -z "$(find "$1" -maxdepth 2 -mtime -1 -print -quit)" ] && take_all "$1"
 }
 
-# What a run leaves that was killed: directories with the number of its process.
-left_by_dead() { # DIRECTORY
+# left_by_dead DIRECTORY: removes the directories that killed scripts have left. The name of such a
+# directory ends in the id of the process.
+left_by_dead() {
 	local d
 	for d in "$1"/run.* "$1"/logs/run.*; do
 		if [ -e "$d" ] && ! kill -0 "${d##*.}" 2>/dev/null; then gone "$d"; fi

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# The disk of the guest `full`: a small Debian with what tests/vm/full.packages
-# names, as a file system image. Made when a test wants that guest; made anew when the
-# list or the recipe below changes. Prints its path.
+# Makes the disk of the guest `full`: a file system image of a small Debian with the packages of
+# tests/vm/full.packages. Prints the path of the image. The image is made when a test first needs
+# the guest `full`, and again when a list of packages or RECIPE changes.
 
 # shellcheck source=tools/rig/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -12,21 +12,21 @@ LOG=$CACHE/logs/full.log
 # shellcheck source=tools/rig/stages.sh
 . "$TOP/tools/rig/stages.sh"
 
-# Raise this when what is made below changes.
+# Increase RECIPE when the commands of this script make a different image. The number is an input of
+# the hash in the name of the image's directory.
 RECIPE=1
 list=$TOP/tests/vm/full.packages
 
-# pcp's scripts of installation want users and services. There are no services
-# (debian, stages.sh) and no systemd to be asked, and the users are made as on any
-# Debian.
+# Installs Debian with the packages. The maintainer scripts of pcp add users, as on any Debian. They
+# also try to start services, which debian() (stages.sh) prevents; besides, systemd does not run.
 base() {
 	debian "Debian for the guest full" "$root" "$(words "$list")" \
 		--dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' \
 		--dpkgopt='path-exclude=/usr/share/locale/*' --dpkgopt='path-exclude=/usr/share/info/*'
 }
 
-# The Python packages of the tests, from where set-up has put them. Then mount points;
-# what the guest never reads; and a file system of the rest.
+# Makes the image. Copies the Python packages of the tests, which the set-up has installed in the
+# cache, creates mount points, deletes files that the guest never reads, and makes a file system.
 make_disk() {
 	step "a Debian disk for the guest \`full\`"
 	remove "$root"

@@ -2,15 +2,17 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2015 # in "A && B || C" here, C is meant for both
 #
-# Tests in guests: which programs a world has (test.sh), and one boot of a guest
-# (job.sh). Each boot has a folder of its own, $work/WORLD.GUEST, or WORLD.GUEST.N where
-# the guest's programs are in several boots, with list, results and console.
+# Functions for tests in guests. test.sh uses these functions to list the programs of a world (host,
+# or a kernel: stock, debug, kcsan), and job.sh uses them to run one boot of a guest. A boot has a
+# directory with its list of programs, its results and its console: $work/WORLD.GUEST, or
+# $work/WORLD.GUEST.N if the programs of a guest are split over several boots.
 
 # shellcheck source=tests/vm/guests
 . "$TOP/tests/vm/guests"
 : "${work:?} ${tap:?}"
 
-# What no kernel says without a reason. The debug kernels' detectors first.
+# Pattern of kernel messages that make a test run fail. The messages of the debug kernels' detectors
+# are at the beginning.
 splat='BUG:|WARNING:|KASAN:|KCSAN:|UBSAN:|KFENCE:|ODEBUG:|DEBUG_LOCKS_WARN_ON'
 splat+='|possible (circular locking|recursive locking|irq lock inversion|deadlock)|inconsistent lock state|[a-zA-Z]+-safe -> [a-zA-Z]+-unsafe lock order'
 splat+='|suspicious RCU usage|held lock freed|locks? (still )?held (when|at)|bad unlock balance|bad contention detected|invalid wait context|Nested lock was not taken|MAX_LOCK'
@@ -18,38 +20,43 @@ splat+='|sleeping function called|scheduling while atomic|bad: scheduling|in pre
 splat+='|Oops|Kernel panic|general protection fault|Call Trace:|unchecked MSR access|NMI received for unknown|cut here|unable to handle|refcount_t:|list_(add|del) corruption|kernel tried to execute'
 splat+='|soft lockup|hard LOCKUP|self-detected stall|detected stalls|detected expedited stalls|blocked for more than|blocked in I/O wait for more'
 
-# head_of FILE KEY DEFAULT: a line "KEY: VALUE" in the head of a source.
+# head_of FILE KEY DEFAULT: prints the value of a comment line "KEY: VALUE" among the first 40 lines
+# of a source file, or DEFAULT if there is no such line.
 head_of() {
 	local v
 	v=$(head -n 40 "$1" | sed -nE "s#^(/\\*|//| \\*|\\#) *$2: *([^*]*[^* ]).*#\\2#p" | head -n 1)
 	echo "${v:-$3}"
 }
 
-limit_of() { # a test's seconds on the stock kernel
+# limit_of FILE: prints a test's time limit on the stock kernel, in seconds.
+limit_of() {
 	head_of "$1" timeout 120 | sed 's/[^0-9].*//'
 }
 
-# need_of GUEST WORLD NAME: what the guest's function (tests/vm/guests) sets NAME to.
+# need_of GUEST WORLD NAME: prints the value that the function of a guest (in tests/vm/guests)
+# assigns to the variable NAME.
 need_of() {
-	# shellcheck disable=SC2034 # the function's to change
+	# shellcheck disable=SC2034 # the guest's function changes them
 	local smp="" mem="" append="" disk="" patience=240 world=$2
 	# shellcheck disable=SC2034
 	local -a qemu=()
 	# shellcheck disable=SC2034
-	local cpu="" accel="" pmu="" emulator=""
+	local cpu="" accel="" pmu="" emulator=pmu
 	be_guest "$1" && printf '%s' "${!3}"
 }
 
-# left_out FILE [GUEST WORLD]: whether only make test-all runs it: its line "target:" says so, its
-# line "gate:" does not name this guest, or the guest has a user land on a disk.
+# left_out FILE [GUEST WORLD]: true if the test run leaves a test to make test-all. A test is left
+# out if $ALL is empty and one of three conditions is met: the line "target:" of the test says
+# test-all, its line "gate:" does not name this guest, or the guest has its user programs on a disk.
 left_out() {
 	[ -z "${ALL:-}" ] || return 1
 	[ "$(head_of "$1" target test)" = test-all ] || [[ " $(head_of "$1" gate "${2:-}") " != *" ${2:-} "* ]] ||
 		[ -n "${2:+$(need_of "$2" "$3" disk)}" ]
 }
 
-# programs_of WORLD: "GUEST PROGRAM SECONDS" for each wanted program and guest; the
-# seconds are those it may take.
+# programs_of WORLD: prints a line "GUEST PROGRAM SECONDS" for each selected program and guest.
+# SECONDS is the time limit of the program. Programs that are left out are not printed but added to
+# $work/left-out.
 programs_of() {
 	local world=$1 f guest limit name
 	for f in "$TOP"/tests/kselftest/*.{c,sh}; do
@@ -67,7 +74,8 @@ programs_of() {
 	done
 }
 
-# How much longer than on the stock kernel, on an idle machine, anything may take.
+# slowness WORLD: prints the factor by which time limits in a world are longer than the time limits
+# of the stock kernel on an idle machine.
 slowness() {
 	local slow=1
 	[ "$1" = stock ] || [ "$1" = host ] || slow=3
@@ -75,7 +83,7 @@ slowness() {
 	echo $((slow * PATIENCE))
 }
 
-# run_guest WORLD GUEST DIR: one boot, and what is to be said of it.
+# run_guest WORLD GUEST DIR: runs one boot of a guest and records its results.
 run_guest() {
 	local world=$1 guest=$2 dir=$3 emulator rc=0 label=$1/$2
 	declare -F "guest_${guest%%-*}" >/dev/null || {
@@ -87,7 +95,7 @@ run_guest() {
 	emulator=$(need_of "$guest" "$world" emulator)
 	[ -z "$emulator" ] || "$TOP/tests/qemu-$emulator/build.sh" >/dev/null || rc=$?
 	if [ $rc != 0 ]; then
-		one "$label" "rig the emulator of tests/qemu-$emulator is built" "not ok" "$(cat "$CACHE/qemu-$emulator/why" 2>/dev/null || echo "make qemu-$emulator says why")"
+		one "$label" "rig the emulator of tests/qemu-$emulator is built" "not ok" "$(cat "$CACHE/qemu-$emulator/why" 2>/dev/null || echo "run make qemu-$emulator to see the reason")"
 		return
 	fi
 	begin_guest "$world" "$guest" "$dir"
@@ -100,20 +108,24 @@ run_guest() {
 	fi
 }
 
-begin_guest() { # WORLD GUEST DIR
+# begin_guest WORLD GUEST DIR: starts a guest in the background. Afterwards $! is the process id of
+# the guest's vm.sh.
+begin_guest() {
 	WORLD=$1 GUEST=$2 "$TOP/tools/rig/vm.sh" test "$3" >"$3/vm.log" 2>&1 &
 }
 
-# follow PID WORLD GUEST DIR PATIENCE: report programs as they end; a guest that
-# stops reporting is ended. One whose kernel has not come to the first program within that
-# patience is booted once more: nothing of ours was in it.
+# follow PID WORLD GUEST DIR PATIENCE: records the results of each program when the program ends. A
+# guest that stops reporting is killed. A guest that has reported nothing after PATIENCE seconds is
+# booted once more, because none of the modules under test was loaded in the guest yet.
 follow() {
 	local pid=$1 world=$2 dir=$4 again="" begun=0 ended=0 new prog limit rc seconds deadline=$((SECONDS + $5)) end="died"
 	local results=$dir/results label=$2/$3 ups=0 clocks=""
 	label=${label%/plain}
-	# Lines come byte by byte: the last one may be a part of one.
+	# lines KEY: prints the lines "# KEY ..." of the results. An incomplete last line is left
+	# out: the guest writes byte by byte.
 	lines() { head -n "$(wc -l <"$results")" "$results" | grep -a "^# $1 " || :; }
-	# Never shorter: the next program may have begun when the end of the one before is seen.
+	# wait_for SECONDS: moves the deadline to SECONDS from now, unless the deadline is later
+	# already: when the end of a program is read, the next program may have begun already.
 	wait_for() { deadline=$((deadline > SECONDS + $1 ? deadline : SECONDS + $1)); }
 	while :; do
 		local alive=1
@@ -135,7 +147,8 @@ follow() {
 			read -r _ _ prog rc seconds < <(lines end | sed -n "${ended}p")
 			limit=$(awk -v p="$prog" '$1 == p { print $2 }' "$dir/list")
 			block "$dir" "$prog" | collect "$label" "$prog" "$rc" "$limit" "$seconds"
-			# The scans for leaks take their time on a debug kernel.
+			# On a debug kernel the scans for memory leaks, which follow the last
+			# program, take long.
 			[ "$world" = stock ] || wait_for $((100 * $(slowness "$world")))
 		done
 		[ -n "$alive" ] || break
@@ -143,20 +156,21 @@ follow() {
 			kill "$pid" 2>/dev/null || :
 			wait "$pid" 2>/dev/null || :
 			if [ -z "$again" ] && ! grep -aq '^# ' "$results"; then
-				again="its kernel did not come to the first program in $5 s, and was booted once more:
+				again="the guest reported nothing in $5 s and was booted once more; end of its console:
 $(tail -n 5 "$dir/console")"
 				deadline=$((SECONDS + $5))
 				begin_guest "$world" "$3" "$dir"
 				pid=$!
 				continue
 			fi
-			end="hung and was ended"
+			end="hung and was killed"
 			break
 		fi
 		sleep 0.3
 	done
 	if grep -aq '^# ' "$results"; then
-		# What vm.sh keeps of guests that it gave up before anything of ours was loaded.
+		# The file results.again has a line for each boot that vm.sh repeated, before any
+		# module under test was loaded.
 		one "$label" "rig the guest boots" ok "$(cat "$results.again" 2>/dev/null || :)$again"
 	else
 		one "$label" "rig the guest boots" "not ok" "$(cat "$dir/vm.log"; tail -n 40 "$dir/console")"
@@ -166,33 +180,37 @@ $(tail -n 5 "$dir/console")"
 		one "$label" "rig the guest runs to its end" ok
 		return
 	fi
-	# The program that was running, and all that never ran, are failures.
+	# The program that was running when the guest ended, and the programs that had not begun,
+	# are recorded as failures.
 	tail -n +$((ended + 1)) "$dir/list" | while read -r prog limit; do
 		block "$dir" "$prog" | collect "$label" "$prog" "" "$limit" ""
 	done
-	one "$label" "rig the guest runs to its end" "not ok" "the guest $end; its console's end:
+	one "$label" "rig the guest runs to its end" "not ok" "the guest $end; end of its console:
 $(tail -n 40 "$dir/console")"
 }
 
-# clock_goes_right LABEL "UP AT ..." : what the guest said of its uptime, and when.
+# clock_goes_right LABEL "UP AT [UP AT]": checks that the guest's clock advanced as fast as the
+# host's. UP is the guest's uptime in seconds before the first program and after the last program.
+# AT is the host's time in seconds when this script read UP.
 clock_goes_right() {
 	local up at end_up end_at
 	read -r up at end_up end_at <<<"$2"
-	# One that did not come to its end has said it once.
+	# The check is left out for a guest that did not run to its end, which has reported its
+	# uptime only once.
 	[ -n "${end_at:-}" ] || return 0
 	up=$((end_up - up)) at=$((end_at - at))
 	if [ $((up > at ? up - at : at - up)) -gt $((10 * $(slowness "${1%%/*}") + at / 10)) ]; then
-		one "$1" "rig the guest's clock goes right" "not ok" "$up seconds in $at"
+		one "$1" "rig the guest's clock goes right" "not ok" "the guest's clock advanced by $up s in $at s"
 	else
 		one "$1" "rig the guest's clock goes right" ok
 	fi
 }
 
-# block DIR PROGRAM: what it printed.
+# block DIR PROGRAM: prints the output of a program.
 block() { awk -v p="$2" '/^# (begin|end) / { on = $2 == "begin" && $3 == p; next } on' "$1/results"; }
 
-# ours CONSOLE: the log without data races in which none of our modules took
-# part: mainline has its own, and is not what is tested.
+# ours CONSOLE: prints a kernel log without those KCSAN reports in which no module of this project
+# occurs. Data races within the kernel itself are not under test.
 ours() {
 	awk '/BUG: KCSAN:/ { race = ""; lines = 120 }
 		!lines { print; next }
@@ -206,9 +224,9 @@ ours() {
 		END { printf "%s", race }' "$1"
 }
 
-# reports CONSOLE: what the kernel complained of, with the program that ran.
-# Injected failures announce themselves with a trace, unless told not to: those
-# are wanted.
+# reports CONSOLE: prints the reports in a kernel log that match $splat, up to 25 lines of each,
+# with the name of the program that was running. Traces that the kernel's fault injection prints,
+# one for each failure that it injects, are skipped.
 reports() {
 	awk -v splat="$splat" '{ sub(/\r$/, "") }
 		/\] ### / { prog = $0; sub(/.*\] ### /, "", prog); left = 0 }
@@ -219,24 +237,27 @@ reports() {
 		left { print; left-- }' <(ours "$1")
 }
 
-kernel_log() { # kernel_log LABEL DIR
+# kernel_log LABEL DIR: records as a test result whether the kernel log is free of reports.
+kernel_log() {
 	local found races label=${1%/plain} splat=$splat
-	# That is what this guest's interrupts are.
+	# The PMU of the guest pmu-spurious raises spurious NMIs, which the kernel reports.
 	[[ $label != */pmu-spurious ]] || splat=${splat/|NMI received for unknown/}
 	found=$(reports "$2/console" | sed -n 1,160p)
-	races=$(($(grep -ac 'BUG: KCSAN:' "$2/console") - $(ours "$2/console" | grep -ac 'BUG: KCSAN:'))) || : # none is no fault
+	races=$(($(grep -ac 'BUG: KCSAN:' "$2/console") - $(ours "$2/console" | grep -ac 'BUG: KCSAN:'))) || : # grep fails if it counts 0
 	if [ -z "$found" ]; then
-		one "$label" "rig the kernel log is clean" ok "$([ "$races" = 0 ] || echo "left out: $races data races within the kernel itself")"
+		one "$label" "rig the kernel log is clean" ok "$([ "$races" = 0 ] || echo "ignored: $races data races within the kernel itself")"
 	else
 		one "$label" "rig the kernel log is clean" "not ok" "$found"
 	fi
 }
 
-# leaks LABEL DIR: what the guest's scans for leaked memory found at the end.
+# leaks LABEL DIR: records as a test result whether the guest's last scans found leaked memory, or
+# found that kmemleak or lockdep had switched itself off. If the guest made no scan, a failure is
+# recorded in the world debug, and nothing in other worlds.
 leaks() {
 	local found label=${1%/plain}
 	grep -aq '^# leaks begin' "$2/results" || {
-		[[ $label != debug* ]] || one "$label" "rig nothing leaked" "not ok" "the guest made no scan"
+		[[ $label != debug* ]] || one "$label" "rig nothing leaked" "not ok" "the guest made no scan for leaks"
 		return 0
 	}
 	found=$(sed -n '/^# leaks begin/,/^# leaks end/{/^# leaks /!p}' "$2/results" | tr -d '\r' | sed -n 1,160p)
@@ -247,8 +268,9 @@ leaks() {
 	fi
 }
 
-# expected_reports LABEL DIR: each fault that was committed on purpose must have
-# been found by the very scans that fail a run.
+# expected_reports LABEL DIR: records for each fault that the guest provoked on purpose whether
+# reports() or the scan for leaks has found the fault. The guest writes a line "# expect FAULT:
+# TEXT" for each fault.
 expected_reports() {
 	local found fault text n=0
 	found=$(reports "$2/console")
@@ -258,13 +280,14 @@ expected_reports() {
 		while IFS= read -r text; do
 			n=$((n + 1))
 			fault=${text%%: *} text=${text#*: }
-			# grep reads all of it: awk must not fail because nobody reads on.
+			# grep -q would stop at the first match, so that awk would fail with
+			# SIGPIPE.
 			if { [ "$fault" = leak ] && sed -n '/^# leaks begin/,/^# leaks end/p' "$2/results" ||
 				awk -v f="fault $fault" '/^during / { on = $0 == "during " f ":" } on' <<<"$found"; } | grep -aF -- "$text" >/dev/null; then
 				echo "ok $n rig the ${1%%/*} kernel reports $fault"
 			else
 				echo "not ok $n rig the ${1%%/*} kernel reports $fault"
-				echo "# no report that says: $text"
+				echo "# no report with this text: $text"
 			fi
 		done <"$2/expected"
 	} | collect "$1" "faulty, as reported" 0 - ""

@@ -1,33 +1,37 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
 #
-# The cache's lists of whole test runs (test.sh sources this). A run is whole without ONLY,
-# WORLDS, KERNEL_RELEASE, GUEST, PMU, SMP, MEM and APPEND.
-#   runs    each of them, green or not: "TREE TIME TARGET PASSED/FAILED/SKIPPED LOAD SECONDS IDLE UNITS";
-#           UNITS needed a second attempt: names between commas, or "-"
-#   proved  the green ones of a tree that was committed: "TREE TIME TARGET PASSED/FAILED/SKIPPED"
+# Keeps two lists of whole test runs in the cache. A test run is whole if the user set none of ONLY,
+# WORLDS, KERNEL_RELEASE, GUEST, PMU, SMP, MEM and APPEND. test.sh sources this file.
+#   runs    all whole runs: "TREE TIME TARGET PASSED/FAILED/SKIPPED LOAD SECONDS IDLE UNITS"; UNITS
+#           are the units that needed a second attempt, separated by commas, or "-"
+#   proved  the runs of a committed tree without a failure: "TREE TIME TARGET PASSED/FAILED/SKIPPED"
 
 : "${TOP:?}" "${CACHE:?}"
 
-# is_whole: by the variables that the user gave. Asked before the rig sets some of them.
+# is_whole: true if the test run is whole. Must be called before scripts set some of the tested
+# variables themselves.
 is_whole() {
 	[ -z "${ONLY:-}${WORLDS:-}${KERNEL_RELEASE:-}${GUEST:-}${PMU:-}${SMP:-}${MEM:-}${APPEND:-}" ]
 }
 
-# committed_tree: the hash of the tree, if all of it is committed; else "-".
+# committed_tree: prints the hash of HEAD's tree in git, or "-" if the work tree has changes or new
+# files.
 committed_tree() {
 	local tree status
 	tree=$(git -C "$TOP" rev-parse 'HEAD^{tree}' 2>/dev/null) && status=$(git -C "$TOP" status --porcelain 2>/dev/null) &&
 		[ -z "$status" ] && echo "$tree" || echo -
 }
 
-# remember TREE TARGET PASSED FAILED SKIPPED SECONDS IDLE: the end of a whole run; the tree is that
-# of its beginning.
+# remember TREE TARGET PASSED FAILED SKIPPED SECONDS IDLE: adds a whole test run to the lists. TREE
+# is the committed tree at the beginning of the run. If the committed tree has changed since then,
+# the run is listed without a tree.
 remember() {
 	local line tree=$1
 	[ "$tree" = "$(committed_tree)" ] || tree=-
 	line="$tree $(date -u +%FT%TZ) $2 $3/$4/$5"
-	# One write each: other clones add to these files, too.
+	# Each line is written by one call of write(), as other clones may append to the same files
+	# at the same time.
 	printf '%s\n' "$line ${LOAD:-0} $6 $7 $(sort -u "${work:-}/second" 2>/dev/null | paste -sd, | grep . || echo -)" >>"$CACHE/runs"
 	[ "$4" != 0 ] || [ "$3" = 0 ] || [ "$tree" = - ] || printf '%s\n' "$line" >>"$CACHE/proved"
 }

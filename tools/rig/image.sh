@@ -1,24 +1,25 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# The guest's initramfs: busybox, our modules and tools, the tests' scripts, and the few
-# stock modules that tests use as devices; and beside it, in IMAGE/programs, the compiled
-# test programs: most of the bytes, of which a boot gets those that it runs (vm.sh).
-# Runs inside the tool chain (build.sh calls it through inside()). A test program that does
-# not compile is left out and named: a test run counts it as failed.
+# Builds the guest's initramfs, IMAGE/base.cpio. The initramfs has busybox, this project's modules
+# and tools, the tests' scripts, and the stock modules of devices that tests use. The compiled test
+# programs are most of the bytes, so they are separate, in IMAGE/programs: vm.sh adds the programs
+# that a boot runs to the initramfs. A test program that does not compile is left out of the image
+# and named in the log; a test run reports this as a failure. build.sh runs this script in the tool
+# chain's root file system.
 # Usage: image.sh RELEASE STOCK KBUILD_OUT TOOLS_OUT LIB_OUT IMAGE
-#        image.sh sources: the test programs, and what each is made from
+#        image.sh sources    lists "PROGRAM SOURCE" for each test program
 
 set -euo pipefail
 
-# Below the tree, which may itself be in a folder of any name.
+# sources: lists the test programs. Paths are relative to the root of the source tree, so that the
+# patterns below do not match a directory above the source tree.
 sources() {
 	cd "$TOP"
-	for c in tests/kselftest/{,readme/}*.c tools/libperf{mon,trace}/examples/*.c tests/abi/*/examples/*.c; do
+	for c in tests/kselftest/{,readme/}*.c tools/libperf{mon,trace}/examples/*.c; do
 		[ -e "$c" ] || continue
 		prog=$(basename "$c" .c)
 		case $c in
-		tests/abi/*) version=${c%/examples/*}; prog=abi/${version##*/}/$prog ;;
 		*/examples/* | */readme/*) prog=examples/$prog ;;
 		esac
 		echo "$prog $c"
@@ -27,11 +28,12 @@ sources() {
 [ "$1" != sources ] || { sources; exit; }
 
 release=$1 stock=$2 kbuild_out=$3 tools_out=$4 lib_out=$5 image=$6
-# Devices that come and go for the tests; dependencies are resolved.
+# Stock modules of devices that tests add and remove. The modules that these modules depend on are
+# added by means of modules.dep.
 stock_modules="loop sd_mod scsi_debug null_blk dummy veth virtio_pci virtio_blk ext4 overlay"
 
 root=$image/root.new
-# The programs are the same in every world.
+# Test programs are compiled once for all worlds.
 programs=$CLONE/image/tests
 rm -rf "$root"
 mkdir -p "$root"/{bin,dev,proc,sys,tmp,run,etc,root,modules,tests} "$programs"
@@ -42,7 +44,7 @@ install -m 755 "$TOP/tests/vm/init" "$root/init"
 printf 'root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/tmp:/bin/sh\n' >"$root/etc/passwd"
 printf 'root:x:0:\nperfcounters:x:100:\nnogroup:x:65534:\n' >"$root/etc/group"
 
-# Stock modules, with what modules.dep says they need.
+# The stock modules are copied, with the modules on which they depend according to modules.dep.
 lib=$root/lib/modules/$release
 from=$stock/usr/lib/modules/$release
 mkdir -p "$lib/updates"
@@ -68,8 +70,9 @@ done | sort -u | while read -r ko; do
 	esac
 done
 
-# Our modules, flat; /modules is the documented path. /modules/order is what a
-# demo loads: everything but the tests' sample drivers, in Kbuild's order.
+# This project's modules are all copied to one directory, with links in /modules, the documented
+# path. The file /modules/order lists the modules that the demo and the shell load: all modules but
+# those of tests/, perfcounters.ko first and the other modules by name.
 : >"$root/modules/order"
 if [ -e "$kbuild_out/modules.order" ]; then
 	while read -r o; do
@@ -84,22 +87,22 @@ if [ -e "$kbuild_out/modules.order" ]; then
 fi
 depmod -b "$root" "$release"
 
-# Tools: every program the workspace built.
+# All programs that cargo has built in the workspace tools/ are copied.
 if [ -d "$tools_out" ]; then
 	find "$tools_out" -maxdepth 1 -type f -perm -100 ! -name '*.so' ! -name '*.d' -exec cp -t "$root/bin" {} +
 	find "$root/bin" -type f ! -name busybox -exec strip {} +
 fi
 
-# Test programs and the libraries' examples (in examples/), static, rebuilt when they
-# or any header changed, or the library that they use; programs of each version of the
-# interfaces (in abi/), with its headers. One image at a time makes them.
+# Two kinds of programs are compiled: test programs, and examples of the libraries and of the
+# documentation, in examples/. Builds of several images wait for each other here.
 libperfmon=$TOP/tools/libperfmon libperftrace=$TOP/tools/libperftrace
-compile() { # compile SOURCE PROGRAM
+# compile SOURCE PROGRAM: compiles a static program, unless the program is newer than its source,
+# all headers and its library.
+compile() {
 	local c=$1 prog=$2 archive="" failed=$2.failed
 	local -a flags=(-O2 -g -Wall -Wextra -pthread -I "$TOP/include/uapi" -I "$TOP/include" -I "$libperfmon/include" -I "$libperftrace/include")
 	! grep -q '^#include "events.h"\|<perfmon/perfmon.h>' "$c" || archive=$lib_out/libperfmon.a
 	! grep -q '^#include "perftrace.h"\|<perftrace/perftrace.h>' "$c" || archive=$lib_out/libperftrace.a
-	case $c in "$TOP"/tests/abi/*) flags=(-O2 -I "${c%/examples/*}/include") archive="" ;; esac
 	[ -n "$newest" ] || [ "$c" -nt "$prog" ] || [ ! -e "$prog" ] || [ "$archive" -nt "$prog" ] || return 0
 	rm -f "$prog"
 	if gcc-14 -std=gnu11 "${flags[@]}" -static -o "$prog.new" "$c" ${archive:+"$archive"} 2>"$failed"; then
@@ -114,9 +117,9 @@ compile() { # compile SOURCE PROGRAM
 }
 
 exec 9>"$programs.lock"
-flock -n 9 || { echo "waiting for the test programs, which another image's build makes" >&2; flock 9; }
+flock -n 9 || { echo "waiting for the test programs, which the build of another image compiles" >&2; flock 9; }
 : >"$programs/.stamp.new"
-newest=$(find "$TOP/include" "$TOP/tests/kselftest" "$TOP/tests/abi" "$libperfmon" "$libperftrace" \( -name '*.h' -o -path "$TOP/tests/kselftest/readme/*.c" \) -newer "$programs/.stamp" 2>/dev/null || echo all)
+newest=$(find "$TOP/include" "$TOP/tests/kselftest" "$libperfmon" "$libperftrace" \( -name '*.h' -o -path "$TOP/tests/kselftest/readme/*.c" \) -newer "$programs/.stamp" 2>/dev/null || echo all)
 wanted=()
 while read -r prog c; do
 	wanted+=("$prog")
@@ -126,7 +129,7 @@ while read -r prog c; do
 done < <(sources)
 wait
 mv "$programs/.stamp.new" "$programs/.stamp"
-# One that does not compile is not there.
+# ls does not list a program that did not compile, because the program does not exist.
 rm -rf "$image/programs.new"
 mkdir -p "$image/programs.new/tests"
 (cd "$programs" && { ls -d "${wanted[@]}" 2>/dev/null || :; } | cpio -p -d --quiet "$image/programs.new/tests")
@@ -136,16 +139,16 @@ for s in "$TOP"/tests/kselftest/{,lib/}*.{sh,py}; do
 	[ ! -e "$s" ] || install -m 755 "$s" "$root/tests/"
 done
 
-# What the documentation shows, for tests that do it.
+# The code blocks of the documentation are extracted, because tests execute them.
 mkdir -p "$root/tests/documentation"
 awk -v out="$root/tests/documentation" -f "$TOP/tests/documentation/blocks.awk" "$TOP"/README.md "$TOP"/Documentation/*.md
 cp -r "$TOP/Documentation/ABI/testing" "$root/tests/documentation/ABI"
-# What the pages on fleets give away, tried as it is.
+# The files for fleets of machines are copied, because tests use them unchanged.
 cp -r "$TOP/tools/fleet" "$root/tests/"
 
 (cd "$root" && find . -mindepth 1 | cpio -o -H newc --quiet) >"$image/base.cpio.new"
 mv "$image/base.cpio.new" "$image/base.cpio"
-# Boots copy these (vm.sh).
+# vm.sh takes the same lock when it copies the programs for the boot of a guest.
 exec 9>"$image/programs.lock"
 flock 9
 rm -rf "$image/programs"

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# make install: the modules for the kernel they were built for, the tools with
-# manual pages and completions, libperfmon, libperftrace, the headers for programs
-# (linux/perfcounters.h) and for drivers. make deb packs what this installs.
-# LIBDIR=lib, MODULES_DIR=lib/modules: where a distribution has them
-# install.sh --uninstall: removes the very files that it would install.
+# Installs the modules for the kernel that they were built for, pfc with manual pages and
+# completions, libperfmon, libperftrace, the files for fleets, and the headers for programs
+# (linux/perfcounters.h) and for drivers. make install runs this script; make deb packs the
+# installed files. The variables LIBDIR (default: lib) and MODULES_DIR (default: lib/modules) name
+# the directories for libraries and modules, which differ between distributions. install.sh
+# --uninstall removes the files that install.sh would install.
 
 if [ "${1:-}" = --uninstall ]; then
 	copy=$(mktemp -d)
@@ -18,7 +19,8 @@ if [ "${1:-}" = --uninstall ]; then
 			printf '    removed %s\n' "$there" >&2
 		fi
 	done
-	# Directories that were ours alone.
+	# Empty directories are removed as well, if their name shows that only this project uses
+	# them.
 	(cd "$copy" && find . -depth -type d -path '*perf*' -printf '%P\n') | while read -r d; do
 		rmdir "${DESTDIR:-}/$d" 2>/dev/null || :
 	done
@@ -48,7 +50,8 @@ else
 	library=$LIB_OUT
 fi
 
-# Copied by hand: the same for a chroot's build and a tree of one's own.
+# This script copies the modules, not Kbuild, so that modules that were built in the chroot and
+# modules that were built for the user's own kernel tree (KDIR=) are installed in the same way.
 where=$dest/${MODULES_DIR:-lib/modules}/$release
 if [ -e "$out/modules.order" ] && { [ -n "$dest" ] || [ -d "$where" ]; }; then
 	mkdir -p "$where/updates/perfcounters" || die "cannot write to $where; run make install as root, or with DESTDIR="
@@ -61,17 +64,18 @@ if [ -e "$out/modules.order" ] && { [ -n "$dest" ] || [ -d "$where" ]; }; then
 	done <"$out/modules.order"
 	if [ -z "$dest" ]; then
 		depmod "$release"
-		[ "$release" = "$(uname -r)" ] || say "    note: these are for $release; this machine runs $(uname -r)"
+		[ "$release" = "$(uname -r)" ] || say "    note: these modules are for kernel $release; this machine runs $(uname -r)"
 	fi
 else
-	say "    modules are left out: this machine has no kernel $release (DESTDIR= packs them anyway; KDIR= builds for another)"
+	say "    modules are not installed: this machine has no kernel $release; DESTDIR= installs them to another place, KDIR= builds them for another kernel"
 fi
 
 if [ -x "$tools/pfc" ]; then
 	install -D -m 755 -t "$dest$prefix/bin" "$tools/pfc"
 	say "    $dest$prefix/bin/pfc"
 	share=$dest$prefix/share
-	# A distribution's zsh looks elsewhere than at what was installed by hand.
+	# A distribution's zsh reads completions of packages from vendor-completions, and other
+	# completions from site-functions.
 	zsh=site-functions
 	[ "$prefix" != /usr ] || zsh=vendor-completions
 	mkdir -p "$share/man/man1" "$share/bash-completion/completions" "$share/zsh/$zsh" "$share/fish/vendor_completions.d"
@@ -94,9 +98,10 @@ for h in "$TOP"/include/uapi/linux/*.h; do
 	install -D -m 644 -t "$dest$prefix/include/linux" "$h"
 	say "    $dest$prefix/include/linux/${h##*/}"
 done
-# Driver headers keep their names too, in a directory of their own: -I it.
+# Headers for drivers keep their relative paths, in a directory that is given to the compiler with
+# -I when a driver is built.
 drivers=$dest$prefix/include/perfcounters-driver
 mkdir -p "$drivers/uapi/linux" "$drivers/linux"
 install -m 644 -t "$drivers/linux" "$TOP"/include/linux/*
 install -m 644 -t "$drivers/uapi/linux" "$TOP"/include/uapi/linux/*.h
-say "    $drivers (for drivers: -I it)"
+say "    $drivers (headers for drivers: compile with -I of it)"

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# One job of a test run (test.sh): its results go to $work/NAME.tap.
+# Runs one job of a test run (test.sh), and writes the results of the job to $work/NAME.tap.
 # Usage: job.sh cargo NAME RUSTFLAGS CARGO-TEST-ARGUMENT...
-#                                 with EXACT=PATH, only the test of that path
-#        job.sh script NAME       tests/host/NAME
-#        job.sh guest NAME        the boot of $work/NAME: WORLD.GUEST or WORLD.GUEST.N
+#                                 runs cargo test; with EXACT=PATH, runs only the test PATH
+#        job.sh script NAME       runs tests/host/NAME
+#        job.sh guest NAME        boots a guest, NAME is WORLD.GUEST or WORLD.GUEST.N
 
 # shellcheck disable=SC2015 # in "A && B || C" here, C is meant for both
 # shellcheck source=tools/rig/lib.sh
@@ -24,8 +24,10 @@ cargo() { # LABEL RUSTFLAGS ARGUMENTS...
 	shift 2
 	limit=$((1500 * $(slowness host)))
 	set_up base
-	# Other flags, another directory: else each run would build all anew. The directory is
-	# cargo's to lock, but for what a new clone begins with.
+	# Each set of compiler flags has a target directory of its own: in a shared target directory
+	# cargo would compile everything again whenever the flags change. cargo locks its target
+	# directory. Only begin_target() (build.sh), which fills the directory, needs a lock of
+	# these scripts.
 	inside env "CARGO_TARGET_DIR=$TARGET${flags:+/$label}" "RUSTFLAGS=$RUST_LINK${flags:+ $flags}" ${CI:+CARGO_INCREMENTAL=0} "PROPTEST_CASES=$([ -n "${LONG:-}" ] && echo 256 || echo 64)" timeout -s KILL "$limit" cargo test \
 		--manifest-path "$TOP/tools/Cargo.toml" "$@" --locked --no-fail-fast ${EXACT:+-- --exact "$EXACT"} >"$log" 2>&1 </dev/null || rc=$?
 	if ! grep -qE '^test (result:|.* has been running)' "$log"; then
@@ -33,16 +35,20 @@ cargo() { # LABEL RUSTFLAGS ARGUMENTS...
 		printf '%-18s %-26s FAIL, does not compile\n' host "$label"
 		return
 	fi
-	# Status 101 is cargo's for failed tests, which the list names already.
+	# cargo exits with status 101 if tests failed. This status is not an error of the job, as
+	# the results name the failed tests.
 	[ "$rc" != 101 ] || ! grep -q '\.\.\. FAILED' "$log" || rc=0
-	# The paths of failed tests, by which a second attempt names them (retry.sh).
+	# cargo.awk also writes the paths of failed tests to a file, from which a second attempt
+	# reads which tests to run.
 	awk -v paths="$work/$label.paths" -f "$TOP/tools/rig/cargo.awk" "$log" | collect host "$label" "$rc" "$limit" $((SECONDS - start))
 }
 
 script() {
 	local s=$TOP/tests/host/$1 rc=0 start=$SECONDS limit log=$work/$1.host.log
 	limit=$(($(limit_of "$s") * $(slowness host)))
-	# EMULATOR is what the script's line "emulator:" asks for.
+	# A line "emulator:" in the head of the test script names an emulator, whose path is passed
+	# to the script in EMULATOR. A line "prepare:" has a command, whose output is passed in
+	# PREPARED.
 	local emulator prepare prepared=""
 	emulator=$(head_of "$s" emulator "")
 	prepare=$(head_of "$s" prepare "")
@@ -52,14 +58,14 @@ script() {
 		return
 	}
 	[ -z "$emulator" ] || emulator=$("$TOP/tests/qemu-$emulator/build.sh") || {
-		one host "rig the emulator of tests/qemu-$emulator is built" "not ok" "$(cat "$CACHE/qemu-$emulator/why" 2>/dev/null || echo "make qemu-$emulator says why")"
+		one host "rig the emulator of tests/qemu-$emulator is built" "not ok" "$(cat "$CACHE/qemu-$emulator/why" 2>/dev/null || echo "run make qemu-$emulator to see the reason")"
 		return
 	}
 	start=$SECONDS
-	# A network of its own, so that ports are this script's alone. All of cargo's packages
-	# are there by now.
-	local -a alone=(unshare --net sh -c 'busybox ip link set lo up && exec "$@"' sh)
+	local -a alone=("${ALONE[@]}" sh -c 'busybox ip link set lo up && "$@"' sh)
 	[ "$(id -u)" = 0 ] || alone=()
+	# cargo is run offline, because its packages are in the cache at this point and a script
+	# that runs as root has no network.
 	inside "${alone[@]}" env CARGO_NET_OFFLINE=true "RELEASE=$RELEASE" "PACKAGED=$PACKAGED" "KBUILD_OUT=$KBUILD_OUT" "KTREE=$KTREE" "TARGET=$TARGET" \
 		"TOOLS_OUT=$TOOLS_OUT" "LIB_OUT=$LIB_OUT" "EMULATOR=$emulator" "PREPARED=$prepared" \
 		timeout -s KILL "$limit" bash "$s" >>"$log" 2>&1 </dev/null || rc=$?
@@ -74,5 +80,6 @@ guest)
 	run_guest "$world" "$guest" "$work/$name"
 	;;
 esac
-# It came to its end: without this file the job is a failure, whatever it has said.
+# The file NAME.done shows that the job ran to its end. Without this file the job counts as a
+# failure, whatever its results are.
 : >"$work/$name.done"

@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# make kdir: the tool chain and a prepared kernel tree that matches the stock
-# Debian kernel, so that Rust modules built against it load into that kernel.
+# The set-up (make kdir): makes the tool chain and a prepared kernel tree. The tree matches the
+# stock Debian kernel, so that Rust modules that are built for the tree load into that kernel.
 # Usage: kdir.sh [base|all] [--say]
-#   base   without the prepared tree: tool chain, Python packages, stock kernel
-# Prints "RELEASE TREE". What is made already costs nothing.
+#   base   makes the tool chain, the Python packages and the stock kernel, but no prepared tree
+#   --say  prints a message with the path of the tree instead of "RELEASE TREE"
+# Prints "RELEASE TREE", the release of the kernel and the path of the prepared tree. Steps that are
+# done already are skipped.
 
 # shellcheck source=tools/rig/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -13,14 +15,15 @@ LOG=$CACHE/logs/kdir.log
 # shellcheck source=tools/rig/stages.sh
 . "$TOP/tools/rig/stages.sh"
 
-# Raise this when tree.sh changes what it makes.
+# Increase TREE_RECIPE when tree.sh makes a different tree. The number is an input of the hash in
+# the name of the tree's directory.
 TREE_RECIPE=1
 
 tree_packages() { sed '/^# What follows is for tests/,$d; s/#.*//' "$TOP/tools/rig/packages" | xargs; }
 python_packages() { sed 's/#.*//' "$TOP/tools/rig/python-packages" | xargs; }
 
-# The archive the host itself uses; DEBIAN_MIRROR=... overrides. No host name
-# is written down here.
+# mirror: prints the address of the Debian archive, which is DEBIAN_MIRROR or, if that is not set,
+# the archive that the host's apt uses. No address is built in.
 mirror() {
 	local uri=${DEBIAN_MIRROR:-}
 	# shellcheck disable=SC2016 # apt's own variables
@@ -28,7 +31,7 @@ mirror() {
 		awk '$2 !~ /-security|-backports|-updates/ { print $1; exit }')
 	[ -n "$uri" ] || uri=$(cat /etc/apt/sources.list /etc/apt/sources.list.d/* 2>/dev/null |
 		sed -nE 's/^(deb .*|URIs:.*)\b(https?:[^ ]*\/debian\/?)( .*|$)/\2/p' | head -n 1)
-	[ -n "$uri" ] || die "no Debian archive is configured for apt here; name one: make kdir DEBIAN_MIRROR=<address of a Debian archive>"
+	[ -n "$uri" ] || die "apt on this host has no Debian archive configured; name one: make kdir DEBIAN_MIRROR=<address of a Debian archive>"
 	printf '%s' "$uri"
 }
 
@@ -38,12 +41,13 @@ base_system() {
 	uri=$(mirror)
 	step "base system ($SUITE)"
 	if ! command -v mmdebstrap >/dev/null; then
-		command -v apt-get >/dev/null || die "the set-up needs mmdebstrap, and there is no apt-get here to install it; a Debian 12 or 13 host is expected"
+		command -v apt-get >/dev/null || die "mmdebstrap not found, and no apt-get to install it; the set-up needs a Debian 12 or 13 host"
 		stage "apt-get update" apt-get update -q
 		stage "install mmdebstrap" apt-get install -y -q --no-install-recommends mmdebstrap debian-archive-keyring
 	fi
 	remove "$ROOTFS" "$ROOTFS.partial" "$STAMPS"/packages* "$STAMPS/base"
-	# The host's apt may know a proxy or relax date checks: hand that on.
+	# The new base system gets the options of the host's apt for proxies and for checks of
+	# dates.
 	apt-config dump | grep -E '^Acquire::(https?|Check-)' >"$CACHE/apt.conf" || :
 	stage "unpack $SUITE" mmdebstrap --variant=apt --include=ca-certificates --aptopt="$CACHE/apt.conf" \
 		--dpkgopt=force-unsafe-io "$SUITE" "$ROOTFS.partial" \
@@ -53,13 +57,14 @@ base_system() {
 	stamp base "$SUITE"
 }
 
-# Packages are only ever added, so that clones with different lists share the system.
+# tool_chain "PACKAGE...": installs packages. No package is ever removed, so that clones with
+# different lists of packages can share the root file system.
 tool_chain() {
 	local want=$1
 	if direct; then
 		# shellcheck disable=SC2086 # a list of names
 		[ "$(dpkg-query -W -f '${db:Status-Status}\n' $want 2>/dev/null | grep -cx installed)" = "$(wc -w <<<"$want")" ] && return
-		[ "$(id -u)" = 0 ] || die "packages are missing on this host; run make kdir DIRECT=1 once as root"
+		[ "$(id -u)" = 0 ] || die "packages of tools/rig/packages are not installed on this host; run make kdir DIRECT=1 once as root"
 	fi
 	step "tool chain"
 	stage "package lists" inside apt-get update -q
@@ -67,7 +72,8 @@ tool_chain() {
 	stage "check the compilers" inside sh -c 'rustc --version && bindgen --version && gcc-14 --version'
 }
 
-# Readers of what we write, for tests: a venv of their own, beside the tool chain.
+# python "PACKAGE...": installs Python packages in a venv in the cache. Tests use the packages to
+# read the output of this project's programs.
 python() {
 	step "Python packages"
 	remove "$CACHE/python"
@@ -81,13 +87,14 @@ base() {
 	! direct || mode=direct
 	case ${DIRECT:-} in 1) mode=direct ;; 0) mode=chroot ;; esac
 	[ "$mode" = chroot ] || grep -q 'VERSION_ID="13"' /etc/os-release ||
-		die "DIRECT=1 is for a Debian 13 host; leave it out and a chroot is used"
+		die "DIRECT=1 needs a Debian 13 host; leave it out to use a chroot"
 	[ "$mode" = direct ] || [ "$(id -u)" = 0 ] || die "set-up and builds enter a chroot, which needs root; run make as root or with sudo"
 	want=$(packages)
 	local packages_stamp python_want
 	packages_stamp=packages-$(short_hash <<<"$mode $want")
 	python_want=$(python_packages)
-	# Before any other script looks.
+	# The file mode is written before any other script calls direct() (lib.sh), which reads the
+	# file.
 	[ "$(cat "$CLONE/mode" 2>/dev/null)" = "$mode" ] || echo "$mode" >"$CLONE/mode"
 	made() { stamped "$packages_stamp" "$want" && { [ -e "$ROOTFS" ] || [ "$mode" = direct ]; }; }
 	have_python() { stamped python "$python_want" && [ -x "$CACHE/python/bin/python" ]; }
@@ -106,16 +113,18 @@ base() {
 
 is_here() { [ -e "$CACHE/kernel/$1/stock/.whole" ]; }
 
-# Is this release of a series that the table has?
+# is_supported RELEASE: true if tools/rig/kernels lists the series of a kernel release.
 is_supported() { [[ " $(words "$TOP/tools/rig/kernels") " == *" $(cut -d. -f1,2 <<<"$1") "* ]]; }
 
-# The kernel of this run, if it is known; else the one that was asked for (KERNEL_RELEASE, a
-# pattern), or this cache's usual one. Nothing if it must be looked for in the archive.
+# known_release: prints the kernel release of this test run, if a release is recorded. Otherwise
+# prints the newest unpacked release that matches KERNEL_RELEASE (a pattern) or, if that is not set,
+# the usual release of the cache. Prints nothing if the release must be chosen from the archive.
 known_release() {
 	local dir wish=${KERNEL_RELEASE:-$(cat "$CACHE/release" 2>/dev/null)}
 	[ ! -s "${RUN_DIR:-/nonexistent}/release" ] || { cat "$RUN_DIR/release"; return; }
 	[ -n "$wish" ] || return 0
-	# Another clone's table may have other series.
+	# Another clone, whose tools/rig/kernels lists other series, may have set the usual release
+	# of the cache.
 	[ -n "${KERNEL_RELEASE:-}" ] || is_supported "$wish" || return 0
 	# shellcheck disable=SC2086 # a pattern
 	for dir in $(cd "$CACHE/kernel" 2>/dev/null && printf '%s\n' $wish | sort -rV); do
@@ -130,9 +139,10 @@ download() { # RELEASE VERSION
 		"linux-source-$(echo "$0" | cut -d. -f1,2)=$1"' "$1" "$2" "$CACHE/debs"
 }
 
-# The stock packages are unpacked, not installed: no boot loader, no triggers. The image
-# tells whether it was built with Rust. Status 1: it was not; 2: it could not be fetched.
-take() { # RELEASE VERSION
+# take RELEASE VERSION: downloads and unpacks the packages of a stock kernel. The packages are not
+# installed, as an installation would run triggers and set up a boot loader. The status is 1 if the
+# kernel was built without Rust according to its configuration, and 2 if the download failed.
+take() {
 	local dir=$CACHE/kernel/$1
 	! is_here "$1" || return 0
 	remove "$CACHE/debs"
@@ -151,45 +161,49 @@ take() { # RELEASE VERSION
 	: >"$dir/stock/.whole"
 }
 
-# The first of the archive's whole kernels that can be had, in $found. Lists of packages grow
-# old, and the archive may have another version by now: if it cannot, or if none is supported,
-# they are fetched again, once. What is listed then and cannot be fetched is no reason to take
-# an older one.
+# stock_kernel: takes the first complete kernel in the archive that was built with Rust, and sets
+# $found to its release. apt's lists of packages may be out of date. If a download fails or no
+# supported kernel is listed, the lists are therefore updated once, and the search is repeated. A
+# download that fails with updated lists is an error: no older kernel is taken instead.
 stock_kernel() {
 	local rel version word rc fresh=
 	step "stock kernel"
 	while :; do
 		while read -r rel version word <&3; do
-			# First with fresh lists: they may have a supported one.
+			# Untested kernels are taken only after the update of apt's lists, after
+			# which a supported kernel may be listed.
 			[ "$word" = supported ] || [ -n "$fresh" ] || continue
 			rc=0
 			take "$rel" "$version" || rc=$?
 			[ $rc != 2 ] || [ -z "$fresh" ] || explain "download $rel"
 			[ $rc != 2 ] || break
 			[ $rc = 0 ] || continue
-			# The usual one, from now on, for those whose table has it.
+			# A supported kernel becomes the usual kernel of the cache, for all clones
+			# whose tools/rig/kernels lists its series.
 			[ "$word" != supported ] || [ -n "${KERNEL_RELEASE:-}" ] || echo "$rel" >"$CACHE/release"
 			found=$rel
 			return
 		done 3< <(inside "$TOP/tools/rig/releases.sh" "$TOP/tools/rig/kernels" "${KERNEL_RELEASE:-*}" 2>>"$LOG")
 		[ -z "$fresh" ] || break
 		fresh=1
-		# apt says 0 where it cannot be reached, and keeps the lists that it has.
+		# Without --error-on=any, apt-get update succeeds even if it cannot reach the
+		# archive.
 		stage "package lists" inside apt-get update -q --error-on=any
 	done
-	! direct || die "apt on this host offers no kernel with Rust of which image, modules, headers and source have one version. Add $SUITE-backports to apt's sources, run apt-get update, and try again."
-	die "the archive has no kernel ${KERNEL_RELEASE:+$KERNEL_RELEASE }with Rust of which image, modules, headers and source have one version; try another DEBIAN_MIRROR (log: $LOG)"
+	! direct || die "apt on this host has no kernel with Rust whose image, modules, headers and source have one version; add $SUITE-backports to apt's sources, run apt-get update, and try again"
+	die "the archive has no kernel ${KERNEL_RELEASE:+$KERNEL_RELEASE }with Rust whose image, modules, headers and source have one version; try another DEBIAN_MIRROR= (log: $LOG)"
 }
 
-prepared_tree() { # RELEASE TREE
+# prepared_tree RELEASE TREE: makes the prepared kernel tree of a release in the directory TREE.
+prepared_tree() {
 	local rel=$1 tree=$2 dir=$CACHE/kernel/$1 config sym
 	step "prepared tree $rel"
 	config=$dir/stock/usr/lib/modules/$rel/config
 	sym=$dir/stock/usr/src/linux-headers-$rel/Module.symvers
 	[[ -e $config && -e $sym ]] || die "the packages of $rel lack config or Module.symvers (looked in $dir/stock)"
-	# Kbuild writes the tree's own path into what it generates, so it is
-	# prepared where it stays; a file in it says that it is whole.
-	stage "prepare the tree of $rel (some 2 minutes)" inside "$TOP/tools/rig/tree.sh" "$rel" \
+	# The tree is prepared at its final path, as Kbuild writes the path into generated files.
+	# The file .whole marks the tree as complete.
+	stage "prepare the tree of $rel (about 2 minutes)" inside "$TOP/tools/rig/tree.sh" "$rel" \
 		"$(echo "$dir"/stock/usr/src/linux-source-*.tar.xz)" "$config" "$sym" "$tree"
 	say "    $(tail -n 1 "$LOG")"
 	: >"$tree/.whole"
@@ -204,9 +218,11 @@ main() {
 		rel=$(known_release)
 		[ -n "$rel" ] || { stock_kernel; rel=$found; }
 	}
-	# A test run is of one kernel, whatever comes into the cache meanwhile, and says once what it is.
+	# A test run uses one kernel release, even if another release is added to the cache during
+	# the run. The first call of this script in a test run records the release, and warns if the
+	# release is not supported.
 	[ -s "${RUN_DIR:-/nonexistent}/release" ] || is_supported "$rel" ||
-		say "    $rel is none of the supported kernels ($(words "$TOP/tools/rig/kernels")): with it this is UNTESTED"
+		say "    kernel $rel is UNTESTED: the supported series are $(words "$TOP/tools/rig/kernels")"
 	[ -z "${RUN_DIR:-}" ] || [ -s "$RUN_DIR/release" ] || {
 		echo "$rel" >"$RUN_DIR/release.$$"
 		mv -n "$RUN_DIR/release.$$" "$RUN_DIR/release"

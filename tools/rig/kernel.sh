@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# A debug kernel from the very source of the stock one, with a small
-# configuration: tests/vm/base.config and tests/vm/VARIANT.config. Made once
-# and again when what it is made from changes.
-# Usage: kernel.sh VARIANT
-# Prints its directory: build (the tree for modules), root (image, modules), release.
+# Builds a debug kernel from the source of the stock kernel, with a small configuration:
+# tests/vm/base.config and tests/vm/VARIANT.config. A kernel is built once, and again when its
+# inputs change.
+# Usage: kernel.sh VARIANT    (debug or kcsan)
+# Prints the path of the kernel's directory, which has build (the tree for building modules), root
+# (the kernel's image and modules), and release (a file with the release).
 
 # shellcheck source=tools/rig/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -15,12 +16,13 @@ LOG=$CACHE/logs/kernel-$variant.log
 # shellcheck source=tools/rig/stages.sh
 . "$TOP/tools/rig/stages.sh"
 
-# Raise this when what is done below changes what comes out.
+# Increase KERNEL_RECIPE when the commands of this script make a different kernel. The number is an
+# input of the hash in the name of the kernel's directory.
 KERNEL_RECIPE=2
 set_up base
 source=$CACHE/kernel/$RELEASE/source
 fragments=("$TOP/tests/vm/base.config" "$TOP/tests/vm/$variant.config")
-[ -e "${fragments[1]}" ] || die "there is no tests/vm/$variant.config"
+[ -e "${fragments[1]}" ] || die "unknown kernel '$variant': tests/vm/$variant.config does not exist"
 
 tools() { inside sh -c 'rustc --version; bindgen --version; clang --version | head -n 1; ld.lld --version'; }
 hash=$({ printf '%s recipe %s\n' "$RELEASE $(cat "$CACHE/kernel/$RELEASE/version")" "$KERNEL_RECIPE"; tools; cat "${fragments[@]}"; } | short_hash)
@@ -29,7 +31,9 @@ build=$dir/build
 
 kmake() { inside make -C "$source" "O=$build" LLVM=1 -j"$JOBS" "$@"; }
 
-# Kconfig drops what it does not know or what lacks something, without a word.
+# lost: prints the lines of the configuration fragments that are not in .config. Kconfig silently
+# drops options that it does not know or whose dependencies are missing. For a line "A # or B" it is
+# enough if .config has A or B.
 lost() {
 	local line name
 	grep -hE '^(CONFIG_[A-Z0-9_a-z]+=|# CONFIG_[A-Z0-9_a-z]+ is not set$)' "${fragments[@]}" | while read -r line; do
@@ -54,7 +58,8 @@ unpacked_source() {
 	mv "$source.partial" "$source"
 }
 
-# Objects stay where the build was cut off: it goes on with them.
+# kernel: builds and installs the kernel. After an interruption, the build continues with the object
+# files that exist already.
 kernel() {
 	local missing krel out
 	step "$variant kernel (once)"
@@ -64,7 +69,7 @@ kernel() {
 	sed 's/ # or /\n/' "${fragments[@]}" >"$build/wanted.config"
 	stage "configure the $variant kernel" kmake "KCONFIG_ALLCONFIG=$build/wanted.config" allnoconfig
 	missing=$(lost)
-	[ -z "$missing" ] || die "the $variant kernel's configuration lost what was asked for:
+	[ -z "$missing" ] || die "the $variant kernel's configuration lacks options of tests/vm/base.config or tests/vm/$variant.config; correct these files:
 $missing"
 	stage "build the $variant kernel" kmake bzImage modules
 	krel=$(cat "$build/include/config/kernel.release")
@@ -76,7 +81,8 @@ $missing"
 	cp "$build/.config" "$out/config"
 	cp "$build/System.map" "$out/System.map"
 	printf '%s' "$krel" >"$dir/release"
-	# Modules are built against it; nothing is linked with its objects again.
+	# The tree is kept for builds of modules. Its object files are deleted, as they are not
+	# linked again.
 	find "$build" -name '*.[oa]' ! -path '*/scripts/*' ! -path '*/tools/*' -delete
 	rm -f "$build"/vmlinux* "$build"/.tmp_vmlinux*
 	mv "$dir/root.new" "$dir/root"

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
 #
-# One test program's KTAP in, uniform result lines out:
+# Converts the KTAP output of a test program to lines of these forms:
 #   ok - NAME | not ok - NAME | ok - NAME # SKIP why     (diagnostics: # ...)
-# Variables: prog, rc (its exit status), limit (its seconds), only (ONLY=).
-# The last line of output is "= PASSED FAILED SKIPPED".
+# Variables: prog is the name of the program, rc its exit status (empty if it did not end), limit
+# its time limit in seconds, and only the value of ONLY=. The last line of output is "= PASSED
+# FAILED SKIPPED".
 
 function wanted(name) {
 	if (only == "")
@@ -22,7 +23,7 @@ function result(good, name, skip) {
 	if (!good) failed++; else if (skip != "") skipped++; else passed++
 }
 
-# A failure of the program itself counts whatever was asked for.
+# Prints a failure of the program itself, whether or not ONLY= selects the program.
 function broken(why) {
 	print "not ok - rig " prog " " why
 	printf "%s", said

@@ -1,26 +1,27 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
 #
-# What every rig script needs: where things live, how to speak, how to lock, how to
-# enter the tool chain's root file system. Sourced, never run.
+# Functions and variables that all scripts in tools/rig use: paths, messages, locks, and commands in
+# the tool chain's root file system. The scripts source this file.
 
 set -euo pipefail
 umask 022
-# A caller's make -j or -k is not for the makes that run inside.
+# Options of a calling make, such as -j or -k, must not reach the makes that scripts start.
 unset MAKEFLAGS MAKELEVEL MFLAGS
 
 TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P)
 : "${HOME:=$(getent passwd "$(id -u)" | cut -d: -f6)}"
 CACHE=${PERFCOUNTERS_CACHE:-${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/perfcounters}
-mkdir -p "$CACHE" 2>/dev/null || { echo "perfcounters: cannot create $CACHE; name another place with PERFCOUNTERS_CACHE=DIR" >&2; exit 1; }
+mkdir -p "$CACHE" 2>/dev/null || { echo "perfcounters: cannot create $CACHE; name another directory with PERFCOUNTERS_CACHE=DIR" >&2; exit 1; }
 CACHE=$(cd "$CACHE" && pwd -P)
-# What is built from this clone lies in a directory of its own, so that two clones can
-# share the cache. All else in the cache is made once, from inputs that its name or its
-# stamp has the hash of.
+# Clones share the cache: each clone has a directory in the cache for the results of its builds.
+# Everything else in the cache is made once for all clones; a hash of its inputs is part of its name
+# or of its stamp, or the stamp lists the inputs.
 CLONE=$CACHE/clones/$(basename "$TOP")-$(sha256sum <<<"$TOP" | cut -c1-8)
 LOGS=$CLONE/logs
 mkdir -p "$LOGS" "$CACHE/logs" "$CACHE/locks"
-# Written once, whole: others may read it at any time.
+# The file path is written under another name and then renamed, as other processes may read it at
+# any time.
 [ "$(cat "$CLONE/path" 2>/dev/null)" = "$TOP" ] || {
 	printf '%s\n' "$TOP" >"$CLONE/path.$$"
 	mv "$CLONE/path.$$" "$CLONE/path"
@@ -30,22 +31,24 @@ JOBS=${JOBS:-$(nproc)}
 # shellcheck disable=SC2034 # for kdir.sh
 SUITE=trixie
 
-# A line of text on a terminal takes the place of the line of progress.
+# On a terminal each message replaces the progress line.
 clear_line=""
 [ ! -t 2 ] || clear_line=$'\r\033[K'
 say()  { printf '%s%s\n' "$clear_line" "$*" >&2; }
 step() { say "==> $*"; }
 die()  { say "perfcounters: $*"; exit 1; }
 
-# How much longer than on an idle machine anything may take: one word, for every limit.
-[[ ${LOAD:-} =~ ^[0-9]*$ ]] || die "LOAD=$LOAD: a number of busy loops is wanted"
+# PATIENCE is the factor by which all time limits are longer than on an idle machine. By default it
+# is 1 + LOAD.
+[[ ${LOAD:-} =~ ^[0-9]*$ ]] || die "LOAD=$LOAD is not a number; give the number of busy loops"
 export PATIENCE=${PATIENCE:-$((1 + ${LOAD:-0}))}
 
-# short_hash: of standard input, for the name of a directory.
+# short_hash: prints 12 digits of the hash of standard input, for use in the name of a directory.
 short_hash() { sha256sum | cut -c1-12; }
 
-# kill_tree PROCESS: with all it has started, whatever groups these are in. It is stopped
-# first: make would begin another job when one ends.
+# kill_tree PID: ends a process and all of its descendants, whatever their process groups. Each
+# process is stopped before its children are ended: otherwise make would start another job when a
+# job ends.
 kill_tree() {
 	local child
 	kill -STOP "$1" 2>/dev/null || return 0
@@ -55,8 +58,16 @@ kill_tree() {
 	kill -CONT "$1" 2>/dev/null || :
 }
 
-# lock FILE WHAT: alone with WHAT for as long as this script or anything it started
-# lives. Locks are held while something is made, never while it is used.
+# "${ALONE[@]}" COMMAND...: runs a command in a network namespace and a PID namespace of its own,
+# which needs root. The ports that the command uses cannot conflict with the ports of other jobs,
+# and its background processes end with the command. In the chroot of inside() the mounts are
+# private already, and / is not a mount point.
+# shellcheck disable=SC2034 # job.sh uses it
+ALONE=(unshare --net --pid --mount --propagation unchanged --fork --kill-child sh -c 'm=$(command -v mount || echo busybox mount); $m --make-rprivate / 2>/dev/null; $m -t proc proc /proc && "$@"' sh)
+
+# lock FILE WHAT: takes an exclusive lock on a file, in order to make WHAT. The lock is held until
+# this script and all processes that inherited the lock have ended. A lock of this kind is held
+# while a thing is made, never while the thing is used.
 lock() {
 	local fd
 	mkdir -p "${1%/*}"
@@ -68,8 +79,8 @@ lock() {
 	printf 'process %d of %s since %s' $$ "$TOP" "$(date +%T)" >"$1"
 }
 
-# wait_for HOW FILE WHAT: a lock of the file on a descriptor of its own, $locked, shared (-s)
-# or alone (-x), for as long as this script has it; says for whom it waits.
+# wait_for HOW FILE WHAT: takes a shared (-s) or exclusive (-x) lock on a file, and prints a message
+# if another process holds the lock. The lock is held until the descriptor $locked is closed.
 wait_for() {
 	exec {locked}<>"$2"
 	flock -n "$1" "$locked" || {
@@ -78,17 +89,18 @@ wait_for() {
 	}
 }
 
-# in_use: while this script or anything it started lives, make clean waits with what is
-# built from this clone.
+# in_use: takes a shared lock on this clone's build directory. While this script, or a process that
+# it started, holds the lock, make clean waits and does not remove the results of builds.
 in_use() {
 	local locked
-	wait_for -s "$CLONE/running-tests.lock" "what was built, which make clean removes"
+	wait_for -s "$CLONE/running-tests.lock" "this clone's build directory"
 	printf 'process %d of %s since %s' $$ "$TOP" "$(date +%T)" >"$CLONE/running-tests.lock"
 }
 
-# quietly WHAT LOG COMMAND...: append the output to LOG, show on a terminal that it
-# runs, unless a plan does (plan.sh), say how long it took. The command is its own
-# process group, so that an interrupt takes all of it down.
+# quietly WHAT LOG COMMAND...: runs a command and appends its output to LOG. On a terminal a
+# progress line shows that the command is running, unless plan.sh shows a line. A command that
+# succeeds after 2 seconds or more is reported with its duration. The command is run in a process
+# group of its own, so that an interrupt ends all of its processes.
 quietly() {
 	local what=$1 log=$2 start=$SECONDS pid rc=0
 	shift 2
@@ -97,7 +109,7 @@ quietly() {
 	"$@" >>"$log" 2>&1 </dev/null &
 	pid=$!
 	set +m
-	# shellcheck disable=SC2064 # the group of now is meant
+	# shellcheck disable=SC2064 # $pid is expanded here
 	trap "kill -TERM -- -$pid 2>/dev/null; exit 130" INT TERM HUP
 	while [ -t 2 ] && [ -z "${RUNNING:-}" ] && kill -0 "$pid" 2>/dev/null; do
 		printf '%s    %s ... %ds ' "$clear_line" "$what" $((SECONDS - start)) >&2
@@ -105,22 +117,24 @@ quietly() {
 	done
 	wait "$pid" || rc=$?
 	trap - INT TERM HUP
-	# What takes no time is not worth a line.
+	# A command that takes less than 2 seconds is not reported.
 	[ $rc != 0 ] || [ $((SECONDS - start)) -lt 2 ] || say "    $what: $((SECONDS - start))s"
 	return $rc
 }
 
-# "direct": the host itself is the tool chain of this clone (DIRECT=1 on Debian 13).
+# direct: true if this clone uses the host's own packages as its tool chain (DIRECT=1 on Debian 13).
 direct() { [ "$(cat "$CLONE/mode" 2>/dev/null)" = direct ]; }
 
 ROOTFS=$CACHE/rootfs
 CARGO_CACHE=$CACHE/cargo
-# rustc's flags for all that cargo builds: lld links in a fraction of the default's time.
+# Flags of rustc in all cargo builds: lld takes only a fraction of the time that the default linker
+# takes.
 RUST_LINK="-C link-arg=-fuse-ld=lld"
 
-# inside COMMAND...: run a command with the tool chain's file system as root.
-# The project and the cache appear under their own names, so paths in messages
-# are the host's. Mounts live in a private namespace and vanish with it.
+# inside COMMAND...: runs a command with the tool chain's root file system as its root. In that file
+# system the project and the cache have the same paths as on the host, so that paths in messages are
+# valid on the host. The mounts are in a private namespace and end with the command. In direct mode
+# (see direct()) the command is run without a chroot.
 inside() {
 	mkdir -p "$CARGO_CACHE"
 	local -a keep=(PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root "TERM=${TERM:-dumb}" LC_ALL=C.UTF-8
@@ -134,20 +148,20 @@ inside() {
 		env -i "${keep[@]}" "$@"
 		return
 	fi
-	[ "$(id -u)" = 0 ] || die "this enters a chroot, which needs root; run it as root or with sudo"
+	[ "$(id -u)" = 0 ] || die "entering the chroot needs root; run this as root or with sudo"
 	# shellcheck disable=SC2097,SC2098
 	ROOTFS=$ROOTFS TOP=$TOP CACHE=$CACHE unshare --mount --propagation private \
 		bash "$TOP/tools/rig/enter.sh" "${keep[@]}" "$@"
 }
 
-# set_up [base]: what the set-up makes, made where it is not, and its names: the
-# kernel's release, its prepared tree, where our modules and programs are built. With
-# "base", without the prepared tree.
+# set_up [base]: runs the set-up (kdir.sh) and sets the variables in its last block: the kernel's
+# release, its prepared tree, and the directories in which modules and programs are built. With the
+# argument "base" the prepared tree need not exist.
 set_up() {
 	local found
 	found=$("$TOP/tools/rig/kdir.sh" "${1:-all}") || exit
 	read -r RELEASE KTREE <<<"$found"
-	# What this script starts is to speak of the same kernel.
+	# Scripts that this script starts must use the same kernel.
 	export KERNEL_RELEASE=$RELEASE
 	# shellcheck disable=SC2034 # for the scripts that source this
 	{
@@ -159,19 +173,19 @@ set_up() {
 		TARGET=$CLONE/target
 		TOOLS_OUT=$TARGET/x86_64-unknown-linux-gnu/release
 		LIB_OUT=$TARGET/x86_64-unknown-linux-gnu/library
-		# Emulated time that a test needs, against the stock kernel's.
+		# The factor by which tests take longer on this kernel than on the stock kernel.
 		SLOWNESS=1
 	}
 }
 
-# enter_world WORLD: set_up, and from then on the variables above speak of that
-# world's kernel, which is built if it has to be.
+# enter_world WORLD: runs set_up, and sets its variables for the kernel of a world (stock, debug or
+# kcsan). The kernel is built if it does not exist.
 enter_world() {
 	local dir
 	case $1 in
 	host | stock) set_up; return ;;
 	debug | kcsan) ;;
-	*) die "there is no world $1; there are host, stock, debug, kcsan" ;;
+	*) die "unknown world '$1'; the worlds are host, stock, debug, kcsan" ;;
 	esac
 	set_up base
 	dir=$("$TOP/tools/rig/kernel.sh" "$1") || exit
@@ -181,7 +195,8 @@ enter_world() {
 		STOCK=$dir/root
 		KMAKE=(make -C "${dir%/*}/source" "O=$KTREE" LLVM=1)
 		RELEASE=$(cat "$dir/release")
-		# Of another configuration, the same release is another kernel.
+		# The hash of the kernel is part of the names: kernels of one release can differ in
+		# configuration.
 		KBUILD_OUT=$CLONE/build/${dir##*/}
 		IMAGE=$CLONE/image/${dir##*/}
 		SLOWNESS=3

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
 #
-# What set-up and builds may do side by side: each target is a script that makes
-# something where it is not, and says here what is made before it. Scripts make by
-# themselves what they need, so an edge that is missing costs time, nothing else.
-# Run by plan.sh; a test run adds its jobs (test.sh).
+# The steps of the set-up and of builds, with the prerequisites of each step; make runs steps in
+# parallel if neither is a prerequisite of the other. Each target runs a script that makes a thing
+# if it does not exist. A script also makes its own prerequisites, so a prerequisite that is missing
+# in this file costs time but breaks nothing. plan.sh runs make on this file; a test run adds its
+# jobs to it (test.sh).
 
 timed = @tools/rig/timed.sh
 kdir := tools/rig/kdir.sh
@@ -24,8 +25,9 @@ deb-base: base
 
 kernel-stock: base
 	$(timed) set-up tree $(kdir) >/dev/null
-# Mostly in the time that all else leaves of the processors; beside busy neighbours it
-# must come to an end, too.
+# The builds of debug kernels are run with niceness 10, so that they mostly use CPU time that other
+# jobs do not need. The niceness is not higher, so that the builds also finish when busy loops run
+# at the same time (LOAD=).
 kernel-debug kernel-kcsan: kernel-%: base
 	$(timed) set-up kernel-$* nice -n 10 tools/rig/kernel.sh $* >/dev/null
 modules-stock modules-debug modules-kcsan: modules-%: kernel-%

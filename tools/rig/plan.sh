@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Makes parts of a plan, as many at a time as SLOTS says: by default as there are processors
-# and one, as a guest or a download leaves some of its own idle. GNU make orders them.
-# Usage: plan.sh [-f MAKEFILE] [PART...]    (without -f: plan.mk)
-# On a terminal, a line shows what runs.
+# Makes targets of a makefile (plan.mk) with GNU make, at most SLOTS of them at a time. By default
+# SLOTS is the number of CPUs plus one, since guests and downloads leave some CPU time unused. On a
+# terminal a progress line shows the targets that are being made.
+# Usage: plan.sh [-f MAKEFILE] [TARGET...]    (without -f: plan.mk)
 
 # shellcheck source=tools/rig/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -19,7 +19,7 @@ make -C "$TOP" --no-print-directory -s -k -j"${SLOTS:-$((JOBS + 1))}" -f "$plan"
 pid=$!
 trap 'kill_tree "$pid"; exit 130' INT TERM HUP
 while [ -t 2 ] && kill -0 "$pid" 2>/dev/null; do
-	# shellcheck disable=SC2012 # names of ours
+	# shellcheck disable=SC2012 # one name a line
 	shown=$(ls -tr "$RUNNING" | while read -r part; do printf '%s %ds, ' "$part" $((EPOCHSECONDS - $(stat -c %Y "$RUNNING/$part" 2>/dev/null || echo "$EPOCHSECONDS"))); done)
 	printf '%s    %s' "$clear_line" "$(cut -c1-100 <<<"${shown%, }")" >&2
 	sleep 0.5

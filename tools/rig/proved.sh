@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# make proved: the last commit of main, by first parents, whose tree passed `make test`, and
-# `make test-all`, on this machine, and how many commits are on top of each. A tree
-# that passed `make test-all` has passed `make test`.
+# Prints, for make test and for make test-all, the last commit of main whose tree has passed the
+# tests on this machine, and the number of commits after that commit (make proved). Only first
+# parents are followed. A tree that has passed make test-all has also passed make test. The script
+# fails if no commit has passed make test, or no commit has passed make test-all.
 
 # shellcheck source=tools/rig/lib.sh
 . "$(dirname "$0")/lib.sh"
 
-git -C "$TOP" rev-parse -q --verify main >/dev/null || die "there is no branch main here"
+git -C "$TOP" rev-parse -q --verify main >/dev/null || die "this repository has no branch main"
 status=0
 for target in test test-all; do
 	git -C "$TOP" log --first-parent --format='%T %h %s' main | awk -v target="$target" '

@@ -1,12 +1,13 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Which kernels the archive has whole, best first: "RELEASE VERSION supported" or
-# "RELEASE VERSION untested" a line. Whole means that image, modules, headers and source
-# are there in one version. Supported series come first, then all others; among each, the
-# newest first. Runs inside the tool chain, by its apt.
+# Lists the complete kernels in the Debian archive, with a line "RELEASE VERSION supported" or
+# "RELEASE VERSION untested" for each. A kernel is complete if its image, modules, headers and
+# source exist in the same version. Kernels of supported series come first, then all other kernels,
+# and in both groups the newest release comes first. The script is run in the tool chain's root file
+# system, whose apt it uses.
 # Usage: releases.sh TABLE [PATTERN]
-#   TABLE    the supported series, a line each (tools/rig/kernels)
+#   TABLE    a file with the supported series, one on each line (tools/rig/kernels)
 #   PATTERN  only releases that match this shell pattern, e.g. '7.3.*'
 
 set -euo pipefail
@@ -16,7 +17,8 @@ versions_of() { apt-cache madison "$1" 2>/dev/null | awk -F' *[|] *' '$3 ~ / Pac
 
 series_of() { cut -d. -f1,2 <<<"$1"; }
 
-# The version of which there is everything.
+# whole RELEASE: prints the newest version for which all packages of a kernel release exist. Fails
+# if there is no such version.
 whole() {
 	local version part
 	for version in $(versions_of "linux-binary-$1" | sort -rV); do

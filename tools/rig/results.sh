@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
 #
-# How results are kept and shown while tests run: a job's go to $tap, in the order they
-# come, and a line for each program to the user. Sourced by job.sh.
+# Records results while tests run: results are appended to the file $tap, and a line is printed for
+# each program. job.sh and test.sh source this file.
 
 : "${tap:?}"
 ONLY=${ONLY:-}
 
-# collect LABEL PROGRAM STATUS LIMIT SECONDS <KTAP: results to $tap, a line to the user.
+# collect LABEL PROGRAM STATUS LIMIT SECONDS <KTAP: records the results of a program and prints a
+# line about the program. STATUS is the exit status of the program, empty if the program did not
+# end.
 collect() {
 	local out counts p f s word=ok
 	out=$(awk -v prog="$2" -v rc="$3" -v limit="$4" -v only="$ONLY" -f "$TOP/tools/rig/ktap.awk")
@@ -24,8 +26,8 @@ collect() {
 		"$([ "$f" = 0 ] || echo ", $f failed")" "$([ "$s" = 0 ] || echo ", $s skipped")" "${5:+  (${5}s)}"
 }
 
-# one LABEL NAME ok|"not ok"|skip [DIAGNOSTICS]: a result of the rig's own. A
-# partial run leaves the good ones out, unless they were asked for.
+# one LABEL NAME ok|"not ok"|skip [DIAGNOSTICS]: records a result of these scripts themselves. With
+# ONLY=, a result other than a failure is recorded only if its name matches ONLY.
 one() {
 	[ "$3" = "not ok" ] || [ -z "$ONLY" ] || grep -qE -e "$ONLY" <<<"$2" || return 0
 	{

@@ -1,19 +1,20 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash disable=SC2015 # in "A && B || C" here, C is meant for both
 #
-# Second attempts (test.sh sources this): at the end of a run each unit that failed runs once
-# more, with nothing beside it.
+# Second attempts: at the end of a test run each unit that failed is run once more, while no other
+# job runs. test.sh sources this file.
 #
-# A unit is a program in one guest, a script of tests/host, or one named cargo test. A guest that
-# hung or died is one unit, and each program that it did not finish runs again in a boot of its
-# own. A report of the kernel (an oops, a warning, lockdep, KASAN, a leak, a lockup) is final: no
-# unit of that boot gets a second attempt. A failure of a job as a whole is final, too.
+# A unit is a program in one guest, a script of tests/host, or one named cargo test. If a guest hung
+# or died, the guest is one unit, and each program that it did not finish is run again in a boot of
+# its own. A report of the kernel (an oops, a warning, lockdep, KASAN, a leak, a lockup) is final:
+# no unit of a boot with a report gets a second attempt. If a job as a whole failed, its units are
+# final, too.
 
 : "${work:?}" "${TOP:?}" "${CACHE:?}"
 
-# units_of JOB KIND: a line "STATE KIND JOB LABEL PROGRAM" for each unit of a job, separated by
-# tabs. STATE is ok, failed, unfinished (its guest hung or died), guest (the boot itself failed;
-# PROGRAM is "guest"), or final.
+# units_of JOB KIND: prints a line "STATE KIND JOB LABEL PROGRAM" for each unit of a job, with tabs
+# between the fields. STATE is ok, failed, unfinished (the unit's guest hung or died), guest (the
+# boot itself failed; PROGRAM is "guest"), or final (the unit failed, and gets no second attempt).
 units_of() {
 	local whole=""
 	[ ! -e "$work/$1.done" ] || whole=1
@@ -46,13 +47,13 @@ units_of() {
 		}' "$work/$1.tap"
 }
 
-# name_of LABEL PROGRAM: a unit in one word.
+# name_of LABEL PROGRAM: prints the name of a unit, without blanks.
 name_of() { tr ' ' _ <<<"$1:$2"; }
 
-# command_of JOB: the words of the plan's command for it.
+# command_of JOB: prints the arguments with which job.sh runs a job.
 command_of() { awk -F '\t' -v job="$1" '$2 == job { print $4; exit }' "$work/jobs"; }
 
-# failures_of JOB LABEL PROGRAM: the failed results of a unit, with what they said.
+# failures_of JOB LABEL PROGRAM: prints the failed results of a unit with their diagnostics.
 failures_of() {
 	awk -v head="# $2 $3" -v test="not ok - $3" '
 		/^# [^ ]+ / { on = $0 == head; cargo = $3 == "cargo" || $3 == "loom"; next }
@@ -61,17 +62,19 @@ failures_of() {
 		shown' "$work/$1.tap"
 }
 
-# attempt DIR KIND JOB LABEL PROGRAM: runs the unit alone. Its results are DIR/JOB.tap.
+# attempt DIR KIND JOB LABEL PROGRAM: runs a unit while no other job runs. The results of the unit
+# are written to DIR/JOB.tap.
 attempt() {
 	local dir=$1 kind=$2 job=$3 label=$4 program=$5 path="" world
 	mkdir -p "$dir"
 	if [ "$kind" = guest ]; then
 		IFS=. read -r world _ <<<"$job"
-		# The image of this run.
+		# The second attempt uses the image of this test run.
 		ln "$work/$world.cpio" "$dir/" 2>/dev/null || :
 		[ ! -e "$work/$world.programs" ] || ln -s "$work/$world.programs" "$dir/"
 		mkdir "$dir/$job"
-		# For "guest" an empty list: that it boots and ends is what is tried.
+		# For the unit "guest" the list of programs is empty: the guest must only boot and
+		# end.
 		awk -v p="$program" '$1 == p' "$work/$job/list" >"$dir/$job/list"
 	elif [ "$kind" = cargo ]; then
 		path=$(awk -F '\t' -v p="$program" '$1 == p { print $2; exit }' "$work/$job.paths")
@@ -81,8 +84,8 @@ attempt() {
 		env "work=$dir" TIMES= LOAD= "EXACT=$path" "$TOP/tools/rig/job.sh" "$@"
 }
 
-# passed DIR JOB LABEL PROGRAM: did the second attempt come to its end, without a failure, and
-# did each result that failed at first pass? A skipped result did not.
+# passed DIR JOB LABEL PROGRAM: true if the second attempt ran to its end without a failure, and
+# each result that failed at the first attempt has passed. A skipped result has not passed.
 passed() {
 	local tap=$1/$2.tap name
 	[ -e "$1/$2.done" ] && grep -q '^ok - ' "$tap" && ! grep -q '^not ok ' "$tap" || return 1
@@ -91,11 +94,12 @@ passed() {
 	done < <(failures_of "$2" "$3" "$4" | without_figures | sed -n 's/^not ok - //p' | grep -v "^rig ")
 }
 
-# A result may end with what was measured, in parentheses: not the same each time.
+# without_figures: removes parentheses at the end of results from standard input. They hold measured
+# values, which differ from run to run.
 without_figures() { sed -E '/ # SKIP /!s/ \([^()]*\)$//'; }
 
-# forgive DIR JOB LABEL PROGRAM: the unit's results are those of the second attempt. The failures
-# of the first one are kept in second.tap.
+# forgive DIR JOB LABEL PROGRAM: replaces the results of a unit by the results of its second
+# attempt. The failures of the first attempt are kept in the file second.tap.
 forgive() {
 	local tap=$work/$2.tap
 	{
@@ -113,7 +117,8 @@ forgive() {
 	mv "$tap.new" "$tap"
 }
 
-# forgive_boot JOB LABEL: each program that the boot did not finish has passed alone.
+# forgive_boot JOB LABEL: turns the failures of a boot itself into passed results. Must be called
+# only if each program that the boot did not finish has passed at its second attempt.
 forgive_boot() {
 	local tap=$work/$1.tap
 	{
@@ -126,13 +131,15 @@ forgive_boot() {
 	mv "$tap.new" "$tap"
 }
 
-# second_attempts: runs failed units again and takes over the results of those that pass.
+# second_attempts: runs failed units again, and replaces the results of each unit that passes. If
+# too many units have failed, no unit is run again, and this is recorded as a failure.
 second_attempts() {
 	local job command state kind label program n=0 units wanted guests
 	while IFS=$'\t' read -r _ job _ command; do
 		[ ! -e "$work/$job.tap" ] || units_of "$job" "${command%% *}"
 	done <"$work/jobs" >"$work/units"
-	# A job that LIMIT ended has not failed by itself.
+	# If LIMIT= has ended the test run, there are no second attempts: a job that was killed has
+	# not failed by itself.
 	[ -z "$ended" ] || return 0
 	grep -E $'^(failed|unfinished|guest)\t' "$work/units" >"$work/wanted" || return 0
 	units=$(grep -cvE $'^guest\t' "$work/units") wanted=$(grep -cvE $'^unfinished\t' "$work/wanted") guests=$(grep -cE $'^guest\t' "$work/wanted") || :
@@ -153,7 +160,8 @@ second_attempts() {
 			echo "$job" >>"$work/second.failed"
 		fi
 	done < <(sort "$work/wanted")
-	# A boot that failed with all programs done (its clock) is tried with none.
+	# If a boot failed although all of its programs ended, for example because of its clock, the
+	# boot is repeated without programs.
 	while IFS=$'\t' read -r _ kind job label program; do
 		n=$((n + 1))
 		if awk -F '\t' -v job="$job" '$1 == "unfinished" && $3 == job { found = 1 } END { exit !found }' "$work/wanted"; then
@@ -166,7 +174,8 @@ second_attempts() {
 	unreliable
 }
 
-# A unit that needs its third second attempt within ten whole runs is mended, not forgiven.
+# unreliable: records a failure for each unit that needed a second attempt in this test run, if the
+# unit has needed a second attempt in three of the last ten whole test runs.
 unreliable() {
 	local name times
 	[ -n "$whole" ] || return 0

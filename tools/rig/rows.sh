@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# make rows: what the last run of each program in each world proved, row by row:
+# Prints for each row of Documentation/rows.md whether the tests prove it (make rows):
 #   ID ok|FAIL|MISSING|decided (tests)
-# A row is ok when a test named with its id passed and none failed. A skipped
-# test proves nothing, and a failure in any world is one. Runs with ONLY= do not
-# count. "decided" is a row met otherwise than by a test of its own, as
-# Documentation/rows.md says.
+# The script uses the results of each program's last run in each world, not counting runs with
+# ONLY=. A row is ok if a test whose name begins with the row's id passed, and no such test failed
+# in any world. A skipped test does not make a row ok. A row is decided if rows.md says that the row
+# is met by other means than a test.
 
 # shellcheck source=tools/rig/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -27,7 +27,7 @@ for f in "$LOGS"/results/*; do
 	[[ $at < ${newest[$world]:-} ]] || newest[$world]=$at
 	[[ $at > ${oldest[$world]:-9} ]] || oldest[$world]=$at
 done
-[ ${#results[@]} != 0 ] || die "there is no whole test run yet; run make test first"
+[ ${#results[@]} != 0 ] || die "no results of a test run without ONLY= in $LOGS/results; run make test first"
 for world in host stock debug kcsan; do
 	[ -z "${newest[$world]:-}" ] || say "$world: run ${oldest[$world]}$([ "${oldest[$world]}" = "${newest[$world]}" ] || echo " to ${newest[$world]}")"
 done

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
 #
-# What the scripts of the set-up share (kdir.sh, kernel.sh and others). What is made lies
-# in a directory whose name has the hash of its inputs, or has a stamp that says what it
-# was made from; it is whole when its last file is there. So a run that was cut off
-# continues, a changed recipe builds anew, and clones with different recipes do not meet.
-# Sourced after lib.sh, with LOG set.
+# Functions for the scripts of the set-up (kdir.sh, kernel.sh and others). The scripts put a result
+# into a directory whose name contains a hash of the inputs, or write a stamp that lists the inputs.
+# A result is complete if its last file exists. Therefore the set-up can continue after an
+# interruption, a changed recipe causes a new build, and clones with different recipes do not
+# disturb each other. This file is sourced after lib.sh, with LOG set.
 
 STAMPS=$CACHE/stamps
 mkdir -p "$STAMPS"
@@ -14,12 +14,12 @@ stamped()  { [ "$(cat "$STAMPS/$1" 2>/dev/null)" = "$2" ]; }
 stamp()    { printf '%s' "$2" >"$STAMPS/$1.new" && mv "$STAMPS/$1.new" "$STAMPS/$1"; }
 packages() { sed 's/#.*//' "$TOP/tools/rig/packages" | xargs; }
 
-# Nothing is ever removed across a mount: a base system that was being built
-# may still have some.
+# remove PATH...: removes files and directories, but does not cross mounts, which an interrupted
+# build of a base system may have left.
 remove() { rm -rf --one-file-system "$@"; }
 
-# outdated DIRECTORY: removes those that were made beside it from other inputs
-# (NAME-HASH) and that nobody has used for a week.
+# outdated DIRECTORY: removes the directories with the same name but another hash, NAME-HASH, that
+# have not been used for a week. Such directories were made from other inputs.
 outdated() {
 	local other
 	for other in "${1%-*}"-*; do
@@ -29,51 +29,57 @@ outdated() {
 	done
 }
 
-# stage WHAT COMMAND...: quietly, and a failure ends the set-up with its reason.
+# stage WHAT COMMAND...: runs a command by quietly(). If the command fails, ends the set-up with the
+# reason.
 stage() {
 	local what=$1
 	quietly "$what" "$LOG" "${@:2}" && return
 	explain "$what"
 }
 
+# explain WHAT: ends the set-up because WHAT failed. Prints the end of the log and what to do.
 explain() {
 	local tail
 	tail=$(tail -n 60 "$LOG")
 	tail -n 15 <<<"$tail" >&2
 	if grep -qiE 'could not resolve|temporary failure|unable to connect|could not connect|connection (timed out|refused|failed)|network is unreachable|no route to host' <<<"$tail"; then
-		die "$1: an archive of packages (Debian, PyPI) cannot be reached. Set-up needs the network once; connect and run the same command again, it goes on where it stopped."
+		die "$1: cannot reach an archive of packages (Debian or PyPI); the set-up needs the network once; connect and run the same command again, which continues where it stopped"
 	elif grep -qi 'no space left' <<<"$tail"; then
-		die "$1: no space left. $CACHE needs about 18 GB; make room, or name another place with PERFCOUNTERS_CACHE=DIR, and run it again."
+		die "$1: no space left; $CACHE needs about 18 GB; free some space, or name another directory with PERFCOUNTERS_CACHE=DIR, and run the same command again"
 	fi
-	die "$1 failed (log: $LOG). Running the same command again goes on where it stopped."
+	die "$1 failed (log: $LOG); the same command, run again, continues where it stopped"
 }
 
-# The kernel's source as Debian ships it, into DIRECTORY.
-unpack_source() { # unpack_source DIRECTORY STOCK
+# unpack_source DIRECTORY STOCK: unpacks the kernel source that Debian ships into DIRECTORY.
+unpack_source() {
 	# shellcheck disable=SC2016
 	stage "unpack the kernel's source" inside sh -c 'tar -C "$0" --strip-components=1 -xf "$1"/usr/src/linux-source-*.tar.xz' "$1" "$2"
 }
 
+# words FILE...: prints the words of files on one line, without comments.
 words() { sed 's/#.*//' "$@" | xargs; }
 
-# A Debian of its own, from the archive of the tool chain's apt, without what
-# packages recommend. mmdebstrap refuses services to everybody (policy-rc.d).
-debian() { # debian WHAT ROOT "PACKAGE..." OPTIONS...
+# debian WHAT ROOT "PACKAGE..." OPTIONS...: installs a Debian in the directory ROOT, from the
+# archive that the tool chain's apt uses, without recommended packages. mmdebstrap prevents packages
+# from starting services (policy-rc.d).
+debian() {
 	local uri options=$CACHE/apt.options.$$ include=${3// /,}
 	# shellcheck disable=SC2016 # apt's own variables
 	uri=$(inside apt-get indextargets --format '$(REPO_URI) $(CODENAME)' 'Created-By: Packages' 'Origin: Debian' |
 		awk -v suite="$SUITE" '$2 == suite { print $1; exit }')
-	[ -n "$uri" ] || die "apt of the tool chain knows no archive of $SUITE"
-	# Its apt may know a proxy, or relax date checks.
+	[ -n "$uri" ] || die "apt of the tool chain has no archive of $SUITE among its sources; add one"
+	# The new Debian gets the options of the tool chain's apt for proxies and for checks of
+	# dates.
 	inside apt-config dump | grep -E '^Acquire::(https?|Check-)' >"$options" || :
 	stage "$1" inside mmdebstrap --mode=root --variant=apt --aptopt="$options" --dpkgopt=force-unsafe-io \
 		${include:+"--include=$include"} "${@:4}" "$SUITE" "$2" "deb $uri $SUITE main" "deb $uri $SUITE-backports main"
 	rm -f "$options"
 }
 
-# in_debian ROOT "SOURCE:TARGET ..." SCRIPT: by that Debian's bash, as root, with what a
-# system has, and directories of ours in it. (The tool chain's own has no mount but
-# busybox's; and its mounts are its own already.)
+# in_debian ROOT "SOURCE:TARGET ..." SCRIPT: runs a bash script as root in the Debian in the
+# directory ROOT. /proc, /dev and the resolver's configuration are mounted, and each SOURCE is
+# mounted at its TARGET. The function uses busybox's mount, as the tool chain has no other mount. In
+# the chroot the mounts are private already, so that propagation need not change.
 in_debian() {
 	local propagation=unchanged
 	! direct || propagation=private

@@ -1,12 +1,21 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# make test [ONLY=PATTERN] [WORLDS='...'] [LIMIT=SECONDS]: the host world (cargo test, tests/host)
-# and the stock world (tests/kselftest in guests), as jobs that run side by side (plan.sh).
-# A failed unit runs once more, alone (retry.sh). See Documentation/testing.md.
-# Usage: test.sh          make test
-#        test.sh all      make test-all: the long tests as well, and the debug kernel's world
-#        test.sh debug    make test-debug: the worlds debug and kcsan
+# Runs the tests: collects the tests, splits them into jobs, lets GNU make run the jobs in parallel
+# (plan.sh), repeats failed units (retry.sh), and prints the report.
+#
+# Usage: test.sh          make test: runs the worlds host (cargo test, tests/host) and stock
+#                         (tests/kselftest in guests)
+#        test.sh all      make test-all: also runs the long tests and the world debug
+#        test.sh debug    make test-debug: runs the worlds debug and kcsan, with the long tests
+# Variables:
+#   ONLY=PATTERN    runs only programs whose source or path matches PATTERN (or a row id: 1.12)
+#   WORLDS='...'    runs these worlds, of host, stock, debug and kcsan
+#   LIMIT=SECONDS   ends the test run after SECONDS; 0 for no limit
+#   LOAD=N          runs N busy loops at the same time
+#
+# The exit status is 0 if at least one test passed and no test failed. Documentation/testing.md
+# describes the tests.
 
 # shellcheck disable=SC2015 # in "A && B || C" here, C is meant for both
 # shellcheck source=tools/rig/lib.sh
@@ -21,14 +30,15 @@ case $make in
 test) ALL="" LIMIT=${LIMIT:-4200} usual="host stock" ;;
 test-all) ALL=1 LIMIT=${LIMIT:-10800} usual="host stock debug" ;;
 test-debug) ALL=1 LIMIT=${LIMIT:-10800} usual="debug kcsan" ;;
-*) die "test.sh $1: all or debug is wanted" ;;
+*) die "test.sh: unknown argument '$1'; use all or debug" ;;
 esac
-[[ $LIMIT =~ ^[0-9]+$ ]] || die "LIMIT=$LIMIT: a number of seconds is wanted, 0 for no limit"
+[[ $LIMIT =~ ^[0-9]+$ ]] || die "LIMIT=$LIMIT is not a number; give seconds, or 0 for no limit"
 WORLDS=${WORLDS:-$usual}
 export ONLY=${ONLY:-} ALL LOAD=${LOAD:-}
-# A test that is asked for by name runs, however long it takes.
+# ONLY= also selects long tests, which a plain make test leaves out.
 [ -z "$ONLY" ] || ALL=1
-# The tests run their long forms; LONG= with ONLY runs the short ones.
+# With LONG=1 tests run their long forms. LONG is 1 in make test-all, in make test-debug and with
+# ONLY=, unless the user sets LONG= (empty).
 export LONG=${LONG-${ALL:+1}}
 work=$LOGS/run.$$
 tap=$work/tap
@@ -42,7 +52,8 @@ export TIMES
 # shellcheck source=tools/rig/retry.sh
 . "$TOP/tools/rig/retry.sh"
 
-# mentions FILE|DIRECTORY...: do these sources speak of what was asked for?
+# mentions FILE|DIRECTORY...: true if ONLY is empty or matches the path or the contents of one of
+# the source files. A row id such as 1.12 matches "1.12" and "r1_12_".
 mentions() {
 	[ -n "$ONLY" ] || return 0
 	local pattern="$ONLY|${ONLY// /_}"
@@ -51,20 +62,25 @@ mentions() {
 	grep -rqE --include='*.rs' --include='*.c' --include='*.sh' -e "$pattern" "$@" || grep -qE -e "$pattern" <<<"$*"
 }
 
-# Seconds that a program took the last time, here or in another clone; or a guess.
+# The seconds that each program took when it was last run, in any clone that uses the cache.
 declare -A took
 while read -r label program seconds; do took["$label $program"]=$seconds; done < <(cat "$CACHE/seconds" 2>/dev/null)
-expected() { # LABEL PROGRAM LIMIT
+# expected LABEL PROGRAM LIMIT: prints the seconds that a program took when it was last run. For a
+# program that was never run, prints 3 s plus 5 % of LIMIT.
+expected() {
 	echo "${took["$1 $2"]:-$((3 + $3 / 20))}"
 }
 
-# job SECONDS NAME NEEDS COMMAND...: a line of the plan's source, sorted by make_plan.
+# job SECONDS NAME NEEDS COMMAND...: appends a job to $work/jobs. SECONDS is its expected duration,
+# NEEDS its prerequisites in plan.mk, COMMAND the arguments of job.sh.
 job() { printf '%s\t%s\t%s\t%s\n' "$1" "$2" "$3" "${*:4}" >>"$work/jobs"; }
 
+# host_jobs: appends the jobs of the world host.
 host_jobs() {
 	local s name needs
 	if mentions "$TOP/tools" "$TOP/src/engine"; then
-		# Builds of cargo's wait for one another; the tools are first.
+		# cargo builds in the same target directory wait for each other, so the tools are
+		# built before cargo test is run.
 		job "$(expected host cargo_test 1500)" "cargo test" tools cargo "'cargo test' '' --workspace"
 		if [ -z "$ALL" ]; then echo loom >>"$work/left-out"; else job "$(expected host loom 1500)" loom tools cargo "loom '--cfg loom' -p engine --test loom --test loom_ring --test selfpage --release"; fi
 	fi
@@ -79,9 +95,10 @@ host_jobs() {
 	done
 }
 
-# Programs of one guest are in one boot, or in several where they take long: so that
-# the longest job is not what all others are waited for with.
-boots_of() { # WORLD
+# boots_of WORLD: prints a line "GUEST BOOT PROGRAM LIMIT SECONDS" for each program. The programs of
+# a guest are split over several boots if they need 300 s or more (600 s on debug kernels), so that
+# no single boot delays the end of the test run.
+boots_of() {
 	local world=$1 most=300 guest name limit label
 	[ "$world" = stock ] || most=600
 	programs_of "$world" | while read -r guest name limit; do
@@ -91,7 +108,8 @@ boots_of() { # WORLD
 		function boots(  i, b, least) {
 			n = int(total / most) + 1
 			for (b = 1; b <= n; b++) sum[b] = 0
-			# The longest first, each to the boot that has the least so far.
+			# The programs are assigned in the order of their durations, the longest
+			# first, each to the boot whose sum is the smallest so far.
 			for (i = 1; i <= count; i++) {
 				least = 1
 				for (b = 2; b <= n; b++) if (sum[b] < sum[least]) least = b
@@ -104,7 +122,8 @@ boots_of() { # WORLD
 		END { if (count) boots() }' | sort -k1,1 -k2,2 -k3,3
 }
 
-guest_jobs() { # WORLD
+# guest_jobs WORLD: appends the jobs of a world that has guests, one job for each boot.
+guest_jobs() {
 	local world=$1 guest part name limit seconds dir needs disk
 	while read -r guest part name limit seconds; do
 		dir=$work/$world.$guest${part#-}
@@ -112,7 +131,8 @@ guest_jobs() { # WORLD
 		printf '%s %s\n' "$name" "$limit" >>"$dir/list"
 		echo "$seconds" >>"$dir/seconds"
 	done < <(boots_of "$world")
-	# Without ONLY the guest is started in any case: that it boots is a result.
+	# Without ONLY=, the guest plain is booted even if it has no programs, because a successful
+	# boot is a result as well.
 	[ -n "$ONLY" ] || compgen -G "$work/$world.plain*" >/dev/null || { mkdir -p "$work/$world.plain"; : >"$work/$world.plain/list"; }
 	for dir in "$work/$world".*/; do
 		[ -e "$dir/list" ] || continue
@@ -129,8 +149,9 @@ guest_jobs() { # WORLD
 	done
 }
 
-# The jobs for make, which begins with the first that can begin: what most waits for, then
-# the jobs that will take the longest.
+# make_plan: writes the makefile of the test run. The order of targets matters, because make starts
+# the first target that is ready. The prerequisites come first, those of most jobs at the beginning;
+# then come the jobs, the longest jobs at the beginning.
 make_plan() {
 	local name needs command seconds target
 	{
@@ -146,11 +167,12 @@ make_plan() {
 	} >"$work/plan.mk"
 }
 
-# What jobs need, the most needed first.
+# needs: prints the prerequisites of all jobs, beginning with those that most jobs have.
 needs() { cut -f3 "$work/jobs" | tr ' ' '\n' | sort | uniq -c | sort -rn | awk 'NF == 2 { print $2 }'; }
 
-# until_limit COMMAND...: runs it, and ends it when the run's time is up (LIMIT=). Sets $ended then.
-# In the background, so that a signal to this script is acted on at once.
+# until_limit COMMAND...: runs a command. When the time of the test run is over (LIMIT=), kills the
+# command and sets $ended. The command is run in the background, as bash delays traps while a
+# foreground child runs.
 until_limit() {
 	local timer="" status=0 left
 	[ -z "$ended" ] || return 1
@@ -158,11 +180,12 @@ until_limit() {
 	local command=$!
 	if [ "$LIMIT" != 0 ]; then
 		left=$((begin + LIMIT - EPOCHSECONDS))
-		# read is bash's own: this has no child that could outlive it.
+		# The subshell waits by the builtin read, so that it has no child that could outlive
+		# it.
 		(trap - EXIT INT TERM HUP
 			read -rt $((left > 0 ? left : 1)) <>"$work/nothing" || :
 			: >"$work/ended"
-			say "LIMIT=$LIMIT: the time is up; what runs is ended"
+			say "LIMIT=$LIMIT: the time is over; running jobs are killed"
 			kill_tree "$command") &
 		timer=$!
 	fi
@@ -172,12 +195,14 @@ until_limit() {
 	return $status
 }
 
-plan() { # WORDS FOR MAKE...
+# plan ARGUMENT...: runs plan.sh, and so make, on the makefile of the test run.
+plan() {
 	SLOTS=$SLOTS until_limit "$TOP/tools/rig/plan.sh" -f "$work/plan.mk" "$@"
 }
 
-# What make finds not ready comes after all else, and the longest jobs need the most: so
-# where no kernel has to be built, all that jobs need is made before any of them.
+# run_jobs: runs all jobs. make would start short jobs first: a job starts when it is ready, and the
+# longest jobs have the most prerequisites. Therefore all prerequisites are made in a first pass,
+# unless a debug kernel has to be built.
 run_jobs() {
 	local -a made=()
 	if [ "$kernels" = 0 ] && plan needs; then
@@ -186,14 +211,15 @@ run_jobs() {
 	plan "${made[@]}" jobs || :
 }
 
-# The processors' ticks so far: all, idle.
+# ticks: prints the number of ticks of all CPUs since boot, and the number of ticks in which CPUs
+# were idle.
 ticks() { awk '/^cpu / { print $2 + $3 + $4 + $5 + $6 + $7 + $8 + $9, $5 + $6; exit }' /proc/stat; }
 
-# The programs and jobs that had not run when LIMIT ended the run.
+# report_not_run: prints the programs and jobs that had not run when LIMIT= ended the run.
 report_not_run() {
 	local job command name
 	[ -n "$ended" ] || return 0
-	printf '\nNot run, as LIMIT=%s seconds were over:\n' "$LIMIT"
+	printf '\nNot run, because LIMIT=%s seconds were over:\n' "$LIMIT"
 	while IFS=$'\t' read -r _ job _ command; do
 		[ ! -e "$work/$job.done" ] || continue
 		if [[ $command == guest* ]]; then
@@ -206,7 +232,8 @@ report_not_run() {
 	done < <(sort -k2 "$work/jobs")
 }
 
-# A whole run of make test may skip the tests that testing.md lists, as shell patterns.
+# report_skips: records a failure if a whole run of make test skipped a test that no shell pattern
+# in the list in testing.md matches.
 report_skips() {
 	local name wrong=""
 	[ -n "$whole" ] && [ -z "$ALL" ] || return 0
@@ -220,10 +247,11 @@ report_skips() {
 		done
 		wrong+=$name$'\n'
 	done < <(sed -nE 's/^ok - (.*) # SKIP .*/\1/p' "$tap" | sort -u)
-	[ -z "$wrong" ] || one host "rig only those tests are skipped that testing.md lists" "not ok" "${wrong%$'\n'}"
+	[ -z "$wrong" ] || one host "rig only tests that testing.md lists are skipped" "not ok" "${wrong%$'\n'}"
 }
 
-# The names of what this run left to make test-all.
+# report_left_out: prints the tests and worlds that this test run left to make test-all and to make
+# test-debug.
 report_left_out() {
 	local world
 	[ -z "$ONLY" ] || return 0
@@ -233,7 +261,7 @@ report_left_out() {
 	[[ " $WORLDS " == *" kcsan "* ]] || printf '\nLeft to make test-debug: the world kcsan\n'
 }
 
-# show_failures TAP: the failed results of a file, each with what it said.
+# show_failures TAP: prints the failed results of a file, each with up to 45 lines of diagnostics.
 show_failures() {
 	awk '/^# [^ ]+ / { world = $2 }
 		/^not ok / { on = 1; sub(/^not ok ([0-9]+|-) /, ""); print "  " world ": " $0; next }
@@ -244,13 +272,14 @@ show_failures() {
 		{ on = 0 }' "$1"
 }
 
-# Number the results, show skips and, where the eye falls, failures; count.
+# report: numbers the results, and prints the skipped and failed results, the table of times and the
+# totals. The status of this function becomes the exit status of the script.
 report() {
 	local kept=$LOGS/only p f s part boot now idle
 	[ -n "$ONLY" ] || kept=$LOGS/test
 	while IFS=$'\t' read -r _ part _; do
 		[ ! -e "$work/$part.tap" ] || cat "$work/$part.tap" >>"$tap"
-		[ -e "$work/$part.done" ] || one "$part" "rig the job $part ran to its end" "not ok" "what it needs could not be made, or it was ended: see above, or the logs in $LOGS"
+		[ -e "$work/$part.done" ] || one "$part" "rig the job $part ran to its end" "not ok" "a prerequisite could not be made, or the job was killed; see the messages above, or the logs in $LOGS"
 	done < <(sort -t$'\t' -k2,2 "$work/jobs")
 	report_skips
 	rm -f "$kept".*.log
@@ -265,7 +294,8 @@ report() {
 		mv -f "$part/console" "$kept.${boot////.}.console.log"
 		mv -f "$part/results" "$kept.${boot////.}.guest.log"
 	done
-	# What make rows speaks of: the last whole run of each program in each world.
+	# Results of runs without ONLY= are stored, because make rows reads each program's last
+	# results.
 	[ -n "$ONLY" ] || { cp "$CACHE/seconds" "$work/seconds" 2>/dev/null || :; keep_results; }
 	p=$(grep -E '^ok ' "$kept.tap" | grep -vc ' # SKIP ' || :)
 	f=$(grep -cE '^not ok ' "$kept.tap" || :)
@@ -289,7 +319,8 @@ report() {
 	report_left_out
 	idle=$(awk '{ printf "%.0f%%", ($3 > $1 ? 100 * ($4 - $2) / ($3 - $1) : 0) }' <<<"$before $now")
 	[ -z "$whole" ] || remember "$tree" "$make" "$p" "$([ -z "$ended" ] && echo "$f" || echo $((f + 1)))" "$s" $((EPOCHSECONDS - begin)) "$idle"
-	# Once more by name, for who sees the end only.
+	# The names of the failures are printed once more, for users who see only the end of the
+	# output.
 	[ "$f" = 0 ] || printf '\nFailed, as above:\n%s\n' "$(awk '/^# [^ ]+ / { run = $2 " " $3 }
 		/^not ok / { sub(/^not ok [0-9]+ /, ""); print "  " run ": " $0 }' "$kept.tap")"
 	printf '\nlog: %s\n' "$kept.tap"
@@ -299,12 +330,12 @@ report() {
 	else
 		printf '%d passed, %d failed, %d skipped\n' "$p" "$f" "$s"
 	fi
-	# Where all were skipped nothing was tested.
+	# A test run whose tests were all skipped counts as failed, because it has tested nothing.
 	[ "$f" = 0 ] && [ "$p" != 0 ]
 }
 
-# Of this run's worlds, programs that are there no more, or that did not run, have no
-# results; those that were left to make test-all keep theirs.
+# forget_results: removes the stored results of programs that no longer exist or did not run, in the
+# worlds of this test run. The stored results of tests that were left to make test-all are kept.
 forget_results() {
 	local f label program name
 	for f in "$LOGS"/results/*; do
@@ -316,14 +347,15 @@ forget_results() {
 	done
 }
 
-# A file for each world, guest and program; and how long each took.
+# keep_results: stores the results, in a file for each world, guest and program. Also stores the
+# durations of the programs.
 keep_results() {
 	mkdir -p "$LOGS/results"
 	awk -v dir="$LOGS/results" '/^# [^ ]+ / { file = $0; sub(/^# /, "", file); gsub(/[ \/]/, ".", file); file = dir "/" file
 			if (!(file in seen)) print >file; seen[file] = 1 }
 		/^(not )?ok / && file != "" { print >>file }' <(cat "$tap")
 	forget_results
-	# Beside busy loops all takes longer than it does.
+	# Durations that were measured while busy loops ran (LOAD=) are too long, and not stored.
 	[ -z "$LOAD" ] || return 0
 	{
 		cat "$CACHE/seconds" 2>/dev/null || :
@@ -332,12 +364,13 @@ keep_results() {
 	mv "$CACHE/seconds.$$" "$CACHE/seconds"
 }
 
-# Busy neighbours: LOAD=8 is that many, until the second attempts.
+# load: starts the busy loops of LOAD=, which run until the second attempts begin.
 load() {
 	local i
 	neighbours=()
 	for ((i = 0; i < ${LOAD:-0}; i++)); do
-		# Not for longer than this run, whoever kills it, and without its locks.
+		# A busy loop ends when this script ends, even if SIGKILL ends the script. The loop
+		# first closes the descriptors of inherited locks.
 		(trap - EXIT INT TERM HUP
 			for fd in /proc/self/fd/*; do fd=${fd##*/}; [ "$fd" -lt 10 ] || exec {fd}>&-; done
 			while kill -0 $$ 2>/dev/null; do for ((k = 0; k < 300000; k++)); do :; done; done) &
@@ -348,10 +381,10 @@ load() {
 unload() { [ ${#neighbours[@]} = 0 ] || kill "${neighbours[@]}" 2>/dev/null || :; }
 
 for world in $WORLDS; do
-	[[ " host stock debug kcsan " == *" $world "* ]] || die "there is no world $world; WORLDS= takes host, stock, debug, kcsan"
+	[[ " host stock debug kcsan " == *" $world "* ]] || die "unknown world '$world' in WORLDS=; the worlds are host, stock, debug, kcsan"
 done
 in_use
-# One that was killed may have left a directory of this number.
+# A test run that was killed, and that had the same process id, may have left this directory.
 rm -rf "$work"
 mkdir -p "$work"
 : >"$tap"
@@ -360,14 +393,15 @@ mkdir -p "$work"
 mkfifo "$work/nothing"
 begin=$EPOCHSECONDS before=$(ticks) ended="" tree=$(committed_tree)
 export TEST_RUN=$$
-# A child that is ended before it has dropped its parent's traps would run this, too.
-# shellcheck disable=SC2031,SC2154 # it is, there
+# The trap does nothing in a subshell ($BASHPID is not $$), which may be killed before it has reset
+# the inherited traps.
+# shellcheck disable=SC2031,SC2154 # the trap itself sets $job
 trap '[ $BASHPID != $$ ] || { trap "" INT TERM HUP; for job in $(jobs -p); do kill_tree "$job"; done; rm -rf "$work"; }' EXIT
 trap 'exit 130' INT TERM HUP
 load
-# Guests and downloads leave some of the processors idle: a job more than there are
-# processors, and one for each debug kernel to build, which has what others leave. Beside
-# busy loops more, or it would take hours.
+# SLOTS, the number of jobs that run in parallel, is the number of CPUs plus one, as guests and
+# downloads leave some CPU time unused. If two debug kernels have to be built, it is the number of
+# CPUs plus two. With LOAD=, half of LOAD is added, because the test run would take hours otherwise.
 kernels=0
 for world in $WORLDS; do
 	case $world in debug | kcsan) compgen -G "$CACHE/kernel/*/$world-*/root" >/dev/null || kernels=$((kernels + 1)) ;; esac
@@ -376,7 +410,7 @@ done
 SLOTS=$((JOBS + (kernels > 1 ? kernels : 1) + ${LOAD:-0} / 2))
 make_plan
 [ ! -s "$work/jobs" ] || run_jobs
-# A test that is asked for by name runs once: its failures are of interest.
+# With ONLY= there are no second attempts, because the user wants to see the failures.
 [ -n "$ONLY" ] || {
 	unload
 	second_attempts

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Runs a part of a plan (plan.mk), and keeps when it began and ended and the processor
-# time that it took in $TIMES, a line "part GROUP NAME BEGIN END SECONDS". While it runs,
-# $RUNNING has a file of its name.
+# Runs the command of a target of plan.mk, and appends a line "part GROUP NAME BEGIN END SECONDS" to
+# $TIMES. BEGIN and END are seconds since 1970, SECONDS is the CPU time that the command used. While
+# the command is running, a file NAME exists in $RUNNING, from which plan.sh prints its progress
+# line.
 # Usage: timed.sh GROUP NAME COMMAND...
 
 group=$1 name=$2

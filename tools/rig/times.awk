@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: GPL-2.0
 #
-# Where the time of a test run went: a table from the lines of timed.sh and results.sh.
-# Variables: begin, end (seconds since 1970), before, after (the processors' ticks and
-# those that were idle), earlier (a file of the seconds that programs took before, to compare with).
+# Prints a table with the times of a test run, from the lines that timed.sh and results.sh have
+# written.
+# Variables: begin and end are the times of the test run in seconds since 1970; before and after are
+# "TICKS IDLE-TICKS" of all CPUs at these times; earlier is empty, or names a file with the seconds
+# that programs took in previous runs, for comparison.
 
 function clock(s) { return sprintf("%d:%02d", s / 60, s % 60) }
 
 function row(name, b, e, cpu) { printf "  %-26s %7s %7s %7s\n", name, clock(b - begin), clock(e - begin), clock(cpu) }
 
 $1 == "part" {
-	# A name may have blanks.
+	# The name of a part may contain blanks.
 	n = NF
 	name = $3
 	for (i = 4; i <= n - 3; i++)
@@ -57,8 +59,8 @@ END {
 		compare()
 }
 
-# The seconds of each world's programs, and those of the last run of the same programs; the
-# five that grew most.
+# Prints, for each world, the seconds that its programs took and the seconds that they took in their
+# previous runs, and then the five programs whose time has grown most.
 function compare(  i, k, world, most, n, sum, old, shown, names) {
 	for (i = 1; i <= programs; i++) {
 		world = program[i]

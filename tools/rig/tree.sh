@@ -1,10 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# The recipe for a kernel tree in which Rust modules can be built for a stock
-# Debian kernel. Debian's headers lack the Rust metadata, so it is made again: the
-# same source, configuration and compiler; then every Rust symbol is looked for
-# in the stock kernel's own list. Run by the rig (kdir.sh) and by
+# Prepares a kernel tree in which Rust modules for a stock Debian kernel can be built. Debian's
+# packages of kernel headers have no Rust metadata, so this script generates the metadata again,
+# from the same source with the same configuration and compiler. Then the script looks up each Rust
+# symbol in the stock kernel's Module.symvers. kdir.sh runs this script, and so does the package
 # perfcounters-dkms on users' machines.
 # Usage: tree.sh RELEASE SOURCE.tar.xz CONFIG MODULE.SYMVERS TREE
 
@@ -16,27 +16,29 @@ die() { printf 'perfcounters: %s\n' "$*" >&2; exit 1; }
 
 config_of() { sed -nE "s/^CONFIG_$1=\"?([^\"]*)\"?\$/\1/p" "$config"; }
 
-# Rust metadata loads into the very compiler that wrote it; C must be of one
-# major version, for plugins and layouts.
+# Checks the versions of the compilers. Only the version of rustc that wrote Rust metadata can read
+# the metadata. gcc must have the same major version as the gcc that compiled the kernel, because of
+# gcc's plugins and the layout of structures.
 compilers() {
 	local wanted got
-	[ "$(config_of RUST)" = y ] || die "the kernel $release has no Rust support (CONFIG_RUST); a Debian kernel from 7.2 on has"
+	[ "$(config_of RUST)" = y ] || die "the kernel $release has no Rust support (CONFIG_RUST); use a Debian kernel from 7.2 on"
 	wanted=$(config_of RUSTC_VERSION_TEXT)
-	got=$(rustc --version 2>&1) || die "there is no rustc here; the kernel $release was built with $wanted: apt install rustc rust-src bindgen"
-	[ "$got" = "$wanted" ] || die "the kernel $release was built with $wanted; the rustc here is $got. Its metadata fits that compiler only: install Debian's own rustc, and have no other first in the PATH"
-	bindgen --version >/dev/null 2>&1 || die "there is no bindgen here: apt install bindgen"
-	got=$("$cc" -dumpversion 2>/dev/null) || die "there is no $cc here: apt install $cc"
+	got=$(rustc --version 2>&1) || die "rustc not found; the kernel $release was built with $wanted: apt install rustc rust-src bindgen"
+	[ "$got" = "$wanted" ] || die "the kernel $release was built with $wanted; the rustc here is $got; only the same version can read the kernel's metadata; install Debian's rustc, and have no other before it in the PATH"
+	bindgen --version >/dev/null 2>&1 || die "bindgen not found: apt install bindgen"
+	got=$("$cc" -dumpversion 2>/dev/null) || die "$cc not found: apt install $cc"
 	wanted=$(config_of GCC_VERSION)
-	[ "${got%%.*}" = $((wanted / 10000)) ] || die "the kernel $release was built with gcc $((wanted / 10000)); $cc is version $got. Name another with CC="
+	[ "${got%%.*}" = $((wanted / 10000)) ] || die "the kernel $release was built with gcc $((wanted / 10000)); $cc is version $got; name another compiler with CC="
 }
 
-# What no module's build reads stays packed: what is left is a third of it (640 MB), and less
-# time on a slow disk. Kconfig and Makefiles are needed all over. (These patterns' stars match
-# slashes: the first folder's name has none, or net/ would be rust/helpers/net/ as well.)
+# Unpacks the kernel source without the files that no build of a module reads. Only a third of the
+# source (640 MB) is unpacked, which saves time on a slow disk. Kconfig files and Makefiles of all
+# directories are needed. A star in tar's patterns also matches slashes, so each pattern begins with
+# the name of the top directory: otherwise net/ would also match rust/helpers/net/.
 unpack() {
 	local version top
 	top=linux-source-$(cut -d. -f1,2 <<<"$release")
-	[ -e "$source" ] || die "$source is missing: apt install $top"
+	[ -e "$source" ] || die "$source not found: apt install $top"
 	rm -rf --one-file-system "$tree"
 	mkdir -p "$tree"
 	tar -C "$tree" --strip-components=1 --anchored --exclude-from=<(printf '%s\n' \
@@ -45,7 +47,7 @@ unpack() {
 	version=$(make -s -C "$tree" kernelversion)
 	case $release in
 	"$version"[+-]*) ;;
-	*) die "$source is Linux $version, the kernel is $release; the package linux-source must have the kernel's version" ;;
+	*) die "$source is Linux $version, the kernel is $release; install the version of $top that the kernel was built from" ;;
 	esac
 }
 
@@ -53,16 +55,15 @@ prepare() {
 	cp "$config" "$tree/.config"
 	cp "$symvers" "$tree/Module.symvers"
 	make -C "$tree" -j"${JOBS:-$(nproc)}" CC="$cc" KERNELRELEASE="$release" olddefconfig prepare modules_prepare
-	grep -q '^CONFIG_RUST=y' "$tree/.config" || die "the tree lost CONFIG_RUST: this machine's Rust tools do not satisfy the kernel's build; make -C $tree rustavailable says why"
+	grep -q '^CONFIG_RUST=y' "$tree/.config" || die "Kconfig has disabled CONFIG_RUST in $tree, as this machine's Rust tools are not usable for the kernel; make -C $tree rustavailable shows the reason"
 }
 
-# Every Rust symbol that our modules may import must be exported by the stock
-# kernel under the very same mangled name: that is what makes "same source,
-# same compiler" into "loads".
+# Checks that the stock kernel exports each Rust symbol that a module may import, under the same
+# mangled name. Otherwise modules that are built for the tree would not load into the stock kernel.
 self_check() {
 	local listed missing
 	listed=$(sed -nE 's/^EXPORT_SYMBOL_RUST_GPL\(([^)]*)\);$/\1/p' "$tree"/rust/exports_*_generated.h | LC_ALL=C sort -u)
-	[ "$(wc -l <<<"$listed")" -gt 1000 ] || die "self-check: the prepared tree lists only $(wc -l <<<"$listed") Rust symbols"
+	[ "$(wc -l <<<"$listed")" -gt 1000 ] || die "self-check: the prepared tree lists only $(wc -l <<<"$listed") Rust symbols, more than 1000 are expected"
 	missing=$(LC_ALL=C comm -23 <(printf '%s\n' "$listed") <(awk '{ print $2 }' "$symvers" | LC_ALL=C sort -u))
 	[ -z "$missing" ] || {
 		head -n 5 <<<"$missing" >&2

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Prints the frequency of this machine's time stamp counter, in kHz, which is also that of
- * QEMU's processors. A guest would find it by timers of QEMU's, and on a busy host it finds a
- * tenth of it: its clock is then ten times as fast as real time.
+ * Prints the frequency of this machine's time stamp counter (TSC) in kHz, which is also the
+ * frequency of the TSC that QEMU emulates. vm.sh passes the frequency to guests. Otherwise a guest
+ * would measure the frequency with timers that QEMU emulates. On a busy host a guest has measured a
+ * tenth of the frequency, so that the guest's clock ran ten times too fast.
  */
 #include <stdio.h>
 #include <time.h>
@@ -13,7 +14,10 @@ struct moment {
 	unsigned long long tsc;
 };
 
-/* Both clocks at once: the try that took the least time was interrupted by nothing. */
+/*
+ * Reads both clocks, CLOCK_MONOTONIC_RAW and the TSC, at the same time. Returns the shortest of
+ * many attempts, because nothing has interrupted that attempt.
+ */
 static struct moment look(void)
 {
 	unsigned long long least = -1ULL, before, after;

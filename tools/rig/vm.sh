@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Boots a kernel in QEMU (no KVM) with what was built for it.
-# Usage: vm.sh demo            real counters for some seconds
-#        vm.sh shell           an interactive shell; CMD='...' or piped input is run instead
-#        vm.sh test DIR        run DIR/list ("PROGRAM SECONDS" a line); console and results
-#                              go to DIR
-# WORLD=stock, debug or kcsan says which kernel, GUEST which guest (tests/vm/guests),
-# PMU=NAME is the guest pmu-NAME.
+# Boots a kernel in QEMU, without KVM, with the modules and tools that were built for that kernel.
+# Usage: vm.sh demo            shows the guest's counters for $DEMO_SECONDS seconds
+#        vm.sh shell           runs an interactive shell, or CMD='...', or piped input
+#        vm.sh test DIR        runs the programs of DIR/list (lines "PROGRAM SECONDS"), and writes
+#                              console and results to DIR
+# The variable WORLD (stock, debug or kcsan) selects the kernel, and GUEST selects the guest
+# (tests/vm/guests). PMU=NAME is short for GUEST=pmu-NAME.
 
 # shellcheck source=tools/rig/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -18,18 +18,19 @@ world=${WORLD:-stock}
 guest=${GUEST:-${PMU:+pmu-$PMU}}
 guest=${guest:-plain}
 DEMO_SECONDS=${DEMO_SECONDS:-10}
-[ "$world" != host ] || die "the host world has no guest; WORLD= is stock, debug or kcsan"
-declare -F "guest_${guest%%-*}" >/dev/null || die "there is no guest $guest in tests/vm/guests"
+[ "$world" != host ] || die "the world host has no guest; use WORLD=stock, debug or kcsan"
+declare -F "guest_${guest%%-*}" >/dev/null || die "unknown guest '$guest'; tests/vm/guests has the guests"
 
-# The guest's initramfs is the image, with this boot's orders and test programs behind it.
+# The guest's initramfs consists of the image, the test programs and the orders of this boot. Orders
+# are files that control tests/vm/init.
 run=$CLONE/run.$$
 orders=$run/orders
 results=$run/results
 order() { printf '%s\n' "$2" >"$orders/$1"; }
 
-# wanted_programs NAME...: of the test programs those of these names, and those that their
-# sources speak of as /tests/NAME; the paths of their files. Unpacking all of them would take
-# the guest a third of its boot.
+# wanted_programs NAME...: prints the files of the test programs with these names, and of the
+# programs that their sources mention as /tests/NAME. Other programs are left out, because unpacking
+# all programs would take a third of a guest's boot.
 wanted_programs() {
 	local -a names=("$@")
 	local -A seen
@@ -49,7 +50,8 @@ finish() {
 	rm -rf "$run"
 }
 
-# The frequency of the time stamp counter, which a guest on a busy host finds wrong.
+# tsc_khz: prints the frequency of the time stamp counter in kHz, which a guest on a busy host would
+# measure wrong (tsc.c).
 tsc_khz() {
 	local program=$CLONE/tsc
 	if [ ! "$program" -nt "$TOP/tools/rig/tsc.c" ]; then
@@ -59,42 +61,51 @@ tsc_khz() {
 	inside "$program"
 }
 
-boot() { # boot QEMU-ARGUMENTS...
+# boot QEMU-ARGUMENTS...: makes the initramfs and runs QEMU until the guest ends.
+boot() {
 	local program rc locked=""
-	# shellcheck disable=SC2034 # patience is for test.sh
-	local smp=2 mem=1G append="" disk="" patience=0 cpu=max accel=tcg pmu="" emulator=""
+	# shellcheck disable=SC2034 # patience is for guest.sh
+	local smp=2 mem=1G append="" disk="" patience=0 cpu=max,pmu=off accel=tcg pmu="" emulator=""
 	local -a qemu=()
-	# A busy host can keep QEMU from the timer's test at boot long enough to fail it, and
-	# from two clocks in a row, so that the kernel would mistrust one.
+	# A busy host can stop QEMU for a long time. Without no_timer_check, the kernel's test of
+	# the timer at boot could then fail. Without tsc=nowatchdog, the clocksource watchdog could
+	# find a difference between two clocks and mark the TSC unstable.
 	append="console=ttyS0 panic=-1 no_timer_check tsc=nowatchdog loglevel=$([ "$mode" = test ] && echo 5 || echo 4)"
 	append+=" tsc_early_khz=$(tsc_khz)"
-	# A debug kernel in an emulator computes for long at a time. All of KASAN's
-	# reports are wanted, not only the first. With five levels of page tables an
-	# interrupt while the boot CPU's features are cleared and read again is a
-	# storm of false reports from KASAN, which asks those how many there are.
+	# Three options for debug kernels. watchdog_thresh: a debug kernel in an emulator may
+	# compute for a long time without a break. kasan_multi_shot: KASAN must report every error,
+	# not only the first one. no5lvl: KASAN gets the number of page table levels from the CPU's
+	# features; with five levels, an interrupt while the boot CPU's features are cleared and
+	# read again would cause many false reports.
 	[ "$SLOWNESS" = 1 ] || append+=" watchdog_thresh=60 kasan_multi_shot no5lvl"
-	# make test leaves the processor's mitigations, which cost a tenth, to make test-all.
+	# Short test runs (make test) disable the mitigations of CPU bugs, which cost a tenth of the
+	# time.
 	[ "$mode" != test ] || [ -n "${LONG:-}" ] || append+=" mitigations=off"
-	# Beside busy loops the kernel's own patience is longer, like everybody's; 300 is its most.
+	# While busy loops run (LOAD=), the time limits of the guest's kernel are longer, too. 300
+	# seconds is the maximum of the time limit for RCU stalls.
 	[ "$PATIENCE" = 1 ] || append+=" watchdog_thresh=60 rcupdate.rcu_cpu_stall_timeout=$((PATIENCE < 14 ? 21 * PATIENCE : 300)) sysctl.kernel.hung_task_timeout_secs=$((120 * PATIENCE))"
+	# Debian's QEMU may execute a stale copy of kernel code after the code was modified, which
+	# ends the guest. Tests are therefore run in the emulator of tests/qemu-pmu.
+	[ "$mode" != test ] || emulator=pmu
 	be_guest "$guest"
 	[ -z "$disk" ] || {
-		disk=$("$TOP/$disk") || die "the disk of the guest $guest could not be made"
+		disk=$("$TOP/$disk") || die "cannot make the disk of the guest $guest; see the messages above"
 		qemu+=(-drive "if=virtio,format=raw,readonly=on,file=$disk")
 	}
 	order world "$world"
 	[ -z "$pmu" ] || order pmu "$pmu"
-	# How much slower this kernel is; and how much longer its tests may wait, with LOAD.
+	# slowness is the factor by which this kernel is slower than the stock kernel. patience is
+	# the factor by which tests on this kernel may wait longer, which includes LOAD.
 	order slowness "$SLOWNESS"
 	order patience $((SLOWNESS * PATIENCE))
-	# 1: the tests run their long forms.
+	# The order long is 1 if tests run their long forms, otherwise empty.
 	order long "${LONG:-}"
 	# shellcheck disable=SC2046 # words
 	case $mode in
 	demo) ;;
 	test) wanted_programs $(cut -d' ' -f1 "$orders/list") | sort -u ;;
 	*)
-		# Not while another make puts new ones there.
+		# The lock prevents another make from replacing the programs while they are copied.
 		wait_for -s "$programs.lock" "the test programs"
 		(cd "$programs" && find tests -type f)
 		;;
@@ -104,7 +115,7 @@ boot() { # boot QEMU-ARGUMENTS...
 		cd "$0" && find orders | cpio -o -H newc --quiet | cat "$1" programs.cpio - >initrd' "$run" "$base" "$programs"
 	[ -z "$locked" ] || exec {locked}>&-
 	program="qemu-system-x86_64"
-	[ -z "$emulator" ] || program=$("$TOP/tests/qemu-$emulator/build.sh") || die "the guest $guest wants the emulator of tests/qemu-$emulator"
+	[ -z "$emulator" ] || program=$("$TOP/tests/qemu-$emulator/build.sh") || die "cannot build the emulator of tests/qemu-$emulator, which the guest $guest needs; run make qemu-$emulator to see the reason"
 	rm -f "$results.again"
 	while :; do
 		rc=0
@@ -112,29 +123,33 @@ boot() { # boot QEMU-ARGUMENTS...
 			-nodefaults -no-user-config -display none -no-reboot -pidfile "$run/pid" \
 			-kernel "$STOCK/usr/lib/modules/$RELEASE/vmlinuz" -initrd "$run/initrd" \
 			-append "$append ${APPEND:-}" "${qemu[@]}" "$@" || rc=$?
-		# Before anything of ours was loaded: see timers() in tests/vm/init.
+		# A guest writes "# again" if the timer of a CPU has stopped before any of this
+		# project's modules was loaded: see timers() in tests/vm/init. Such a guest is
+		# booted again, at most twice.
 		grep -a '^# again' "$results" >>"$results.again" 2>/dev/null && [ "$(wc -l <"$results.again")" -lt 3 ] || return $rc
 	done
 }
 
-# Whether another make builds what the image is made of.
+# builds: true if another make is building the tools, the modules or the image. Prints the
+# description of that process in its lock file.
 builds() {
 	local f
 	for f in "$TARGET" "$KBUILD_OUT" "$IMAGE"; do
-		# Without taking it: another make would have to wait for us.
+		# The function reads /proc/locks instead of trying to take the lock, because another
+		# make would have to wait for a lock that was taken.
 		[ ! -e "$f.lock" ] || ! grep -q ":$(stat -c %i "$f.lock") " /proc/locks || { cat "$f.lock"; return; }
 	done
 	return 1
 }
 
-# The guest's image: built, or, while another make builds, the one that is there.
+# image: builds the guest's image. If another make is building, the existing image is used.
 image() {
 	local by
 	"$TOP/tools/rig/plan.sh" "kernel-$world"
 	enter_world "$world"
 	base=$IMAGE/base.cpio programs=$IMAGE/programs
 	if by=$(builds) && [ -e "$base" ]; then
-		say "    not built anew, as $by builds just now: this is the image of $(date -r "$base" '+%F %T')"
+		say "    using the image of $(date -r "$base" '+%F %T'), because $by is building"
 	else
 		"$TOP/tools/rig/plan.sh" "image-$world"
 	fi
@@ -149,7 +164,8 @@ terminal() {
 	[ ! -t 0 ] || [ ! -t 1 ] || order size "$(stty size)"
 }
 
-# A guest that does not come up, or does not end, must not hang its user.
+# watchdog SECONDS: ends QEMU after that many seconds. Otherwise the user would have to wait for a
+# guest that does not boot or does not end.
 watchdog() {
 	local until=$((SECONDS + $1))
 	trap - EXIT INT TERM HUP
@@ -165,20 +181,21 @@ demo() {
 	step "booting $(kernel_name) in QEMU"
 	watchdog $((DEMO_SECONDS + 150)) &
 	if [ -t 0 ] && [ -t 1 ]; then
-		# Ctrl-C is QEMU's here, not the guest's: it ends the demo at once.
+		# With signal=on, Ctrl-C is handled by QEMU, not by the guest, and ends the demo at
+		# once.
 		boot -chardev stdio,id=terminal,mux=on,signal=on -serial chardev:terminal \
 			-mon chardev=terminal -serial "file:$results"
 	else
 		boot -serial stdio -serial "file:$results" -monitor none </dev/null
 	fi || rc=$?
 	kill $! 2>/dev/null || :
-	grep -qs '^# done 0' "$results" || die "the guest did not reach its end (status $rc)"
+	grep -qs '^# done 0' "$results" || die "the guest did not reach its end (status of QEMU: $rc)"
 	cat >&2 <<-END
 
 	Those were live kernel counters of an unmodified Debian kernel. Next:
 	    make vm      a shell in that guest; try: pfc list, pfc watch
-	    make test    every promise, tested
-	    make help    everything else
+	    make test    run the tests
+	    make help    list all commands
 	END
 }
 
@@ -203,7 +220,7 @@ tests() {
 	order mode test
 	cp "$1/list" "$orders/list"
 	results=$1/results
-	# In the background, so that a signal to this script is acted on at once.
+	# The guest is booted in the background, as bash delays traps while a foreground child runs.
 	boot -serial "file:$1/console" -serial "file:$results" -monitor none </dev/null &
 	wait $!
 }
@@ -212,7 +229,8 @@ mode=${1:?}
 shift
 if [ "$mode" = test ]; then
 	enter_world "$world"
-	# The image of this run, whatever is built meanwhile.
+	# All boots of a test run use the same image, even if another image is built during the test
+	# run.
 	base=${1%/*}/$world.cpio programs=${1%/*}/$world.programs
 	ln "$IMAGE/base.cpio" "$base" 2>/dev/null || [ -e "$base" ]
 	[ -e "$programs" ] || {
@@ -233,5 +251,5 @@ case $mode in
 demo) demo ;;
 shell) shell ;;
 test) tests "$@" ;;
-*) die "vm.sh: unknown mode $mode" ;;
+*) die "vm.sh: unknown mode '$mode'; use demo, shell or test DIR" ;;
 esac

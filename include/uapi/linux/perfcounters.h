@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: GPL-2.0 WITH Linux-syscall-note */
 /*
  * perfcounters: per-CPU 64-bit kernel counters, mapped read-only into user
- * space from /dev/perfcounters. Reading needs no system call.
+ * space from /dev/perfcounters. A program reads the mapped counters without a
+ * system call.
  *
- * The file, in pages of @page_size bytes:
+ * The contents of /dev/perfcounters, in pages of @page_size bytes:
  *
  *	page 0			struct perfcounters_header and the CPU bitmaps
  *	then chunk 0, 1, 2...	each: for CPU 0 .. nr_cpus - 1,
  *				pages_per_chunk pages of that CPU's slots
  *	at @desc_offset		struct perfcounters_desc desc[max_instances]
  *
- * A slot is one __s64. An instance's number is its first slot's number; slot 0
- * of every CPU is that CPU's seqflag. Chunks are only ever appended, so no
- * offset moves and an old mapping stays valid.
+ * A slot is one __s64. An instance is a named counter, gauge or histogram; the
+ * number of an instance is the number of its first slot. Slot 0 of every CPU is
+ * that CPU's seqflag. The file grows only by chunks that are appended, so
+ * offsets never change and old mappings stay valid.
  *
- * See Documentation/counter-pages.md, which has the reader's protocol.
+ * Documentation/counter-pages.md describes how to read a consistent copy.
  */
 #ifndef _UAPI_LINUX_PERFCOUNTERS_H
 #define _UAPI_LINUX_PERFCOUNTERS_H
@@ -23,48 +25,59 @@
 
 #define PERFCOUNTERS_VERSION		1
 
-/* Longest name and help text, with the terminating NUL. */
+/* Maximum size of a name and of a help text, including the terminating NUL. */
 #define PERFCOUNTERS_NAME_MAX		128
 #define PERFCOUNTERS_HELP_MAX		80
 
-/* Most instances, and so slots, that can ever exist (slot 0 included). */
+/* Maximum number of slots, slot 0 included, and so of instances. */
 #define PERFCOUNTERS_MAX_INSTANCES	65536
 
 /*
- * The seqflag of a CPU: the low bits count the updates in flight on that CPU,
- * the bits above count the completed ones. Low bits zero and the same word
- * before and after a copy: nothing was torn and nothing came in between.
+ * The seqflag of a CPU is a word with two counts: the low
+ * PERFCOUNTERS_SEQ_SHIFT bits count the updates in flight on that CPU, the
+ * higher bits count the completed updates. A copy of the CPU's slots is
+ * consistent if the low bits of the seqflag were zero before the copy and the
+ * seqflag has the same value after the copy.
  */
 #define PERFCOUNTERS_SEQ_SHIFT		16
 #define PERFCOUNTERS_SEQ_BUSY		((1ULL << PERFCOUNTERS_SEQ_SHIFT) - 1)
 
-/* header.flags */
-#define PERFCOUNTERS_F_ATOMIC64		(1U << 0)	/* an aligned slot never tears */
+/* Bits of perfcounters_header.flags */
+#define PERFCOUNTERS_F_ATOMIC64		(1U << 0)	/* loads of a slot are never torn */
 
 /**
  * struct perfcounters_header - page 0 of /dev/perfcounters
- * @version: PERFCOUNTERS_VERSION; another one means another layout
- * @size: bytes of this structure that the kernel fills in; may only grow
- * @min_size: bytes that every kernel of this version fills in
- * @nr_cpus: CPU blocks in each chunk (the kernel's nr_cpu_ids)
- * @gen1: bumped before the set of instances changes
- * @gen2: bumped after; a reader takes @gen2 first and @gen1 last
+ * @version: PERFCOUNTERS_VERSION; any other value identifies a different layout
+ * @size: bytes of this structure that the kernel fills in; a later kernel may
+ *	fill in more, not fewer
+ * @min_size: bytes of this structure that every kernel of this @version fills
+ *	in
+ * @nr_cpus: number of CPU blocks in each chunk (the kernel's nr_cpu_ids)
+ * @gen1: generation, incremented before the set of instances changes
+ * @gen2: generation, set to @gen1 after the set of instances has changed. A
+ *	reader loads @gen2 before it reads the descriptors and @gen1 afterwards;
+ *	if the two differ, the reader reads the descriptors again
  * @page_size: bytes in a page
- * @pages_per_chunk: pages of one CPU in one chunk
- * @nr_chunks: chunks that exist now; reading past them raises SIGBUS
- * @nr_slots: slots in use, holes included; no live instance lies beyond
- * @max_instances: nr_slots will never exceed this
+ * @pages_per_chunk: number of pages of one CPU in one chunk
+ * @nr_chunks: number of chunks at present; an access beyond the last chunk
+ *	raises SIGBUS
+ * @nr_slots: number of slots in use, holes included; every live instance has a
+ *	smaller number
+ * @max_instances: maximum value that @nr_slots can reach
  * @flags: PERFCOUNTERS_F_*
  * @counters_offset: file offset of chunk 0
  * @desc_offset: file offset of the descriptor of instance 0
- * @desc_size: bytes from one descriptor to the next
- * @possible_offset: offset in the header page of the bitmap of possible CPUs
- * @online_offset: the same for online CPUs; __u64 words, CPU n is bit n % 64
- *	of word n / 64
- * @tsc_khz: ticks of RDTSC per millisecond, 0 if it is of no use here
- * @boot_id: random; another one means that perfcounters.ko was loaded anew and
- *	instance numbers have nothing to do with the old ones
- * @loaded_ns: CLOCK_REALTIME when the counters came to life
+ * @desc_size: distance in bytes from one descriptor to the next
+ * @possible_offset: offset in the header page of the bitmap of possible CPUs;
+ *	CPU n is bit n % 64 of __u64 word n / 64
+ * @online_offset: offset in the header page of the bitmap of online CPUs, which
+ *	has the format of the bitmap of possible CPUs
+ * @tsc_khz: RDTSC ticks per millisecond; 0 if the time stamp counter is not
+ *	constant, or stops in idle states
+ * @boot_id: random number, chosen when perfcounters.ko is loaded; after the
+ *	boot id has changed, instance numbers that were read before are no
+ *	longer valid
+ * @loaded_ns: CLOCK_REALTIME in nanoseconds when perfcounters.ko was loaded
  */
 struct perfcounters_header {
 	__u32	version;
@@ -89,23 +102,29 @@ struct perfcounters_header {
 	__u64	loaded_ns;
 };
 
-/* desc.state */
+/* Values of perfcounters_desc.state */
 enum perfcounters_state {
-	PERFCOUNTERS_FREE	= 0,	/* no instance here (a run's tail, a hole) */
-	PERFCOUNTERS_LIVE	= 1,
-	PERFCOUNTERS_DORMANT	= 2,	/* its owner has gone; number and values stay */
+	PERFCOUNTERS_FREE	= 0,	/* unused slot, or not the first one of an instance */
+	PERFCOUNTERS_LIVE	= 1,	/* the module that added the instance uses it */
+	PERFCOUNTERS_DORMANT	= 2,	/* the owner deleted it; number and values stay */
 };
 
-/* desc.kind: how values of several CPUs, and of two readings, combine */
+/*
+ * Values of perfcounters_desc.kind: how the values of several CPUs, and of two
+ * reads, are combined
+ */
 enum perfcounters_kind {
 	PERFCOUNTERS_COUNTER	= 0,	/* only grows; sum over CPUs */
-	PERFCOUNTERS_GAUGE	= 1,	/* goes both ways; sum over CPUs */
-	PERFCOUNTERS_PEAK	= 2,	/* the largest seen; maximum over CPUs */
+	PERFCOUNTERS_GAUGE	= 1,	/* grows and shrinks; sum over CPUs */
+	PERFCOUNTERS_PEAK	= 2,	/* largest value so far; maximum over CPUs */
 	PERFCOUNTERS_TIME	= 3,	/* time spent; only grows; sum over CPUs */
-	PERFCOUNTERS_HISTOGRAM	= 4,	/* nr_slots log2 buckets; each sums */
+	PERFCOUNTERS_HISTOGRAM	= 4,	/* nr_slots log2 buckets; sum each over CPUs */
 };
 
-/* desc.unit: a value is value * 10^exponent of this */
+/*
+ * Values of perfcounters_desc.unit: the value v of a slot means v * 10^exponent
+ * of this unit
+ */
 enum perfcounters_unit {
 	PERFCOUNTERS_NONE	= 0,
 	PERFCOUNTERS_EVENTS	= 1,
@@ -118,24 +137,31 @@ enum perfcounters_unit {
 };
 
 /**
- * struct perfcounters_desc - what an instance is
- * @instance: its number, which is the index of this descriptor
+ * struct perfcounters_desc - the descriptor of an instance
+ * @instance: number of the instance, which is also the index of this
+ *	descriptor; 0 if @state is PERFCOUNTERS_FREE
  * @state: enum perfcounters_state
  * @kind: enum perfcounters_kind
- * @unit: enum perfcounters_unit; of a histogram: what its buckets measure
- * @exponent: power of ten, -9 for nanoseconds in PERFCOUNTERS_SECONDS
+ * @unit: enum perfcounters_unit; for a histogram, the unit of the values that
+ *	its buckets count
+ * @exponent: power of ten by which values are multiplied: -9 with the unit
+ *	PERFCOUNTERS_SECONDS means nanoseconds
  * @reserved0: zero
- * @nr_slots: slots of the run; 1 but for histograms. Bucket 0 of a histogram
- *	counts values <= 0, bucket b values of [2^(b-1), 2^b), the last one all
- *	larger ones too
- * @incarnation: 1 for the first life, one more each time the name comes back;
- *	values begin at zero in each life
+ * @nr_slots: number of consecutive slots: 1, or the number of buckets of a
+ *	histogram. Bucket 0 of a histogram counts values <= 0, bucket b counts
+ *	values in [2^(b-1), 2^b), and the last bucket counts all larger values
+ *	as well
+ * @incarnation: how often an instance of this name has been added since
+ *	perfcounters.ko was loaded; its values start at zero each time
  * @reserved1: zero
- * @created_ns: CLOCK_REALTIME of the beginning of this life
- * @ended_ns: CLOCK_REALTIME when it became dormant, 0 while it lives
+ * @created_ns: CLOCK_REALTIME in nanoseconds when the instance was last added
+ * @ended_ns: CLOCK_REALTIME in nanoseconds when the instance became dormant; 0
+ *	while the instance is live
  * @reserved2: zero
- * @name: UTF-8, no control characters, NUL-terminated and padded
- * @help: one sentence, the same rules; may be empty
+ * @name: name of the instance: UTF-8 without control characters, NUL-terminated
+ *	and padded with NULs
+ * @help: a sentence that describes the instance, in the format of @name; may be
+ *	empty
  */
 struct perfcounters_desc {
 	__u32	instance;
@@ -155,13 +181,14 @@ struct perfcounters_desc {
 };
 
 /**
- * perfcounters_offset() - where a CPU's slot lies in /dev/perfcounters
- * @h: the header
- * @cpu: 0 .. nr_cpus - 1
- * @slot: an instance number, plus the bucket for a histogram; 0 is the seqflag
+ * perfcounters_offset() - compute the file offset of a CPU's slot
+ * @h: the header page of the mapped /dev/perfcounters
+ * @cpu: number of the CPU, 0 .. nr_cpus - 1
+ * @slot: number of the instance, plus the bucket for a histogram; slot 0 is the
+ *	seqflag
  *
- * Return: the file offset of an __s64. Always inside the file if
- * @slot < h->nr_slots.
+ * Return: the offset of the slot, an __s64, in /dev/perfcounters. The offset is
+ * inside the file if @slot < h->nr_slots.
  */
 static inline __u64 perfcounters_offset(const struct perfcounters_header *h,
 					__u32 cpu, __u32 slot)

@@ -2,12 +2,13 @@
 /*
  * perfmon: programming the performance monitoring unit through /dev/perfmon.
  *
- * A file descriptor is a context: the state of a PMU's registers, for a thread
- * or for a CPU. Registers have logical numbers: a PMC configures, a PMD holds
- * data; /proc/perfmon_map says which they are here. Structures and flags have
- * the names and the layout that they had in perfmon2 2.8; its calls are ioctls.
+ * A context is the state of a PMU's registers for one thread or one CPU; PERFMON_CREATE binds a
+ * context to an open file. Registers have logical numbers. A PMC (configuration register) selects
+ * the event to count, a PMD (data register) holds the count. /proc/perfmon_map lists the registers
+ * of this machine. Structures and flags have the names and the layout of perfmon2 2.8; the system
+ * calls of perfmon2 are ioctls in this interface.
  *
- * See Documentation/perfmon.md.
+ * The interface is described in Documentation/perfmon.md.
  */
 #ifndef _UAPI_LINUX_PERFMON_H
 #define _UAPI_LINUX_PERFMON_H
@@ -15,36 +16,36 @@
 #include <linux/ioctl.h>
 #include <linux/types.h>
 
-/* Registers: 0 to 255 are the hardware's, 256 to 319 the kernel's own. */
+/* Registers 0 to 255 are hardware registers, registers 256 to 319 are virtual registers. */
 #define PFM_MAX_PMCS		(256 + 64)
 #define PFM_MAX_PMDS		(256 + 64)
 #define PFM_BVSIZE(x)		(((x) + 63) / 64)
 #define PFM_PMC_BV		PFM_BVSIZE(PFM_MAX_PMCS)
 #define PFM_PMD_BV		PFM_BVSIZE(PFM_MAX_PMDS)
 
-/* ctx_flags */
-#define PFM_FL_NOTIFY_BLOCK	0x01	/* block the thread while its tool looks */
-#define PFM_FL_SYSTEM_WIDE	0x02	/* a CPU, not a thread */
-#define PFM_FL_OVFL_NO_MSG	0x80	/* no message for an overflow */
-#define PERFMON_FL_CORE		0x100	/* only on CPUs of the type ctx_core */
+/* Bits of pfarg_ctx.ctx_flags */
+#define PFM_FL_NOTIFY_BLOCK	0x01	/* block the thread when a notification masks */
+#define PFM_FL_SYSTEM_WIDE	0x02	/* monitor a CPU, not a thread */
+#define PFM_FL_OVFL_NO_MSG	0x80	/* overflows queue no messages */
+#define PERFMON_FL_CORE		0x100	/* count only on CPUs of the type ctx_core */
 
-/* set_flags */
-#define PFM_SETFL_OVFL_SWITCH	0x01	/* the next set after an overflow */
-#define PFM_SETFL_TIME_SWITCH	0x02	/* the next set after a time */
-#define PFM_SETFL_EXPL_NEXT	0x04	/* set_id_next is next, not the next higher */
+/* Bits of pfarg_setdesc.set_flags */
+#define PFM_SETFL_OVFL_SWITCH	0x01	/* switch to the next set after overflows */
+#define PFM_SETFL_TIME_SWITCH	0x02	/* switch to the next set after set_timeout */
+#define PFM_SETFL_EXPL_NEXT	0x04	/* the next set is set_id_next, not the next id */
 
-/* reg_flags */
-#define PFM_REGFL_OVFL_NOTIFY	0x01	/* PMD: tell of its overflow */
-#define PFM_REGFL_RANDOM	0x02	/* PMD: randomise the next period */
-#define PFM_REGFL_NO_EMUL64	0x04	/* PMC: the counter is as wide as it is */
-/* PERFMON_READ_PMDS and PERFMON_READ_RUNS alone set it: */
-#define PERFMON_REGFL_SHORT	0x100	/* PMD: something is missing in its value */
+/* Bits of pfarg_pmc.reg_flags and of pfarg_pmd.reg_flags */
+#define PFM_REGFL_OVFL_NOTIFY	0x01	/* PMD: an overflow of the PMD queues a message */
+#define PFM_REGFL_RANDOM	0x02	/* PMD: randomize its sampling periods */
+#define PFM_REGFL_NO_EMUL64	0x04	/* PMC: its PMDs are as wide as the counters */
+/* Bit of reg_flags that only the kernel sets, in PERFMON_READ_PMDS and PERFMON_READ_RUNS. */
+#define PERFMON_REGFL_SHORT	0x100	/* PMD: some events are missing from its value */
 
 /**
- * struct pfarg_ctx - a new context
+ * struct pfarg_ctx - argument of PERFMON_CREATE, which creates a context
  * @ctx_flags: PFM_FL_*, PERFMON_FL_CORE
- * @ctx_core: with PERFMON_FL_CORE the core type, CPUID leaf 0x1a, bits 24 to 31 of EAX;
- *	else zero
+ * @ctx_core: with PERFMON_FL_CORE, the core type, as in bits 24 to 31 of EAX of CPUID leaf 0x1a;
+ *	otherwise zero
  * @ctx_reserved2: zero
  */
 struct pfarg_ctx {
@@ -54,11 +55,11 @@ struct pfarg_ctx {
 };
 
 /**
- * struct pfarg_pmc - a configuration register
- * @reg_num: its logical number
- * @reg_set: the event set
- * @reg_flags: PFM_REGFL_*
- * @reg_value: what to write; reserved bits keep their value
+ * struct pfarg_pmc - a configuration register (PMC)
+ * @reg_num: logical number of the PMC
+ * @reg_set: id of the event set
+ * @reg_flags: PFM_REGFL_NO_EMUL64 or zero
+ * @reg_value: value to write to the PMC, whose reserved bits keep their reset value
  * @reg_reserved2: zero
  */
 struct pfarg_pmc {
@@ -70,20 +71,26 @@ struct pfarg_pmc {
 };
 
 /**
- * struct pfarg_pmd - a data register
- * @reg_num: its logical number
- * @reg_set: the event set
- * @reg_flags: PFM_REGFL_*
- * @reg_value: what to write, or what was read
- * @reg_long_reset: value after an overflow with a notification
- * @reg_short_reset: value after another one
- * @reg_last_reset_val: read: the last of them
- * @reg_ovfl_switch_cnt: overflows until the next set
- * @reg_reset_pmds: PMDs to reset with this one
- * @reg_smpl_pmds: PMDs to record with this one
- * @reg_smpl_eventid: handed to the sampling format
- * @reg_random_mask: bits of a period to randomise
- * @reg_random_seed: where the random numbers begin; 0: somewhere
+ * struct pfarg_pmd - a data register (PMD)
+ * @reg_num: logical number of the PMD
+ * @reg_set: id of the event set
+ * @reg_flags: PFM_REGFL_OVFL_NOTIFY and PFM_REGFL_RANDOM for a write; a read sets or clears
+ *	PERFMON_REGFL_SHORT
+ * @reg_value: value to write to the PMD, or the value read. A sampling period ends when the value
+ *	wraps, so a period of n events starts at -n
+ * @reg_long_reset: start value of the period that begins with PERFMON_RESTART, after an
+ *	overflow has masked the context
+ * @reg_short_reset: start value of all other periods but the first, which starts at @reg_value
+ * @reg_last_reset_val: set by a read: start value of the latest period of a sampling PMD
+ * @reg_ovfl_switch_cnt: with PFM_SETFL_OVFL_SWITCH, number of overflows of this PMD in a run of the
+ *	set after which the next set is switched in; 0: overflows of this PMD switch no set
+ * @reg_reset_pmds: PMDs that are reset when this PMD is reset; a PMD that does not sample is reset
+ *	to 0
+ * @reg_smpl_pmds: PMDs whose values are recorded when this PMD overflows, at most 64
+ * @reg_smpl_eventid: value that is passed to the sampling format at each overflow of this PMD
+ * @reg_random_mask: with PFM_REGFL_RANDOM, mask of the random number of events by which a period is
+ *	lengthened; otherwise zero
+ * @reg_random_seed: seed of the random numbers; 0: the kernel chooses one
  * @reg_reserved2: zero
  */
 struct pfarg_pmd {
@@ -104,8 +111,8 @@ struct pfarg_pmd {
 };
 
 /**
- * struct pfarg_start - begin to count
- * @start_set: the event set to begin with; without the structure: the active one
+ * struct pfarg_start - argument of PERFMON_START; may be NULL
+ * @start_set: id of the event set to start with; if the argument is NULL, the active set is used
  * @start_reserved1: zero
  * @start_reserved2: zero
  * @start_reserved3: zero
@@ -118,10 +125,10 @@ struct pfarg_start {
 };
 
 /**
- * struct pfarg_load - attach a context
- * @load_pid: the thread, or with PFM_FL_SYSTEM_WIDE the CPU, which must be the
- *	one that the call is made on
- * @load_set: the event set
+ * struct pfarg_load - argument of PERFMON_LOAD, which attaches a context to a thread or a CPU
+ * @load_pid: id of the thread; with PFM_FL_SYSTEM_WIDE the number of the CPU, which must be the CPU
+ *	that the caller runs on
+ * @load_set: id of the event set to make active
  * @load_reserved1: zero
  * @load_reserved2: zero
  */
@@ -133,12 +140,13 @@ struct pfarg_load {
 };
 
 /**
- * struct pfarg_setdesc - an event set
- * @set_id: its number
- * @set_id_next: the set after it, with PFM_SETFL_EXPL_NEXT, else 0
+ * struct pfarg_setdesc - an event set to create or to delete
+ * @set_id: id of the set
+ * @set_id_next: id of the set that follows this set, with PFM_SETFL_EXPL_NEXT; otherwise 0
  * @set_flags: PFM_SETFL_*
- * @set_timeout: nanoseconds of a turn, with PFM_SETFL_TIME_SWITCH, else 0; gives back
- *	what they became
+ * @set_timeout: with PFM_SETFL_TIME_SWITCH, the time in the PMU, in nanoseconds, after which a run
+ *	of the set ends; otherwise 0. PERFMON_CREATE_EVTSETS returns the timeout that is used, which
+ *	is at least 10 us and a multiple of the resolution of high-resolution timers
  * @reserved: zero
  */
 struct pfarg_setdesc {
@@ -150,17 +158,21 @@ struct pfarg_setdesc {
 };
 
 /**
- * struct pfarg_setinfo - what became of an event set
- * @set_id: its number
- * @set_id_next: the set after it, with PFM_SETFL_EXPL_NEXT
+ * struct pfarg_setinfo - the state of an event set
+ * @set_id: in: id of the set
+ * @set_id_next: id of the set that follows this set, with PFM_SETFL_EXPL_NEXT; otherwise 0
  * @set_flags: PFM_SETFL_*
- * @set_ovfl_pmds: PMDs whose overflow ended its last turn; none while it has one
- * @set_runs: its turns, the one that is on included
- * @set_timeout: nanoseconds that are left of that
- * @set_act_duration: nanoseconds in the hardware, in all turns
- * @set_avail_pmcs: PMCs that can be used
- * @set_avail_pmds: PMDs that can be used
+ * @set_ovfl_pmds: PMDs whose overflows ended the last run of the set; empty during a run
+ * @set_runs: number of runs of the set, the current run included
+ * @set_timeout: nanoseconds that are left of the current run of the set or, if there is none, that
+ *	the next run will have; 0 without PFM_SETFL_TIME_SWITCH
+ * @set_act_duration: nanoseconds that the set was in the PMU, added over all of its runs
+ * @set_avail_pmcs: PMCs that the context may use
+ * @set_avail_pmds: PMDs that the context may use
  * @reserved: zero
+ *
+ * A run of a set begins when the set is programmed into the PMU after a switch, and ends with
+ * the switch to another set or with PERFMON_UNLOAD.
  */
 struct pfarg_setinfo {
 	__u16	set_id;
@@ -176,18 +188,21 @@ struct pfarg_setinfo {
 };
 
 /**
- * struct perfmon_runs - how the turns of a set differed
- * @reg_num: a PMD that counts, was written, and does not sample
- * @reg_set: its set
- * @reg_flags: zero; gives back PERFMON_REGFL_SHORT if something is missing in @value
- * @runs: turns, the one that is on included
- * @time: nanoseconds of all
- * @time2: the sum of their squares, the low half first
- * @value: what it counted in all
- * @value2: the sum of the squares of what it counted in each
- * @value_time: the sum of the products of that and the nanoseconds
+ * struct perfmon_runs - sums over the runs of an event set, for the variance of a scaled count
+ * @reg_num: in: logical number of a counter PMD that was written and does not sample
+ * @reg_set: in: id of the event set in which the PMD counts
+ * @reg_flags: in: zero; out: PERFMON_REGFL_SHORT if some events are missing from @value
+ * @runs: number of runs of the set, the current run included
+ * @time: nanoseconds that the set was in the PMU, added over all of its runs
+ * @time2: sum over all runs of the square of the time that the set was in the PMU, the low half
+ *	first
+ * @value: number of events that @reg_num counted in all runs
+ * @value2: sum over all runs of the square of the number of events, the low half first
+ * @value_time: sum over all runs of the product of the number of events and the time, the low half
+ *	first
  *
- * A write in a turn makes it begin anew, for @value.
+ * If the PMD is written during a run of the set, the events that it counted in that run before the
+ * write are not included in @value, @value2 and @value_time.
  */
 struct perfmon_runs {
 	__u16	reg_num;
@@ -202,10 +217,10 @@ struct perfmon_runs {
 };
 
 /**
- * struct perfmon_vector - several elements in one call
- * @items: address of the first
- * @nr: how many; 0 does nothing
- * @size: bytes of one: sizeof(struct pfarg_pmc), or what the call takes
+ * struct perfmon_vector - argument of calls that take an array of structures
+ * @items: address of the first element
+ * @nr: number of elements; 0 is valid and does nothing
+ * @size: size of an element in bytes, for example sizeof(struct pfarg_pmc)
  */
 struct perfmon_vector {
 	__u64	items;
@@ -213,42 +228,43 @@ struct perfmon_vector {
 	__u32	size;
 };
 
-/* Bytes of registers that a call takes at most; more is E2BIG. */
+/* Maximum size in bytes of all elements of a call; a call with a larger array fails with E2BIG. */
 #define PERFMON_VECTOR_MAX	4096
 
 /*
- * The kernel's own registers, of pfm_soft; /proc/perfmon_map has them, too.
- * Counters count from PERFMON_START to PERFMON_STOP, once they were written.
+ * PMDs of the module pfm_soft, which are virtual registers. The following virtual counters count
+ * from PERFMON_START to PERFMON_STOP.
  */
-#define PERFMON_CPU_CLOCK	256	/* nanoseconds: of the thread on a CPU, or of the CPU */
-#define PERFMON_TASK_CLOCK	257	/* the same, of threads only */
-#define PERFMON_CONTEXT_SWITCHES 258	/* of threads only; of CPUs: counter pages know */
-#define PERFMON_PAGE_FAULTS	259	/* minor and major */
-#define PERFMON_MIGRATIONS	260	/* to another CPU; of threads only */
-#define PERFMON_MAJOR_FAULTS	261	/* with a read from a disk */
-/* What they are now: cannot be written, need no start. */
-#define PERFMON_PID		264	/* of the thread, or of whoever runs on the CPU */
-#define PERFMON_TID		265
-#define PERFMON_CPU		266
-#define PERFMON_TSC		267
-#define PERFMON_FREE_MEMORY	268	/* bytes */
-#define PERFMON_RUNNING_TASKS	269
+#define PERFMON_CPU_CLOCK	256	/* nanoseconds that the thread ran, or of the CPU */
+#define PERFMON_TASK_CLOCK	257	/* same as PERFMON_CPU_CLOCK; thread contexts only */
+#define PERFMON_CONTEXT_SWITCHES 258	/* thread contexts only; CPUs: see counter pages */
+#define PERFMON_PAGE_FAULTS	259	/* minor and major page faults */
+#define PERFMON_MIGRATIONS	260	/* moves to another CPU; thread contexts only */
+#define PERFMON_MAJOR_FAULTS	261	/* page faults that needed I/O */
+/* PMDs with a value at the time of the read: they are read-only and need no PERFMON_START. */
+#define PERFMON_PID		264	/* process id of the thread, or of the current task */
+#define PERFMON_TID		265	/* thread id of the thread, or of the current task */
+#define PERFMON_CPU		266	/* the CPU that the thread is on, or this CPU */
+#define PERFMON_TSC		267	/* the time stamp counter */
+#define PERFMON_FREE_MEMORY	268	/* free memory of the machine in bytes */
+#define PERFMON_RUNNING_TASKS	269	/* runnable tasks of the machine; 0 in samples */
 /*
- * Counter pages: PMC PERFMON_INSTANCE + n holds the number of an instance. The
- * PMD of the same number counts how much it grows on the CPU, or while the thread
- * is on one; PMD PERFMON_VALUE + n is its value now, the sum over all CPUs.
+ * Registers for instances of /dev/perfcounters. PMC PERFMON_INSTANCE + n holds the number of an
+ * instance. PMD PERFMON_INSTANCE + n counts by how much the instance's value grows on the context's
+ * CPU, or on the CPU that the context's thread runs on. PMD PERFMON_VALUE + n is the instance's
+ * value, summed over all CPUs, at the time of the read.
  */
 #define PERFMON_INSTANCE	272
 #define PERFMON_VALUE		276
 #define PERFMON_NR_INSTANCES	4
 
 /**
- * struct perfmon_self_counter - a counter of the hardware, on the self page
- * @sum: what it counted up to @start
- * @start: where the hardware's counter was then
- * @rdpmc: what RDPMC calls it
- * @pmd: its logical number
- * @width: its bits
+ * struct perfmon_self_counter - a hardware counter on the self page of a context
+ * @sum: the PMD's value when the kernel last updated the page
+ * @start: the value of the hardware counter when the kernel last updated the page
+ * @rdpmc: operand (ECX) of RDPMC for this counter
+ * @pmd: logical number of the PMD
+ * @width: width of the hardware counter in bits
  */
 struct perfmon_self_counter {
 	__u64	sum;
@@ -258,34 +274,39 @@ struct perfmon_self_counter {
 	__u16	width;
 };
 
-/* perfmon_self.flags */
-#define PERFMON_SELF_COUNTING	0x01	/* in the hardware: add what moved since */
-#define PERFMON_SELF_RDPMC	0x02	/* RDPMC is allowed to @owner */
+/* Bits of perfmon_self.flags */
+#define PERFMON_SELF_COUNTING	0x01	/* the context is in a PMU: add the increment */
+#define PERFMON_SELF_RDPMC	0x02	/* the thread @owner may execute RDPMC */
 
-/* Counters that the self page has room for. */
+/* Maximum number of counters on the self page. */
 #define PERFMON_SELF_COUNTERS	32
 
 /**
- * struct perfmon_self - what a thread's context has counted, without a call
+ * struct perfmon_self - the self page of a thread's context: counts that are read without a system
+ * call
  * @version: PERFMON_SELF_VERSION
- * @size: of this structure
- * @sequence: odd while the kernel writes; another number afterwards
+ * @size: size of this structure in bytes
+ * @sequence: odd while the kernel updates the page; changes with each update
  * @flags: PERFMON_SELF_*
- * @tsc_sum: time stamp counts on a CPU while it counted, up to @tsc_start
- * @tsc_start: the time stamp counter then
- * @nr: of @counters
+ * @tsc_sum: time that the context has spent in a PMU up to @tsc_start, in ticks of the time stamp
+ *	counter
+ * @tsc_start: value of the time stamp counter when the kernel last updated the page
+ * @nr: number of valid entries in @counters
  * @reserved: zero
- * @counters: those of the hardware that the context uses; none where something is missing in a
- *	value (PERFMON_REGFL_SHORT), which PERFMON_READ_PMDS says
- * @owner: with RDPMC, whose it is to use: the thread pointer of the context's thread, as that
- *	has it at %fs:0
+ * @counters: the hardware counters that the context uses, without those of PFM_REGFL_NO_EMUL64. The
+ *	array is empty while an event set other than 0 is active, or if a counter has
+ *	PERFMON_REGFL_SHORT
+ * @owner: with PERFMON_SELF_RDPMC, the thread pointer of the context's thread, which is also the
+ *	word at %fs:0 of that thread; only this thread may use RDPMC with this page
  *
- * A page, mapped shared and read-only at PERFMON_SELF_OFFSET of a context's
- * file. The value of a counter, if @sequence is even, and the same before and after:
+ * The self page is mapped, shared and read-only, at PERFMON_SELF_OFFSET of the context's file. A
+ * read of the page is valid if @sequence was even before the read and has the same value after it.
+ * After a valid read the value of a counter is:
  *	COUNTING and RDPMC, and the reader is @owner:
- *		sum + ((rdpmc(rdpmc) - start) & width's mask)
+ *		sum + ((rdpmc(rdpmc) - start) modulo 2^width)
  *	not COUNTING: sum
- *	otherwise: only PERFMON_READ_PMDS knows
+ *	otherwise: not on the page; call PERFMON_READ_PMDS
+ * The value of a PMD that is not in @counters is read with PERFMON_READ_PMDS.
  */
 struct perfmon_self {
 	__u32	version;
@@ -301,30 +322,36 @@ struct perfmon_self {
 };
 
 #define PERFMON_SELF_VERSION	1
-/* Where the self page begins in a context's file; the sampling buffer is at 0. */
+/* Offset of the self page in the file of a context; the sampling buffer is at offset 0. */
 #define PERFMON_SELF_OFFSET	(1ULL << 40)
 
-/* pfarg_ovfl_msg.msg_type */
-#define PFM_MSG_OVFL	1	/* a counter that tells of it has overflowed */
-#define PFM_MSG_END	2	/* the monitored thread has ended */
-#define PFM_MSG_FAULT	3	/* a CPU has not all registers: the context has ended */
-#define PFM_MSG_EVICTED	4	/* the administrator needed its registers: it has ended */
+/*
+ * Values of pfarg_ovfl_msg.msg_type. After PFM_MSG_END, PFM_MSG_FAULT and PFM_MSG_EVICTED the
+ * context can still be read, but counts nothing until PERFMON_UNLOAD and another PERFMON_LOAD. A
+ * thread that has attached the context to itself gets no PFM_MSG_END.
+ */
+#define PFM_MSG_OVFL	1	/* PMDs have overflowed, or a ring is due to be read */
+#define PFM_MSG_END	2	/* thread exited, CPU offline, or permission withdrawn */
+#define PFM_MSG_FAULT	3	/* the CPU did not have all registers of the context */
+#define PFM_MSG_EVICTED	4	/* an administrator took the context's registers or thread */
 
 /*
- * Instead of an instruction, here and in samples: it was in a guest of KVM, whose registers are
- * not known. As perf's PERF_CONTEXT_GUEST.
+ * Value of an instruction address, in messages and in samples, if the CPU ran a KVM guest, because
+ * the registers of the guest are not known. The value is that of perf's PERF_CONTEXT_GUEST.
  */
 #define PERFMON_IN_GUEST	((__u64)-2048)
 
 /**
- * struct pfarg_ovfl_msg - what read() gives, one at a time
+ * struct pfarg_ovfl_msg - a message; each read() of a context's file returns one
  * @msg_type: PFM_MSG_*
- * @msg_ovfl_pid: the process
- * @msg_active_set: the event set
- * @msg_ovfl_cpu: where it was
- * @msg_ovfl_tid: the thread
- * @msg_ovfl_ip: the instruction, or PERFMON_IN_GUEST
+ * @msg_ovfl_pid: id of the process in which the PMD overflowed
+ * @msg_active_set: id of the event set that was active
+ * @msg_ovfl_cpu: number of the CPU on which the PMD overflowed
+ * @msg_ovfl_tid: id of the thread in which the PMD overflowed
+ * @msg_ovfl_ip: address of the interrupted instruction, or PERFMON_IN_GUEST
  * @msg_ovfl_pmds: PMDs that overflowed
+ *
+ * If @msg_type is not PFM_MSG_OVFL, all other fields are zero.
  */
 struct pfarg_ovfl_msg {
 	__u32	msg_type;
@@ -336,22 +363,23 @@ struct pfarg_ovfl_msg {
 	__u64	msg_ovfl_pmds[PFM_PMD_BV];
 };
 
-/* What read() gives, as perfmon2 has it. */
+/* A message that read() returns, in the union that perfmon2 used. */
 union pfarg_msg {
 	__u32			type;
 	struct pfarg_ovfl_msg	pfm_ovfl_msg;
 };
 
 /**
- * struct perfmon_create - a new context that samples in a format
- * @ctx: as for PERFMON_CREATE
- * @name: address of the format's name; 0: @uuid says which
- * @uuid: the format's
+ * struct perfmon_create - argument of PERFMON_CREATE_FORMAT, which creates a context with a
+ * sampling format
+ * @ctx: flags of the context, see PERFMON_CREATE
+ * @name: address of the format's name; 0: the format is selected by @uuid
+ * @uuid: UUID of the format, used if @name is 0
  * @arg: address of the format's argument
- * @arg_size: its bytes, which must be those that the format wants
+ * @arg_size: size of the argument in bytes, which must be the size that the format expects
  *
- * The buffer is mapped at 0 of the context's file, read-only; PERFMON_TAIL_OFFSET
- * is for formats with a ring, <linux/perfmon_ring.h>.
+ * The sampling buffer is mapped read-only, at offset 0 of the context's file. If the buffer is a
+ * ring (<linux/perfmon_ring.h>), the page that its reader writes is mapped at PERFMON_TAIL_OFFSET.
  */
 struct perfmon_create {
 	struct pfarg_ctx	ctx;
@@ -361,24 +389,25 @@ struct perfmon_create {
 	__u64			arg_size;
 };
 
-/* perfmon_status.flags */
-#define PERFMON_STATUS_STARTED	 0x01	/* it counts, whenever its thread runs */
-#define PERFMON_STATUS_MASKED	 0x02	/* nothing counts until PERFMON_RESTART */
-#define PERFMON_STATUS_THROTTLED 0x04	/* it samples no more, for some milliseconds */
-#define PERFMON_STATUS_ENDED	 0x08	/* its thread or CPU has gone, or could not be used */
-#define PERFMON_STATUS_ELSEWHERE 0x10	/* its thread is on a CPU without its registers */
+/* Bits of perfmon_status.flags */
+#define PERFMON_STATUS_STARTED	 0x01	/* PERFMON_START is in effect */
+#define PERFMON_STATUS_MASKED	 0x02	/* nothing is counted until PERFMON_RESTART */
+#define PERFMON_STATUS_THROTTLED 0x04	/* sampling is paused, and will resume by itself */
+#define PERFMON_STATUS_ENDED	 0x08	/* see PFM_MSG_END, _FAULT and _EVICTED */
+#define PERFMON_STATUS_ELSEWHERE 0x10	/* the thread's CPU lacks registers or core type */
 
 /**
- * struct perfmon_status - how a context stands
+ * struct perfmon_status - the state of a context
  * @flags: PERFMON_STATUS_*
- * @nr_throttles: how often it sampled too much, and did not for a while
- * @throttled: nanoseconds of that; it counted all the same
- * @lost: samples that were not taken then
- * @elsewhere: nanoseconds, to a tick of the clock, that its thread ran on CPUs that do not
- *	have all of its registers, or are of another core type: it did not count there
+ * @nr_throttles: how often sampling was paused because samples took too much time or were too
+ *	frequent
+ * @throttled: total length of the pauses of sampling in nanoseconds; counting continues in a pause
+ * @lost: number of samples that were due in pauses of sampling and were not taken
+ * @elsewhere: nanoseconds, accurate to a timer tick, that the thread ran on CPUs that lack a
+ *	register of the context, or are of another core type; nothing was counted there
  * @reserved: zero
  *
- * All since PERFMON_LOAD.
+ * All numbers and times in this structure are counted from PERFMON_LOAD.
  */
 struct perfmon_status {
 	__u32	flags;
@@ -389,10 +418,10 @@ struct perfmon_status {
 	__u64	reserved[4];
 };
 
-/* Bytes of a format's name with its NUL, and of its argument, at most. */
+/* Maximum size in bytes of a sampling format's name, NUL included, and of its argument. */
 #define PERFMON_FORMAT_NAME	32
 #define PERFMON_FORMAT_ARG	4096
-/* Where the page begins that a ring's reader writes. */
+/* Offset, in the file of a context, of the page that the reader of a ring writes. */
 #define PERFMON_TAIL_OFFSET	(1ULL << 41)
 
 #define PERFMON_TYPE		0xbf
@@ -406,9 +435,9 @@ struct perfmon_status {
 #define PERFMON_STOP		_IO(PERFMON_TYPE, 0x08)
 #define PERFMON_CREATE_FORMAT	_IOW(PERFMON_TYPE, 0x09, struct perfmon_create)
 #define PERFMON_RESTART		_IO(PERFMON_TYPE, 0x0a)
-/* 1: records are dropped, and counted, until 0 */
+/* Argument 1: drop new records of the ring, and count them as lost; 0: write them again. */
 #define PERFMON_PAUSE		_IOW(PERFMON_TYPE, 0x0b, __u32)
-/* vectors of struct pfarg_setdesc, pfarg_setinfo, perfmon_runs */
+/* Calls with vectors of pfarg_setdesc, pfarg_setdesc, pfarg_setinfo and perfmon_runs. */
 #define PERFMON_CREATE_EVTSETS	_IOW(PERFMON_TYPE, 0x0c, struct perfmon_vector)
 #define PERFMON_DELETE_EVTSETS	_IOW(PERFMON_TYPE, 0x0d, struct perfmon_vector)
 #define PERFMON_GETINFO_EVTSETS	_IOW(PERFMON_TYPE, 0x0e, struct perfmon_vector)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 WITH Linux-syscall-note */
 /*
- * perfmon: the default sampling format, as perfmon2 has it: a header, and entries one
- * after the other until the buffer is full. Its name is "default".
+ * perfmon: the sampling format "default", which is the default format of perfmon2. The buffer has a
+ * header, followed by entries until it is full. When the buffer is full, the context is masked
+ * until PERFMON_RESTART.
  */
 #ifndef _UAPI_LINUX_PERFMON_DFL_SMPL_H
 #define _UAPI_LINUX_PERFMON_DFL_SMPL_H
@@ -15,8 +16,8 @@
 #define PFM_DFL_SMPL_VERSION	0x10000u	/* 1.0 */
 
 /**
- * struct pfm_dfl_smpl_arg - its argument
- * @buf_size: bytes, header included
+ * struct pfm_dfl_smpl_arg - argument of the sampling format "default"
+ * @buf_size: size of the buffer in bytes, header included, at least 680
  * @buf_flags: zero
  * @reserved1: zero
  * @reserved: zero
@@ -29,15 +30,17 @@ struct pfm_dfl_smpl_arg {
 };
 
 /**
- * struct pfm_dfl_smpl_hdr - at the beginning of the buffer
- * @hdr_count: entries
- * @hdr_cur_offs: bytes of them, from the beginning of the buffer
- * @hdr_overflows: how often it was full
- * @hdr_buf_size: bytes of the buffer
- * @hdr_min_buf_space: bytes that an entry takes at most
+ * struct pfm_dfl_smpl_hdr - header of the buffer of the sampling format "default"
+ * @hdr_count: number of entries since the last PERFMON_RESTART
+ * @hdr_cur_offs: offset, in the buffer, of the end of the last entry
+ * @hdr_overflows: how often the buffer has become full
+ * @hdr_buf_size: size of the buffer in bytes, rounded down to a multiple of 8
+ * @hdr_min_buf_space: maximum size of an entry in bytes; the buffer is full if it has less space
+ *	left
  * @hdr_version: PFM_DFL_SMPL_VERSION
- * @hdr_buf_flags: of the argument
- * @hdr_lost: samples that were not taken, as there were too many, before the last entry
+ * @hdr_buf_flags: zero
+ * @hdr_lost: number of samples before the last entry that were not taken because sampling was
+ *	throttled
  * @hdr_reserved: zero
  */
 struct pfm_dfl_smpl_hdr {
@@ -53,17 +56,19 @@ struct pfm_dfl_smpl_hdr {
 };
 
 /**
- * struct pfm_dfl_smpl_entry - an overflow; the PMDs of reg_smpl_pmds follow, 64
- *	bits each, ascending
- * @pid: the thread
- * @ovfl_pmd: the counter that overflowed
+ * struct pfm_dfl_smpl_entry - a sample, taken at the overflow of a PMD
+ * @pid: id of the thread, which perfmon2 called pid
+ * @ovfl_pmd: logical number of the PMD that overflowed
  * @reserved: zero
- * @last_reset_val: what it held at the beginning of the period
- * @ip: the instruction, or PERFMON_IN_GUEST
- * @tstamp: nanoseconds of CLOCK_MONOTONIC
- * @cpu: where it was
- * @set: the event set
- * @tgid: the process
+ * @last_reset_val: value of the PMD at the start of the period
+ * @ip: address of the interrupted instruction, or PERFMON_IN_GUEST
+ * @tstamp: time of the overflow, CLOCK_MONOTONIC in nanoseconds
+ * @cpu: number of the CPU on which the PMD overflowed
+ * @set: id of the event set that was active
+ * @tgid: id of the process
+ *
+ * The values of the PMDs in reg_smpl_pmds follow the entry, 64 bits each, in ascending order of the
+ * PMDs' numbers.
  */
 struct pfm_dfl_smpl_entry {
 	__u32	pid;

@@ -2,7 +2,7 @@
 /*
  * perfmon: the sampling formats "n-way" and "histogram".
  *
- * See Documentation/sampling.md.
+ * Documentation/sampling.md describes these formats.
  */
 #ifndef _UAPI_LINUX_PERFMON_FORMATS_H
 #define _UAPI_LINUX_PERFMON_FORMATS_H
@@ -10,12 +10,14 @@
 #include <linux/types.h>
 
 /**
- * struct perfmon_nway_arg - argument of "n-way": buffers filled by turns, so that
- *	samples are missed only when all are full
- * @size: bytes of each, a multiple of 8, 552 to 64 Mi
- * @nr: how many, 2 to 16
+ * struct perfmon_nway_arg - argument of the sampling format "n-way"
+ * @size: size of each buffer in bytes, a multiple of 8, from 552 to 64 Mi
+ * @nr: number of buffers, 2 to 16
  * @reserved1: zero
  * @reserved: zero
+ *
+ * The format "n-way" fills several buffers, one after the other, and masks the context only when
+ * all of these buffers are full.
  */
 struct perfmon_nway_arg {
 	__u64	size;
@@ -25,19 +27,21 @@ struct perfmon_nway_arg {
 };
 
 /**
- * struct perfmon_nway_hdr - at the beginning
- * @nr: buffers
- * @size: bytes of each
- * @nr_full: full ones, from @first on, that were not given back
- * @first: the oldest of them; or the one that is being filled
- * @total: how many have been filled so far
- * @masked: how often all were full
- * @lost: samples that were not taken, as there were too many, before the last entry
+ * struct perfmon_nway_hdr - header of the memory that the sampling format "n-way" writes
+ * @nr: number of buffers
+ * @size: size of each buffer in bytes
+ * @nr_full: number of full buffers; buffer @first is the oldest of them
+ * @first: index of the oldest full buffer; if no buffer is full, of the buffer that is being filled
+ * @total: number of buffers that have become full so far
+ * @masked: how often the context was masked because all buffers were full
+ * @lost: number of samples before the last entry that were not taken because sampling was throttled
  * @reserved: zero
- * @used: bytes of entries in each
+ * @used: size of the entries in each buffer in bytes
  *
- * Each full one is a message. PERFMON_RESTART gives @first back. Entries are those of
- * the default format, in buffer n from 192 + n * @size on.
+ * When a buffer becomes full, a message is queued if the PMD that overflowed has
+ * PFM_REGFL_OVFL_NOTIFY. PERFMON_RESTART empties buffer @first. The offset of buffer n is
+ * 192 + n * @size. The entries of a buffer are struct pfm_dfl_smpl_entry, as in the format
+ * "default".
  */
 struct perfmon_nway_hdr {
 	__u64	nr;
@@ -52,11 +56,13 @@ struct perfmon_nway_hdr {
 };
 
 /**
- * struct perfmon_histogram_arg - argument of "histogram": how many samples were where
- * @base: the first address
- * @shift: the binary logarithm of a bucket's bytes, up to 63
- * @nr: buckets, up to 2^14
+ * struct perfmon_histogram_arg - argument of the sampling format "histogram"
+ * @base: lowest instruction address that has a bucket
+ * @shift: log2 of the number of addresses that share a bucket, 0 to 63
+ * @nr: number of buckets, 1 to 2^14
  * @reserved: zero
+ *
+ * The format "histogram" counts samples by instruction address.
  */
 struct perfmon_histogram_arg {
 	__u64	base;
@@ -66,17 +72,19 @@ struct perfmon_histogram_arg {
 };
 
 /**
- * struct perfmon_histogram - at the beginning
- * @base: as in the argument
- * @shift: as in the argument
- * @nr: buckets
- * @samples: all
- * @outside: those that no bucket is for
- * @lost: those that were not taken, as there were too many, before the last one
+ * struct perfmon_histogram - the buffer of the sampling format "histogram"
+ * @base: same as in struct perfmon_histogram_arg
+ * @shift: same as in struct perfmon_histogram_arg
+ * @nr: number of buckets
+ * @samples: number of samples, including those that @outside counts
+ * @outside: number of samples whose instruction address has no bucket
+ * @lost: number of samples before the last counted one that were not taken because sampling was
+ *	throttled
  * @reserved: zero
- * @buckets: samples of each
+ * @buckets: number of samples in each bucket
  *
- * It is never full. PERFMON_RESTART makes it zero.
+ * The buffer of the format "histogram" never becomes full. PERFMON_RESTART sets @samples, @outside,
+ * @lost and @buckets to 0.
  */
 struct perfmon_histogram {
 	__u64	base;

@@ -1,40 +1,42 @@
 /* SPDX-License-Identifier: GPL-2.0 WITH Linux-syscall-note */
 /*
- * perfmon: the ring of a sampling context, and what the formats of pfm_ring write
- * into it.
+ * perfmon: the ring of a sampling context, and the records that the formats of the module
+ * pfm_ring write into it.
  *
- * A context's file has the ring's page at 0 and its data from a page on, both
- * read-only; the reader's own page at PERFMON_TAIL_OFFSET can be written. Positions
- * are bytes, modulo 2^64; the byte of a position is at position % data_size. Forward
- * rings begin at 0 and grow; backward ones begin at 0 and fall, so that the newest
- * record is at @head and older ones follow it.
+ * In a context's file the control page of the ring is at offset 0 and the ring's data begin in the
+ * next page; user space maps both read-only. The reader of the ring writes its position to the page
+ * at PERFMON_TAIL_OFFSET. Positions in the ring are in bytes, modulo 2^64; the byte at a position
+ * is at offset position % data_size of the data. Positions of a forward ring start at 0 and
+ * increase. Positions of a backward ring start at 0 and decrease, so that the newest record is at
+ * @head and older records follow the newest one.
  *
- * See Documentation/sampling.md.
+ * Documentation/sampling.md describes these formats and their records.
  */
 #ifndef _UAPI_LINUX_PERFMON_RING_H
 #define _UAPI_LINUX_PERFMON_RING_H
 
 #include <linux/types.h>
 
-/* perfmon_ring_page.flags, perfmon_ring_arg.flags */
-#define PERFMON_RING_BACKWARD	0x01	/* from high positions to low ones */
-#define PERFMON_RING_OVERWRITE	0x02	/* old records go; else new ones are lost */
+/* Bits of perfmon_ring_page.flags and of perfmon_ring_arg.flags */
+#define PERFMON_RING_BACKWARD	0x01	/* write from high positions to low ones */
+#define PERFMON_RING_OVERWRITE	0x02	/* if full, drop old records, not new ones */
 
 /**
- * struct perfmon_ring_page - how a ring stands
+ * struct perfmon_ring_page - the control page of a ring, written by the kernel
  * @version: PERFMON_RING_VERSION
- * @size: of this structure
+ * @size: size of this structure in bytes
  * @flags: PERFMON_RING_*
- * @data_offset: where the data begin in the file
- * @data_size: bytes of data, a power of two
- * @head: everything up to here is written
- * @reserve: the kernel may be writing up to here: forward what is below
- *	@reserve - @data_size is gone, backward what is above @reserve + @data_size
- * @lost: records that could not be written
- * @paused: not 0 while nothing is written
+ * @data_offset: offset of the ring's data in the context's file
+ * @data_size: size of the ring's data in bytes, a power of two
+ * @head: position up to which records are complete
+ * @reserve: position up to which the kernel may be writing. In a forward ring, positions below
+ *	@reserve - @data_size have been overwritten; in a backward ring, positions above @reserve +
+ *	@data_size
+ * @lost: number of records that were not written
+ * @paused: not 0 while PERFMON_PAUSE is in effect
  *
- * Load @head with acquire, copy, then a fence, then load @reserve: what is not gone
- * was copied whole.
+ * A reader loads @head with acquire semantics, copies records, executes an acquire fence and loads
+ * @reserve. Copied records that, according to @reserve, have not been overwritten are intact.
  */
 struct perfmon_ring_page {
 	__u32	version;
@@ -51,17 +53,18 @@ struct perfmon_ring_page {
 #define PERFMON_RING_VERSION	1
 
 /**
- * struct perfmon_ring_tail - the reader's page
- * @tail: what the reader has done with, on the way to @head; store with release.
- *	While it makes no sense the ring is full. Not looked at with OVERWRITE.
+ * struct perfmon_ring_tail - the page that the reader of a ring writes
+ * @tail: position up to which the reader has consumed records; must be stored with release
+ *	semantics. If the tail is more than data_size away from head, or beyond head, the ring
+ *	counts as full. The kernel ignores the tail with PERFMON_RING_OVERWRITE
  */
 struct perfmon_ring_tail {
 	__u64	tail;
 };
 
 /**
- * struct perfmon_record - how each record begins, at a multiple of 8 bytes
- * @size: its bytes, this included, a multiple of 8
+ * struct perfmon_record - header of a record in a ring, at a multiple of 8 bytes
+ * @size: size of the record in bytes, this header included, a multiple of 8
  * @type: PERFMON_RECORD_*
  * @flags: zero
  */
@@ -72,31 +75,33 @@ struct perfmon_record {
 };
 
 #define PERFMON_RECORD_SAMPLE		1	/* struct perfmon_sample */
-#define PERFMON_RECORD_LOST		2	/* a __u64: records lost before the next one */
-#define PERFMON_RECORD_THROTTLE		3	/* a __u64, the time: too many overflows */
-#define PERFMON_RECORD_UNTHROTTLE	4	/* a __u64, the time: sampling goes on */
-#define PERFMON_RECORD_EXEC		5	/* a __u64, the time of an exec of the thread */
+#define PERFMON_RECORD_LOST		2	/* __u64: number of lost records */
+#define PERFMON_RECORD_THROTTLE		3	/* __u64: CLOCK_MONOTONIC in ns at the pause */
+#define PERFMON_RECORD_UNTHROTTLE	4	/* __u64: CLOCK_MONOTONIC in ns at the resume */
+#define PERFMON_RECORD_EXEC		5	/* __u64: CLOCK_MONOTONIC in ns of an exec */
 
-/* Before the frames of the kernel's, and of user space's stack. */
+/* Words that precede the frames of the kernel stack and the frames of the user stack. */
 #define PERFMON_STACK_KERNEL	((__u64)-128)
 #define PERFMON_STACK_USER	((__u64)-512)
 
 /**
- * struct perfmon_sample - PERFMON_RECORD_SAMPLE
- * @header: how it begins
- * @ip: the instruction, or PERFMON_IN_GUEST
- * @pid: the process, in the name space of the context's creator
- * @tid: the thread
- * @time: nanoseconds of CLOCK_MONOTONIC
- * @pmd: the counter that overflowed
- * @set: the event set
- * @cpu: where it was
- * @last_reset: what @pmd held at the beginning of the period that ended: minus
- *	its length
- * @eventid: pfarg_pmd.reg_smpl_eventid
- * @nr_values: PMDs of pfarg_pmd.reg_smpl_pmds
- * @nr_frames: of the stack
- * @more: so many values, ascending by PMD; then so many frames
+ * struct perfmon_sample - a record of type PERFMON_RECORD_SAMPLE
+ * @header: header of the record
+ * @ip: address of the interrupted instruction, or PERFMON_IN_GUEST
+ * @pid: id of the process, in the pid namespace of the context's creator
+ * @tid: id of the thread, in the pid namespace of the context's creator
+ * @time: time of the overflow, CLOCK_MONOTONIC in nanoseconds
+ * @pmd: logical number of the PMD that overflowed
+ * @set: id of the event set that was active
+ * @cpu: number of the CPU on which the PMD overflowed
+ * @last_reset: value of @pmd at the start of the period, which is the negative length of the period
+ * @eventid: value that user space has set in pfarg_pmd.reg_smpl_eventid
+ * @nr_values: number of PMD values in @more
+ * @nr_frames: number of words of the call stacks in @more, including PERFMON_STACK_KERNEL and
+ *	PERFMON_STACK_USER
+ * @more: the values of the PMDs in pfarg_pmd.reg_smpl_pmds, in ascending order of the PMDs'
+ *	numbers; then the words of the call stacks, each PERFMON_STACK_KERNEL, PERFMON_STACK_USER or
+ *	an address
  */
 struct perfmon_sample {
 	struct perfmon_record header;
@@ -115,20 +120,19 @@ struct perfmon_sample {
 	__extension__ __u64	more[];
 };
 
-/* perfmon_ring_arg.fields */
+/* Bits of perfmon_ring_arg.fields */
 #define PERFMON_FIELD_KERNEL_STACK	0x01
 #define PERFMON_FIELD_USER_STACK	0x02
 
 /**
- * struct perfmon_ring_arg - argument of the formats "ring" (forward, or as @flags
- *	say), "flight-recorder" (backward and overwritten) and "call-stack" (both
- *	stacks)
- * @size: bytes of data, a power of two, at least a page
- * @flags: PERFMON_RING_*
- * @watermark: a message each time so many bytes were written; 0: half of @size;
- *	rings that are overwritten send none with 0
- * @fields: PERFMON_FIELD_*
- * @max_frames: of each stack at most; 0: 127
+ * struct perfmon_ring_arg - argument of the sampling formats "ring", "flight-recorder" and
+ * "call-stack"
+ * @size: size of the ring's data in bytes, a power of two, from a page to 1 GiB
+ * @flags: PERFMON_RING_*; the format "flight-recorder" sets both flags
+ * @watermark: number of bytes written after which a message is queued, at most @size. The value 0
+ *	means half of @size or, with PERFMON_RING_OVERWRITE, that no messages are queued
+ * @fields: PERFMON_FIELD_*; 0 selects both stacks in the format "call-stack"
+ * @max_frames: maximum number of frames of each stack, 1 to 127; 0 means 127
  * @reserved: zero
  */
 struct perfmon_ring_arg {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 WITH Linux-syscall-note */
 /*
- * perftrace: events of user programs, written without a system call into buffers that the
- * kernel owns.
+ * perftrace: tracing of user programs, which write events, without a system call, into buffers that
+ * the kernel owns.
  *
- * An open file of /dev/perftrace becomes one of two things: a process that is traced
- * (PERFTRACE_ATTACH, then mmap), or the hold of a trace (PERFTRACE_CREATE, PERFTRACE_OPEN).
+ * An open file of /dev/perftrace is bound to one of two things: to the process that is to be
+ * traced (PERFTRACE_ATTACH, followed by mmap), or to a trace (PERFTRACE_CREATE, PERFTRACE_OPEN).
  *
- * See Documentation/tracing.md.
+ * Documentation/tracing.md describes the interface.
  */
 #ifndef _UAPI_LINUX_PERFTRACE_H
 #define _UAPI_LINUX_PERFTRACE_H
@@ -16,30 +16,33 @@
 
 #define PERFTRACE_VERSION	1
 
-/* Traces at once; markers that a process has in its life; bytes of texts and of a filter. */
+/* Number of slots for traces, and number of markers that a process can register in its lifetime. */
 #define PERFTRACE_NR_TRACES	16
 #define PERFTRACE_NR_MARKERS	4096
-/* Of a marker that is refused. */
+/* Value of perftrace_marker.number for a marker that was refused. */
 #define PERFTRACE_NO_NUMBER	0xffffffffU
+/* Maximum sizes in bytes: of a name and of a list of fields, NUL included, and of a filter. */
 #define PERFTRACE_NAME_MAX	64
 #define PERFTRACE_FIELDS_MAX	256
 #define PERFTRACE_FILTER_MAX	4096
-/* Bytes of a buffer's records: a power of two. */
+/* Minimum and maximum size in bytes of the records of a buffer, which is a power of two. */
 #define PERFTRACE_BYTES_MIN	4096
 #define PERFTRACE_BYTES_MAX	(4 << 20)
-/* Bytes of a record, with all that belongs to it. */
+/* Maximum size of a record in bytes, header included. */
 #define PERFTRACE_RECORD_MAX	2048
 
 /*
- * What a traced process maps, in two pieces. First what it only reads: struct
- * perftrace_control, a __u32 for each marker (bit t: trace t wants it), each trace's filter in a
- * page of its own. Then what it writes:
+ * Offsets, in the file of /dev/perftrace, of the two areas that a traced process maps. The process
+ * maps the first area read-only: it has struct perftrace_control, then a __u32 for each marker (bit
+ * t is set if trace t records the marker's events), then a page with the filter of each trace. The
+ * process maps the second area, which has the buffers, writable:
  *
  *	buffer of trace t on CPU c = buffers + ((t * nr_cpus + c) << stride)
  *
- * PERFTRACE_ATTACH tells nr_cpus, stride and the bytes of the second piece. Pages come when
- * they are first touched. Where there is no trace there are pages as well, which are
- * nobody's. A child of fork() has its parent's markers, and pages of its own as soon as it looks.
+ * PERFTRACE_ATTACH returns nr_cpus, stride and the size of the second area. The pages of both areas
+ * are allocated at the first access. An access to the buffers or the filter of an unused slot
+ * reaches a dummy page, which no trace reads. A child of fork() inherits its parent's markers, and
+ * gets pages of its own at its first access.
  */
 #define PERFTRACE_CONTROL	0
 #define PERFTRACE_WORDS		0x1000
@@ -47,22 +50,23 @@
 #define PERFTRACE_READ_BYTES	0x20000
 #define PERFTRACE_BUFFERS	0x100000
 
-/* Of a trace: perftrace_slot.flags, perftrace_create.flags. */
-#define PERFTRACE_FLIGHT	0x01	/* the newest events are kept: written backwards */
-#define PERFTRACE_WAIT		0x02	/* a thread waits for room; not with FLIGHT, SHARED, KEEP */
-#define PERFTRACE_SHARED	0x04	/* one buffer a CPU for all: they can harm each other's */
-#define PERFTRACE_FILTERED	0x08	/* there is a filter */
-#define PERFTRACE_KEEP		0x10	/* it outlives the file that made it */
-#define PERFTRACE_PAUSED	0x20	/* no event is wanted for now */
-#define PERFTRACE_ALL_USERS	0x40	/* CAP_PERFMON: processes of all users */
-#define PERFTRACE_UNSTABLE	0x80	/* out: the kernel does not trust the clock any more */
+/* Bits of perftrace_slot.flags, perftrace_create.flags and perftrace_info.flags. */
+#define PERFTRACE_FLIGHT	0x01	/* flight recorder: new events overwrite old ones */
+#define PERFTRACE_WAIT		0x02	/* threads wait for room; not with FLIGHT, SHARED, KEEP */
+#define PERFTRACE_SHARED	0x04	/* all processes share one buffer per CPU */
+#define PERFTRACE_FILTERED	0x08	/* the trace has a filter */
+#define PERFTRACE_KEEP		0x10	/* the trace continues when its last file is closed */
+#define PERFTRACE_PAUSED	0x20	/* no events are written to the trace */
+#define PERFTRACE_ALL_USERS	0x40	/* trace processes of all users; needs CAP_PERFMON */
+#define PERFTRACE_UNSTABLE	0x80	/* out: the kernel has marked the TSC unstable */
 
 /**
- * struct perftrace_slot - a trace, as a process in it sees it
- * @generation: odd: there is one; changes with each
- * @flags: PERFTRACE_FLIGHT, _WAIT, _SHARED, _FILTERED
- * @mask: bytes of a buffer's records - 1
- * @wait_ms: with PERFTRACE_WAIT: perftrace_create.wait_ms, for who cannot ask the kernel to wait
+ * struct perftrace_slot - the state of a trace, for the processes that the trace records
+ * @generation: odd while the slot is in use; changes when a trace begins and when the trace ends
+ * @flags: PERFTRACE_FLIGHT, _WAIT, _SHARED and _FILTERED of the trace
+ * @mask: size of a buffer's records in bytes, minus 1
+ * @wait_ms: with PERFTRACE_WAIT, the value of perftrace_create.wait_ms. A thread uses it if it
+ *	cannot call PERFTRACE_WAIT_ROOM because the program has closed the file
  */
 struct perftrace_slot {
 	__u32	generation;
@@ -71,22 +75,25 @@ struct perftrace_slot {
 	__u32	wait_ms;
 };
 
-#define PERFTRACE_CLOCK_TSC		0	/* RDTSC */
-#define PERFTRACE_CLOCK_MONOTONIC	1	/* nanoseconds: where the TSC will not do */
+#define PERFTRACE_CLOCK_TSC		0	/* times are ticks of RDTSC */
+#define PERFTRACE_CLOCK_MONOTONIC	1	/* times are nanoseconds: the TSC is not usable */
 
 /**
- * struct perftrace_control - the page that a traced process reads
+ * struct perftrace_control - the control page that a traced process maps
  * @version: PERFTRACE_VERSION
- * @nr_cpus: numbers of CPUs
- * @stride: log2 of the bytes from one buffer to the next
- * @clock: PERFTRACE_CLOCK_*
- * @key: of this process: what records in shared buffers begin with
- * @offset: nanoseconds that CLOCK_MONOTONIC is ahead in this process's time name space: times
- *	of that clock are without
- * @pid: of this process, in its pid name space
+ * @nr_cpus: number of CPU ids (the kernel's nr_cpu_ids)
+ * @stride: log2 of the distance in bytes from one buffer to the next
+ * @clock: clock of the records' times, PERFTRACE_CLOCK_*
+ * @key: number that identifies this process; in shared buffers it follows the header of each of the
+ *	process's records
+ * @offset: nanoseconds by which CLOCK_MONOTONIC of this process's time namespace is ahead of that
+ *	of the initial time namespace; the writer subtracts the offset from times of
+ *	PERFTRACE_CLOCK_MONOTONIC
+ * @pid: id of this process in its pid namespace
  * @reserved: 0
  * @reserved2: 0
- * @slots: the traces; all 0 where this process is not in one
+ * @slots: the state of the trace in each slot; the generation of a slot is even if its trace does
+ *	not record this process, or if the slot has no trace
  */
 struct perftrace_control {
 	__u32	version;
@@ -102,28 +109,33 @@ struct perftrace_control {
 };
 
 /**
- * struct perftrace_buffer - the first page of a buffer; its records are on the next ones
- * @head: bytes written (of flight recorders: 0 minus these), where a record ends (begins);
- *	  one store of it commits a record
- * @limit: a record that would end above (of flight recorders: begin below, with a sign) takes the
- *	   long way; 0: each one does
- * @reserve: of flight recorders: the lowest place where a record was ever begun
- * @lost: events that found no room
- * @told: @lost, as the last PERFTRACE_LOST record has it
- * @owner: the thread that writes, where there are no restartable sequences; 0: none
+ * struct perftrace_buffer - header of a buffer, in its first page; the next page begins the records
+ * @head: number of bytes written; in flight recorders, the negative of this number. The store to
+ *	  @head commits a record
+ * @limit: position for the writer's fast path, which passes a record to the slow path if the record
+ *	   would end above @limit (in flight recorders: begin below @limit, compared as signed
+ *	   numbers). If @limit is 0, the fast path passes all records to the slow path
+ * @reserve: in flight recorders, the lowest position at which a record was ever begun
+ * @lost: number of events that were lost because the buffer had no room
+ * @told: the value of @lost that the last PERFTRACE_LOST record has
+ * @owner: on systems without restartable sequences, the id of the thread that is writing; 0: no
+ *	thread is writing
  * @reserved: 0
- * @stalled: @tail + 1, if a thread has waited for room there in vain without the kernel; until the
- *	     reader comes no other thread does
+ * @stalled: @tail + 1 if a thread that cannot call PERFTRACE_WAIT_ROOM has timed out at this @tail.
+ *	     Threads that cannot call PERFTRACE_WAIT_ROOM then do not wait again until the reader
+ *	     has advanced @tail
  * @reserved2: 0
- * @tail: bytes that were read: the kernel writes it
+ * @tail: number of bytes that were read from the buffer; only the kernel writes this field
  *
- * The kernel sets @limit of a new buffer, to 0 minus the bytes of flight recorders, else to the
- * half of the bytes. All else is 0. From then on it writes only @tail.
+ * The kernel initializes @limit to half of the size of the records or, in flight recorders, to the
+ * negative of the size. All other fields start at 0. After the initialization the kernel writes
+ * only @tail.
  *
- * A record at @head is at byte (@head & mask) of the records, a record of flight
- * recorders that ends at @head begins at (@head - its bytes) & mask. None lies across the end:
- * what is left there is a PERFTRACE_PAD. In order: @reserve is lowered before a record's bytes
- * are written, @head is stored after them.
+ * A record begins at offset (@head & mask) of the records. In flight recorders a record ends at
+ * @head, and begins at offset (@head - size) & mask, where size is the size of the record. A record
+ * is never split at the end of the buffer: a PERFTRACE_PAD record fills the space that is left. A
+ * writer first lowers @reserve (in flight recorders), then writes the record, and then stores
+ * @head.
  */
 struct perftrace_buffer {
 	__u64	head;
@@ -138,42 +150,46 @@ struct perftrace_buffer {
 	__u64	tail;
 };
 
-#define PERFTRACE_RECORDS	4096	/* where they are in a buffer */
+#define PERFTRACE_RECORDS	4096	/* offset of the records in a buffer */
 
 /*
- * A record: this, in shared buffers the process's key, then its fields without holes, in the order
- * of the marker, then zeroes to a multiple of 8 bytes.
+ * Header of a record. In shared buffers the header is followed by the key of the process. Then come
+ * the fields, in the order that the marker has, without padding between the fields, and zeroes up
+ * to a multiple of 8 bytes.
  */
 struct perftrace_record {
-	__u16	marker;		/* its number in the process, or one of those below */
-	__u16	words;		/* of 8 bytes, this included */
-	__u32	thread;		/* as gettid() has it there */
-	__u64	time;
+	__u16	marker;		/* number of the marker, or PERFTRACE_PAD, PERFTRACE_LOST */
+	__u16	words;		/* size of the record in words of 8 bytes, header included */
+	__u32	thread;		/* id of the thread, in the pid namespace of the thread */
+	__u64	time;		/* time of the event, in ticks of perftrace_control.clock */
 };
 
-#define PERFTRACE_PAD		0xffff	/* nothing; at least its first 8 bytes are there */
-#define PERFTRACE_LOST		0xfffe	/* one __u64 (no key): perftrace_buffer.lost, up to here */
+#define PERFTRACE_PAD		0xffff	/* padding; only the first 8 bytes are valid */
+#define PERFTRACE_LOST		0xfffe	/* one __u64, no key: perftrace_buffer.lost so far */
 
 /*
- * Fields of a marker, as text: "name:type" with single blanks between. Types are u8 u16 u32 u64 s8
- * s16 s32 s64 x8 x16 x32 x64 (shown in hex) f32 f64 str (bytes and a NUL). Names are letters,
- * digits and _, at most 31 bytes, and not twice; at most 16 fields. A name of a marker is
- * "provider:event", both of letters, digits, and _.-
+ * The fields of a marker are described by a text: "name:type" items, separated by single blanks.
+ * Types are u8 u16 u32 u64 s8 s16 s32 s64, x8 x16 x32 x64 (shown in hexadecimal), f32 f64, and str
+ * (bytes and a NUL). The name of a field consists of letters, digits and underscores, has at most
+ * 31 bytes, and is unique in its marker. A marker has at most 16 fields. The name of a marker is
+ * "provider:event", where both parts consist of letters, digits, underscores, dots and dashes.
  */
 
-#define PERFTRACE_THREAD_SHARED	1	/* in a thread's number: another process shares it */
+#define PERFTRACE_THREAD_SHARED	1	/* bit of perftrace_thread.number: shared with a child */
 
 /**
- * struct perftrace_thread - what a thread has of its own: its writer's, and sometimes the kernel's
- * @sequence: where its struct rseq is, from the thread pointer on; 0: events take the long way
- * @number: of the thread << 32, or 0: it is not known yet
+ * struct perftrace_thread - thread-local variable that the writer and the kernel write
+ * @sequence: offset of the thread's struct rseq from the thread pointer; 0: the slow path writes
+ *	      the thread's events
+ * @number: thread id << 32; 0: the thread id is not known yet
  *
- * A child of fork() has its parent's, and is another thread: where @number is that of the thread
- * that made it the kernel writes 0 into both, before the child has its first event. A child of
- * vfork(), or of clone() with CLONE_VM and without CLONE_THREAD, shares its parent's and has no
- * restartable sequence: there the kernel writes 0 into @sequence and adds PERFTRACE_THREAD_SHARED
- * to @number before the child runs. The next event's thread then has to ask for its number, which
- * is @number's or the child's.
+ * A child of fork() starts with a copy of struct perftrace_thread of the thread that called fork().
+ * The kernel sets both fields of the copy to 0 before the child's first event. A child of vfork(),
+ * or of clone() with CLONE_VM and without CLONE_THREAD, shares struct perftrace_thread with its
+ * parent and has no struct rseq. Before a child that shares the structure runs, the kernel sets
+ * @sequence to 0 and PERFTRACE_THREAD_SHARED in @number. If PERFTRACE_THREAD_SHARED is set, the
+ * thread that writes the next event has to call gettid() to find out whether it is the thread in
+ * @number or the child.
  */
 struct perftrace_thread {
 	__u64	sequence;
@@ -181,21 +197,26 @@ struct perftrace_thread {
 };
 
 /**
- * struct perftrace_attach - this process is traced from now on
- * @size: of this structure
- * @flags: PERFTRACE_SHARED: it takes part in shared traces, too
- * @nr_cpus: out
- * @stride: out
- * @bytes: out: of the second piece
- * @key: out
- * @control: out: where the process has mapped the first piece, whole, or 0
- * @buffers: out: the same of the second piece
- * @thread: 0, or where a thread has its struct perftrace_thread, from the thread pointer (FS) on
+ * struct perftrace_attach - argument of PERFTRACE_ATTACH, which makes the caller a traced process
+ * @size: size of this structure in bytes
+ * @flags: 0, or PERFTRACE_SHARED: traces with shared buffers record the process as well
+ * @nr_cpus: out: the value of perftrace_control.nr_cpus
+ * @stride: out: the value of perftrace_control.stride
+ * @bytes: out: size of the second area in bytes
+ * @key: out: the value of perftrace_control.key
+ * @control: out: address at which the process has mapped the whole first area, or 0
+ * @buffers: out: address at which the process has mapped the whole second area, or 0
+ * @thread: offset of struct perftrace_thread from the thread pointer (FS); 0: the program has no
+ *	such structure
  *
- * A process that is traced already is joined: by the second file it has the same key, markers and
- * pieces, which need not be mapped again. Ends with the mappings, or the last of the files. EBUSY:
- * this file is something else, or of another node than the first one; ENOSPC: the process has 256
- * files, or too many processes are traced.
+ * A process may attach several times, each time with another open file of the device. All of these
+ * files share the key, the markers and the areas of the first file, and the areas need not be
+ * mapped again. Tracing of the process ends when the areas are unmapped or the last of these files
+ * is closed.
+ *
+ * Errors of PERFTRACE_ATTACH: EBUSY: the file is bound already, or belongs to another device node
+ * than the first file; ENOSPC: the process has attached with 256 files, or too many processes are
+ * traced; ENODEV: PERFTRACE_RELEASE is in effect.
  */
 struct perftrace_attach {
 	__u32	size;
@@ -210,11 +231,14 @@ struct perftrace_attach {
 };
 
 /**
- * struct perftrace_marker - a marker of a process
+ * struct perftrace_marker - a marker of a process, that is, a kind of event that the process can
+ * write
  * @name: "provider:event"
- * @fields: see above
- * @number: out: its number in this process, or PERFTRACE_NO_NUMBER; of UNREGISTER: in
- * @error: out: why it has none, an errno; of UNREGISTER: 0
+ * @fields: the fields of the marker, as a text of "name:type" items
+ * @number: PERFTRACE_REGISTER returns here the number of the marker in this process, or
+ *	    PERFTRACE_NO_NUMBER; PERFTRACE_UNREGISTER takes the number from here
+ * @error: PERFTRACE_REGISTER returns here an errno if the marker was refused, otherwise 0; the
+ *	caller of PERFTRACE_UNREGISTER sets it to 0
  */
 struct perftrace_marker {
 	char	name[PERFTRACE_NAME_MAX];
@@ -224,16 +248,22 @@ struct perftrace_marker {
 };
 
 /**
- * struct perftrace_markers - those of a program or library that was loaded, or goes
- * @size: of this structure
- * @nr: how many: E2BIG if more than PERFTRACE_NR_MARKERS
- * @markers: struct perftrace_marker *
- * @bad: out: the first of them that is refused; the others are there
- * @refused: out: how many are refused
+ * struct perftrace_markers - argument of PERFTRACE_REGISTER and PERFTRACE_UNREGISTER: the markers
+ *			      of a program or of a library
+ * @size: size of this structure in bytes
+ * @nr: number of markers; the call fails with E2BIG if there are more than PERFTRACE_NR_MARKERS
+ * @markers: address of the first struct perftrace_marker
+ * @bad: out: index of the first marker that was refused; written if the call fails
+ * @refused: out: number of markers that were refused; written if the call fails
  *
- * One that is there already, with the same fields, gets the same number and is counted; it goes
- * when it has been taken back as often. If some are refused the call's errno is that of the first:
- * EINVAL: a bad name or fields; ENOSPC: the process has PERFTRACE_NR_MARKERS.
+ * If a marker with the same name and fields is registered already, PERFTRACE_REGISTER returns its
+ * number and counts a reference. A marker stays registered until it has been unregistered as often
+ * as it was registered.
+ *
+ * If some markers are refused, the other markers are registered nevertheless, and the call fails
+ * with the error of the first refused marker. EINVAL: a name, a field list or a number is invalid;
+ * ENOSPC: the process has used PERFTRACE_NR_MARKERS numbers; EDQUOT: the user's limit of memory is
+ * exhausted; ENOMEM: there is not enough memory.
  */
 struct perftrace_markers {
 	__u32	size;
@@ -244,24 +274,25 @@ struct perftrace_markers {
 };
 
 /*
- * A filter: a program that only goes forwards. Each step compares a field with a constant, and
- * says which step is next: a later one, or an end. A field that a marker has not, or that is of
- * another kind, makes any comparison false. Besides fields there are $thread and $process
- * (numbers), $marker (text, "provider:event").
+ * A filter is a program without loops. Each step of a filter compares a field with a constant, and
+ * then either selects a later step as the next one or ends the program. A comparison is false if
+ * the marker does not have the field, or if the field is of another kind than the constant. In
+ * addition to the marker's fields, a filter can use $thread and $process (numbers) and $marker
+ * (text, "provider:event").
  */
-/* Integers compare by their values, whatever their sizes and signs. */
+/* Compares a field with @value. Integers compare by value, whatever their size and signedness. */
 #define PERFTRACE_EQ		1
 #define PERFTRACE_NE		2
 #define PERFTRACE_LT		3
 #define PERFTRACE_LE		4
 #define PERFTRACE_GT		5
 #define PERFTRACE_GE		6
-#define PERFTRACE_ANY		7	/* a bit of the constant is set */
-/* Text, by * ? [a-z] [!a-z] \x; @value: where the pattern is. */
+#define PERFTRACE_ANY		7	/* at least one bit of the constant is set in the field */
+/* True if the text matches a pattern of * ? [a-z] [!a-z] \x; @value is the pattern's offset. */
 #define PERFTRACE_GLOB		8
 #define PERFTRACE_OP		0x0f
-#define PERFTRACE_SIGNED	0x10	/* @value is an __s64 */
-#define PERFTRACE_FLOAT		0x20	/* @value is a double, and so compared; not ANY, GLOB */
+#define PERFTRACE_SIGNED	0x10	/* @value is an __s64; not with GLOB */
+#define PERFTRACE_FLOAT		0x20	/* @value is a double; not with ANY, GLOB */
 
 #define PERFTRACE_ACCEPT	0xffff
 #define PERFTRACE_REJECT	0xfffe
@@ -270,10 +301,12 @@ struct perftrace_markers {
  * struct perftrace_step - a step of a filter
  * @op: PERFTRACE_EQ to PERFTRACE_GLOB, and PERFTRACE_SIGNED or PERFTRACE_FLOAT
  * @reserved: 0
- * @field: where its name is: bytes from the filter's beginning; NUL behind it
- * @yes: the step after this one if it is true: higher than its own number
- * @no: if it is false
- * @value: the constant
+ * @field: offset, in the filter, of the NUL-terminated name of the field
+ * @yes: number of the next step if the comparison is true, which must be above the number of this
+ *	 step; or PERFTRACE_ACCEPT or PERFTRACE_REJECT, which end the program
+ * @no: number of the next step if the comparison is false, or PERFTRACE_ACCEPT or PERFTRACE_REJECT,
+ *	as for @yes
+ * @value: constant with which the field is compared
  */
 struct perftrace_step {
 	__u8	op;
@@ -285,11 +318,11 @@ struct perftrace_step {
 };
 
 /**
- * struct perftrace_filter - a filter
- * @bytes: of it, at most PERFTRACE_FILTER_MAX; the last one is a NUL
- * @nr_steps: steps, at least one; texts follow these
+ * struct perftrace_filter - a filter, which selects the events that a trace records
+ * @bytes: size of the filter in bytes, at most PERFTRACE_FILTER_MAX; the last byte is a NUL
+ * @nr_steps: number of steps of the filter, at least one
  * @reserved: 0
- * @steps: so many
+ * @steps: the steps of the filter, followed by the names and patterns to which they refer
  */
 struct perftrace_filter {
 	__u32	bytes;
@@ -299,28 +332,41 @@ struct perftrace_filter {
 };
 
 /**
- * struct perftrace_create - a new trace; or one that is there
- * @size: of this structure
- * @flags: PERFTRACE_FLIGHT, _WAIT, _SHARED, _KEEP, _PAUSED, _ALL_USERS; of OPEN: out
- * @bytes: of a buffer's records; 0: 16 KiB, or 1 MiB of a shared one; of OPEN: out
- * @filter_bytes: of @filter; 0: none
- * @filter: struct perftrace_filter *
- * @position: out: which step of the filter is wrong, if EINVAL
- * @slot: out
- * @wait_ms: with PERFTRACE_WAIT: milliseconds that a thread waits for room at the most, until its
- *	event is lost; 0: 10,000; ~0: for ever
+ * struct perftrace_create - argument of PERFTRACE_CREATE and PERFTRACE_OPEN
+ * @size: size of this structure in bytes
+ * @flags: PERFTRACE_FLIGHT, _WAIT, _SHARED, _KEEP, _PAUSED and _ALL_USERS; set by PERFTRACE_OPEN
+ * @bytes: size of a buffer's records in bytes; 0: 16 KiB, or 1 MiB with PERFTRACE_SHARED; set by
+ *	PERFTRACE_OPEN
+ * @filter_bytes: size of @filter in bytes; 0: the trace has no filter
+ * @filter: address of a struct perftrace_filter, if @filter_bytes is not 0
+ * @position: out: if PERFTRACE_CREATE fails because of the filter, the number of the invalid step,
+ *	or ~0
+ * @slot: out: number of the slot that the trace uses
+ * @wait_ms: with PERFTRACE_WAIT, the milliseconds that a thread waits for room before its event is
+ *	lost; 0: 10,000 ms; ~0: no limit. Without PERFTRACE_WAIT the value must be 0
  * @reserved: 0
- * @name: what it is called: as "event" above; a user has no two of one name
- * @markers: globs of markers' names with single blanks between; "": all but the kernel's.
- *	     CAP_PERFMON: "kernel:sched_switch", "kernel:sys_enter", "kernel:sys_exit"
+ * @name: name of the trace, in the format of the event part of a marker's name; unique among the
+ *	traces of the user
+ * @markers: markers that the trace records: patterns of their names, separated by single blanks; ""
+ *	selects all markers but the kernel's. With CAP_PERFMON the markers "kernel:sched_switch",
+ *	"kernel:sys_enter" and "kernel:sys_exit" can be selected as well. Set by PERFTRACE_OPEN
  *
- * A glob has at most PERFTRACE_NAME_MAX bytes. PERFTRACE_ALL_USERS is not with PERFTRACE_SHARED.
- * PERFTRACE_OPEN takes @name, of one's own, or else, with CAP_PERFMON, of anybody. Those of all
- * users and of the kernel's events are nobody's own.
- * EPERM: no such right; of OPEN: the security modules do not let one look at who made it;
- * EEXIST: the name is taken; EBUSY: 16 are there, of users without CAP_PERFMON 12 in all or 8
- * of one's own; or this file is something else.
- * EBUSY of OPEN: without CAP_PERFMON, 8 calls of the same user are running.
+ * A pattern of marker names has at most PERFTRACE_NAME_MAX bytes. With PERFTRACE_SHARED, a process
+ * can damage the records of other processes; the flag cannot be combined with PERFTRACE_ALL_USERS.
+ *
+ * PERFTRACE_OPEN binds the file to the trace @name of the calling user or, with CAP_PERFMON, of any
+ * user. Traces with PERFTRACE_ALL_USERS and traces with kernel events can be opened with
+ * CAP_PERFMON only.
+ *
+ * Errors of PERFTRACE_CREATE: EPERM: a capability is missing, or the kernel is locked down; EEXIST:
+ * the name is in use; EBUSY: the file is bound already, or all 16 slots are in use; ENODEV:
+ * PERFTRACE_RELEASE is in effect. Without CAP_PERFMON, PERFTRACE_CREATE also fails with EBUSY if 12
+ * slots are in use, if the user has 8 traces, or if the user has 32 traces including ended ones
+ * that are still open.
+ *
+ * Errors of PERFTRACE_OPEN: ENOENT: the trace does not exist; EPERM: a security module forbids
+ * access to the trace's creator; EBUSY: the file is bound already or, without CAP_PERFMON, 8 calls
+ * of PERFTRACE_OPEN by the user are running.
  */
 struct perftrace_create {
 	__u32	size;
@@ -337,28 +383,34 @@ struct perftrace_create {
 };
 
 /**
- * struct perftrace_info - how a trace stands
- * @size: of this structure
- * @slot: in: by number, for PERFTRACE_NEXT_TRACE: the first one from here on; else out
- * @flags: as in perftrace_create; PERFTRACE_UNSTABLE
- * @bytes: of a buffer's records
- * @nr_cpus: numbers of CPUs
- * @clock: PERFTRACE_CLOCK_*
- * @khz: ticks of a millisecond
- * @uid: whose it is
- * @ticks: now
- * @realtime: now, in nanoseconds
- * @began: when it was made, in ticks
- * @nr_processes: that have buffers in it
- * @memory: bytes of all of its buffers, and of what is known of processes that have ended
- * @lost: events that found no room, all in all
- * @cut: bytes that made no sense where they were counted, all in all
- * @dropped: processes that had ended and were dropped unread, as there were too many
- * @no_memory: buffers, markers, processes and children for which there was no memory, or which were
- *	beyond a limit; their events are lost, and not counted
- * @denied: processes that were dropped unread, as the trace's maker may not look at them any more
- * @name: its name
- * @markers: its globs
+ * struct perftrace_info - the state of a trace
+ * @size: size of this structure in bytes
+ * @slot: out: number of the slot that the trace uses, ~0 if the trace has ended. For
+ *	PERFTRACE_NEXT_TRACE also in: the lowest slot number to return
+ * @flags: perftrace_create.flags of the trace, with PERFTRACE_FILTERED and PERFTRACE_UNSTABLE
+ * @bytes: size of a buffer's records in bytes
+ * @nr_cpus: number of CPU ids (the kernel's nr_cpu_ids)
+ * @clock: clock of the records' times, PERFTRACE_CLOCK_*
+ * @khz: ticks of the clock per millisecond
+ * @uid: user id of the trace's creator
+ * @ticks: the current time in ticks
+ * @realtime: the current CLOCK_REALTIME in nanoseconds
+ * @began: time in ticks when the trace was created
+ * @nr_processes: number of processes that have buffers of the trace
+ * @memory: size in bytes of all buffers of the trace, and of its data about processes that have
+ *	ended
+ * @lost: total number of events that were lost because a buffer had no room
+ * @cut: total number of bytes that were skipped because the counters in the header of a buffer were
+ *	invalid
+ * @dropped: number of ended processes whose records were discarded unread because a limit was
+ *	reached
+ * @no_memory: number of buffers, markers, processes and child processes that could not be set up,
+ *	because memory was short or a limit was reached; their events are lost and @lost does not
+ *	count them
+ * @denied: number of processes that the trace no longer records because its creator may no longer
+ *	trace them
+ * @name: name of the trace
+ * @markers: patterns of marker names, as in perftrace_create.markers
  */
 struct perftrace_info {
 	__u32	size;
@@ -383,25 +435,33 @@ struct perftrace_info {
 	char	markers[PERFTRACE_FIELDS_MAX];
 };
 
-/* Keys that are no process's. */
-#define PERFTRACE_KEY_KERNEL	1	/* the kernel's own markers */
-#define PERFTRACE_KEY_SHARED	2	/* the shared buffers */
+/* Keys of buffers that belong to no process. */
+#define PERFTRACE_KEY_KERNEL	1	/* the buffers with the kernel's events */
+#define PERFTRACE_KEY_SHARED	2	/* the buffers that processes share */
 
 /**
- * struct perftrace_read - what is new in the next buffer that has anything is copied
- * @key: in: after this process (0, and @cpu ~0: the first one); out: whose buffer it is
- * @cpu: in: after this CPU; out: its CPU
- * @bytes: in: of @to; out: copied (ENOSPC: needed)
- * @to: to here: whole records, as their writer left them, oldest first; of flight
- *	recorders newest first, up to where they were written over (maybe in the midst of one)
- * @lost: out: perftrace_buffer.lost
- * @position: out: bytes that were written before these; of flight recorders: up to these
- * @ticks: out: now
+ * struct perftrace_read - argument of PERFTRACE_READ, which copies the new records of one buffer
+ * @key: in: key of the buffer that was read before, 0 to start; out: key of the process that owns
+ *	the buffer
+ * @cpu: in: CPU of the buffer that was read before, ~0 to start; out: CPU of the buffer
+ * @bytes: in: size of @to in bytes; out: number of bytes copied or, with ENOSPC, the size that is
+ *	needed
+ * @to: address to which the records are copied. The records are unmodified and complete, the oldest
+ *	first. The records of flight recorders come newest first, and the last record may be cut
+ *	where it was overwritten
+ * @lost: out: value of perftrace_buffer.lost
+ * @position: out: number of bytes written to the buffer before the copied records; for flight
+ *	recorders the number of all bytes written
+ * @ticks: out: the current time in ticks
  *
- * What was read of a trace that is no flight recorder is not there any more. ENOENT: no
- * other buffer has anything. EBUSY: somebody else reads this trace. A buffer whose
- * counts make no sense is skipped, and counted in perftrace_info.cut. Processes that have
- * ended and of which all was read go when reading begins again, with key 0.
+ * PERFTRACE_READ searches for the next buffer with new records, beginning with the buffer after
+ * @key and @cpu. Reading consumes the records, except those of flight recorders. If the counters in
+ * the header of a buffer are invalid, the buffer is skipped and its bytes are counted in
+ * perftrace_info.cut. A call with @key 0 also discards the processes that have ended and whose
+ * records have all been read.
+ *
+ * Errors of PERFTRACE_READ: ENOENT: no further buffer has new records; EBUSY: another file reads
+ * this trace.
  */
 struct perftrace_read {
 	__u64	key;
@@ -416,14 +476,14 @@ struct perftrace_read {
 #define PERFTRACE_ENDED		0x01
 
 /**
- * struct perftrace_process - a process in a trace
- * @key: in: what the trace knows it by; never given again
- * @pid: in the caller's name space; 0: not there
- * @uid: its user
- * @flags: PERFTRACE_ENDED
- * @nr_markers: numbers that it has used
- * @began: when it attached, in ticks
- * @comm: its name
+ * struct perftrace_process - argument of PERFTRACE_PROCESS, which describes a traced process
+ * @key: in: key of the process; keys are never reused
+ * @pid: id of the process in the caller's pid namespace; 0 if the process is not visible there
+ * @uid: user id of the process
+ * @flags: 0, or PERFTRACE_ENDED: tracing of the process has ended
+ * @nr_markers: number of marker numbers that the process has used
+ * @began: time in ticks when the process attached
+ * @comm: name of the process
  */
 struct perftrace_process {
 	__u64	key;
@@ -436,12 +496,14 @@ struct perftrace_process {
 };
 
 /**
- * struct perftrace_describe - what a number in a process's records means
- * @key: in: the process
- * @number: in: of the marker; of PERFTRACE_NEXT_MARKER: the first one from here on, of
- *	    this process and then the next ones; out
- * @refs: out: how often it is registered; 0: it is no more
- * @marker: out
+ * struct perftrace_describe - argument of PERFTRACE_DESCRIBE and PERFTRACE_NEXT_MARKER, which
+ * describe a marker
+ * @key: in: key of the process; for PERFTRACE_NEXT_MARKER the lowest key to return. out: key of the
+ *	process that was found
+ * @number: in: number of the marker; for PERFTRACE_NEXT_MARKER the lowest number to return for the
+ *	    process @key. out: number of the marker that was found
+ * @refs: out: how often the marker is registered; 0: the marker is no longer registered
+ * @marker: out: name and fields of the marker
  */
 struct perftrace_describe {
 	__u64	key;
@@ -451,10 +513,12 @@ struct perftrace_describe {
 };
 
 /**
- * struct perftrace_notify - a buffer is half full, or full: its reader is woken; ENOENT: there
- *	is none, as there was no memory, or the trace has ended
- * @slot: the trace
- * @cpu: the CPU
+ * struct perftrace_notify - argument of PERFTRACE_NOTIFY, which wakes the reader of a trace
+ * @slot: number of the slot that the trace uses
+ * @cpu: CPU of the buffer
+ *
+ * A writer calls PERFTRACE_NOTIFY when a buffer has become half full or full. The call fails with
+ * ENOENT if the buffer does not exist, because memory was short, or the trace has ended.
  */
 struct perftrace_notify {
 	__u32	slot;
@@ -462,16 +526,20 @@ struct perftrace_notify {
 };
 
 /**
- * struct perftrace_room - a thread waits for room in a buffer
- * @slot: of the trace
- * @cpu: of the buffer
- * @tail: perftrace_buffer.tail, as there was no room
+ * struct perftrace_room - argument of PERFTRACE_WAIT_ROOM, which waits for room in a buffer
+ * @slot: number of the slot that the trace uses
+ * @cpu: CPU of the buffer
+ * @tail: value of perftrace_buffer.tail when the buffer had no room
  *
- * The reader is told, as by PERFTRACE_NOTIFY. 0: it has read, or the trace has ended: look again;
- * ETIMEDOUT: it has not within perftrace_create.wait_ms of the first call with this @tail, and
- * until it does this is the answer at once; EINTR: a signal, and the time goes on; ENOENT: there
- * is no buffer, or the trace has no right to stop this process any more; EINVAL: nobody waits in
- * this trace.
+ * PERFTRACE_WAIT_ROOM wakes the reader, like PERFTRACE_NOTIFY, and sleeps until the reader has
+ * advanced @tail or the trace has ended. The call then returns 0, and the caller tries to write its
+ * event again.
+ *
+ * Errors of PERFTRACE_WAIT_ROOM: ETIMEDOUT: @tail has not changed for perftrace_create.wait_ms
+ * since the first call with this @tail; further calls fail at once until @tail changes. EINTR: a
+ * signal was received; the next call does not restart the timeout. ENOENT: the buffer does not
+ * exist, or the trace's creator may no longer stop this process. EINVAL: the trace does not have
+ * PERFTRACE_WAIT.
  */
 struct perftrace_room {
 	__u32	slot;
@@ -482,22 +550,26 @@ struct perftrace_room {
 #define PERFTRACE_RESUME	0x01
 
 /**
- * struct perftrace_release - traced processes let go of the device, so that its module can be
- *	unloaded
- * @size: of this structure
- * @flags: 0, or PERFTRACE_RESUME: processes may be traced again, and are asked no more to let go
- * @wake: a regular file of at least PERFTRACE_READ_BYTES, open to be read only, that they have from
- *	then on where the first piece was; -1: none
- * @left: out: processes that have not let go yet: ask again
+ * struct perftrace_release - argument of PERFTRACE_RELEASE, which makes the traced processes unmap
+ *			      and close the device, so that its module can be unloaded
+ * @size: size of this structure in bytes
+ * @flags: 0; or PERFTRACE_RESUME, which cancels the release: processes can attach again
+ * @wake: descriptor of a regular file of at least PERFTRACE_READ_BYTES, opened read-only, that is
+ *	mapped in place of the first area; -1: no file is mapped
+ * @left: out: number of processes that have not released the device yet; if it is not 0, the caller
+ *	calls again
  *
- * CAP_SYS_MODULE. EBUSY: there are traces. Until the module goes or PERFTRACE_RESUME nobody can
- * attach or make a trace: ENODEV. If the last call of a file had some left, its close is a
- * PERFTRACE_RESUME. A process lets go by itself, and its files of the device are
- * closed: not while it is stopped, nor where mlockall() or mseal() keep its mappings. A call that
- * one of its threads sleeps in may end with EINTR, as by SIGSTOP and SIGCONT.
+ * PERFTRACE_RELEASE needs CAP_SYS_MODULE, and fails with EBUSY if a trace exists. Until the module
+ * is unloaded or the release is cancelled, PERFTRACE_ATTACH and PERFTRACE_CREATE fail with ENODEV.
+ * If @left was not 0 in the last call on a file, closing the file cancels the release.
  *
- * A program that has the file there, or that found no device when it began, attaches at its next
- * event after PERFTRACE_WAKE was set in each of the file's words.
+ * A process releases the device when one of its threads next returns to user mode. A process cannot
+ * release the device while it is stopped, or if mlockall() or mseal() protects its mappings. A
+ * system call in which a thread of the process sleeps may fail with EINTR, as after SIGSTOP and
+ * SIGCONT.
+ *
+ * A program that has mapped the @wake file, or that found no device when it started, attaches at
+ * its first event after PERFTRACE_WAKE has been set in all words of the file.
  */
 struct perftrace_release {
 	__u32	size;
@@ -507,12 +579,15 @@ struct perftrace_release {
 };
 
 /*
- * In the words of such a file, if not 0: this bit and, each time it is set, another number in those
- * between it and the traces' bits.
+ * Bit of the words of the file perftrace_release.wake. A word of the file is 0, or it has this bit
+ * and, in bits 16 to 30, a number that differs each time that the bit is set.
  */
 #define PERFTRACE_WAKE		0x80000000
 
-/* Of a process that is traced; ESRCH: the caller is another one, such as its child. */
+/*
+ * Calls on a file of a traced process. If a child calls on a file that it has inherited, the call
+ * refers to the child; the call fails with ESRCH if the calling process is not traced.
+ */
 #define PERFTRACE_ATTACH	_IOWR('A', 0x80, struct perftrace_attach)
 #define PERFTRACE_REGISTER	_IOWR('A', 0x81, struct perftrace_markers)
 #define PERFTRACE_UNREGISTER	_IOWR('A', 0x82, struct perftrace_markers)
@@ -520,17 +595,23 @@ struct perftrace_release {
 #define PERFTRACE_WAIT_ROOM	_IOW('A', 0x84, struct perftrace_room)
 
 /*
- * Of any file: traces that the caller may open (ENOENT: no more), markers of processes that he
- * may trace.
+ * Calls on any file. PERFTRACE_NEXT_TRACE returns the traces that the caller may open, one at a
+ * time. PERFTRACE_NEXT_MARKER returns the markers of processes that the caller may trace, one at a
+ * time. Both calls fail with ENOENT after the last one.
  */
 #define PERFTRACE_NEXT_TRACE	_IOWR('A', 0x88, struct perftrace_info)
 #define PERFTRACE_NEXT_MARKER	_IOWR('A', 0x89, struct perftrace_describe)
 #define PERFTRACE_RELEASE	_IOWR('A', 0x8a, struct perftrace_release)
-/* PERFTRACE_PROCESS, too, of such a process; of a trace: of one that is in it, or was. */
+/*
+ * PERFTRACE_PROCESS can be called on any file as well. On the file of a trace it describes a
+ * process whose records the trace has; on other files it describes a process that the caller may
+ * trace.
+ */
 
 /*
- * Of a trace. poll() says POLLIN when a buffer became half full, a process came or ended;
- * POLLHUP when it has ended.
+ * Calls on the file of a trace. poll() reports POLLIN when a buffer has become half full, or when a
+ * process has joined or has ended, until PERFTRACE_READ with key 0. poll() reports POLLHUP when the
+ * trace has ended.
  */
 #define PERFTRACE_CREATE	_IOWR('A', 0x90, struct perftrace_create)
 #define PERFTRACE_OPEN		_IOWR('A', 0x91, struct perftrace_create)
@@ -538,9 +619,9 @@ struct perftrace_release {
 #define PERFTRACE_READ		_IOWR('A', 0x93, struct perftrace_read)
 #define PERFTRACE_PROCESS	_IOWR('A', 0x94, struct perftrace_process)
 #define PERFTRACE_DESCRIBE	_IOWR('A', 0x95, struct perftrace_describe)
-/* 1: no event is wanted for now; 0: go on. */
+/* Argument 1: pause the trace, so that no events are written to it; 0: resume the trace. */
 #define PERFTRACE_PAUSE		_IOW('A', 0x96, __u32)
-/* No event is wanted any more; it goes with its last file. What is there can still be read. */
+/* Ends the trace, whose records can be read until its last file is closed. */
 #define PERFTRACE_END		_IO('A', 0x97)
 
 #endif /* _UAPI_LINUX_PERFTRACE_H */

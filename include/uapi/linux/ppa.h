@@ -1,17 +1,22 @@
 /* SPDX-License-Identifier: GPL-2.0 WITH Linux-syscall-note */
 /*
- * ppa: precise process accounting. Where the time of each task and CPU went, from time
- * stamps.
+ * ppa: precise process accounting, which measures with time stamps how each task and each CPU
+ * spends its time.
  *
- * /dev/ppa: each read() gives some struct ppa_task, at most as many as fit the buffer, of
- * all tasks, in no order, then of those that have ended until then, which are forgotten
- * then; 0 is the end, and lseek() to 0 the beginning. One that ends meanwhile may be told twice,
- * with the same pid and began: the second time is the whole. That is for CAP_PERFMON; PPA_GETTASK
- * is for anybody, for tasks that ptrace would let him read, with the numbers that he knows.
+ * A read() of /dev/ppa returns an array of struct ppa_task: as many as fit into the buffer, at most
+ * 256. A program reads until read() returns 0, and then has all tasks, in no particular order,
+ * followed by the tasks that have ended. lseek() to 0 starts with the first task again. An ended
+ * task is returned once and then discarded. A task that ends between two reads may be returned
+ * twice, with the same @pid and @began; the second structure has the final values. read() needs
+ * CAP_PERFMON.
  *
- * Times are in ticks; struct ppa_info has how many are a millisecond.
+ * PPA_GETTASK needs no capability for tasks that the caller may read by the rules of ptrace. Ids in
+ * its structure are those of the caller's pid and user namespaces.
  *
- * See Documentation/accounting.md.
+ * All times are in ticks of the time stamp counter, unless their field says otherwise; struct
+ * ppa_info has the number of ticks per millisecond.
+ *
+ * Documentation/accounting.md describes the accounting.
  */
 #ifndef _UAPI_LINUX_PPA_H
 #define _UAPI_LINUX_PPA_H
@@ -19,55 +24,55 @@
 #include <linux/ioctl.h>
 #include <linux/types.h>
 
-/* Indices of a task's values; /proc/ppa/PID/rawppa has them of each group of CPUs. */
-#define PPA_SCHEDACCUM		0	/* time on the CPU, without interrupts */
-#define PPA_SCACCUM		1	/* of that, in system calls */
-#define PPA_INTACCUM		2	/* interrupts, besides */
-#define PPA_RSCHEDCNT		3	/* went on after the scheduler was asked */
-#define PPA_SCHEDOUTCNT		4	/* blocked */
-#define PPA_PRMPTCTXTCNT	5	/* another task's turn: slice over, or yielded */
-#define PPA_PRMPTPRICNT		6	/* a task that is more urgent */
-#define PPA_SCHLATACCUM		7	/* time from wakeup to run */
-#define PPA_SYSCALLCNT		8	/* system calls */
-#define PPA_INTCNT		9	/* interrupts */
-#define PPA_AVGCTXT		10	/* time in the switches to it */
+/* Indices of ppa_task.values, and of the values of each group of CPUs in /proc/ppa/PID/rawppa. */
+#define PPA_SCHEDACCUM		0	/* time on a CPU, without time in interrupts */
+#define PPA_SCACCUM		1	/* part of PPA_SCHEDACCUM in system calls */
+#define PPA_INTACCUM		2	/* time of interrupts that interrupted the task */
+#define PPA_RSCHEDCNT		3	/* calls of the scheduler that switched to no other task */
+#define PPA_SCHEDOUTCNT		4	/* switches away because the task blocked */
+#define PPA_PRMPTCTXTCNT	5	/* switches at the end of the slice, or by yield */
+#define PPA_PRMPTPRICNT		6	/* other preemptions, for example by priority */
+#define PPA_SCHLATACCUM		7	/* time from wakeups until the task ran */
+#define PPA_SYSCALLCNT		8	/* number of system calls */
+#define PPA_INTCNT		9	/* interrupts that interrupted the task */
+#define PPA_AVGCTXT		10	/* time spent in context switches to the task */
 #define PPA_NR_VALUES		11
 
-/* Latencies from wakeup to run: below 10 us, 100 us, 1 ms, ..., 10 s, and beyond. */
+/* Buckets for latencies from wakeup to run: < 10 us, < 100 us, < 1 ms, ..., < 10 s, >= 10 s. */
 #define PPA_NR_LATENCIES	8
-/* Signals delivered, by number: 0 to SIGRTMAX. */
+/* Counters of delivered signals, by signal number: 0 to SIGRTMAX. */
 #define PPA_NR_SIGNALS		65
 
-/* What is measured: /proc/sys/kernel/ppa_levels */
-#define PPA_LEVEL_SCHED		0x01	/* always */
+/* Bits of /proc/sys/kernel/ppa_levels, which selects the events that accounting measures. */
+#define PPA_LEVEL_SCHED		0x01	/* scheduling; the bit is always set */
 #define PPA_LEVEL_IRQ		0x02	/* interrupts and softirqs */
 #define PPA_LEVEL_SYSCALL	0x04	/* system calls */
 #define PPA_LEVEL_SWITCH	0x08	/* PPA_AVGCTXT and PPA_RSCHEDCNT */
 
-/* ppa_task.flags */
-#define PPA_TASK_KERNEL		0x01	/* the kernel's own */
-#define PPA_TASK_ENDED		0x02	/* it is no more */
-#define PPA_TASK_RUNNING	0x04	/* on a CPU just now */
+/* Bits of ppa_task.flags */
+#define PPA_TASK_KERNEL		0x01	/* the task is a kernel thread */
+#define PPA_TASK_ENDED		0x02	/* the task has ended */
+#define PPA_TASK_RUNNING	0x04	/* the task is on a CPU */
 #define PPA_TASK_LATENCIES	0x08	/* @latencies are counted */
 
 /**
- * struct ppa_task - a task
- * @size: of this structure
+ * struct ppa_task - the accounting of a task, that is, of a thread
+ * @size: size of this structure in bytes
  * @flags: PPA_TASK_*
- * @pid: of the thread; by read() in the initial name space
- * @tgid: of its process
- * @ppid: of its parent process
- * @uid: its real user
- * @cpu: where it ran last
+ * @pid: id of the thread; read() returns ids of the initial pid namespace
+ * @tgid: id of the thread's process
+ * @ppid: id of the parent process
+ * @uid: real user id of the task
+ * @cpu: number of the CPU that the task ran on last
  * @reserved: 0
- * @began: CLOCK_BOOTTIME when it was made, in nanoseconds
- * @counted: ticks since it is accounted, up to now or its end
- * @values: PPA_*, over all CPUs
- * @runq: ticks ready to run, but not since a wakeup
- * @latencies: how many of each length
- * @signals: how many of each
+ * @began: CLOCK_BOOTTIME in nanoseconds when the task was created
+ * @counted: ticks from the start of the task's accounting to the call, or to the end of the task
+ * @values: values PPA_SCHEDACCUM to PPA_AVGCTXT, summed over all CPUs
+ * @runq: ticks that the task waited for a CPU after a preemption
+ * @latencies: number of wakeups in each bucket of latencies, see PPA_NR_LATENCIES
+ * @signals: number of delivered signals, by signal number
  * @reserved2: 0
- * @comm: its name
+ * @comm: name of the task
  */
 struct ppa_task {
 	__u32	size;
@@ -88,7 +93,10 @@ struct ppa_task {
 	char	comm[16];
 };
 
-/* Indices of a CPU's values, as /proc/rawsysppa has them. */
+/*
+ * Indices of a CPU's values in /proc/rawsysppa. The values PPA_CPU_SYSCALLS and PPA_CPU_*_COUNT are
+ * counts; all other values are times in ticks.
+ */
 enum ppa_cpu_value {
 	PPA_CPU_USER,
 	PPA_CPU_SYSTEM,
@@ -112,20 +120,20 @@ enum ppa_cpu_value {
 };
 
 /**
- * struct ppa_info - how accounting stands
- * @size: of this structure
+ * struct ppa_info - the state of accounting, returned by PPA_GETINFO
+ * @size: size of this structure in bytes
  * @version: PPA_VERSION
- * @khz: ticks of a millisecond
- * @levels: PPA_LEVEL_*, what is measured now; 0: nothing
- * @flags: the first three values of /proc/sys/kernel/ppa, as bits
- * @scaling: the fourth: CPUs of a group
- * @nr_cpus: CPUs that can be
- * @nr_groups: of them
- * @nr_tasks: that are accounted
- * @nr_ended: that have ended and were not read yet
- * @lost: that have ended and were forgotten, for there were too many
- * @refused: that could not be accounted, for want of memory
- * @now: ticks now
+ * @khz: ticks per millisecond
+ * @levels: PPA_LEVEL_* that are measured; 0 while accounting is off
+ * @flags: the first three values of /proc/sys/kernel/ppa, as bits 0 to 2
+ * @scaling: the fourth value of /proc/sys/kernel/ppa: CPUs per group
+ * @nr_cpus: number of CPU ids (the kernel's nr_cpu_ids)
+ * @nr_groups: number of groups of CPUs
+ * @nr_tasks: number of tasks that are being accounted
+ * @nr_ended: number of tasks that have ended and were not read from /dev/ppa yet
+ * @lost: number of ended tasks that were discarded unread because a limit was reached
+ * @refused: number of tasks that are not accounted because memory was short
+ * @now: the current time in ticks
  */
 struct ppa_info {
 	__u32	size;
@@ -146,7 +154,11 @@ struct ppa_info {
 #define PPA_VERSION	1
 
 #define PPA_GETINFO	_IOR('A', 0xa0, struct ppa_info)
-/* The task whose @pid is given; ESRCH, or ENODATA if it is not accounted. */
+/*
+ * Returns the accounting of the task with the given @pid. ESRCH: the task does not exist; EPERM:
+ * the caller may not read the task; ENODATA: the task is not accounted; EAGAIN: no consistent copy
+ * was possible.
+ */
 #define PPA_GETTASK	_IOWR('A', 0xa1, struct ppa_task)
 
 #endif /* _UAPI_LINUX_PPA_H */

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Words that are read whole while they change: several between two counts, an interrupt's
-//! time in one.
+//! Words that readers on other CPUs read consistently: several words between two counts, or the
+//! time of interrupts in one word.
 
 use super::add;
 use crate::sync::{fence_release, Word};
 
-/// Changes of several words that are read as one.
+/// Two counts around changes of several words that are read as one.
 #[derive(Default)]
 pub(super) struct Changes {
     begins: Word,
@@ -17,33 +17,34 @@ impl Changes {
     #[inline(always)]
     pub(super) fn begin(&self) {
         add(&self.begins, 1);
-        // The reader's fence: who sees a new word sees this one.
+        // Pairs with the reader's fence: a reader that sees a new word sees this count.
         fence_release();
     }
 
     #[inline(always)]
     pub(super) fn end(&self) {
-        // The reader's acquire: who sees this sees all new words.
+        // Pairs with the reader's acquire: a reader that sees this count sees all new words.
         let ends = self.ends.load_relaxed().wrapping_add(1);
         self.ends.store_release(ends);
     }
 
-    /// To read from here on.
+    /// Begins a read.
     pub(super) fn start(&self) -> u64 {
         self.ends.load_acquire()
     }
 
-    /// Was what was read since then read whole? After a fence.
+    /// Returns true if all that was read since `start` is consistent. Called after an acquire
+    /// fence.
     pub(super) fn is_whole(&self, start: u64) -> bool {
         self.begins.load_relaxed() == start
     }
 }
 
-/// How often a reader tries before it lets others run: the writer may have lost its
-/// processor in between.
+/// Attempts of a reader before it fails, and its caller lets others run: the processor of the
+/// writer may be a virtual one that does not run at the moment.
 const TRIES: u32 = 1000;
 
-/// Tries until it succeeds; not for ever.
+/// Repeats an attempt until it succeeds, up to [`TRIES`] times.
 pub(super) fn tried<T>(mut read: impl FnMut() -> Option<T>) -> Option<T> {
     for _ in 0..TRIES {
         if let Some(found) = read() {
@@ -54,8 +55,8 @@ pub(super) fn tried<T>(mut read: impl FnMut() -> Option<T>) -> Option<T> {
     None
 }
 
-/// Interrupt time in one word, so that it is always whole: twice the sum of ends minus
-/// beginnings, and whether one is on.
+/// The time of interrupts in one word, so that it is always consistent: twice the sum of ends minus
+/// begins, plus 1 while an interrupt is running.
 #[derive(Default)]
 pub(super) struct Span(pub(super) Word);
 
@@ -65,7 +66,7 @@ impl Span {
         self.0.load_relaxed() & 1 != 0
     }
 
-    /// What has been, up to now: 63 bits.
+    /// Returns the time of interrupts up to now, in 63 bits.
     #[inline(always)]
     pub(super) fn total(&self, now: u64) -> u64 {
         let word = self.0.load_relaxed();
@@ -73,7 +74,8 @@ impl Span {
         (word >> 1).wrapping_add(now.wrapping_mul(on)) & (u64::MAX >> 1)
     }
 
-    /// The same, and a time that it is of: where interrupts come.
+    /// Returns a time and the time of interrupts up to that moment, where interrupts may come in
+    /// between.
     #[inline(always)]
     pub(super) fn total_now(&self, clock: &impl Fn() -> u64) -> (u64, u64) {
         loop {
@@ -86,7 +88,7 @@ impl Span {
         }
     }
 
-    /// Begins or ends.
+    /// Returns the word after an interrupt has begun or ended.
     #[inline(always)]
     pub(super) fn turn(word: u64, now: u64) -> u64 {
         match word & 1 {
@@ -96,7 +98,8 @@ impl Span {
     }
 }
 
-/// Interrupts' time at the beginning of a turn; of one that has not begun, what it never is.
+/// The word of interrupt time at the beginning of a run. Before the first run it is a value that
+/// the word never has at the beginning of a run.
 pub(super) struct Since(pub(super) Word);
 
 impl Default for Since {
@@ -111,7 +114,8 @@ pub(super) fn turn(span: &Span, now: u64) {
     span.0.store_relaxed(Span::turn(word, now));
 }
 
-/// What a later number is above an earlier one; clocks of two CPUs may differ a little.
+/// Returns the difference of two times, or 0 if it is negative: the clocks of two CPUs may differ a
+/// little.
 #[inline(always)]
 pub(super) fn above(later: u64, earlier: u64) -> u64 {
     match later.wrapping_sub(earlier) as i64 {
@@ -120,7 +124,7 @@ pub(super) fn above(later: u64, earlier: u64) -> u64 {
     }
 }
 
-/// The same of 63 bits.
+/// Returns the difference of two times of 63 bits, or 0 if it is negative.
 #[inline(always)]
 pub(super) fn above_63(later: u64, earlier: u64) -> u64 {
     above(later.wrapping_shl(1), earlier.wrapping_shl(1)) >> 1

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A task's words, and what is read of them.
+//! The accounting words of a task, and how they are read.
 
 use core::array::from_fn;
 use core::num::NonZeroU32;
@@ -10,16 +10,16 @@ use super::span::{above, tried, Changes};
 use super::{add, value, Cpu, Leave, NR_LATENCIES, NR_SIGNALS, NR_VALUES, SYSTEM};
 use crate::sync::{fence_acquire, Word};
 
-/// Where the values of a task are: [`NR_VALUES`] for each group of CPUs.
+/// Memory for the values of a task: [`NR_VALUES`] for each group of CPUs.
 pub trait Values: Deref<Target = [Word]> {}
 impl<T: Deref<Target = [Word]>> Values for T {}
 
-/// Where one length of latencies ends and the next begins, in ticks.
+/// Bounds between the classes of wakeup latencies, in ticks.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Bounds([u64; NR_LATENCIES - 1]);
 
 impl Bounds {
-    /// For a clock of so many ticks a millisecond.
+    /// Creates the bounds for a clock with this many ticks per millisecond.
     pub const fn new(khz: u64) -> Self {
         Self([
             khz / 100,
@@ -32,7 +32,7 @@ impl Bounds {
         ])
     }
 
-    /// Which of them is this?
+    /// Returns the class of a latency.
     #[inline(always)]
     pub fn place(&self, ticks: u64) -> usize {
         let mut place = 0usize;
@@ -46,35 +46,42 @@ impl Bounds {
     }
 }
 
-/// A task's words. The CPU that it runs on writes them; whoever wakes it, `since`.
+/// The accounting words of a task. The CPU that runs the task writes them; a CPU that wakes the
+/// task writes `since`.
 #[repr(C)]
 pub struct Task<V> {
     pub(super) changes: Changes,
-    /// The CPU that it is on, and one; 0: none. The one that it was on last, as well.
+    /// Number + 1 of the CPU that runs the task; 0 if none does.
     on: Word,
+    /// Number + 1 of the CPU that ran the task last.
     last: Word,
-    /// In a system call, when it left its CPU.
+    /// The task was in a system call when it left its CPU.
     calling: Word,
-    /// Since when it waits to run, and why: [`stamp`]; 0: it does not, as far as was told.
+    /// Time at which the task began to wait for a CPU, with the reason, as [`stamp`] combines them;
+    /// 0 if it does not wait.
     since: Word,
+    /// Ticks that the task waited for a CPU, but not after a wakeup.
     runq: Word,
+    /// Time at which the accounting of the task began.
     began: Word,
+    /// Time at which the accounting of the task ended; 0 before that.
     over: Word,
-    /// CPUs of a group; where the values of the group are that it is in.
+    /// Number of CPUs per group.
     scaling: NonZeroU32,
+    /// Index of the first value of the task's present group.
     part: Word,
-    /// Are latencies told apart?
+    /// Nonzero while wakeup latencies are counted by class.
     told_apart: Word,
     latencies: [Word; NR_LATENCIES],
     signals: [Word; NR_SIGNALS],
     values: V,
 }
 
-/// Why a task waits to run, in the two bits below the time since when: it had to leave its CPU.
+/// Reason of a wait, in the two bits below the time: the task was preempted, or its slice was over.
 const READY: u64 = 1;
-/// It was woken before it had left its CPU: it may sleep.
+/// The task was woken before it had left its CPU; it may sleep nevertheless.
 const WOKEN_MAYBE: u64 = 2;
-/// It was woken.
+/// The task was woken.
 const WOKEN: u64 = 3;
 
 #[inline(always)]
@@ -82,7 +89,7 @@ fn stamp(now: u64, why: u64) -> u64 {
     now.wrapping_shl(2) | why
 }
 
-/// Ticks since a stamp.
+/// Returns the ticks since a stamp.
 #[inline(always)]
 fn waited(now: u64, since: u64) -> u64 {
     above(stamp(now, 3), since) >> 2
@@ -94,25 +101,25 @@ fn add_all(sums: &mut [u64; NR_VALUES], more: &[u64; NR_VALUES]) {
     }
 }
 
-/// What a task has had.
+/// The values of a task at one moment.
 #[derive(Clone, Copy, Debug)]
 pub struct Read {
-    /// Of all CPUs.
+    /// Sums over all CPUs.
     pub values: [u64; NR_VALUES],
-    /// Ready to run, but not since a wakeup.
+    /// Ticks that the task waited for a CPU, but not after a wakeup.
     pub runq: u64,
-    /// Since it is accounted.
+    /// Ticks from the beginning of the task's accounting to its end, or until now.
     pub counted: u64,
-    /// Of each length.
+    /// Number of wakeups for each class of latency.
     pub latencies: [u64; NR_LATENCIES],
-    /// Where it ran last.
+    /// The CPU that ran the task last.
     pub cpu: u32,
-    /// It is there now.
+    /// The task is running.
     pub running: bool,
 }
 
 impl<V: Values> Task<V> {
-    /// A task with values that are 0, as many as there are groups of so many CPUs.
+    /// Creates the words of a task. `values` are 0, [`NR_VALUES`] for each group of `scaling` CPUs.
     pub fn new(values: V, scaling: u32) -> Self {
         Self {
             changes: Changes::default(),
@@ -132,31 +139,32 @@ impl<V: Values> Task<V> {
         }
     }
 
-    /// It is accounted from now on. `calling`: its first return to user mode is from a
-    /// system call.
+    /// Begins the accounting of the task. `calling`: the task first enters user mode by a return
+    /// from a system call, as a new child does.
     pub fn set_out(&self, calling: bool, told_apart: bool, now: u64) {
         self.calling.store_relaxed(calling.into());
         self.told_apart.store_relaxed(told_apart.into());
         self.began.store_relaxed(now);
     }
 
-    /// It was found in a system call, and does not run.
+    /// Records that the task was found in a system call, if it is not running.
     pub fn set_calling(&self) {
         if self.on.load_relaxed() == 0 {
             self.calling.store_relaxed(1);
         }
     }
 
-    /// The values of the group of CPUs that it is in.
+    /// Returns the values of the group of CPUs that the task is in.
     #[inline(always)]
     pub(super) fn part(&self) -> Option<&[Word; NR_VALUES]> {
-        // Of 32 bits, so that one comparison is enough.
+        // Limited to 32 bits, so that the sum cannot wrap and needs no second check.
         let from = self.part.load_relaxed() as u32 as usize;
         let values = self.values.get(from..from.wrapping_add(NR_VALUES))?;
         values.first_chunk()
     }
 
-    /// Adds to a value, of a task that runs. Within its CPU's changes.
+    /// Adds to a value of a running task. Called between the beginning and the end of a change of
+    /// its CPU.
     #[inline(always)]
     pub(super) fn add(&self, index: usize, more: u64) {
         if let Some(word) = self.part().and_then(|values| values.get(index)) {
@@ -177,7 +185,7 @@ impl<V: Values> Task<V> {
         }
     }
 
-    /// It already runs, on that CPU. Interrupts off there.
+    /// Records that the task is already running on `cpu`. Interrupts off on that CPU.
     pub fn adopt(&self, cpu: u32, now: u64) {
         self.changes.begin();
         self.enter(cpu);
@@ -204,17 +212,18 @@ impl<V: Values> Task<V> {
         }
     }
 
-    /// It is the next one on a CPU: before the clock is read, so that nothing later is told of its
-    /// wait than what it will have been.
+    /// Marks the beginning of a switch to the task for readers. Called before the clock is read, so
+    /// that no reader reports a longer wait than the switch is going to account.
     #[inline(always)]
     pub fn comes(&self) {
         self.changes.begin();
     }
 
-    /// In which mode is it? `USER` or `SYSTEM`, as `calling` has it. After [`comes`](Self::comes).
+    /// Accounts the switch to the task. Returns its mode, `USER` or `SYSTEM`. Called after
+    /// [`comes`](Self::comes).
     #[inline(always)]
     pub(super) fn come(&self, cpu: u32, bounds: &Bounds, now: u64) -> u64 {
-        // Of the group that it was in while it waited, as it was told meanwhile.
+        // The wait belongs to the group in which the task waited, where readers have reported it.
         let since = self.since.load_relaxed();
         if since & WOKEN_MAYBE != 0 {
             let latency = waited(now, since);
@@ -235,9 +244,11 @@ impl<V: Values> Task<V> {
         self.calling.load_relaxed()
     }
 
-    /// It is about to be woken, by anybody. One that had to leave its CPU is ready, whatever it
-    /// was about to do. One that runs may be on its way off: then this is when its wait began, if
-    /// nobody wakes it later.
+    /// Accounts a wakeup. Called before the task is woken, on any CPU.
+    ///
+    /// A task that was preempted is waiting already, even if it was about to sleep, and keeps its
+    /// stamp. A task that is running may be about to sleep: then its wait begins now, unless it is
+    /// woken again later.
     #[inline(always)]
     pub fn wake(&self, now: u64) {
         if self.since.load_relaxed() & 3 != READY {
@@ -249,7 +260,7 @@ impl<V: Values> Task<V> {
         }
     }
 
-    /// A signal was delivered to it.
+    /// Counts a signal that was delivered to the task.
     #[inline]
     pub fn signal(&self, number: usize) {
         if let Some(word) = self.signals.get(number) {
@@ -257,36 +268,36 @@ impl<V: Values> Task<V> {
         }
     }
 
-    /// It is no more.
+    /// Ends the accounting of the task.
     #[inline]
     pub fn end(&self, now: u64) {
         self.over.store_relaxed(now);
     }
 
-    /// How many of a signal it got.
+    /// Returns how often a signal was delivered to the task.
     pub fn signals(&self, number: usize) -> u32 {
         self.signals
             .get(number)
             .map_or(0, |word| word.load_relaxed() as u32)
     }
 
-    /// Are latencies told apart?
+    /// Returns true if wakeup latencies are counted by class.
     pub fn tells_latencies(&self) -> bool {
         self.told_apart.load_relaxed() != 0
     }
 
-    /// From now on they are, or not.
+    /// Starts or stops counting wakeup latencies by class.
     pub fn tell_latencies(&self, on: bool) {
         self.told_apart.store_relaxed(on.into());
     }
 
-    /// Groups of CPUs whose values are apart.
+    /// Returns the number of groups of CPUs.
     pub fn nr_groups(&self) -> usize {
         self.values.len() / NR_VALUES
     }
 
-    /// What it has had up to now, from anywhere; `cpu` finds a CPU's words. `None`: it is
-    /// just being changed.
+    /// Returns the values of the task up to now; on any CPU. `cpu` returns the words of a CPU.
+    /// Returns `None` if the values are being changed.
     pub fn read<'a>(
         &self,
         clock: impl Fn() -> u64,
@@ -295,7 +306,7 @@ impl<V: Values> Task<V> {
         self.read_groups(clock, cpu, &mut [])
     }
 
-    /// The same, and the values of each group of CPUs.
+    /// Does the same as [`read`](Self::read), and also returns the values of each group of CPUs.
     pub fn read_groups<'a>(
         &self,
         clock: impl Fn() -> u64,
@@ -310,7 +321,7 @@ impl<V: Values> Task<V> {
             };
             let start_there = live.map_or(0, |cpu| cpu.changes.start());
             let read = self.read_once(&clock, live, groups)?;
-            // D: pairs with the release in `Span::begin`.
+            // D: pairs with the release fence in `Changes::begin`.
             fence_acquire();
             let whole = self.changes.is_whole(start)
                 && live.is_none_or(|cpu| cpu.changes.is_whole(start_there));
@@ -318,7 +329,7 @@ impl<V: Values> Task<V> {
         })
     }
 
-    /// What is not over yet, to what is read.
+    /// Adds values that are not accounted yet to those that were read.
     fn add_now(&self, read: &mut Read, apart: &mut [[u64; NR_VALUES]], more: &[u64; NR_VALUES]) {
         add_all(&mut read.values, more);
         let group = self.part.load_relaxed() as usize / NR_VALUES;
@@ -376,7 +387,7 @@ impl<V: Values> Task<V> {
             more[value::INTERRUPT_COUNT] = count.wrapping_sub(cpu.run_count.load_relaxed());
             self.add_now(&mut read, apart, &more);
         }
-        // Ready, and not on a CPU yet.
+        // The task waits for a CPU.
         if on == 0 && self.over.load_relaxed() == 0 {
             let since = self.since.load_relaxed();
             let waits = waited(now, since);

@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Globs, as filters and traces have them.
+//! Globs of filters and of traces.
 
 use super::Source;
 
-/// Does all of the text match `* ? [a-z] [!a-z] \x`?
+/// Returns true if the whole text matches the pattern, which may contain `* ? [a-z] [!a-z] \x`.
 ///
-/// A class that does not end and a last backslash stand for themselves; so does the first `]` of
-/// a class, and a `-` at its ends. It takes no longer than the lengths' product.
+/// Some characters stand for themselves: the `[` of a class without an end, a backslash at the end,
+/// a `]` at the beginning of a class, and a `-` at the beginning or the end of a class. The time is
+/// at most proportional to the product of both lengths.
 pub fn glob(pattern: &[u8], text: &[u8]) -> bool {
     matches(pattern, 0, pattern.len(), text)
 }
 
-/// As [`glob`]; the pattern is a part of what others may change meanwhile.
+/// [`glob`] for a pattern in memory that others may change meanwhile.
 pub(super) fn matches<S: Source + ?Sized>(source: &S, from: usize, to: usize, text: &[u8]) -> bool {
     let mut at = from;
     let mut done = 0;
-    // Behind the last star, and where its match is tried to end. Only the last one has to be
-    // tried again: what is before it was matched as early as can be.
+    // Offset behind the last star, and the end of the text that this star matches for now. Only the
+    // last star is extended, because everything before it was matched as early as possible.
     let mut star = None;
     loop {
         let byte = text.get(done).copied();
@@ -47,7 +48,7 @@ pub(super) fn matches<S: Source + ?Sized>(source: &S, from: usize, to: usize, te
     }
 }
 
-/// Does the byte match what is there in the pattern? Then: what is behind that.
+/// If the byte matches the pattern at `at`, returns the offset behind that part of the pattern.
 fn one<S: Source + ?Sized>(source: &S, at: usize, to: usize, byte: u8) -> Option<usize> {
     if at >= to {
         return None;
@@ -65,7 +66,8 @@ fn one<S: Source + ?Sized>(source: &S, at: usize, to: usize, byte: u8) -> Option
     }
 }
 
-/// Behind the class whose `[` is before `at`, and is the byte in it? None: it does not end.
+/// Parses the class whose `[` is before `at`. Returns the offset behind it, and whether it contains
+/// the byte. `None` if the class does not end.
 fn class<S: Source + ?Sized>(source: &S, at: usize, to: usize, byte: u8) -> Option<(usize, bool)> {
     let but = at < to && source.byte(at) == b'!';
     let first = if but { at.wrapping_add(1) } else { at };
@@ -89,7 +91,7 @@ fn class<S: Source + ?Sized>(source: &S, at: usize, to: usize, byte: u8) -> Opti
     }
 }
 
-/// A byte of a class, and where the next one is.
+/// Returns a byte of a class, and the offset of the next one.
 fn member<S: Source + ?Sized>(source: &S, at: usize, to: usize) -> (u8, usize) {
     let next = at.wrapping_add(1);
     match source.byte(at) {
@@ -98,8 +100,8 @@ fn member<S: Source + ?Sized>(source: &S, at: usize, to: usize) -> (u8, usize) {
     }
 }
 
-/// Does one of the globs match? They have single blanks between; none at all match everything
-/// but what is the kernel's.
+/// Returns true if one of the globs matches; they are separated by single blanks. An empty list
+/// matches everything except events of the kernel.
 pub fn globs(list: &[u8], text: &[u8]) -> bool {
     if list.is_empty() {
         return !text.starts_with(b"kernel:");

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Whose memory it is that the kernel has for contexts and traces, and whose traces and traced
-//! processes there are: `sys/shim/account.c`. What a user has counts for the owners of his user name
-//! spaces as well. Buffers of samples are charged to `RLIMIT_MEMLOCK`, too, and all memory to its
-//! control group.
+//! Limits per user: kernel memory of contexts and traces, number of traces and of traced processes.
+//! The sums are kept by `sys/shim/account.c`.
+//!
+//! An amount is added to the account of the user and to those of the owners of the user's user
+//! namespaces. Sample buffers are charged to `RLIMIT_MEMLOCK` as well, and all memory is charged to
+//! the control group of the task that allocates it.
 
 use kernel::cred::Credential;
 use kernel::error::{code::ENOMEM, to_result, Error, Result};
@@ -13,19 +15,25 @@ use super::shim::Amount;
 pub(crate) use super::shim::Thing;
 use super::{rights, shim};
 
-/// Bytes that a user has; given back by drop, in process context.
+/// Bytes that are accounted to a user. Drop subtracts them.
+///
+/// Context: drop in process context.
 pub(crate) struct Charge {
     user: ARef<Credential>,
-    /// There is no limit for it.
+    /// The user had `CAP_SYS_RESOURCE` in the initial user namespace: the amount is not limited.
     free: bool,
     bytes: u64,
 }
 
 impl Charge {
-    /// The caller's, whose memory what it makes is from now on. `EDQUOT`: that is too much.
-    /// Process context.
+    /// Charges `bytes` to the caller, who also pays for what is derived from this charge. Process
+    /// context.
+    ///
+    /// # Errors
+    ///
+    /// `EDQUOT` if the limit (`user_kb`) would be exceeded, `ENOMEM`.
     pub(crate) fn of_caller(bytes: usize) -> Result<Self> {
-        // SAFETY: No requirements.
+        // SAFETY: Checks a capability of the current task; no requirements.
         let free = unsafe { shim::pfm_account_is_free() };
         let nothing = Self {
             user: rights::of_caller(),
@@ -35,7 +43,7 @@ impl Charge {
         nothing.more(bytes)
     }
 
-    /// Nothing, yet, of the same user.
+    /// Returns an empty charge of the same user.
     pub(crate) fn none(&self) -> Self {
         Self {
             user: self.user.clone(),
@@ -44,17 +52,21 @@ impl Charge {
         }
     }
 
-    /// Whose they are.
+    /// Returns the credentials of the user.
     pub(crate) fn user(&self) -> &ARef<Credential> {
         &self.user
     }
 
-    /// More of the same user's, apart.
+    /// Charges further bytes to the same user, in a charge of its own. Process context.
+    ///
+    /// # Errors
+    ///
+    /// `EDQUOT` if the limit would be exceeded, `ENOMEM`.
     pub(crate) fn more(&self, bytes: usize) -> Result<Self> {
         let mut more = self.none();
         let most = match self.free {
             true => u64::MAX,
-            // SAFETY: No requirements.
+            // SAFETY: Reads a module parameter and the size of memory; no requirements.
             false => unsafe { shim::pfm_account_bytes() },
         };
         add(&more.user, (Thing::Bytes, bytes as u64), most)?;
@@ -62,17 +74,17 @@ impl Charge {
         Ok(more)
     }
 
-    /// How many.
+    /// Returns the number of bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes as usize
     }
 
-    /// Has what another one had, which is of the same user. Any context.
+    /// Moves the bytes of `other`, which must be of the same user, to this charge. Any context.
     pub(crate) fn take(&mut self, other: &mut Self) {
         self.bytes = self.bytes.wrapping_add(core::mem::take(&mut other.bytes));
     }
 
-    /// Has so many less. Process context.
+    /// Returns up to `bytes` to the user. Process context.
     pub(crate) fn give_back(&mut self, bytes: usize) {
         let mut less = self.none();
         less.bytes = self.bytes.min(bytes as u64);
@@ -86,14 +98,18 @@ impl Drop for Charge {
     }
 }
 
-/// One of what is counted, that a user has; given back by drop, in process context.
+/// One object of a kind (a trace, a traced process, a call) that is accounted to a user. Drop
+/// subtracts it.
+///
+/// Context: drop in process context.
 pub(crate) struct Share {
     user: ARef<Credential>,
     thing: Thing,
 }
 
 impl Share {
-    /// One more of the caller's, up to so many, or else this error. `ENOMEM`. Process context.
+    /// Counts one more for the caller. Returns `error` if the caller would have more than `most`,
+    /// or `ENOMEM`. Process context.
     pub(crate) fn of_caller(thing: Thing, most: usize, error: Error) -> Result<Self> {
         Self::of(&rights::of_caller(), thing, most, error)
     }
@@ -123,13 +139,15 @@ impl Drop for Share {
     }
 }
 
-/// Up to so many.
+/// Adds `nr` to the user's account and to those of the owners of its user namespaces. `EDQUOT` if
+/// one of them would exceed `most`; then none is changed. `ENOMEM`.
 fn add(user: &Credential, (thing, nr): (Thing, u64), most: u64) -> Result {
-    // SAFETY: There are these credentials.
+    // SAFETY: The reference keeps the credentials alive; the callee takes its own lock.
     to_result(unsafe { shim::pfm_account_add(user.as_ptr(), Amount { thing, nr }, most) })
 }
 
 fn sub(user: &Credential, (thing, nr): (Thing, u64)) {
-    // SAFETY: There are these credentials, and they have that.
+    // SAFETY: The reference keeps the credentials alive, and `nr` was added to their accounts
+    // before.
     unsafe { shim::pfm_account_sub(user.as_ptr(), Amount { thing, nr }) }
 }

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What traced processes map of `/dev/perftrace`: two pieces, page by page as they are touched.
+//! Mappings of `/dev/perftrace` in traced processes.
+//!
+//! A process maps two pieces: the read-only one (control page, marker words, filters) and the
+//! buffers. The pages of both are inserted by page faults.
 
 use kernel::bindings;
 use kernel::error::{from_result, to_result};
@@ -26,20 +29,24 @@ pub(super) static VM_OPS: Ops<bindings::vm_operations_struct> =
         ..pin_init::zeroed()
     });
 
+/// Maps one of the two pieces. The offset selects the piece, and the length must be that of the
+/// whole piece. `EINVAL` otherwise, and if the file is not that of a process that attached with
+/// this address space.
+///
 /// # Safety
 ///
-/// Called by the kernel, as the operation it is named after.
+/// Called only by the kernel, as `file_operations.mmap` of `/dev/perftrace`.
 pub(super) unsafe extern "C" fn mmap(
     file: *mut bindings::file,
     vma: *mut bindings::vm_area_struct,
 ) -> c_int {
     from_result(|| {
-        // SAFETY: A file of ours.
+        // SAFETY: The operation is only called for files that `open` has set up.
         let role = unsafe { opened(file) }.role();
         let Some(Role::Process(attached)) = role.as_deref() else {
             return Err(EINVAL);
         };
-        // SAFETY: The area being set up.
+        // SAFETY: The area is being set up; only this call uses it.
         let (pgoff, length, mm) = unsafe {
             let bounds = &(*vma).__bindgen_anon_1.__bindgen_anon_1;
             (
@@ -56,12 +63,13 @@ pub(super) unsafe extern "C" fn mmap(
         if !(writable || pgoff == 0) || length != bytes || !attached.mm.is(mm) {
             return Err(EINVAL);
         }
-        // SAFETY: The area being set up; the operations are static.
+        // SAFETY: The area is being set up; the operations are static.
         to_result(unsafe { shim::pt_vma(vma, &VM_OPS.0, writable) })?;
         let first = tracing::attached::base(attached.key) / PAGE as u64;
-        // SAFETY: The area being set up, which is in no list yet.
+        // SAFETY: The area is being set up and is in no tree yet, so its offset may be changed.
         unsafe { (*vma).vm_pgoff = (pgoff.wrapping_add(first)) as c_ulong };
-        // SAFETY: The area being set up, as long as the piece.
+        // SAFETY: The area is one of this device, has its final bounds and offset, and is being set
+        // up.
         unsafe {
             set_key(vma, attached.key);
             maps(vma, attached.key, true);
@@ -70,31 +78,36 @@ pub(super) unsafe extern "C" fn mmap(
     })
 }
 
-/// The process that has an area; 0: one that cannot be traced.
+/// Returns the key of the process that an area belongs to; 0 if that process could not be traced.
 ///
 /// # Safety
 ///
-/// An area of ours.
+/// `vma` is a mapping of this device.
 unsafe fn key_of(vma: *const bindings::vm_area_struct) -> u64 {
-    // SAFETY: By the function's requirement.
+    // SAFETY: By the function's requirement `vma` is valid, and its private data is a key.
     unsafe { (*vma).vm_private_data as u64 }
 }
 
+/// Stores the key of the process that an area belongs to.
+///
 /// # Safety
 ///
-/// An area of ours, which is being set up or copied.
+/// `vma` is a mapping of this device that is being set up or copied.
 unsafe fn set_key(vma: *mut bindings::vm_area_struct, key: u64) {
-    // SAFETY: By the function's requirement.
+    // SAFETY: By the function's requirement `vma` is valid, and nothing else accesses its private
+    // data.
     unsafe { (*vma).vm_private_data = key as *mut c_void };
 }
 
-/// One more or less of a process's areas.
+/// Counts an area that was added to a process (`more`) or removed from it, and updates the address
+/// of the piece.
 ///
 /// # Safety
 ///
-/// An area of ours.
+/// `vma` is a mapping of this device.
 unsafe fn maps(vma: *const bindings::vm_area_struct, key: u64, more: bool) {
-    // SAFETY: By the function's requirement.
+    // SAFETY: By the function's requirement `vma` is valid; its bounds are stable in the operations
+    // of a mapping.
     let (pgoff, at, end) = unsafe {
         let bounds = &(*vma).__bindgen_anon_1.__bindgen_anon_1;
         (
@@ -113,11 +126,15 @@ unsafe fn maps(vma: *const bindings::vm_area_struct, key: u64, more: bool) {
     tracing::attached::maps(key, piece, at, whole, more);
 }
 
+/// Counts a new area. A copy in another address space, made by fork(), gets the key of a new
+/// process, which inherits the markers of its parent.
+///
 /// # Safety
 ///
-/// Called by the kernel, as the operation it is named after.
+/// Called only by the kernel, as `vm_operations_struct.open` of a mapping of this device.
 unsafe extern "C" fn vma_open(vma: *mut bindings::vm_area_struct) {
-    // SAFETY: An area of ours, split, moved or copied, with its address space locked.
+    // SAFETY: The area is a mapping of this device that was split, moved or copied; its address
+    // space is locked for writing.
     unsafe {
         shim::pt_wipe_on_fork(vma);
         let mm = (*vma).vm_mm as usize;
@@ -130,11 +147,13 @@ unsafe extern "C" fn vma_open(vma: *mut bindings::vm_area_struct) {
     }
 }
 
+/// Counts an area that is removed.
+///
 /// # Safety
 ///
-/// Called by the kernel, as the operation it is named after.
+/// Called only by the kernel, as `vm_operations_struct.close` of a mapping of this device.
 unsafe extern "C" fn vma_close(vma: *mut bindings::vm_area_struct) {
-    // SAFETY: An area of ours.
+    // SAFETY: The area is a mapping of this device.
     unsafe { maps(vma, key_of(vma), false) }
 }
 
@@ -155,11 +174,14 @@ extern "C" fn pt_missed(mm: usize) {
     children::missed(mm);
 }
 
-/// A child that looks at its pages for the first time. False: it is not the child that looks.
+/// Sets up the pages of a process that was created by fork() and touches its pages for the first
+/// time. Returns false if the pages were touched by another task than the process, such as a kernel
+/// thread. A process for which there is no memory is no longer traced.
 fn wake(key: u64) -> bool {
     match children::wake(key) {
         Ok(false) | Err(ESRCH) => {}
-        // SAFETY: Process context; who looks is a process.
+        // SAFETY: Process context; `wake()` has refused kernel threads, so the current task returns
+        // to user mode.
         Ok(true) if unsafe { shim::pt_begins_later() } == 0 => {}
         Err(EFAULT) => return false,
         _ => children::give_up(key),
@@ -167,17 +189,19 @@ fn wake(key: u64) -> bool {
     true
 }
 
+/// Inserts the page of the faulting address.
+///
 /// # Safety
 ///
-/// Called by the kernel, as the operation it is named after.
+/// Called only by the kernel, as `vm_operations_struct.fault` of a mapping of this device.
 unsafe extern "C" fn fault(vmf: *mut bindings::vm_fault) -> bindings::vm_fault_t {
     let _span = Span::begin(Cost::Faults, Cost::FaultTime);
-    // SAFETY: The kernel's own, for the time of the call.
+    // SAFETY: The fault is the kernel's, and valid during the call.
     let (vma, pgoff) = unsafe {
         let at = &(*vmf).__bindgen_anon_1;
         (at.vma, at.pgoff)
     };
-    // SAFETY: An area of ours.
+    // SAFETY: The area is a mapping of this device; it holds its file.
     let (role, key) = unsafe { (opened((*vma).vm_file).role(), key_of(vma)) };
     let Some(Role::Process(attached)) = role.as_deref() else {
         return bindings::vm_fault_reason_VM_FAULT_SIGBUS;
@@ -186,8 +210,8 @@ unsafe extern "C" fn fault(vmf: *mut bindings::vm_fault) -> bindings::vm_fault_t
         return bindings::vm_fault_reason_VM_FAULT_SIGBUS;
     }
     let nobodys = attached.nobodys.address();
-    // SAFETY: The fault is being handled; the pages are whole ones, and the area takes such
-    // (pt_vma).
+    // SAFETY: The fault is being handled. The page is a whole page in the direct map, and
+    // `pt_vma()` has made the area one that takes pages (`VM_MIXEDMAP`).
     let put = |page: usize| unsafe { shim::pt_insert(vmf, page) };
     let place = tracing::attached::within((pgoff as u64).wrapping_mul(PAGE as u64)) / PAGE as u64;
     tracing::attached::fault(Some(key), place, nobodys, put)

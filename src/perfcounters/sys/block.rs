@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What block providers see of requests and devices.
+//! Requests and block devices, as the probes of block providers see them.
 //!
-//! They are the kernel's and change under us: no Rust reference to one is ever
-//! made, each field that is looked at is read by itself.
+//! The block layer changes these structures while a probe reads them. No Rust reference to one is
+//! made; each field is read once, by a volatile read.
 
 use core::marker::PhantomData;
 
@@ -13,14 +13,14 @@ use kernel::types::Opaque;
 
 use super::family::Key;
 
-/// `struct request`, for the time of a probe.
+/// `struct request`, valid during a probe.
 #[repr(transparent)]
 pub struct Request(Opaque<bindings::request>);
 
-/// What a request does, as /proc/diskstats groups it.
+/// The operation of a request, as /proc/diskstats groups them.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
-    /// Reads, and what counts as such.
+    /// Reads, and every other operation that does not write.
     Read,
     /// Writes.
     Write,
@@ -30,9 +30,9 @@ pub enum Operation {
     Flush,
 }
 
-/// Reads a field of a structure of the kernel's once, as it is now.
+/// Reads a field of a kernel structure once, by a volatile read.
 ///
-/// The pointer is to a structure that is alive.
+/// The pointer must be to a structure that is alive.
 macro_rules! field {
     ($pointer:expr, $($field:ident).+) => {
         (&raw const (*$pointer).$($field).+).read_volatile()
@@ -40,7 +40,7 @@ macro_rules! field {
 }
 
 impl Request {
-    /// Is this flag of the kernel's own set?
+    /// Returns whether the request has this flag of the block layer (`RQF_*`).
     #[inline(always)]
     fn flag(&self, bit: u32) -> bool {
         // SAFETY: A request is alive while a probe of its completion runs.
@@ -48,22 +48,22 @@ impl Request {
         flags & (1 << bit) != 0
     }
 
-    /// Does the kernel account this request in /proc/diskstats?
+    /// Returns whether the block layer accounts this request in /proc/diskstats.
     #[inline]
     pub fn is_accounted(&self) -> bool {
         self.flag(bindings::rqf_flags___RQF_IO_STAT)
     }
 
-    /// Is it a step of a flush sequence, which counts no completion of its own?
+    /// Returns whether this is a step of a flush sequence, which counts no completion of its own.
     #[inline]
     pub fn is_flush_step(&self) -> bool {
         self.flag(bindings::rqf_flags___RQF_FLUSH_SEQ)
     }
 
-    /// What it does.
+    /// Returns the operation of the request.
     #[inline]
     pub fn operation(&self) -> Operation {
-        // SAFETY: As in `flag`.
+        // SAFETY: A request is alive while a probe of its completion runs.
         match unsafe { field!(self.0.get(), cmd_flags) } & 0xff {
             bindings::req_op_REQ_OP_DISCARD => Operation::Discard,
             bindings::req_op_REQ_OP_FLUSH => Operation::Flush,
@@ -72,22 +72,23 @@ impl Request {
         }
     }
 
-    /// Nanoseconds since the request was made.
+    /// Returns the time since the request was created, in nanoseconds.
     #[inline]
     pub fn age_ns(&self) -> i64 {
-        // SAFETY: No requirements; safe in any context.
+        // SAFETY: Can be called in any context but NMI, in which no request is completed.
         let now = unsafe { bindings::ktime_get() };
-        // SAFETY: As in `flag`.
+        // SAFETY: A request is alive while a probe of its completion runs.
         let made = unsafe { field!(self.0.get(), start_time_ns) };
         now.wrapping_sub(made as i64)
     }
 
-    /// The device it was sent to: a whole disk or a partition.
+    /// Returns the device that the request was sent to: a whole disk or a partition.
     #[inline]
     pub fn device(&self) -> Option<Device<'_>> {
-        // SAFETY: As in `flag`.
+        // SAFETY: A request is alive while a probe of its completion runs.
         let part = unsafe { field!(self.0.get(), part) };
-        // INVARIANT: a request keeps its device alive.
+        // INVARIANT: A request keeps its device alive, and is itself alive for the lifetime of
+        // `self`.
         (!part.is_null()).then_some(Device(part, PhantomData))
     }
 }
@@ -96,27 +97,27 @@ impl Request {
 ///
 /// # Invariants
 ///
-/// A block device that is alive for `'a`.
+/// The pointer is to a block device that is alive for `'a`.
 #[derive(Clone, Copy)]
 pub struct Device<'a>(*const bindings::block_device, PhantomData<&'a Request>);
 
 impl Device<'_> {
-    /// 0 for a whole disk.
+    /// Returns the number of the partition; 0 for a whole disk.
     #[inline]
     pub fn partition(self) -> u32 {
-        // SAFETY: Alive, by the type's invariant.
+        // SAFETY: The device is alive, by the type's invariant.
         let flags = unsafe { field!(self.0, __bd_flags.counter) };
-        // BD_PARTNO, the low byte; it alone of the flags never changes.
+        // BD_PARTNO is the low byte. Other flags may change at any time, this byte does not.
         (flags & 0xff) as u32
     }
 
-    /// The name of the whole disk, and the partition's number, as a key.
+    /// Returns the key of the device: the name of the whole disk, and the number of the partition.
     #[inline]
     pub fn key(self) -> Option<Key> {
         self.of_disk(self.partition())
     }
 
-    /// The key of the disk this is a part of.
+    /// Returns the key of the whole disk that the device belongs to.
     #[inline]
     pub fn disk_key(self) -> Option<Key> {
         self.of_disk(0)
@@ -124,12 +125,13 @@ impl Device<'_> {
 
     #[inline]
     fn of_disk(self, partition: u32) -> Option<Key> {
-        // SAFETY: Alive, by the type's invariant.
+        // SAFETY: The device is alive, by the type's invariant.
         let disk = unsafe { field!(self.0, bd_disk) };
         if disk.is_null() {
             return None;
         }
-        // SAFETY: A block device has its disk for as long as it lives.
+        // SAFETY: A block device keeps its disk alive, and the device is alive by the type's
+        // invariant.
         let name = unsafe { field!(disk, disk_name) };
         Some(Key::new(&name, partition))
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory of user tracing: pages that traced processes map, and buffers made of them, which
-//! come page by page, when they are touched.
+//! Memory of user tracing: single pages that traced processes map, and trace buffers made of such
+//! pages, which are allocated when they are first touched.
 
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -16,60 +16,64 @@ use kernel::prelude::*;
 use super::ppa::Clock;
 use super::shim;
 
-/// Bytes of a page.
+/// Size of a page in bytes.
 pub(crate) const PAGE: usize = engine::abi::PAGE_SIZE;
 
-/// A page.
+/// A page that can be mapped into user space.
 ///
 /// # Invariants
 ///
-/// It is a whole one, in the direct map, with a reference of ours until drop. Whoever maps
-/// it has references of his own.
+/// The address is that of a whole page in the direct map, to which this holds a reference. Each
+/// mapping holds a reference of its own.
 pub(crate) struct Page(NonNull<u8>);
 
-// SAFETY: All accesses are atomic, of aligned words.
+// SAFETY: The memory is accessed by aligned atomic words only, or through `&mut self`.
 unsafe impl Send for Page {}
-// SAFETY: All accesses are atomic, of aligned words.
+// SAFETY: The memory is accessed by aligned atomic words only, or through `&mut self`.
 unsafe impl Sync for Page {}
 
 impl Page {
-    /// A zeroed one, charged to the caller. May sleep.
+    /// Allocates a zeroed page, charged to the caller's control group. `ENOMEM`. May sleep.
     pub(crate) fn new() -> Result<Self> {
-        // SAFETY: No requirements.
+        // SAFETY: Allocates in process context; no requirements.
         let address = unsafe { shim::pt_page_new() };
-        // INVARIANT: just allocated so.
+        // INVARIANT: The page was just allocated, with one reference.
         Ok(Self(NonNull::new(address as *mut u8).ok_or(ENOMEM)?))
     }
 
-    /// Where it is.
+    /// Returns the address of the page in the direct map.
     pub(crate) fn address(&self) -> usize {
         self.0.as_ptr() as usize
     }
 
-    /// Stores a 32-bit word, by its number; others may read it. What was stored before is
-    /// seen by who sees this.
+    /// Stores the 32-bit word `word`, with release semantics: a reader that sees the new value sees
+    /// all earlier stores. Does nothing beyond the end of the page.
     pub(crate) fn put(&self, word: usize, value: u32) {
         if word < PAGE / 4 {
-            // SAFETY: Within the page, aligned; never accessed but atomically.
+            // SAFETY: The word is within the page and aligned, and shared words are accessed
+            // atomically only.
             let word = unsafe { AtomicU32::from_ptr(self.0.as_ptr().cast::<u32>().add(word)) };
-            // Release: with the order of the loads in a traced process.
+            // Release: pairs with the ordered loads in a traced process, which loads the word that
+            // is stored last before the others.
             word.store(value, Ordering::Release);
         }
     }
 
-    /// The same, as it is.
+    /// Loads the 32-bit word `word`; 0 beyond the end of the page.
     pub(crate) fn get(&self, word: usize) -> u32 {
         if word >= PAGE / 4 {
             return 0;
         }
-        // SAFETY: Within the page, aligned; never accessed but atomically.
+        // SAFETY: The word is within the page and aligned, and shared words are accessed atomically
+        // only.
         let word = unsafe { AtomicU32::from_ptr(self.0.as_ptr().cast::<u32>().add(word)) };
         word.load(Ordering::Relaxed)
     }
 
-    /// Stores bytes, of a page that nobody maps yet.
+    /// Copies bytes to the beginning of the page, which nothing has mapped yet.
     pub(crate) fn fill(&mut self, bytes: &[u8]) {
-        // SAFETY: Within the page, which is nobody else's.
+        // SAFETY: At most a page is copied, and `&mut self` excludes other accesses of the kernel;
+        // the page is not mapped yet.
         unsafe {
             core::ptr::copy_nonoverlapping(bytes.as_ptr(), self.0.as_ptr(), bytes.len().min(PAGE))
         }
@@ -78,44 +82,49 @@ impl Page {
 
 impl Drop for Page {
     fn drop(&mut self) {
-        // SAFETY: Ours; the page goes with its last reference.
+        // SAFETY: By the type's invariant this holds a reference to the page. It is freed with its
+        // last reference.
         unsafe { bindings::free_pages(self.address(), 0) }
     }
 }
 
-/// A buffer of a trace: its counts' page, then its records'.
+/// The buffer of one CPU in a trace: a page of counts ([`Counts`]), followed by the pages of
+/// records.
 ///
 /// # Invariants
 ///
-/// A word of `pages` is 0 or, from then on until drop, the address of a page as in [`Page`].
-/// The first one is there.
+/// A word of `pages` is 0 or the address of a page as in [`Page`], and once set does not change
+/// until drop. The first word is set.
 pub(crate) struct Buffer {
     pages: KVVec<Word>,
     pub(crate) bytes: u32,
     pub(crate) flight: bool,
-    /// Up to here it was read, or was senseless.
+    /// The position up to which the reader is done: it has read the bytes before, or skipped them
+    /// as corrupt.
     position: Word,
-    /// A thread has waited for a reader that did not come.
+    /// Nonzero after a thread has waited for room and timed out, until the reader advances.
     stalled: Word,
-    /// The last place beyond which a thread waits for the reader, and one; since when.
+    /// The wait for room that was begun last: the tail that the thread saw, plus one, and when the
+    /// first thread began to wait at it, in nanoseconds. 0 if no thread has waited.
     awaited: Word,
     awaited_since: Word,
-    /// Lost events that a reader was told of.
+    /// The count of lost events that was last returned to the reader.
     told: Word,
-    /// The same, as far as it can be believed, and when that was looked at; 1: no more of it is
-    /// believed.
+    /// Plausibility of the writer's count of lost events: the last count that was plausible, the
+    /// time of that check in ticks, and whether an implausible count was seen. From then on the
+    /// writer's count is ignored.
     believed: Word,
     looked: Word,
     senseless: Word,
-    /// Bytes that made no sense.
+    /// Bytes discarded because the counts were corrupt. An implausible count of lost events adds 8.
     cut: Word,
-    /// Pages for which there was no memory; those that are there.
+    /// The number of page allocations that failed, and the number of pages that are allocated.
     refused: Word,
     there: Word,
 }
 
 impl Buffer {
-    /// One without records. May sleep.
+    /// Creates a buffer with the page of counts only. `ENOMEM`. May sleep.
     pub(crate) fn new(bytes: u32, flight: bool) -> Result<Self> {
         let nr = (bytes as usize / PAGE).wrapping_add(1);
         let mut pages = KVVec::with_capacity(nr, GFP_KERNEL_ACCOUNT)?;
@@ -139,19 +148,20 @@ impl Buffer {
             there: Word::new(0),
         };
         let counts = buffer.page(0).ok_or(ENOMEM)?;
-        // INVARIANT: there it is.
-        // SAFETY: A page of ours that nobody else has yet, aligned.
+        // INVARIANT: `page(0)` has set the first word.
+        // SAFETY: The page is aligned, zeroed and held by the buffer, and no other thread has it
+        // yet.
         trace::begin(unsafe { &*(counts as *const Counts) }, bytes, flight);
         Ok(buffer)
     }
 
-    /// All of its pages come now. May sleep.
+    /// Allocates all pages now, so that writing needs no page fault. `ENOMEM`. May sleep.
     pub(crate) fn complete(&self) -> Result {
         (0..self.pages.len()).try_for_each(|n| self.page(n).map(|_| ()).ok_or(ENOMEM))
     }
 
-    /// A page's address, which comes now if it was not there. `None`: there is no such page,
-    /// or no memory. May sleep.
+    /// Returns the address of a page, allocating it if needed. `None` if the number is too large,
+    /// or if there is no memory. May sleep.
     fn page(&self, number: usize) -> Option<usize> {
         match self.pages.get(number)?.load_relaxed() {
             0 => self.page_or(number, &mut Page::new().ok()),
@@ -159,14 +169,16 @@ impl Buffer {
         }
     }
 
-    /// The same; `None`: a page would be needed. Under the lock of all tracing.
+    /// Returns the address of a page, taking `spare` if it is not allocated yet. `None` if the
+    /// number is too large, or if a page is needed and `spare` is empty. Caller holds `TRACING`.
     pub(crate) fn page_or(&self, number: usize, spare: &mut Option<Page>) -> Option<usize> {
         let word = self.pages.get(number)?;
         if word.load_relaxed() == 0 {
             let page = spare.take()?;
             let there = self.there.load_relaxed();
             self.there.store_relaxed(there.wrapping_add(1));
-            // INVARIANT: as long as the buffer is there. Release: with the acquire in `at`.
+            // INVARIANT: The word is set once; the reference of `page` is kept until drop.
+            // Release: pairs with the acquire in `at`.
             word.store_release(page.address() as u64);
             core::mem::forget(page);
         }
@@ -177,45 +189,48 @@ impl Buffer {
         NonNull::new(self.pages.get(page)?.load_acquire() as *mut u8)
     }
 
-    /// Its counts.
+    /// Returns the writer's counts.
     pub(crate) fn counts(&self) -> &Counts {
-        // SAFETY: There, by the type's invariant; words that anybody may change.
+        // SAFETY: By the type's invariant the first page is there as long as `self`. It holds
+        // atomic words, which user space may change at any time.
         unsafe { &*(self.pages.first().map_or(0, Word::load_relaxed) as *const Counts) }
     }
 
-    /// A word of its records.
+    /// Returns a word of the records, by its number. `None` if its page is not allocated.
     #[inline]
     pub(crate) fn word(&self, number: usize) -> Option<&Word> {
         const WORDS: usize = PAGE / 8;
         let page = self.at((number / WORDS).wrapping_add(1))?;
-        // SAFETY: Within the page, which stays as long as the buffer.
+        // SAFETY: The word is within the page, which is kept as long as the buffer, by the type's
+        // invariant.
         Some(unsafe { page.cast::<Word>().add(number % WORDS).as_ref() })
     }
 
-    /// Bytes of memory of one without records.
+    /// Returns the bytes of memory of a buffer that has no pages of records.
     pub(crate) fn empty_bytes(bytes: u32) -> usize {
         let words = (bytes as usize / PAGE).wrapping_add(1);
         let pages = words.wrapping_mul(size_of::<Word>());
         pages.wrapping_add(size_of::<Self>()).wrapping_add(PAGE)
     }
 
-    /// Bytes of memory.
+    /// Returns the bytes of memory of this buffer.
     pub(crate) fn memory(&self) -> u64 {
         let records = self.there.load_relaxed().wrapping_sub(1);
         let empty = Self::empty_bytes(self.bytes) as u64;
         records.wrapping_mul(PAGE as u64).wrapping_add(empty)
     }
 
-    /// Events that found no room, as the writer says.
+    /// Returns the writer's count of lost events, as it is: user space can write any value there.
     pub(crate) fn claimed(&self) -> u64 {
         let [_, _, _, lost, ..] = self.counts();
         lost.load_relaxed()
     }
 
-    /// The same, as far as it can be: what makes no sense is not counted, and neither is what
-    /// that writer says afterwards.
+    /// Returns the number of lost events, as far as the writer's count is plausible. An implausible
+    /// count is ignored, and so are all later ones.
     pub(crate) fn lost(&self) -> u64 {
-        // Acquire: with the release below, who sees this look sees what it believed.
+        // Acquire: pairs with the releases below: a thread that sees this time also sees the count
+        // stored with it.
         let looked = self.looked.load_acquire();
         let believed = self.believed.load_relaxed();
         let claimed = self.claimed();
@@ -224,14 +239,14 @@ impl Buffer {
         }
         let now = Clock::of_traces().ticks();
         if claimed == believed {
-            // Nothing was lost until now. Release: with the acquire above.
+            // No event was lost since the last check. Release: pairs with the acquire above.
             self.looked.store_release(now);
             return believed;
         }
         match trace::plausible(believed, claimed, now.saturating_sub(looked)) {
             Some(lost) => {
                 self.believed.store_relaxed(lost);
-                // Release: with the acquire above.
+                // Release: pairs with the acquire above.
                 self.looked.store_release(now);
                 lost
             }
@@ -244,24 +259,27 @@ impl Buffer {
         }
     }
 
-    /// There was no memory for a page of it.
+    /// Counts a failed allocation of a page.
     pub(crate) fn refuse(&self) {
         let refused = self.refused.load_relaxed();
         self.refused.store_relaxed(refused.wrapping_add(1));
     }
 
-    /// Bytes that made no sense; pages for which there was no memory.
+    /// Returns the number of bytes that were discarded as corrupt, and the number of failed page
+    /// allocations.
     pub(crate) fn faults(&self) -> (u64, u64) {
         (self.cut.load_relaxed(), self.refused.load_relaxed())
     }
 
-    /// What there is to be read, if anything.
+    /// Returns the range of bytes that can be read; `None` if there is none. Corrupt counts discard
+    /// the range, which is added to [`faults`](Self::faults).
     pub(crate) fn span(&self) -> Option<Span> {
         if self.flight {
             return match trace::recorded(self.counts(), self.bytes) {
                 Ok(span) => (span.bytes != 0).then_some(span),
                 Err(_) => {
-                    // Once, or it would be counted with each reading.
+                    // Stored, not added: a flight recorder is read again from the same counts,
+                    // which stay corrupt.
                     self.cut.store_relaxed(self.bytes.into());
                     None
                 }
@@ -279,8 +297,9 @@ impl Buffer {
         }
     }
 
-    /// What a reader is to be told: what there is to be read, or that more was lost, with which
-    /// no bytes come any more where the writer has ended.
+    /// Returns what a reader has to get: the range of bytes that can be read, or an empty range if
+    /// the number of lost events has changed since it was last returned. The empty range matters
+    /// for a writer that has ended, as no later records report the loss.
     pub(crate) fn news(&self) -> Option<Span> {
         let position = self.position.load_relaxed();
         let nothing = Span {
@@ -293,12 +312,13 @@ impl Buffer {
         self.span().or((!is_told).then_some(nothing))
     }
 
-    /// A reader knows of so many lost ones.
+    /// Records the count of lost events that was returned to the reader.
     pub(crate) fn told(&self, lost: u64) {
         self.told.store_relaxed(lost);
     }
 
-    /// Bytes of a span that are good, after it was copied.
+    /// Returns how many bytes of a span are valid, after it was copied. In a flight recorder the
+    /// writer may have overwritten the rest meanwhile.
     pub(crate) fn good(&self, span: &Span) -> u32 {
         match self.flight {
             true => trace::left(self.counts(), span, self.bytes),
@@ -306,18 +326,18 @@ impl Buffer {
         }
     }
 
-    /// Up to where it was read.
+    /// Returns the position up to which the buffer was read.
     pub(crate) fn position(&self) -> u64 {
         self.position.load_relaxed()
     }
 
-    /// Has its reader not come when somebody waited?
+    /// Returns whether a thread has timed out waiting for room since the reader last advanced.
     pub(crate) fn is_stalled(&self) -> bool {
         self.stalled.load_relaxed() != 0
     }
 
-    /// Since when, in nanoseconds, threads wait for the reader to come beyond a place: from now on,
-    /// if none has waited there before. Under the lock of all tracing.
+    /// Returns since when threads wait for the reader to advance beyond `tail`, in nanoseconds. It
+    /// is `now` if no thread has waited at that tail before. Caller holds `TRACING`.
     pub(crate) fn awaited_since(&self, tail: u64, now: u64) -> u64 {
         let place = tail.wrapping_add(1);
         if self.awaited.load_relaxed() != place {
@@ -327,21 +347,25 @@ impl Buffer {
         self.awaited_since.load_relaxed()
     }
 
-    /// It has not: nobody else waits before it does.
+    /// Records that a wait for room has timed out: other threads do not wait until the reader
+    /// advances.
     pub(crate) fn stall(&self) {
         self.stalled.store_relaxed(1);
     }
 
-    /// What is before this is not needed any more.
+    /// Records that the reader is done with all bytes before `next`, and gives their room to the
+    /// writer.
     pub(crate) fn read_up_to(&self, next: u64) {
         self.stalled.store_relaxed(0);
         self.position.store_relaxed(next);
         let [.., tail] = self.counts();
-        // Release: with the writer's acquire: all of it was copied.
+        // Release: pairs with the writer's acquire of the tail: the bytes were copied before the
+        // writer reuses their room.
         tail.store_release(next);
     }
 
-    /// Copies words of a span, from `done` bytes on. What changes meanwhile is copied once.
+    /// Copies words of a span to `to`, from byte `done` of the span on. Each word is loaded once,
+    /// so that a concurrent writer cannot change a word that was copied.
     pub(crate) fn copy(&self, span: &Span, done: usize, to: &mut [u64]) {
         const WORDS: usize = PAGE / 8;
         let mask = (self.bytes as usize).wrapping_sub(1);
@@ -355,11 +379,13 @@ impl Buffer {
             };
             let page = self.at((at / PAGE).wrapping_add(1));
             for (n, to) in part.iter_mut().enumerate() {
-                // SAFETY: Below the page's end, as `nr` is; it stays as long as the buffer.
+                // SAFETY: `within + n` is below the number of words of a page, because `nr` is
+                // limited to the rest of the page. The page is kept as long as the buffer, by the
+                // type's invariant.
                 let word = page.map(|page| unsafe {
                     page.cast::<Word>().add(within.wrapping_add(n)).as_ref()
                 });
-                // Where there is no page nobody has ever written.
+                // A page that is not allocated was never written: its words are 0.
                 *to = word.map_or(0, Word::load_relaxed);
             }
             rest = others;
@@ -372,7 +398,7 @@ impl Drop for Buffer {
     fn drop(&mut self) {
         for word in &self.pages {
             if let Some(page) = NonNull::new(word.load_relaxed() as *mut u8) {
-                // By its drop.
+                // INVARIANT: The word holds a reference to the page; `Page` drops it.
                 drop(Page(page));
             }
         }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What this module itself costs: adding, in any context, and the files of debugfs.
+//! Counters of the module's own overhead: updates in any context, and their debugfs files.
 
 use core::arch::asm;
 
@@ -18,16 +18,16 @@ pub(crate) struct File {
     second: u16,
 }
 
-// SAFETY: Constants.
+// SAFETY: A constant with pointers to static strings only.
 unsafe impl Sync for File {}
 
 impl File {
-    /// A cost.
+    /// Creates a file that shows one cost.
     pub(crate) const fn of(name: &'static CStr, cost: Cost) -> Self {
         Self::sum(name, cost, cost)
     }
 
-    /// The sum of two different ones.
+    /// Creates a file that shows the sum of two different costs.
     pub(crate) const fn sum(name: &'static CStr, first: Cost, second: Cost) -> Self {
         Self {
             name: name.to_bytes_with_nul().as_ptr().cast(),
@@ -37,66 +37,72 @@ impl File {
     }
 }
 
-/// The clock of times is known. From module init, before anything can cost.
+/// Computes the scale from TSC ticks to nanoseconds. Called by module init, before any cost can be
+/// counted.
 pub(crate) fn init() {
-    // SAFETY: Nobody reads it yet.
+    // SAFETY: Called once, before anything reads the scale.
     unsafe { shim::pfc_costs_init() }
 }
 
-/// Where a cost is counted from now on. The same.
+/// Sets the counter of a cost. Called by module init, before any cost can be counted.
 pub(crate) fn publish(cost: Cost, counter: Counter) {
-    // SAFETY: Nobody reads it yet. The slots stay until the module goes.
+    // SAFETY: `cost` is below the array's length, and nothing reads the array yet. The slots of the
+    // counter are kept until module exit.
     unsafe { shim::pfc_costs[cost as usize] = counter.raw() }
 }
 
-/// Shows a CPU's, once. Process context.
+/// Creates a CPU's files in debugfs, unless they exist. Process context.
 pub(crate) fn show(cpu: u32, files: &'static [File]) {
-    // SAFETY: As many files as that, which stay.
+    // SAFETY: The pointer and length are those of a static slice.
     unsafe { shim::pfc_costs_show(cpu, files.as_ptr(), files.len() as u32) }
 }
 
 #[inline(always)]
 fn slot(cost: Cost) -> *mut i64 {
     let all = (&raw const shim::pfc_costs).cast::<*mut i64>();
-    // SAFETY: Below the array's end, as asserted; written before anything can cost.
+    // SAFETY: The index is below the array's length, as asserted at the end of this file. The array
+    // is written before any cost can be counted.
     unsafe { all.add(cost as usize).read() }
 }
 
-/// One more. Any context.
+/// Adds one to a cost. Any context.
 #[inline(always)]
 pub(crate) fn count(cost: Cost) {
-    // SAFETY: The slot of an instance of ours.
+    // SAFETY: The slot is a per-CPU word of an instance that this module owns; one instruction
+    // updates this CPU's copy.
     unsafe { asm!("incq %gs:({p})", p = in(reg) slot(cost), options(att_syntax, nostack)) }
 }
 
-/// Adds to a cost.
+/// Adds `delta` to a cost. Any context.
 #[inline(always)]
 pub(crate) fn add(cost: Cost, delta: u64) {
-    // SAFETY: The slot of an instance of ours: one instruction, on this CPU's own word.
+    // SAFETY: The slot is a per-CPU word of an instance that this module owns; one instruction
+    // updates this CPU's copy.
     unsafe {
         asm!("addq {d}, %gs:({p})", d = in(reg) delta, p = in(reg) slot(cost),
             options(att_syntax, nostack))
     }
 }
 
-/// The time since a time stamp was spent. Preemption off since then, and less than 2^32
-/// ticks.
+/// Adds the time since the time stamp `began` (its low 32 bits) to a cost. Preemption must have
+/// been off since then, and less than 2^32 ticks have passed.
 #[inline(always)]
 pub(crate) fn spend(cost: Cost, began: u32) {
     let ticks = msr::time_stamp_low().wrapping_sub(began);
-    // SAFETY: Set before anything can cost.
+    // SAFETY: The scale is written before any cost can be counted, and constant afterwards.
     let scale = unsafe { shim::pfc_costs_scale };
     add(cost, u64::from(ticks).wrapping_mul(u64::from(scale)) >> 24);
 }
 
-/// Counts, and tells the time until it goes. Any context; it may move to another CPU.
+/// Counts an operation, and adds its duration when dropped. Any context; the thread may move to
+/// another CPU meanwhile.
 pub(crate) struct Span {
     time: Cost,
     began: u64,
 }
 
 impl Span {
-    /// One more, which begins now.
+    /// Adds one to `nr`, and starts to measure for `time`.
     #[inline(always)]
     pub(crate) fn begin(nr: Cost, time: Cost) -> Self {
         count(nr);
@@ -111,7 +117,7 @@ impl Drop for Span {
     #[inline(always)]
     fn drop(&mut self) {
         let ticks = msr::time_stamp().saturating_sub(self.began);
-        // SAFETY: Set before anything can cost.
+        // SAFETY: The scale is written before any cost can be counted, and constant afterwards.
         let scale = unsafe { shim::pfc_costs_scale };
         add(
             self.time,

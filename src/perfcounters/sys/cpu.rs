@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which CPUs there are, and word of those that come and go.
+//! Possible CPUs, and the CPU hotplug callbacks.
 
 use kernel::bindings;
 use kernel::error::{from_result, to_result, Result};
 use kernel::ffi::{c_int, c_uint};
 use kernel::str::CStrExt as _;
 
-/// CPU blocks in a chunk: one more than the highest possible CPU's number.
+/// Returns the number of CPU blocks in a chunk: one more than the number of the highest possible
+/// CPU.
 pub(crate) fn nr_cpu_ids() -> u32 {
-    // SAFETY: Constant after boot.
+    // SAFETY: The variable is constant after boot.
     unsafe { bindings::nr_cpu_ids }
 }
 
-/// Can this CPU ever exist?
+/// Returns whether this CPU is possible: it is or may come online.
 pub(crate) fn is_possible(cpu: u32) -> bool {
     if cpu >= nr_cpu_ids() {
         return false;
@@ -25,14 +26,16 @@ pub(crate) fn is_possible(cpu: u32) -> bool {
     word >> (cpu % 64) & 1 != 0
 }
 
-/// All possible CPUs.
+/// Iterates over all possible CPUs.
 pub(crate) fn possible() -> impl Iterator<Item = u32> {
     (0..nr_cpu_ids()).filter(|cpu| is_possible(*cpu))
 }
 
+/// Called on each CPU that comes online.
+///
 /// # Safety
 ///
-/// Called by the kernel, as a hotplug callback.
+/// Called only by the kernel, as a hotplug callback on that CPU.
 unsafe extern "C" fn online(cpu: c_uint) -> c_int {
     from_result(|| {
         crate::costs::cpu_online(cpu);
@@ -44,9 +47,12 @@ unsafe extern "C" fn online(cpu: c_uint) -> c_int {
     })
 }
 
+/// Called on a CPU before it goes offline. Undoes [`online`] in the reverse order, except for the
+/// CPU's debugfs files, which remain.
+///
 /// # Safety
 ///
-/// Called by the kernel, as a hotplug callback.
+/// Called only by the kernel, as a hotplug callback on that CPU.
 unsafe extern "C" fn offline(cpu: c_uint) -> c_int {
     from_result(|| {
         crate::accounting::cpu_comes(false);
@@ -57,30 +63,32 @@ unsafe extern "C" fn offline(cpu: c_uint) -> c_int {
     })
 }
 
+/// Called on another CPU after `cpu` has gone offline.
+///
 /// # Safety
 ///
-/// Called by the kernel, as a hotplug callback, when the CPU is off.
+/// Called only by the kernel, as a hotplug callback, when `cpu` runs no code.
 unsafe extern "C" fn gone(cpu: c_uint) -> c_int {
     crate::accounting::cpu_is_gone(cpu);
     0
 }
 
-/// Hotplug callbacks, registered; drop removes them.
+/// The registered hotplug callbacks; drop removes them.
 ///
 /// # Invariants
 ///
-/// Both are dynamic hotplug states of ours.
+/// `state` and `gone` are dynamic hotplug states that this has registered.
 pub(crate) struct Hotplug {
     state: c_int,
     gone: c_int,
 }
 
 impl Hotplug {
-    /// Calls [`crate::counters::cpu_online`] for each CPU that is or comes
-    /// online, and before one goes. May sleep.
+    /// Registers the callbacks. [`online`] is called for each CPU that is online already. May
+    /// sleep.
     pub(crate) fn register() -> Result<Self> {
-        // SAFETY: The callback lives as long as the module, and is removed in drop without a
-        // last call.
+        // SAFETY: The callback is a function of this module. Drop removes it, without calling it
+        // once more.
         let gone = unsafe {
             bindings::__cpuhp_setup_state(
                 bindings::cpuhp_state_CPUHP_BP_PREPARE_DYN,
@@ -92,7 +100,7 @@ impl Hotplug {
             )
         };
         to_result(gone)?;
-        // SAFETY: The callback lives as long as the module, and is removed in drop.
+        // SAFETY: The callbacks are functions of this module, and drop removes them.
         let state = unsafe {
             bindings::__cpuhp_setup_state(
                 bindings::cpuhp_state_CPUHP_AP_ONLINE_DYN,
@@ -104,17 +112,17 @@ impl Hotplug {
             )
         };
         to_result(state).inspect_err(|_| {
-            // SAFETY: Just registered.
+            // SAFETY: The state was just registered, and nothing else removes it.
             unsafe { bindings::__cpuhp_remove_state(gone, false) }
         })?;
-        // INVARIANT: just registered.
+        // INVARIANT: Both states were just registered.
         Ok(Self { state, gone })
     }
 }
 
 impl Drop for Hotplug {
     fn drop(&mut self) {
-        // SAFETY: Ours, by the type's invariant.
+        // SAFETY: Both states are registered by the type's invariant, and removed once.
         unsafe {
             bindings::__cpuhp_remove_state(self.state, false);
             bindings::__cpuhp_remove_state(self.gone, false);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the processor says of itself, for PMU descriptions.
+//! CPUID, for PMU descriptions.
 
 use core::arch::x86_64::{CpuidResult, __cpuid_count};
 
@@ -9,10 +9,11 @@ use kernel::ffi::{c_int, c_void};
 
 use super::release::WAIT;
 
-/// A leaf. All zero if there is none of that number.
+/// Returns a leaf of CPUID, or zeros if the processor has no leaf of that number.
 #[inline]
 pub fn cpuid(leaf: u32, subleaf: u32) -> CpuidResult {
-    // SAFETY: Every 64-bit x86 has CPUID; a leaf beyond the last is harmless.
+    // SAFETY: Every 64-bit x86 processor has CPUID; a leaf beyond the last returns undefined
+    // values, which are dropped below.
     let (last, result) = unsafe {
         (
             __cpuid_count(leaf & 0x8000_0000, 0),
@@ -30,14 +31,14 @@ pub fn cpuid(leaf: u32, subleaf: u32) -> CpuidResult {
     }
 }
 
-/// Returns whether the processor is hybrid: CPUID leaf 7 of each of its CPUs says so.
+/// Returns whether the processor is hybrid. Each of its CPUs reports that in CPUID leaf 7.
 #[inline]
 pub fn is_hybrid() -> bool {
     vendor() == *b"GenuineIntel" && cpuid(7, 0).edx >> 15 & 1 != 0
 }
 
-/// Returns the core type of this CPU, such as 0x20 (Atom) or 0x40 (Core). It is 0 if the processor is
-/// not hybrid or if CPUID has no leaf 0x1a.
+/// Returns the core type of this CPU, such as 0x20 (Atom) or 0x40 (Core). It is 0 if the processor
+/// is not hybrid or if CPUID has no leaf 0x1a.
 #[inline]
 pub fn core_type() -> u32 {
     match is_hybrid() {
@@ -46,8 +47,7 @@ pub fn core_type() -> u32 {
     }
 }
 
-/// Calls a function on each CPU that is online, one after the other, with interrupts off.
-/// Process context.
+/// Calls a function on each online CPU, one after the other, with interrupts off. Process context.
 #[inline]
 pub fn on_each_cpu(mut function: &mut dyn FnMut()) {
     /// # Safety
@@ -55,22 +55,22 @@ pub fn on_each_cpu(mut function: &mut dyn FnMut()) {
     /// `function` is an exclusive `&mut &mut dyn FnMut()`.
     #[inline]
     unsafe extern "C" fn call(function: *mut c_void) {
-        // SAFETY: By the function's requirement.
+        // SAFETY: By the function's requirement the pointer is valid and exclusive.
         unsafe { (*function.cast::<&mut dyn FnMut()>())() }
     }
-    // SAFETY: Constant after boot.
+    // SAFETY: `nr_cpu_ids` is constant after boot.
     let nr = unsafe { bindings::nr_cpu_ids };
     for cpu in 0..nr {
         let function: *mut &mut dyn FnMut() = &mut function;
-        // SAFETY: With `WAIT` this returns after the call, so the function outlives it. For a CPU
-        // that is not online it returns an error.
+        // SAFETY: With `WAIT` the call returns after the function has run, so `function` outlives
+        // its use. For a CPU that is not online it returns an error and calls nothing.
         unsafe {
             bindings::smp_call_function_single(cpu as c_int, Some(call), function.cast(), WAIT);
         }
     }
 }
 
-/// The vendor's twelve letters.
+/// Returns the vendor's name, twelve letters.
 #[inline]
 pub fn vendor() -> [u8; 12] {
     let leaf = cpuid(0, 0);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The C interface for drivers, `include/linux/perfcounters.h`. Everything here
-//! turns C's arguments into Rust's and asks [`crate::counters`].
+//! The C interface for drivers, `include/linux/perfcounters.h`. The functions convert C arguments
+//! to Rust types and call [`crate::counters`].
 
 use core::mem::size_of;
 
@@ -16,8 +16,8 @@ use super::tables::{is_live, slot_address};
 use crate::counters;
 use crate::driver::{Kind, RawSpec, Unit};
 
-/// A driver includes its header and nothing of the engine, so the numbers of
-/// kinds and units stand in both.
+/// A driver includes its header and nothing of the engine, so both define the numbers of kinds and
+/// units. They must agree.
 const _: () = {
     assert!(Kind::Counter as u16 == abi::Kind::Counter as u16);
     assert!(Kind::Gauge as u16 == abi::Kind::Gauge as u16);
@@ -32,69 +32,73 @@ const _: () = {
     assert!(Unit::Sectors as u16 == abi::Unit::Sectors as u16);
     assert!(Unit::Packets as u16 == abi::Unit::Packets as u16);
     assert!(Unit::Pages as u16 == abi::Unit::Pages as u16);
-    // And there is none that one of the two lacks.
+    // Neither side has a number that the other lacks.
     assert!(abi::Kind::from_raw(Kind::Histogram as u16 + 1).is_none());
     assert!(abi::Unit::from_raw(Unit::Pages as u16 + 1).is_none());
-    // As the shim asserts of C's.
+    // The shim asserts the same size for the C structure.
     assert!(size_of::<RawSpec>() == 32);
 };
 
-/// Text of at most [`NAME_MAX`] bytes; longer ones come back cut to that
-/// length, which is too long for every field, so they are refused and not read
-/// to their end.
+/// Returns a C string as a slice of at most [`NAME_MAX`] bytes. A longer text is cut to that
+/// length, which is too long for every field: it is refused without being read to its end.
 ///
 /// # Safety
 ///
-/// `text` is NULL or NUL-terminated, and stays for `'a`.
+/// `text` is NULL or NUL-terminated, and is valid for `'a`.
 unsafe fn text<'a>(text: *const c_char) -> &'a [u8] {
     if text.is_null() {
         return &[];
     }
-    // SAFETY: By the function's requirement every byte up to the NUL may be
-    // read, and none behind it is.
+    // SAFETY: By the function's requirement every byte up to the NUL may be read, and `strnlen`
+    // reads none behind it.
     let len = unsafe { kernel::bindings::strnlen(text, NAME_MAX) };
     // SAFETY: `len` bytes were just read.
     unsafe { core::slice::from_raw_parts(text.cast(), len) }
 }
 
-/// Adds a counter of events; it is this module's. Process context; may sleep.
+/// Adds a counter of events, which belongs to module `owner`. Process context; may sleep.
 ///
-/// Returns its number, or -EINVAL (empty name, atomic context), -ENAMETOOLONG,
-/// -EILSEQ (not UTF-8, control characters), -EEXIST (the name is live),
-/// -ENOSPC, -ENOMEM. A dormant name gets its old number and zero values.
+/// Returns the instance's number, or -EINVAL (empty name, atomic context), -ENAMETOOLONG, -EILSEQ
+/// (not UTF-8, control characters), -EEXIST (the name is live), -ENOSPC, -ENOMEM, -ENODEV (the
+/// registry is not initialised). A dormant name gets its old number and zero values.
 ///
 /// # Safety
 ///
 /// `name` is NULL or a C string.
 #[no_mangle]
 pub(crate) unsafe extern "C" fn __perf_add(name: *const c_char, owner: Owner) -> c_int {
-    // SAFETY: By the function's requirement; used during this call only.
+    // SAFETY: By the function's requirement `name` is NULL or a C string; it is used during this
+    // call only.
     counters::add(&Spec::counter(unsafe { text(name) }), owner)
 }
 
-/// Adds an instance of any kind. As perf_add(), and -EINVAL for a size, kind,
-/// unit, exponent or number of slots that make no sense.
+/// Adds an instance of any kind. Process context; may sleep.
+///
+/// Returns what `__perf_add` returns, and -EINVAL for a size, kind, unit, exponent or number of
+/// slots that is not valid. A dormant name gets its old number if the new slots fit there,
+/// otherwise a new one.
 ///
 /// # Safety
 ///
 /// `spec` is NULL or a `struct perf_counter_spec` with C strings or NULL.
 #[no_mangle]
 pub(crate) unsafe extern "C" fn __perf_add_desc(spec: *const RawSpec, owner: Owner) -> c_int {
-    // SAFETY: `size` is the first field of every version of the structure.
+    // SAFETY: `spec` is not NULL, and `size` is the first field of every version of the structure.
     if spec.is_null() || unsafe { (*spec).size } as usize != size_of::<RawSpec>() {
         return counters::refused(&[], Error::BadSpec);
     }
-    // SAFETY: By the function's requirement, and it is of our size.
+    // SAFETY: By the function's requirement `spec` is valid, and it has the size of `RawSpec`.
     let raw = unsafe { &*spec };
-    // SAFETY: By the function's requirement; used during this call only.
+    // SAFETY: By the function's requirement `name` is NULL or a C string; it is used during this
+    // call only.
     let name = unsafe { text(raw.name) };
     if raw.reserved != 0 {
         return counters::refused(name, Error::BadSpec);
     }
     let spec = Spec {
         name,
-        // SAFETY: By the function's requirement the text is there during this call, and is used no
-        // longer.
+        // SAFETY: By the function's requirement `help` is NULL or a C string; it is used during
+        // this call only.
         help: unsafe { text(raw.help) },
         kind: raw.kind,
         unit: raw.unit,
@@ -104,21 +108,23 @@ pub(crate) unsafe extern "C" fn __perf_add_desc(spec: *const RawSpec, owner: Own
     counters::add(&spec, owner)
 }
 
-/// Makes an instance dormant: its number and last values stay. Process context.
-/// The caller has stopped its own updates through handles. What perf_add() refused
-/// changes nothing; a number that is not live is reported in the kernel log, too.
+/// Makes an instance dormant: its number and last values remain readable. Process context.
+///
+/// The caller has stopped its own updates through handles. A negative number, as perf_add() returns
+/// on failure, changes nothing; a number that is not live is also reported in the kernel log.
 #[no_mangle]
 pub(crate) extern "C" fn perf_del(instance: c_int) {
     counters::del(instance);
 }
 
-/// Where each CPU's value of a live instance is, for the inlines; where nobody reads
-/// for a number that is not live. Any context. Valid until perf_del().
+/// Returns the per-CPU address of a live instance's value, for the inline functions of the header.
+/// For a number that is not live it returns `perf_counter_nowhere`, whose values are never read.
+/// Any context. The address is valid until perf_del().
 #[no_mangle]
 pub(crate) extern "C" fn perf_counter_handle(instance: c_int) -> *mut i64 {
     match u32::try_from(instance) {
         Ok(slot) if slot < abi::MAX_INSTANCES && is_live(slot) => slot_address(slot) as *mut i64,
-        // SAFETY: Never written.
+        // SAFETY: The variable is statically initialised and never written.
         _ => unsafe { shim::perf_counter_nowhere },
     }
 }

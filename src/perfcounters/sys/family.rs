@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Families: rows of instances for things that come and go, found by key in any
-//! context, made in process context.
+//! Families: tables that give each device or interface its instances (a *row*). A row is found by
+//! key in any context, and created in process context.
 //!
 //! ```text
 //!   probe (any context)                     worker (process context)
 //!     find(key) -> row: count               make(key): perf_add() its instances
-//!     nothing: want(key), count as missed   publish the row
+//!     none: want(key), count as missed      publish the row
 //! ```
 //!
-//! A thing's first events, before its row is there, are counted as missed by
-//! the provider: nothing is lost silently. Where there is no memory for a row,
-//! a later event asks again. The table is fixed in size, so that
-//! no one can exhaust memory by making devices; what finds no place stays
-//! missed: no instance is made for it, and the log says so once.
+//! The provider counts the events of a thing that has no row yet as missed: no event is lost
+//! silently. If there is no memory for a row, a later event requests it again.
+//!
+//! The size of the table is fixed, so that creating devices cannot exhaust memory. A thing that
+//! finds no place in the table gets no instances: its events remain missed, and the log says so
+//! once.
 
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
@@ -31,34 +32,36 @@ use kernel::types::Opaque;
 
 use super::shim;
 
-/// Rows at the most.
+/// The maximum number of rows.
 const ROWS: usize = 1024;
-/// Places for them: one in four has a row at the most, so that there is one within a key's reach.
+/// Places in the table. At most one in four holds a row, so that a free place is usually within
+/// [`REACH`].
 const PLACES: usize = 4 * ROWS;
-/// Places looked at for one key.
+/// Places that are searched for one key.
 const REACH: usize = 64;
-/// Keys that may wait for the worker at once.
+/// Requests for rows that may wait for the worker at the same time.
 const WAITING: usize = 32;
-/// How long nothing is asked for after there was no memory.
+/// The time for which no row is requested after a failed allocation, in nanoseconds.
 const PAUSE_NS: u64 = 1_000_000_000;
-/// A place whose row has gone; searches go on past it.
+/// State of a place whose row was dropped; searches continue past it.
 const GONE: u64 = 1;
-/// One whose row is to go: nobody finds it any more, but who found it may still use it. The second
-/// is the worker's, which waits for those.
+/// States of a place whose row was removed but not dropped. No search finds it any more, but a
+/// probe that found it before may still use it. `remove` sets the first state, the worker the
+/// second before it waits for the probes.
 const LEAVES: u64 = 2;
 const LEFT: u64 = 3;
-/// Of [`Family::full`] and [`Family::refused`].
+/// States of [`Family::full`] and [`Family::refused`]: a log line is due, or was written.
 const TO_SAY: u32 = 1;
 const SAID: u32 = 2;
 
-/// Monotonic time. Any context but NMI.
+/// Returns the monotonic time in nanoseconds. Any context but NMI.
 #[inline]
 fn now_ns() -> u64 {
-    // SAFETY: No requirements; the seqlock it reads excludes NMI only.
+    // SAFETY: Not called in an NMI, in which the seqlock of the clock could not be read.
     (unsafe { bindings::ktime_get() }) as u64
 }
 
-/// What a thing is known by: a short text and a number.
+/// Identifies a thing: a short text and a number.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Key {
     hash: u64,
@@ -73,7 +76,7 @@ impl Key {
         number: 0,
     };
 
-    /// A key; the text ends at the first NUL.
+    /// Creates a key. The text ends at its first NUL.
     #[inline]
     pub fn new(text: &[u8; 32], number: u32) -> Self {
         let mut key = Self {
@@ -90,32 +93,32 @@ impl Key {
         }
         key.hash = (key.hash ^ u64::from(number)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         key.hash ^= key.hash >> 29;
-        // 0 to 3 mean something else in the table.
+        // The values 0 to 3 are states of a place and of a wish, and no hashes.
         key.hash |= 4;
         key
     }
 
-    /// A key that is a number only.
+    /// Creates a key that has a number only.
     #[inline]
     pub fn number_only(number: u32) -> Self {
         Self::new(&[0; 32], number)
     }
 
-    /// The text, fit for a name.
+    /// Returns the text, in a form that is valid in an instance's name.
     #[inline]
     pub fn text(&self) -> Text<'_> {
         Text(self.text.split(|b| *b == 0).next().unwrap_or(&[]))
     }
 
-    /// The number.
+    /// Returns the number.
     #[inline]
     pub fn number(&self) -> u32 {
         self.number
     }
 }
 
-/// Bytes from the kernel as UTF-8 without control characters. What is not is
-/// written as `\xNN`, and so is a backslash, so that no two texts look alike.
+/// Formats bytes from the kernel as UTF-8 without control characters. Invalid bytes, control
+/// characters and backslashes are written as `\xNN`, so that different texts stay different.
 #[derive(Clone, Copy)]
 pub struct Text<'a>(pub(super) &'a [u8]);
 
@@ -142,7 +145,8 @@ impl fmt::Display for Text<'_> {
     }
 }
 
-/// One place of the table.
+/// One place of the table. `hash` is 0 (free), one of the states above, or the hash of the row's
+/// key.
 struct Place<R> {
     hash: Atomic<u64>,
     row: UnsafeCell<*mut Row<R>>,
@@ -153,28 +157,28 @@ struct Row<R> {
     value: R,
 }
 
-/// One key on its way to the worker.
+/// One request for a row, on its way to the worker.
 struct Wish {
-    /// 0 free, 1 being written, else complete, and the key's hash.
+    /// 0: free. 1: being written. Otherwise the hash of the key, which is complete.
     state: Atomic<u64>,
     key: UnsafeCell<Key>,
 }
 
-/// A thing that was announced while the rows of others were leaving.
+/// A thing that was announced while rows of others were being removed. Its row is created later.
 struct Late {
     key: Key,
-    /// The text that its instances' names contain.
+    /// The text that is used in the names of its instances.
     name: Key,
 }
 
-/// The lock of the notices of network interfaces, held.
+/// Guard of the lock under which network interfaces are announced and removed (the RTNL mutex).
 struct Notices(());
 
 impl Notices {
-    /// Process context; that lock is not held.
+    /// Takes the lock. Process context; the caller does not hold it.
     #[inline]
     fn lock() -> Self {
-        // SAFETY: Process context; given back by drop.
+        // SAFETY: Process context, and the caller does not hold the lock. Drop releases it.
         unsafe { shim::pfc_notices_lock() };
         Self(())
     }
@@ -183,7 +187,7 @@ impl Notices {
 impl Drop for Notices {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: Taken in `lock`.
+        // SAFETY: `lock` has taken the lock, and it is released once.
         unsafe { shim::pfc_notices_unlock() };
     }
 }
@@ -192,44 +196,49 @@ impl Drop for Notices {
 ///
 /// # Invariants
 ///
-/// - A place's `row` is written before its `hash` is published and not freed
-///   before a grace period after the hash was taken back.
-/// - Only one thread at a time inserts and removes: in a family of things that are announced the one
-///   that holds the lock of the notices, in any other the worker. Only the worker frees: of places
-///   that it has found [`LEAVES`], after a grace period for all of them.
-/// - `late` is reached by the one that holds the lock of the notices.
+/// - A place's `row` is written before its `hash` is published, and is freed a grace period after
+///   the hash was replaced.
+/// - Only one thread at a time inserts and removes. In a family whose things are announced
+///   ([`add`](Self::add)) it is the holder of the RTNL mutex; in another family
+///   ([`want`](Self::want)) it is the worker.
+/// - Only the worker frees rows: those of places that it has found in state [`LEAVES`], after one
+///   grace period for all of them.
+/// - `late` is accessed by the holder of the RTNL mutex only.
 #[repr(C)]
 pub struct Family<R> {
-    // First: the worker gets its address.
+    // The first field: the worker gets its address, and casts it to the family.
     work: Opaque<bindings::work_struct>,
     make: fn(&Key) -> Result<R>,
-    /// Of what it is, in the plural, for the log.
+    /// The plural noun for the things, for log lines.
     what: &'static str,
     places: KVec<Place<R>>,
     wishes: [Wish; WAITING],
-    /// How many places have a key.
+    /// The number of places that hold a key.
     rows: Atomic<usize>,
-    /// How many of these are [`LEAVES`] or [`LEFT`].
+    /// The number of these places that are in state [`LEAVES`] or [`LEFT`].
     leaves: Atomic<usize>,
-    /// Things that wait for the rows that leave, in the order in which they came; and their number.
+    /// Things whose rows are created after the removed rows are dropped, in the order of their
+    /// announcements; and their number.
     late: UnsafeCell<KVec<Late>>,
     nr_late: Atomic<usize>,
-    /// One found no place: to be said; and was said. One could not be made: the same.
+    /// Log lines: whether a thing found no place, and whether a row could not be created.
     full: Atomic<u32>,
     refused: Atomic<u32>,
-    /// No wishes before this time: there was no memory for the last one.
+    /// The time before which no row is requested, because there was no memory for the last one.
     resume: Atomic<u64>,
     _rows: PhantomData<R>,
 }
 
-// SAFETY: Protocol above; rows are shared as `&R`.
+// SAFETY: Rows are shared as `&R`, and dropped by the worker; the other fields change by the
+// protocol of the type's invariants.
 unsafe impl<R: Send + Sync> Send for Family<R> {}
-// SAFETY: Fields change by the protocol of this file only; rows are shared as `&R`.
+// SAFETY: Fields are changed by the protocol of the type's invariants only, and rows are shared as
+// `&R`.
 unsafe impl<R: Send + Sync> Sync for Family<R> {}
 
 impl<R: Send + Sync> Family<R> {
-    /// An empty family of what is called so in the plural; `make` adds the instances of a new row.
-    /// Process context.
+    /// Creates an empty family. `what` names its things in the plural, and `make` adds the
+    /// instances of a new row. Process context.
     #[inline]
     pub fn new(what: &'static str, make: fn(&Key) -> Result<R>) -> Result<Pin<KBox<Self>>> {
         let mut places = KVec::with_capacity(PLACES, GFP_KERNEL)?;
@@ -240,8 +249,8 @@ impl<R: Send + Sync> Family<R> {
             };
             places.push(place, GFP_KERNEL)?;
         }
-        // First the memory: a family whose work is not initialised must not be
-        // dropped, as it would be where there is no box for it.
+        // The memory is allocated first. If that failed with the family already built, it would be
+        // dropped, and drop uses the work, which is initialised later.
         let memory = KBox::new_uninit(GFP_KERNEL)?;
         let this = KBox::into_pin(KBox::write(
             memory,
@@ -266,19 +275,20 @@ impl<R: Send + Sync> Family<R> {
                 _rows: PhantomData,
             },
         ));
-        // SAFETY: Pinned; the function takes the first field's address.
+        // SAFETY: The family is pinned and `work` is its first field; drop cancels the work.
         unsafe { shim::pfc_work_init(this.work.get(), Self::run) };
         Ok(this)
     }
 
-    /// The row of a key. Any context; call it in a probe, whose end is waited
-    /// for before a row that was removed is dropped.
+    /// Returns the row of a key. Any context. Call it in a tracepoint probe: a removed row is
+    /// dropped after all probes that may use it have returned.
     #[inline]
     pub fn find(&self, key: &Key) -> Option<&R> {
         self.find_place(key).ok().flatten().map(|row| &row.value)
     }
 
-    /// `Err`: not there; `Ok(None)`: there, but no row could be made.
+    /// Returns `Err` if the key is not in the table, and `Ok(None)` if it is, but its row could not
+    /// be created.
     #[inline]
     fn find_place(&self, key: &Key) -> Result<Option<&Row<R>>, ()> {
         for place in self.around(key) {
@@ -288,8 +298,8 @@ impl<R: Send + Sync> Family<R> {
                 break;
             }
             if hash == key.hash {
-                // SAFETY: Written before the hash was published, and not freed
-                // while we are in a probe, by the type's invariants.
+                // SAFETY: By the type's invariants the row was written before the hash was
+                // published, and is not freed while this probe runs.
                 match unsafe { place.row.get().read().as_ref() } {
                     None => return Ok(None),
                     Some(row) if row.key == *key => return Ok(Some(row)),
@@ -306,7 +316,7 @@ impl<R: Send + Sync> Family<R> {
         (0..REACH).filter_map(move |i| self.places.get(start.wrapping_add(i) % PLACES))
     }
 
-    /// Would a row of this key find a place? Any context.
+    /// Returns whether a row of this key would find a place. Any context.
     #[inline]
     fn has_room(&self, key: &Key) -> bool {
         self.rows.load(Relaxed) < ROWS
@@ -315,36 +325,37 @@ impl<R: Send + Sync> Family<R> {
                 .any(|place| place.hash.load(Relaxed) <= GONE)
     }
 
-    /// Something found no place. Any context but with a run-queue lock held or in NMI.
+    /// Records that a thing found no place, for a log line. Any context but NMI, and without a
+    /// run-queue lock.
     #[cold]
     fn is_full(&self) {
         if self.full.load(Relaxed) == 0 && self.full.cmpxchg(0, TO_SAY, Relaxed).is_ok() {
-            // SAFETY: Initialised in `new`.
+            // SAFETY: `new` has initialised the work.
             unsafe { shim::pfc_work_queue(self.work.get()) };
         }
     }
 
-    /// Asks for a row. Any context but with a run-queue lock held or in NMI.
+    /// Requests a row. Any context but NMI, and without a run-queue lock.
     #[inline]
     pub fn want(&self, key: &Key) {
         if self.find_place(key).is_ok() || now_ns() < self.resume.load(Relaxed) {
             return;
         }
-        // Without one, whatever is made for it would have to go again.
+        // Without a place, instances would be added only to be removed again.
         if !self.has_room(key) {
             return self.is_full();
         }
         for wish in &self.wishes {
-            // Pairs with the release in `run`: the wish is free, and its key read.
+            // Pairs with the release in `run`: the wish is free, and its key was read.
             match wish.state.load(Acquire) {
                 hash if hash == key.hash => return,
-                // Full: whoever is second sees that it is taken; pairs with itself.
+                // Full: pairs with itself in another call: only one of them takes the wish.
                 0 if wish.state.cmpxchg(0, 1, Full).is_ok() => {
-                    // SAFETY: Ours alone in state 1.
+                    // SAFETY: In state 1 only the caller that has set it accesses the key.
                     unsafe { wish.key.get().write(*key) };
-                    // Pairs with the worker's acquire.
+                    // Pairs with the worker's acquire in `run`.
                     wish.state.store(key.hash, Release);
-                    // SAFETY: Initialised in `new`.
+                    // SAFETY: `new` has initialised the work.
                     unsafe { shim::pfc_work_queue(self.work.get()) };
                     return;
                 }
@@ -353,21 +364,24 @@ impl<R: Send + Sync> Family<R> {
         }
     }
 
-    /// Makes and publishes the row of a thing that was announced, if there is room for it, with
-    /// instances of that name. The log says once what has none, and why. `ENOMEM`: later there may
-    /// be memory. Process context, with the lock of the notices held, by which callers exclude each
+    /// Creates and publishes the row of a thing that was announced, if there is room for it. Its
+    /// instances are named after `name`. The log says once that a thing has no row, and why.
+    /// `ENOMEM`: there may be memory later.
+    ///
+    /// Context: process context. The caller holds the RTNL mutex, by which callers exclude each
     /// other.
     ///
-    /// While a row is leaving, the worker makes the new one later, as the old one may have the same
-    /// names. This function must not wait for the worker. The worker waits for probes, and a
-    /// SCHED_FIFO thread that has preempted a probe prolongs that for as long as it runs. All
-    /// changes of interfaces on the machine would wait for the lock of the notices meanwhile.
+    /// While a row is being removed, the worker creates the new one later, as the old one may have
+    /// the same names. This function must not wait for the worker. The worker waits for probes, and
+    /// a SCHED_FIFO thread that has preempted a probe prolongs that for as long as it runs. All
+    /// changes of interfaces on the machine would wait for the RTNL mutex meanwhile.
     #[inline]
     pub fn add(&self, key: &Key, name: &Key) -> Result {
         if self.leaves.load(Relaxed) == 0 && self.nr_late.load(Relaxed) == 0 {
             return self.try_insert(key, || (self.make)(name));
         }
-        // SAFETY: The caller holds the lock of the notices, by the type's invariant.
+        // SAFETY: The caller holds the RTNL mutex, under which alone `late` is accessed, by the
+        // type's invariant.
         let late = unsafe { &mut *self.late.get() };
         if late.len() >= ROWS {
             self.is_full();
@@ -376,16 +390,17 @@ impl<R: Send + Sync> Family<R> {
         let (key, name) = (*key, *name);
         late.push(Late { key, name }, GFP_KERNEL)?;
         self.nr_late.store(late.len(), Relaxed);
-        // The worker may have dropped the rows that leave before it could see this.
-        // SAFETY: Initialised in `new`.
+        // Queued here as well: the worker may have dropped the removed rows before it could see the
+        // new entry.
+        // SAFETY: `new` has initialised the work.
         unsafe { shim::pfc_work_queue(self.work.get()) };
         Ok(())
     }
 
-    /// Makes the rows that wait for those that left, unless more are leaving by now: then the
-    /// worker runs once more. The worker.
+    /// Creates the rows that waited for removed ones to be dropped. If more rows were removed
+    /// meanwhile, this is left to the next run of the worker. Called by the worker.
     fn add_late(&self) {
-        // `add` queues the work after it has counted: the run that follows sees the count.
+        // `add` counts before it queues the work, so that the run that follows sees the count.
         if self.nr_late.load(Relaxed) == 0 {
             return;
         }
@@ -393,16 +408,17 @@ impl<R: Send + Sync> Family<R> {
         if self.leaves.load(Relaxed) != 0 {
             return;
         }
-        // SAFETY: The lock of the notices is held.
+        // SAFETY: The RTNL mutex is held, under which alone `late` is accessed, by the type's
+        // invariant.
         let late = unsafe { &mut *self.late.get() };
         for Late { key, name } in late.drain_all() {
-            // Without memory the thing stays without a row: its notice came once.
+            // If there is no memory, the thing stays without a row: it is announced only once.
             let _ = self.try_insert(&key, || (self.make)(&name));
         }
         self.nr_late.store(0, Relaxed);
     }
 
-    /// Makes and publishes a row, where none is leaving.
+    /// Creates and publishes a row. No row is being removed.
     #[inline]
     fn try_insert(&self, key: &Key, make: impl FnOnce() -> Result<R>) -> Result {
         if !self.has_room(key) {
@@ -414,14 +430,15 @@ impl<R: Send + Sync> Family<R> {
             Err(error) => {
                 if self.refused.cmpxchg(0, SAID, Relaxed).is_ok() {
                     kernel::pr_notice!(
-                        "no instances for {}, {} {} the first of them (error {}): all without are counted together\n",
+                        "cannot add counters for {}, first for {} {} (error {}); those without are counted together\n",
                         self.what,
                         key.text(),
                         key.number(),
                         error.to_errno()
                     );
                 }
-                // Memory may come back, what else is wrong stays.
+                // ENOMEM may be temporary. Other errors are permanent: the key is entered without a
+                // row.
                 match error {
                     ENOMEM => Err(ENOMEM),
                     _ => self.insert(key, None),
@@ -430,7 +447,8 @@ impl<R: Send + Sync> Family<R> {
         }
     }
 
-    /// Publishes a row. There is room for it.
+    /// Publishes a row, or a key without one. `ENOSPC` if there is no room; callers check that
+    /// there is.
     #[inline]
     fn insert(&self, key: &Key, value: Option<R>) -> Result {
         let row = match value {
@@ -438,31 +456,32 @@ impl<R: Send + Sync> Family<R> {
             None => null_mut(),
         };
         for place in self.around(key) {
-            // Pairs with the worker's release.
+            // Pairs with the worker's release in `drop_those_that_left`: the old row was read.
             let hash = place.hash.load(Acquire);
             if hash <= GONE {
-                // SAFETY: No hash is published here, so nobody reads `row`:
-                // those who did are gone, for whom the worker waited.
+                // SAFETY: No hash is published here, so no search reads `row`. For earlier readers
+                // the worker has waited.
                 unsafe { place.row.get().write(row) };
-                // Pairs with the acquire in `find`.
+                // Pairs with the acquire in `find_place`.
                 place.hash.store(key.hash, Release);
                 self.rows.add(1, Relaxed);
                 return Ok(());
             }
         }
         if let Some(row) = NonNull::new(row) {
-            // SAFETY: From `into_raw` above, never published.
+            // SAFETY: The pointer is from `into_raw` above, and was never published.
             drop(unsafe { KBox::from_raw(row.as_ptr()) });
         }
         Err(ENOSPC)
     }
 
-    /// Takes a row away; it is dropped a moment later, after all probes that may use it. Process
-    /// context, with the lock of the notices held.
+    /// Removes a row. The worker drops it after all probes that may use it have returned. Process
+    /// context, with the RTNL mutex held.
     #[inline]
     pub fn remove(&self, key: &Key) {
         if self.nr_late.load(Relaxed) != 0 {
-            // SAFETY: The caller holds the lock of the notices, by the type's invariant.
+            // SAFETY: The caller holds the RTNL mutex, under which alone `late` is accessed, by the
+            // type's invariant.
             let late = unsafe { &mut *self.late.get() };
             if let Some(at) = late.iter().position(|late| late.key == *key) {
                 let _ = late.remove(at);
@@ -474,51 +493,56 @@ impl<R: Send + Sync> Family<R> {
             if place.hash.load(Relaxed) != key.hash {
                 continue;
             }
-            // SAFETY: Only we write it.
+            // SAFETY: Only the holder of the RTNL mutex writes rows of this family, by the type's
+            // invariant.
             let row = unsafe { place.row.get().read() };
-            // SAFETY: A row, or null; alive until the worker, which waits, drops it.
+            // SAFETY: The pointer is null or to a row that is not dropped: the worker drops rows of
+            // places in state `LEFT` only.
             if unsafe { row.as_ref() }.is_some_and(|row| row.key != *key) {
                 continue;
             }
             self.leaves.add(1, Relaxed);
             place.hash.store(LEAVES, Relaxed);
-            // SAFETY: Initialised in `new`.
+            // SAFETY: `new` has initialised the work.
             unsafe { shim::pfc_work_queue(self.work.get()) };
             return;
         }
     }
 
-    /// Drops the rows that leave: one wait for all of them. The worker.
+    /// Drops the rows that were removed, after one wait for the probes. Called by the worker.
     fn drop_those_that_left(&self) {
-        // `remove` queues the work after it has counted: the run that follows sees the count.
+        // `remove` counts before it queues the work, so that the run that follows sees the count.
         if self.leaves.load(Relaxed) == 0 {
             return;
         }
         for place in &self.places {
             let _ = place.hash.cmpxchg(LEAVES, LEFT, Relaxed);
         }
-        // SAFETY: Process context.
+        // SAFETY: Process context; no lock is held that a probe could need.
         unsafe { shim::pfc_tracepoint_sync() };
         let left = |place: &&Place<R>| place.hash.load(Relaxed) == LEFT;
         for place in self.places.iter().filter(left) {
-            // SAFETY: Ours in this state.
+            // SAFETY: In state `LEFT` only the worker accesses the row.
             let row = unsafe { place.row.get().read() };
             if let Some(row) = NonNull::new(row) {
-                // SAFETY: From `into_raw`; no probe uses it any more.
+                // SAFETY: The pointer is from `into_raw`. No search finds the row any more, and the
+                // probes that had found it have returned.
                 drop(unsafe { KBox::from_raw(row.as_ptr()) });
             }
-            // Pairs with the load in `insert`: the row was read.
+            // Pairs with the acquire in `insert`: the row was read.
             place.hash.store(GONE, Release);
             self.rows.add(usize::MAX, Relaxed);
             self.leaves.add(usize::MAX, Relaxed);
         }
     }
 
+    /// The worker.
+    ///
     /// # Safety
     ///
-    /// Called by the kernel, with the work that `new` initialised.
+    /// Called only by the kernel, with the work that `new` has initialised.
     unsafe extern "C" fn run(work: *mut bindings::work_struct) {
-        // SAFETY: The first field of a pinned family, alive until drop has
+        // SAFETY: The work is the first field of a pinned family, which lives until drop has
         // cancelled the work.
         let this = unsafe { &*work.cast::<Self>() };
         this.drop_those_that_left();
@@ -528,7 +552,8 @@ impl<R: Send + Sync> Family<R> {
             if wish.state.load(Acquire) <= 1 {
                 continue;
             }
-            // SAFETY: Complete; nobody writes it in this state.
+            // SAFETY: The wish holds a complete key, which is not written before the state is 0
+            // again.
             let key = unsafe { wish.key.get().read() };
             if this.find_place(&key).is_err() {
                 if this.try_insert(&key, || (this.make)(&key)) == Err(ENOMEM) {
@@ -541,7 +566,7 @@ impl<R: Send + Sync> Family<R> {
         }
         if this.full.cmpxchg(TO_SAY, SAID, Relaxed).is_ok() {
             kernel::pr_notice!(
-                "no place for more than {} {}: all others are counted together\n",
+                "limit of {} {} reached; all others are counted together\n",
                 ROWS,
                 this.what
             );
@@ -552,14 +577,14 @@ impl<R: Send + Sync> Family<R> {
 impl<R> Drop for Family<R> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: Initialised in `new`. No probe can queue it again: the
-        // provider's probes are detached before its state is dropped.
+        // SAFETY: `new` has initialised the work. No probe queues it again, as a provider's probes
+        // are detached before its state is dropped.
         unsafe { bindings::cancel_work_sync(self.work.get()) };
         for place in &self.places {
-            // SAFETY: Nobody else is left.
+            // SAFETY: `&mut self` and the cancelled work exclude all other accesses.
             let row = unsafe { place.row.get().read() };
             if place.hash.load(Relaxed) > GONE && !row.is_null() {
-                // SAFETY: From `into_raw` in `insert`.
+                // SAFETY: The pointer is from `into_raw` in `insert`, and is dropped once.
                 drop(unsafe { KBox::from_raw(row) });
             }
         }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The two devices: `/dev/perfcounters`, mapped, and
-//! `/dev/perfcounters_names`, read.
+//! Registration of misc devices, and the two devices of the counter pages: `/dev/perfcounters`,
+//! which is mapped, and `/dev/perfcounters_names`, which is read.
 //!
-//! The kernel crate's `MiscDevice` sets no owner, so a module could be removed
-//! under an open file; hence these operations of our own, which name one.
+//! The kernel crate's `MiscDevice` sets no owner, so that a module could be removed while a file is
+//! open. The file operations of this module set one.
 
 use core::cell::UnsafeCell;
 use core::pin::Pin;
@@ -22,10 +22,10 @@ use super::{misc, shim};
 use crate::costs::Cost;
 use crate::{names, pages};
 
-/// A structure of function pointers that C reads.
+/// A structure of function pointers that is passed to C.
 #[repr(transparent)]
 pub(crate) struct Ops<T>(pub(crate) T);
-// SAFETY: Never written after it was linked.
+// SAFETY: The structure is a static that is never written.
 unsafe impl<T> Sync for Ops<T> {}
 
 static COUNTERS_OPS: Ops<bindings::file_operations> = Ops(bindings::file_operations {
@@ -49,17 +49,19 @@ static VM_OPS: Ops<bindings::vm_operations_struct> = Ops(bindings::vm_operations
     ..pin_init::zeroed()
 });
 
-/// Has the module's init succeeded?
+/// 1 after module init has succeeded.
 static READY: Atomic<u32> = Atomic::new(0);
 
-/// From here on the devices can be opened: nothing can fail any more.
+/// Allows the devices to be opened. Called at the end of module init, when nothing can fail any
+/// more.
 pub(crate) fn ready() {
-    // Pairs with the acquire in `is_ready`: what was made before is there.
+    // Pairs with the acquire in `is_ready`: an open that succeeds sees all that init has set up.
     READY.store(1, Release);
 }
 
-/// A module whose init fails goes at once, also if a file is open: none is, before that is over.
-/// Each device's open asks this first.
+/// Returns `EAGAIN` until module init has succeeded. Each device's open calls it.
+///
+/// A module whose init fails is freed without regard to open files, so none may be opened before.
 pub(crate) fn is_ready() -> Result {
     // Pairs with the release in `ready`.
     match READY.load(Acquire) {
@@ -68,18 +70,21 @@ pub(crate) fn is_ready() -> Result {
     }
 }
 
-/// Whoever could write by file mode still cannot by design: say so at once.
+/// Returns `EACCES` if the file is opened for writing. Root passes the check of the file mode, but
+/// the devices are read-only.
 fn refuse_write(file: *mut bindings::file) -> Result {
-    // SAFETY: The file being opened.
+    // SAFETY: The file is being opened, and is valid during the call.
     if unsafe { (*file).f_flags } & bindings::O_ACCMODE != bindings::O_RDONLY {
         return Err(EACCES);
     }
     Ok(())
 }
 
+/// Opens `/dev/perfcounters`, for reading only.
+///
 /// # Safety
 ///
-/// Called by the kernel, as the operation it is named after.
+/// Called only by the kernel, as `file_operations.open`.
 unsafe extern "C" fn counters_open(_: *mut bindings::inode, file: *mut bindings::file) -> c_int {
     from_result(|| {
         is_ready()?;
@@ -87,9 +92,12 @@ unsafe extern "C" fn counters_open(_: *mut bindings::inode, file: *mut bindings:
     })
 }
 
+/// Maps the counter pages read-only. `EOPNOTSUPP` for a 32-bit program, which cannot read a counter
+/// in one access.
+///
 /// # Safety
 ///
-/// Called by the kernel, as the operation it is named after.
+/// Called only by the kernel, as `file_operations.mmap`.
 unsafe extern "C" fn counters_mmap(
     _: *mut bindings::file,
     vma: *mut bindings::vm_area_struct,
@@ -97,59 +105,67 @@ unsafe extern "C" fn counters_mmap(
     from_result(|| {
         if misc::is_32bit() {
             if misc::may_log(misc::Line::Reader) {
-                pr_notice!("a 32-bit program reads a counter in two halves, which may not belong together: use a 64-bit one\n");
+                pr_notice!("32-bit programs cannot map the counters, as they cannot read 64 bits at once; use a 64-bit program\n");
             }
             return Err(EOPNOTSUPP);
         }
-        // SAFETY: The area being set up; the operations are static.
+        // SAFETY: The area is being set up; the operations are static.
         to_result(unsafe { shim::pfc_vma_readonly(vma, &VM_OPS.0) }).map(|()| 0)
     })
 }
 
+/// Inserts a page of counters, the header page or a descriptor page. SIGBUS for an offset without a
+/// page.
+///
 /// # Safety
 ///
-/// Called by the kernel, as the operation it is named after.
+/// Called only by the kernel, as `vm_operations_struct.fault` of a mapping of `/dev/perfcounters`.
 unsafe extern "C" fn counters_fault(vmf: *mut bindings::vm_fault) -> bindings::vm_fault_t {
     let _span = Span::begin(Cost::Faults, Cost::FaultTime);
-    // SAFETY: The kernel's own, for the time of the call.
+    // SAFETY: The fault is the kernel's, and valid during the call.
     let (vma, address, pgoff) = unsafe {
         let at = &(*vmf).__bindgen_anon_1;
         (at.vma, at.address, at.pgoff)
     };
     match pages::frame(pgoff as u64) {
-        // SAFETY: The area has VM_PFNMAP and can have no private copies
-        // (pfc_vma_readonly), and the page lives as long as the module.
+        // SAFETY: The area has VM_PFNMAP and can have no private copies (pfc_vma_readonly), and the
+        // page lives as long as the module.
         Some(frame) => unsafe { bindings::vmf_insert_pfn(vma, address, frame) },
         None => bindings::vm_fault_reason_VM_FAULT_SIGBUS,
     }
 }
 
+/// Opens `/dev/perfcounters_names`, and creates the text that this file returns.
+///
 /// # Safety
 ///
-/// Called by the kernel, as the operation it is named after.
+/// Called only by the kernel, as `file_operations.open`.
 unsafe extern "C" fn names_open(_: *mut bindings::inode, file: *mut bindings::file) -> c_int {
     from_result(|| {
         is_ready()?;
         refuse_write(file)?;
         let text = KBox::new(names::text()?, GFP_KERNEL_ACCOUNT)?;
-        // SAFETY: The file is being opened; release takes the box back.
+        // SAFETY: The file is being opened; `names_release` frees the box.
         unsafe { (*file).private_data = KBox::into_raw(text).cast() };
         Ok(0)
     })
 }
 
+/// Reads from the text that was created by open.
+///
 /// # Safety
 ///
-/// Called by the kernel, as the operation it is named after.
+/// Called only by the kernel, as `file_operations.read`.
 unsafe extern "C" fn names_read(
     file: *mut bindings::file,
     to: *mut c_char,
     count: usize,
     pos: *mut bindings::loff_t,
 ) -> isize {
-    // SAFETY: Set in open, taken back in release, and never changed between.
+    // SAFETY: `names_open` has stored the box, `names_release` frees it, and nothing changes it in
+    // between.
     let text = unsafe { &*(*file).private_data.cast::<VVec<u8>>() };
-    // SAFETY: The text is `len` bytes; the rest is checked by the callee.
+    // SAFETY: The text is `len` bytes long. The callee checks the user's buffer and the position.
     unsafe {
         bindings::simple_read_from_buffer(
             to.cast::<c_void>(),
@@ -161,16 +177,18 @@ unsafe extern "C" fn names_read(
     }
 }
 
+/// Frees the text.
+///
 /// # Safety
 ///
-/// Called by the kernel, as the operation it is named after.
+/// Called only by the kernel, as `file_operations.release`.
 unsafe extern "C" fn names_release(_: *mut bindings::inode, file: *mut bindings::file) -> c_int {
-    // SAFETY: From `into_raw` in open; the file is used no more.
+    // SAFETY: The pointer is from `into_raw` in `names_open`, and the file is no longer used.
     drop(unsafe { KBox::from_raw((*file).private_data.cast::<VVec<u8>>()) });
     0
 }
 
-/// A registered device; drop removes it.
+/// A registered misc device; drop removes it.
 ///
 /// # Invariants
 ///
@@ -178,7 +196,8 @@ unsafe extern "C" fn names_release(_: *mut bindings::inode, file: *mut bindings:
 pub(crate) struct Device(Pin<KBox<UnsafeCell<bindings::miscdevice>>>);
 
 impl Device {
-    /// Makes it appear, under a name that is static as its operations are.
+    /// Registers a device with a dynamic minor. Name and operations are static, as the kernel keeps
+    /// pointers to them.
     pub(crate) fn register(
         name: &'static CStr,
         ops: &'static Ops<bindings::file_operations>,
@@ -192,33 +211,33 @@ impl Device {
             ..pin_init::zeroed()
         };
         let device = KBox::pin(UnsafeCell::new(device), GFP_KERNEL)?;
-        // SAFETY: Pinned; its name and operations are static.
+        // SAFETY: The structure is pinned until drop, and its name and operations are static.
         to_result(unsafe { bindings::misc_register(device.get()) })?;
-        // INVARIANT: just registered.
+        // INVARIANT: The structure was just registered.
         Ok(Self(device))
     }
 }
 
-// SAFETY: A registered structure; C takes its own locks.
+// SAFETY: A device may be removed by any thread; `misc_deregister()` does its own locking.
 unsafe impl Send for Device {}
-// SAFETY: A registered structure, with which a shared reference can do nothing.
+// SAFETY: A shared reference gives no access to the structure.
 unsafe impl Sync for Device {}
 
 impl Drop for Device {
     fn drop(&mut self) {
-        // SAFETY: Registered, by the type's invariant.
+        // SAFETY: The device is registered, by the type's invariant.
         unsafe { bindings::misc_deregister(self.0.get()) }
     }
 }
 
-/// Both devices.
+/// The two devices of the counter pages.
 pub(crate) struct Devices {
     _names: Device,
     _counters: Device,
 }
 
 impl Devices {
-    /// Makes both appear. The registry must be there.
+    /// Registers both devices. The registry must be initialised.
     pub(crate) fn register() -> Result<Self> {
         Ok(Self {
             _names: Device::register(c"perfcounters_names", &NAMES_OPS, 0o440)?,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Sampling formats as modules give them, `include/linux/perfmon.h`, and the buffers
-//! that they fill.
+//! Sampling formats that modules register (`include/linux/perfmon.h`), and the buffers that they
+//! fill.
 
 use core::ptr::NonNull;
 
@@ -22,49 +22,51 @@ use crate::costs::Cost;
 use crate::description::{self, Layout, Overflow, Part, RawFormat};
 use crate::formats;
 
-/// Most bytes of a buffer.
+/// The maximum size of a buffer in bytes.
 const MOST: u64 = 1 << 30;
 
-/// A registered format.
+/// A registered sampling format.
 ///
 /// # Invariants
 ///
-/// `raw` is one that a module registered and has not taken back.
+/// `raw` was registered by a module, and is not unregistered yet.
 pub(crate) struct Format {
     raw: *const RawFormat,
 }
 
-// SAFETY: Nobody writes a format.
+// SAFETY: The structure is not written while it is registered.
 unsafe impl Send for Format {}
-// SAFETY: Nobody writes a format.
+// SAFETY: The structure is not written while it is registered.
 unsafe impl Sync for Format {}
 
 impl Format {
     fn raw(&self) -> &RawFormat {
-        // SAFETY: It stays as long as it is registered, by the type's invariant.
+        // SAFETY: By the type's invariant the structure is registered, and until it is unregistered
+        // its module keeps it.
         unsafe { &*self.raw }
     }
 
-    /// Is it the one at this address?
+    /// Returns whether this is the format at that address.
     pub(crate) fn is(&self, raw: *const RawFormat) -> bool {
         self.raw == raw
     }
 
-    /// Its name.
+    /// Returns the name; empty if the pointer is NULL.
     pub(crate) fn name(&self) -> &CStr {
         if self.raw().name.is_null() {
             return c"";
         }
-        // SAFETY: A C string that stays with the format.
+        // SAFETY: The pointer is to a C string, which the module keeps as long as the format.
         unsafe { CStr::from_char_ptr(self.raw().name) }
     }
 
-    /// Its number.
+    /// Returns the UUID.
     pub(crate) fn uuid(&self) -> [u8; 16] {
         self.raw().uuid
     }
 
-    /// It says how much, and has what it must.
+    /// Returns whether the description is valid: it has layout() and overflow(), a queue of 1 to 30
+    /// messages, an argument of at most `FORMAT_ARG` bytes and a state of at most a page.
     pub(crate) fn is_whole(&self) -> bool {
         let raw = self.raw();
         raw.layout.is_some()
@@ -74,50 +76,54 @@ impl Format {
             && raw.state_size as usize <= PAGE_SIZE
     }
 
-    /// It and its module, kept from going until the result is dropped; `None` if it is
-    /// going already.
+    /// Takes a reference to the format's module, so that both stay until the result is dropped.
+    /// `None` if the module is being loaded or unloaded.
     pub(crate) fn pin(&self) -> Option<Pinned> {
         let owner = self.raw().owner;
-        // Of one whose init may still fail the format may go.
-        // SAFETY: NULL, or a module whose format is registered.
+        // A module whose init has not finished may still fail, and its format would be freed.
+        // SAFETY: The owner is NULL, or a module that cannot be freed while its format is
+        // registered.
         let lives = unsafe { owner.as_ref() }
             .is_none_or(|m| m.state == bindings::module_state_MODULE_STATE_LIVE);
-        // SAFETY: NULL, or a module whose format is registered.
+        // SAFETY: The owner is NULL, or a module that cannot be freed while its format is
+        // registered.
         (lives && unsafe { bindings::try_module_get(owner) }).then(|| Pinned { raw: self.raw })
     }
 }
 
-/// A format whose module stays.
+/// A format whose module is pinned.
 ///
 /// # Invariants
 ///
-/// We hold a reference of the owner of `raw`, which is registered as long as that is there.
+/// This holds a reference to the owner of `raw`. The owner keeps `raw` registered until it is
+/// unloaded.
 pub(crate) struct Pinned {
     raw: *const RawFormat,
 }
 
-// SAFETY: A reference and constants; they belong to no thread.
+// SAFETY: A module reference and constants; neither belongs to a thread.
 unsafe impl Send for Pinned {}
-// SAFETY: A reference and constants, which nobody writes.
+// SAFETY: A module reference and constants, which are never written.
 unsafe impl Sync for Pinned {}
 
 impl Pinned {
     fn raw(&self) -> &RawFormat {
-        // SAFETY: By the type's invariant.
+        // SAFETY: By the type's invariant the owner is pinned and `raw` is registered.
         unsafe { &*self.raw }
     }
 
-    /// Bytes of its argument.
+    /// Returns the size of the format's argument in bytes.
     pub(crate) fn arg_size(&self) -> usize {
         self.raw().arg_size as usize
     }
 
-    /// It is restarted also while nothing is masked.
+    /// Returns whether the format's restart() is also called when the context is not masked
+    /// (`PERFMON_RESTART`).
     pub(crate) fn restarts_active(&self) -> bool {
         self.raw().flags & description::RESTART_ACTIVE != 0
     }
 
-    /// Messages that wait at most.
+    /// Returns the maximum number of queued overflow messages.
     pub(crate) fn queue_depth(&self) -> usize {
         self.raw().queue_depth as usize
     }
@@ -125,16 +131,16 @@ impl Pinned {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        // SAFETY: Ours, by the type's invariant.
+        // SAFETY: By the type's invariant this holds a reference to the owner.
         unsafe { bindings::module_put(self.raw().owner) }
     }
 }
 
-/// Memory of whole pages that user space maps, too.
+/// Memory of whole pages that user space can map.
 ///
 /// # Invariants
 ///
-/// `address` is `size` bytes of zeroed vmalloc memory, ours.
+/// `address` is that of `size` bytes of vmalloc memory, zeroed when allocated, which this owns.
 struct Memory {
     address: NonNull<c_void>,
     size: u64,
@@ -142,39 +148,40 @@ struct Memory {
 
 impl Memory {
     fn new(size: u64) -> Result<Self> {
-        // SAFETY: No requirements.
+        // SAFETY: Allocates in process context; no requirements.
         let address = unsafe { shim::pfm_memory_new(size) };
-        // INVARIANT: just allocated so.
+        // INVARIANT: The memory was just allocated, zeroed.
         Ok(Self {
             address: NonNull::new(address).ok_or(ENOMEM)?,
             size,
         })
     }
 
-    /// Maps it from its beginning.
+    /// Maps the memory from its beginning.
     ///
     /// # Safety
     ///
-    /// `vma` is an area being set up.
+    /// `vma` is an area being set up, not longer than the memory.
     unsafe fn map(&self, vma: *mut bindings::vm_area_struct, writable: bool) -> Result {
-        // SAFETY: By the function's requirement, and vmalloc memory that stays while its file,
-        // which every mapping holds, is open.
+        // SAFETY: By the function's requirement. The memory is not freed before the file is closed,
+        // and every mapping holds the file.
         to_result(unsafe { shim::pfm_memory_map(vma, self.address.as_ptr(), writable) })
     }
 }
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: Ours. Who has it mapped keeps the pages.
+        // SAFETY: By the type's invariant this owns the memory. Mapped pages have references of
+        // their own.
         unsafe { shim::pfm_memory_free(self.address.as_ptr()) }
     }
 }
 
-/// Locked memory that a user is charged with.
+/// Locked memory that is charged to a user (`RLIMIT_MEMLOCK`).
 ///
 /// # Invariants
 ///
-/// `user` is charged with `pages`, and we hold a reference of it.
+/// `user` is charged with `pages`, and this holds a reference to it.
 struct Locked {
     user: NonNull<bindings::user_struct>,
     pages: u64,
@@ -182,9 +189,9 @@ struct Locked {
 
 impl Locked {
     fn new(pages: u64) -> Result<Self> {
-        // SAFETY: Process context.
+        // SAFETY: Called in process context, as the callee requires: it charges the current user.
         let user = unsafe { shim::pfm_charge(pages) };
-        // INVARIANT: just charged.
+        // INVARIANT: `pfm_charge()` has charged the pages and returned a reference.
         Ok(Self {
             user: NonNull::new(user).ok_or(ENOMEM)?,
             pages,
@@ -194,28 +201,32 @@ impl Locked {
 
 impl Drop for Locked {
     fn drop(&mut self) {
-        // SAFETY: By the type's invariant.
+        // SAFETY: By the type's invariant the user is charged with these pages, and the reference
+        // is given back once.
         unsafe { shim::pfm_uncharge(self.user.as_ptr(), self.pages) }
     }
 }
 
-/// A context's areas of memory, as user space maps them.
+/// The memory of a context's sampling buffer, as user space maps it.
 pub(crate) struct Areas {
     memory: Memory,
-    /// Of a ring, whose reader writes there.
+    /// The page of a ring in which the reader stores its position.
     tail: Option<Memory>,
     _locked: Locked,
-    /// Of all this, and of the format's state.
+    /// The charge for these pages and for the format's state.
     _charge: Charge,
 }
 
-// SAFETY: Addresses of memory that stays, for whoever holds the buffer's lock.
+// SAFETY: The memory belongs to no thread.
 unsafe impl Send for Areas {}
-// SAFETY: Addresses of memory that stays; only who holds the buffer's lock writes there.
+// SAFETY: The kernel writes the memory under the context's lock only, and reads words that user
+// space writes by atomic loads.
 unsafe impl Sync for Areas {}
 
 impl Areas {
-    /// Whole pages, and `beside` bytes of the format's that user space does not map.
+    /// Allocates `size` bytes, and a page for the reader of a ring. `beside` more bytes are
+    /// charged, which user space does not map. `ENOMEM` if `RLIMIT_MEMLOCK` does not allow the
+    /// pages or if there is no memory; `EDQUOT` if the user's limit does not allow them.
     fn new(size: u64, ring: bool, beside: usize) -> Result<Self> {
         let page = PAGE_SIZE as u64;
         let tail = if ring { page } else { 0 };
@@ -230,12 +241,13 @@ impl Areas {
         })
     }
 
-    /// Maps the buffer, or the reader's page of a ring. `EINVAL` if there is none, or if
-    /// it is smaller.
+    /// Maps the buffer, or the reader's page of a ring if `tail` is set. `EINVAL` if there is no
+    /// such page, or if `length` is larger than the memory; `EACCES` if the protection is not
+    /// allowed.
     ///
     /// # Safety
     ///
-    /// `vma` is an area being set up.
+    /// `vma` is an area of `length` bytes that is being set up.
     pub(super) unsafe fn map(
         &self,
         vma: *mut bindings::vm_area_struct,
@@ -250,7 +262,7 @@ impl Areas {
         let area = area
             .filter(|area| length as u64 <= area.size)
             .ok_or(EINVAL)?;
-        // SAFETY: By the function's requirement.
+        // SAFETY: By the function's requirement, and `length` was checked above.
         unsafe { area.map(vma, tail) }
     }
 }
@@ -259,7 +271,7 @@ impl Areas {
 ///
 /// # Invariants
 ///
-/// `first` is the first of `mask + 1` words, a power of two, that live as long.
+/// `first` is the first of `mask + 1` words, a power of two, which live as long as this.
 struct Words {
     first: NonNull<u64>,
     mask: usize,
@@ -269,29 +281,30 @@ impl ring::Data for Words {
     #[inline(always)]
     fn put(&self, position: u64, value: u64) {
         let at = (position / 8) as usize & self.mask;
-        // SAFETY: Masked, so one of the words. Who reads them meanwhile is user space,
-        // by the protocol of the engine's ring: one aligned store, as WRITE_ONCE().
+        // SAFETY: The masked index is that of one of the words. User space may read the word
+        // meanwhile, by the protocol of the engine's ring; the volatile store is one aligned
+        // access, as WRITE_ONCE().
         unsafe { self.first.add(at).write_volatile(value) }
     }
 
     #[inline(always)]
     fn put_all(&self, position: u64, values: &[u64]) {
         let at = (position / 8) as usize & self.mask;
-        // Records across the end are rare.
+        // A record that wraps around the end of the data. It is rare, and stored word by word.
         if at.wrapping_add(values.len()) > self.mask.wrapping_add(1) {
             return self.put_each(position, values);
         }
-        // SAFETY: One of the words.
+        // SAFETY: The masked index is that of one of the words.
         let mut to = unsafe { self.first.add(at) };
         let mut put = |value: &u64| {
-            // SAFETY: Called for each of the values once. As many words are there, by the
-            // comparison above, so this is one of them. One aligned store, as in `put`.
+            // SAFETY: Called once for each of the values, which by the comparison above end within
+            // the words. The volatile store is one aligned access, as in `put`.
             unsafe {
                 to.write_volatile(*value);
                 to = to.add(1);
             }
         };
-        // Four at a time, as the compiler unrolls no loop of volatile stores.
+        // Four at a time, because the compiler does not unroll a loop of volatile stores.
         let fours = values.chunks_exact(4);
         let rest = fours.remainder();
         for four in fours {
@@ -305,7 +318,7 @@ impl ring::Data for Words {
 ///
 /// # Invariants
 ///
-/// The addresses are those of the parts of areas that live as long.
+/// The addresses are within the memory of [`Areas`] that live as long as this.
 struct Ring {
     writer: Writer,
     page: NonNull<Page>,
@@ -315,14 +328,15 @@ struct Ring {
 
 impl Ring {
     fn page(&self) -> &Page {
-        // SAFETY: By the type's invariant; atomic words, of zeroed memory.
+        // SAFETY: The page is valid by the type's invariant. It holds atomic words, and was zeroed
+        // when allocated.
         unsafe { self.page.as_ref() }
     }
 
     #[inline(always)]
     fn write<const N: usize>(&mut self, kind: u16, parts: &[&[u64]; N]) -> Written {
-        // SAFETY: By the type's invariant; atomic words, of zeroed memory, apart from
-        // the writer.
+        // SAFETY: The page, the tail and the data are valid by the type's invariant. They are
+        // atomic words, separate from the writer's own state.
         let shared = unsafe {
             Shared {
                 page: self.page.as_ref(),
@@ -333,15 +347,15 @@ impl Ring {
         self.writer.write(&shared, kind, parts)
     }
 
-    /// [`write`](Self::write) of formats that have several parts.
+    /// Calls [`write`](Self::write), not inlined, for formats that write several parts.
     #[inline(never)]
     fn write_parts<const N: usize>(&mut self, kind: u16, parts: &[&[u64]; N]) -> Written {
         self.write(kind, parts)
     }
 
     fn lose(&mut self, nr: u64) {
-        // SAFETY: By the type's invariant its pages stay; they are atomic words, apart from the
-        // writer.
+        // SAFETY: The page, the tail and the data are valid by the type's invariant. They are
+        // atomic words, separate from the writer's own state.
         let shared = unsafe {
             Shared {
                 page: self.page.as_ref(),
@@ -353,11 +367,12 @@ impl Ring {
     }
 }
 
-/// A format, at work in a context: one at a time.
+/// The sampling buffer of a context, with the format that fills it. The format's functions are
+/// called one at a time.
 ///
 /// # Invariants
 ///
-/// `raw` has the areas' memory, `state`, and `ring`.
+/// `raw` points to the memory of `_areas`, to `_state`, and to `ring` if the format writes one.
 pub(crate) struct Buffer {
     format: Pinned,
     raw: description::Buffer,
@@ -366,22 +381,28 @@ pub(crate) struct Buffer {
     _areas: Arc<Areas>,
 }
 
-// SAFETY: What it points to it owns.
+// SAFETY: All that the buffer points to is owned by it.
 unsafe impl Send for Buffer {}
 
 impl Buffer {
-    /// Bytes of one without its pages and the format's state.
+    /// Bytes that are charged in addition to the pages and the format's state.
     const BESIDE: usize = size_of::<Self>()
         .wrapping_add(size_of::<Ring>())
         .wrapping_add(size_of::<Areas>());
 
-    /// A new one, by the format's argument, which has the right size and is aligned.
+    /// Creates a buffer. `arg` is the format's argument: it has the size that the format expects
+    /// and is aligned to 8 bytes. Process context.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for a layout that is not valid, the errors of the format's layout() and init(), and
+    /// those of the allocations (`ENOMEM`, `EDQUOT`).
     pub(crate) fn new(format: Pinned, arg: &[u64]) -> Result<(Self, Arc<Areas>)> {
         let raw_arg: *const c_void = arg.as_ptr().cast();
         let mut layout = Layout::default();
         let page = PAGE_SIZE as u64;
         let of = format.raw().layout.ok_or(EINVAL)?;
-        // SAFETY: Process context; the argument is as large as it wants.
+        // SAFETY: Process context. The argument has the size that the format expects.
         to_result(unsafe { of(raw_arg, &mut layout) })?;
         let is_ring = layout.ring != 0;
         if layout.size == 0 || layout.size > MOST {
@@ -414,16 +435,16 @@ impl Buffer {
         };
         let mut ring = None;
         if let Some(tail) = &areas.tail {
-            // SAFETY: There is a page before the data.
+            // SAFETY: The memory is one page longer than the data.
             let data = unsafe { start.byte_add(PAGE_SIZE) };
             raw.memory = data.as_ptr();
-            // INVARIANT: `areas` is kept beside it.
+            // INVARIANT: The buffer keeps `areas`, which is dropped after the ring.
             let mut new = KBox::new(
                 Ring {
                     writer: Writer::new(layout.ring_flags, size, layout.watermark),
                     page: start.cast(),
                     tail: tail.address.cast(),
-                    // INVARIANT: as many words as that.
+                    // INVARIANT: The data has that many words, and its size is a power of two.
                     data: Words {
                         first: data.cast(),
                         mask: ((size / 8) as usize).wrapping_sub(1),
@@ -436,7 +457,8 @@ impl Buffer {
             ring = Some(new);
         }
         if let Some(init) = format.raw().init {
-            // SAFETY: As it wants them, by the interface; nobody else has them yet.
+            // SAFETY: The structures are set up as `include/linux/perfmon.h` says, and nothing else
+            // uses them yet.
             to_result(unsafe { init(&mut raw, raw_arg) })?;
         }
         let buffer = Self {
@@ -449,33 +471,38 @@ impl Buffer {
         Ok((buffer, areas))
     }
 
-    /// Its format.
+    /// Returns the format.
     pub(crate) fn format(&self) -> &Pinned {
         &self.format
     }
 
-    /// Hands an overflow and these values to the format: what is to be done.
+    /// Passes an overflow and the values of the sampled registers to the format. Returns the
+    /// actions that it requests (`DO_*`). Caller holds the context's lock.
     #[inline]
     pub(crate) fn overflow(&mut self, overflow: &mut Overflow, values: &[u64]) -> u32 {
         overflow.values = values.as_ptr();
         overflow.nr_values = values.len() as u32;
         match self.format.raw().overflow {
-            // SAFETY: As the interface wants it: the context's lock is held.
+            // SAFETY: The buffer is valid, the values are valid during the call, and the context's
+            // lock is held, as the interface requires.
             Some(function) => unsafe { function(&mut self.raw, overflow) },
             None => 0,
         }
     }
 
-    /// User space has seen the buffer. Says whether it stays masked.
+    /// Tells the format that user space has read the buffer (`PERFMON_RESTART`). Returns actions;
+    /// with `DO_MASK` the context stays masked. Caller holds the context's lock.
     pub(crate) fn restart(&mut self) -> u32 {
         match self.format.raw().restart {
-            // SAFETY: As the interface wants it: the context's lock is held.
+            // SAFETY: The buffer is valid and the context's lock is held, as the interface
+            // requires.
             Some(function) => unsafe { function(&mut self.raw) },
             None => 0,
         }
     }
 
-    /// Writes a word of the kernel's own into a ring: is the reader to be woken?
+    /// Writes a record of the kernel's own into a ring, such as `THROTTLE`. Returns whether the
+    /// reader has to be woken. Does nothing without a ring.
     pub(crate) fn tell(&mut self, kind: u16, word: u64) -> bool {
         let ring = self.ring.as_mut();
         ring.is_some_and(|ring| match ring.write(kind, &[&[word]]) {
@@ -488,7 +515,7 @@ impl Buffer {
         })
     }
 
-    /// So many samples were not taken: a ring says so.
+    /// Counts `nr` samples that were not taken, also in the ring if there is one.
     pub(crate) fn lose(&mut self, nr: u64) {
         costs::add(Cost::SamplesLost, nr);
         if let Some(ring) = &mut self.ring {
@@ -496,7 +523,7 @@ impl Buffer {
         }
     }
 
-    /// Holds a ring, or lets it go on.
+    /// Pauses a ring, or resumes it. `EINVAL` without a ring.
     pub(crate) fn pause(&self, paused: bool) -> Result {
         let ring = self.ring.as_ref().ok_or(EINVAL)?;
         ring.page().pause(paused);
@@ -504,35 +531,36 @@ impl Buffer {
     }
 }
 
-/// Registers a format. Process context; may sleep. Errors: `include/linux/perfmon.h`.
+/// Registers a format. Process context; may sleep. `include/linux/perfmon.h` lists the errors.
 ///
 /// # Safety
 ///
-/// `raw` is NULL or a `struct perfmon_format` that stays until it is unregistered.
+/// `raw` is NULL or a `struct perfmon_format` that stays valid until it is unregistered.
 #[no_mangle]
 unsafe extern "C" fn perfmon_format_register(raw: *const RawFormat) -> c_int {
     from_result(|| {
-        // SAFETY: `size` is the first field of every version of the structure.
+        // SAFETY: `raw` is not NULL, and `size` is the first field of every version of the
+        // structure.
         if raw.is_null() || unsafe { (*raw).size } as usize != size_of::<RawFormat>() {
-            pr_err!("perfmon: a sampling format of another version; build it anew\n");
+            pr_err!("perfmon: sampling format has an unexpected struct size; rebuild it against this module's headers\n");
             return Err(EINVAL);
         }
-        // INVARIANT: by the function's requirement, once this returns 0.
+        // INVARIANT: By the function's requirement the format stays valid while it is registered.
         formats::register(Format { raw }).map(|()| 0)
     })
 }
 
-/// Takes a format back. Process context; may sleep.
+/// Unregisters a format. Process context; may sleep.
 #[no_mangle]
 extern "C" fn perfmon_format_unregister(raw: *const RawFormat) {
     formats::unregister(raw);
 }
 
-/// Writes a record into a ring: `include/linux/perfmon.h`.
+/// Writes a record into a ring (`include/linux/perfmon.h`).
 ///
 /// # Safety
 ///
-/// From a format's overflow(), with its buffer and `nr` parts.
+/// Called only by a format's overflow(), with the buffer that it was given, and with `nr` parts.
 #[no_mangle]
 unsafe extern "C" fn perfmon_ring_write(
     buffer: *mut description::Buffer,
@@ -540,12 +568,13 @@ unsafe extern "C" fn perfmon_ring_write(
     parts: *const Part<'_>,
     nr: u32,
 ) -> u32 {
-    // SAFETY: Of a `Buffer`, whose lock is held; its ring is nobody else's meanwhile.
+    // SAFETY: `buffer` belongs to a [`Buffer`] and the context's lock is held, so that nothing else
+    // uses the ring meanwhile.
     let Some(ring) = (unsafe { (*buffer).ring.cast::<Ring>().as_mut() }) else {
         return description::RING_LOST;
     };
     let slice = |n: usize| -> &[u64] {
-        // SAFETY: By the function's requirement.
+        // SAFETY: By the function's requirement there are `nr` parts, and `n` is below that.
         unsafe {
             let part = &*parts.add(n);
             match part.nr == 0 || part.words.is_null() {
@@ -566,7 +595,7 @@ unsafe extern "C" fn perfmon_ring_write(
     written.number()
 }
 
-/// Room for a format's argument, aligned as it may want it.
+/// Allocates zeroed memory for a format's argument, aligned to 8 bytes.
 pub(super) fn argument(bytes: usize) -> Result<KVec<u64>> {
     let mut words = KVec::new();
     for _ in 0..bytes.div_ceil(8) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How traced processes let go of the device: `sys/shim/leave.c`.
+//! Detaches traced processes from `/dev/perftrace`, so that the module can be unloaded
+//! (`sys/shim/leave.c`): their mappings are replaced and their files closed.
 
 use core::ptr::NonNull;
 
@@ -18,7 +19,7 @@ use super::trace::{opened, Role, OPS};
 use crate::tracing::attached::SPAN;
 use crate::tracing::leave;
 
-/// `struct pt_ours`.
+/// `struct pt_ours`: how the shim recognises the areas and files of `/dev/perftrace`.
 #[repr(C)]
 pub(crate) struct Ours {
     areas: *const bindings::vm_operations_struct,
@@ -26,31 +27,33 @@ pub(crate) struct Ours {
     span: c_ulong,
 }
 
-/// A file that processes have where the first piece was.
+/// A regular file that replaces the read-only piece of a process's mapping.
 ///
 /// # Invariants
 ///
-/// It is held.
+/// This holds a reference to the file.
 pub(crate) struct Wake(NonNull<bindings::file>);
 
 impl Wake {
-    /// The caller's, by its descriptor. `EBADF`, `EINVAL`: it cannot stand for the piece.
+    /// Takes the caller's file descriptor. `EBADF`, or `EINVAL` if the file cannot replace the
+    /// piece: it is not a regular file that is open read-only, can be mapped and is large enough.
     pub(crate) fn get(fd: c_int) -> Result<Self> {
-        // SAFETY: Process context.
+        // SAFETY: Process context; the callee checks the descriptor.
         let file = from_err_ptr(unsafe { shim::pt_wake_get(fd) })?;
-        // INVARIANT: it is held from here on.
+        // INVARIANT: `pt_wake_get()` has returned a reference, which this owns.
         NonNull::new(file).map(Self).ok_or(EBADF)
     }
 }
 
 impl Drop for Wake {
     fn drop(&mut self) {
-        // SAFETY: Held, by the type's invariant.
+        // SAFETY: By the type's invariant this holds a reference, which is dropped once.
         unsafe { shim::pt_wake_put(self.0.as_ptr()) }
     }
 }
 
-/// A process, by its first thread, lets go soon. `ENOMEM`, `ESRCH`. May sleep.
+/// Queues work that detaches a process, given by its first thread, on the next return of one of its
+/// threads to user mode. `ENOMEM`, or `ESRCH` if all threads are exiting. May sleep.
 pub(crate) fn leave_later(leader: &Task, wake: Option<&Wake>) -> Result {
     let ours = Ours {
         areas: &VM_OPS.0,
@@ -58,8 +61,8 @@ pub(crate) fn leave_later(leader: &Task, wake: Option<&Wake>) -> Result {
         span: ((1 << SPAN) / PAGE as c_ulong).wrapping_sub(1),
     };
     let wake = wake.map_or(core::ptr::null_mut(), |wake| wake.0.as_ptr());
-    // SAFETY: A task that stays for the call, as does the file if there is one; `ours` is copied,
-    // and what it points to is static: the work that is added keeps the module.
+    // SAFETY: The task and the file are valid during the call. `ours` is copied. It points to
+    // statics of this module, and the queued work holds a reference to the module.
     to_result(unsafe { shim::pt_leave_later(leader.as_ptr(), &ours, wake) })
 }
 
@@ -75,12 +78,14 @@ extern "C" fn pt_is_closed() -> bool {
     leave::is_closed()
 }
 
+/// Returns whether a file is that of a traced process.
+///
 /// # Safety
 ///
-/// A file of ours, which the caller holds.
+/// `file` is a file of `/dev/perftrace` to which the caller holds a reference.
 #[no_mangle]
 unsafe extern "C" fn pt_is_attached(file: *mut bindings::file) -> bool {
-    // SAFETY: By the function's requirement.
+    // SAFETY: By the function's requirement `file` is open and one of `/dev/perftrace`.
     let role = unsafe { opened(file) }.role();
     matches!(role.as_deref(), Some(Role::Process(_)))
 }

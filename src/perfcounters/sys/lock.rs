@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The registry and its lock.
+//! The global mutexes.
 //!
-//! Lock order: `REGISTRY` is innermost. Nothing is called under it that takes
-//! another lock of ours or touches user memory; page faults of mappings do not
-//! take it.
+//! Lock order, outermost first. Locks of different items are not nested, except that any of them
+//! may be taken before an innermost one:
+//!
+//! - `SESSION`, then `HELD`;
+//! - `ENTRIES`, then `ACCOUNTING`, then `REGISTRY`;
+//! - `TRACING` and `SHARING`, each alone;
+//! - `PMUS`, `FORMATS` and `REGISTRY` are innermost: under them no other mutex of this module is
+//!   taken and no user memory is accessed. Page faults of counter pages do not take `REGISTRY`.
 
 use core::pin::Pin;
 
@@ -21,66 +26,77 @@ use crate::tracing::children::Sharing;
 use crate::tracing::Tracing;
 
 kernel::sync::global_lock! {
-    // SAFETY: Initialised in module init, before a device or a symbol of ours
-    // can be reached.
-    /// All instances; `None` before init and after exit.
+    // SAFETY: `init` initialises it, before a device or an exported symbol of this module can be
+    // used.
+    /// All instances of the counter pages; `None` before init and after exit.
     pub(crate) unsafe(uninit) static REGISTRY: Mutex<Option<Registry<Pages>>> = None;
 }
 
 kernel::sync::global_lock! {
-    // SAFETY: Initialised in module init, before a device or a symbol of ours can be reached.
-    /// The descriptions of PMUs. Innermost.
+    // SAFETY: `init` initialises it, before a device or an exported symbol of this module can be
+    // used.
+    /// The registered PMU descriptions. Innermost; also taken by CPU hotplug callbacks.
     pub(crate) unsafe(uninit) static PMUS: Mutex<Pmus> = Pmus::NONE;
 }
 
 kernel::sync::global_lock! {
-    // SAFETY: Initialised in module init, before a device or a symbol of ours can be reached.
-    /// The sampling formats. Innermost.
+    // SAFETY: `init` initialises it, before a device or an exported symbol of this module can be
+    // used.
+    /// The registered sampling formats. Innermost.
     pub(crate) unsafe(uninit) static FORMATS: Mutex<Formats> = Formats::NONE;
 }
 
 kernel::sync::global_lock! {
-    // SAFETY: Initialised in module init, before a device or a symbol of ours can be reached.
-    /// What is there while contexts are attached. Outermost.
+    // SAFETY: `init` initialises it, before a device or an exported symbol of this module can be
+    // used.
+    /// Attached contexts, the registers that they have claimed, and the scheduler's probes.
+    /// Outermost. CPU hotplug callbacks must not take it.
     pub(crate) unsafe(uninit) static SESSION: Mutex<Session> = Session::IDLE;
 }
 
 kernel::sync::global_lock! {
-    // SAFETY: Initialised in module init, before a device or a symbol of ours can be reached.
-    /// The PMU that is ours, for CPUs that come. Under `SESSION`, and in hotplug.
+    // SAFETY: `init` initialises it, before a device or an exported symbol of this module can be
+    // used.
+    /// The registers of the reserved PMU, for CPUs that come online. Taken under `SESSION`, and by
+    /// CPU hotplug callbacks.
     pub(crate) unsafe(uninit) static HELD: Mutex<Option<Arc<pmu::Registers>>> = None;
 }
 
 kernel::sync::global_lock! {
-    // SAFETY: Initialised in module init, before a device or a symbol of ours can be reached.
-    /// Process accounting. `REGISTRY` is taken under it, and CPUs' hotplug waited for.
+    // SAFETY: `init` initialises it, before a device or an exported symbol of this module can be
+    // used.
+    /// Process accounting. Under it `REGISTRY` is taken, and the CPU hotplug lock: CPU hotplug
+    /// callbacks must not take it.
     pub(crate) unsafe(uninit) static ACCOUNTING: Mutex<Accounting> = Accounting::OFF;
 }
 
 kernel::sync::global_lock! {
-    // SAFETY: Initialised in module init, before a device or a symbol of ours can be reached.
-    /// Who makes files of a task. Around `ACCOUNTING`, which is not held when files are made
-    /// or removed, as their readers take it.
+    // SAFETY: `init` initialises it, before a device or an exported symbol of this module can be
+    // used.
+    /// Serialises the selection of single tasks for accounting, which creates `/proc/ppa/PID`.
+    /// Taken before `ACCOUNTING`, which is not held while these files are created or removed, as
+    /// their readers take it.
     pub(crate) unsafe(uninit) static ENTRIES: Mutex<()> = ();
 }
 
 kernel::sync::global_lock! {
-    // SAFETY: Initialised in module init, before a device or a symbol of ours can be reached.
-    /// User tracing. Page faults of traced processes take it: no user memory is touched under
-    /// it. The file system's locks of mappings are taken under it.
+    // SAFETY: `init` initialises it, before a device or an exported symbol of this module can be
+    // used.
+    /// User tracing. Page faults of traced processes take it, so no user memory is accessed under
+    /// it. The locks of a file's mappings (`i_mmap_rwsem`) are taken under it.
     pub(crate) unsafe(uninit) static TRACING: Mutex<Tracing> = Tracing::NONE;
 }
 
 kernel::sync::global_lock! {
-    // SAFETY: Initialised in module init, before `/dev/perftrace` can be opened.
-    /// What tells user tracing of processes that share memory. Tracepoints' locks are taken under
-    /// it.
+    // SAFETY: `init` initialises it, before `/dev/perftrace` can be opened.
+    /// The probe that reports new processes which share the memory of a traced one. The kernel's
+    /// tracepoint locks are taken under it.
     pub(crate) unsafe(uninit) static SHARING: Mutex<Option<Probes<Sharing>>> = None;
 }
 
-/// Makes the locks usable. Called once, first thing in module init.
+/// Initialises the mutexes. Called once, first of all in module init.
 pub(crate) fn init() {
-    // SAFETY: Called once, from module init.
+    // SAFETY: Called once, in module init, before any of the mutexes is used.
     unsafe {
         REGISTRY.init();
         PMUS.init();

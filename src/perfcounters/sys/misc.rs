@@ -1,103 +1,107 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Small things the kernel knows: random bytes, the time, grace periods.
+//! Small services of the kernel: random bytes, the time, RCU grace periods, rate-limited log lines.
 
 use kernel::bindings;
 
 use super::shim;
 
-/// Random bytes.
+/// Returns `N` random bytes.
 pub(crate) fn random<const N: usize>() -> [u8; N] {
     let mut bytes = [0u8; N];
-    // SAFETY: `N` bytes of ours.
+    // SAFETY: The buffer is `N` bytes long.
     unsafe { bindings::get_random_bytes(bytes.as_mut_ptr().cast(), N) };
     bytes
 }
 
-/// CLOCK_MONOTONIC in nanoseconds. Any context but NMI.
+/// Returns CLOCK_MONOTONIC in nanoseconds. Any context but NMI.
 pub(crate) fn monotonic_ns() -> u64 {
-    // SAFETY: No requirements; the seqlock it reads excludes NMI only.
+    // SAFETY: Not called in an NMI, in which the seqlock of the clock could not be read.
     (unsafe { bindings::ktime_get() }) as u64
 }
 
-/// CLOCK_REALTIME in nanoseconds.
+/// Returns CLOCK_REALTIME in nanoseconds.
 pub(crate) fn realtime_ns() -> u64 {
     let mut ts = bindings::timespec64 {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: Writes the structure it is given.
+    // SAFETY: The pointer is to a local structure, which the callee fills in.
     unsafe { bindings::ktime_get_real_ts64(&mut ts) };
     (ts.tv_sec as u64)
         .wrapping_mul(1_000_000_000)
         .wrapping_add(ts.tv_nsec as u64)
 }
 
-/// May this context sleep? On debug kernels a wrong one is reported with a
-/// stack trace as well.
+/// Returns whether this context may sleep. Without `CONFIG_PREEMPT_COUNT` only interrupt context
+/// and disabled interrupts are detected.
 pub(crate) fn may_sleep() -> bool {
-    // SAFETY: No requirements.
+    // SAFETY: Reads the preemption count and the interrupt flag; no requirements.
     unsafe { shim::pfc_may_sleep() }
 }
 
-/// Lines of the log that somebody may cause again and again: `PFC_LOG_KINDS`.
+/// Kinds of log lines that users can cause at will, each with a rate limit of its own:
+/// `PFC_LOG_KINDS`.
 #[derive(Clone, Copy)]
 pub(crate) enum Line {
-    /// An instance that cannot be added.
+    /// An instance that could not be added.
     Add,
-    /// A number that is not live.
+    /// perf_del() with a number that is not live.
     Del,
-    /// A call from where one may not sleep.
+    /// A call from atomic context of a function that may sleep.
     Atomic,
-    /// A reader that cannot read.
+    /// A reader that cannot read the counter pages.
     Reader,
 }
 
-/// May one more of these be written? Any context.
+/// Returns whether the rate limit allows one more line of this kind. Any context.
 pub(crate) fn may_log(line: Line) -> bool {
-    // SAFETY: There are as many kinds.
+    // SAFETY: The enumeration has as many variants as the shim has limits.
     unsafe { shim::pfc_may_log(line as u32) }
 }
 
-/// Is the caller a 32-bit program? Process context.
+/// Returns whether the current system call is a 32-bit one. Process context.
 pub(crate) fn is_32bit() -> bool {
-    // SAFETY: No requirements.
+    // SAFETY: Reads the state of the current task; no requirements.
     unsafe { shim::pfc_is_32bit() }
 }
 
-/// Ticks of the TSC per millisecond; 0 where it is not constant.
+/// Returns the ticks of the TSC per millisecond; 0 if the TSC is not constant or stops in idle
+/// states.
 pub(crate) fn tsc_khz() -> u32 {
-    // SAFETY: No requirements.
+    // SAFETY: Reads properties of the processor; no requirements.
     unsafe { shim::pfc_tsc_khz() }
 }
 
-/// A point in time: have all sections with preemption off that ran then ended?
+/// A point in time, as RCU sees it: sections with preemption off that run at that time have all
+/// ended after a grace period.
 #[derive(Clone, Copy)]
 pub(crate) struct GracePeriod(usize);
 
 impl GracePeriod {
-    /// Now.
+    /// Returns the current point in time.
     pub(crate) fn now() -> Self {
-        // SAFETY: No requirements.
+        // SAFETY: Reads the state of RCU, which can be done in any context.
         Self(unsafe { bindings::get_state_synchronize_rcu() })
     }
 
-    /// Long ago.
+    /// Returns a point in time for which a grace period has elapsed.
     pub(crate) fn over() -> Self {
-        // SAFETY: No requirements.
+        // SAFETY: Returns a constant of RCU; no requirements.
         Self(unsafe { bindings::get_completed_synchronize_rcu() })
     }
 
-    /// Have they? Any context.
+    /// Returns whether a grace period has elapsed since. Any context.
     pub(crate) fn is_over(self) -> bool {
-        // SAFETY: From one of the two functions above.
+        // SAFETY: The value is one that RCU has returned, as only the two functions above create
+        // it.
         unsafe { bindings::poll_state_synchronize_rcu(self.0) }
     }
 
-    /// Waits until they have.
-    /// May sleep.
+    /// Waits until a grace period has elapsed since. May sleep.
     pub(crate) fn wait(self) {
-        // SAFETY: Process context, no RCU section: callers are perf_add()'s.
+        // SAFETY: Process context, outside RCU read-side critical sections: perf_add() is the only
+        // caller.
         unsafe { bindings::cond_synchronize_rcu(self.0) }
     }
 }

@@ -1,37 +1,40 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The only room with `unsafe`: everything that touches memory shared with
-//! others, per-CPU addresses, and the kernel's C side.
+//! All `unsafe` code of the module: memory shared with user space or C, per-CPU addresses, MSRs,
+//! and calls of the kernel's C functions.
 //!
-//! | file | holds |
+//! | file | contents |
 //! |---|---|
-//! | `tables` | numbers to per-CPU addresses, read in any context |
-//! | `adjust` | perf_adjust |
-//! | `export` | the rest of the C interface for drivers |
-//! | `percpu` | memory of a chunk |
-//! | `page`   | the header page and descriptor pages |
-//! | `file`   | devices, and the mappings of counter pages |
-//! | `costs`  | what the module itself costs, as it happens |
-//! | `cpuid`  | what the processor says of itself |
-//! | `cpu`    | which CPUs there are, hotplug |
-//! | `lock`   | the locks of process context, and what each is for |
-//! | `misc`   | random numbers, time, grace periods, lines of the log |
-//! | `modules` | the kernel's modules, which own instances |
-//! | `shim`   | declarations of what is in `shim/` |
-//! | `pmu`, `msr` | descriptions of PMUs, registers of the processor |
+//! | `tables` | lock-free tables: instance numbers to addresses |
+//! | `adjust` | `perf_adjust()` |
+//! | `export` | the other functions of the C interface for drivers |
+//! | `percpu` | per-CPU memory of a chunk of counters |
+//! | `page` | the header page and the descriptor pages |
+//! | `file` | device registration; the devices and mappings of the counter pages |
+//! | `costs` | counters of the module's own overhead |
+//! | `cpuid` | CPUID leaves |
+//! | `cpu` | possible CPUs and CPU hotplug |
+//! | `lock` | the global mutexes and their order |
+//! | `misc` | random numbers, time, RCU grace periods, rate-limited log lines |
+//! | `modules` | notifier of module unload, for instances that a module did not delete |
+//! | `shim` | Rust declarations of the C code in `shim/` |
+//! | `pmu`, `msr` | PMU descriptions of modules; access to MSRs and counters |
 //! | `perfmon` | `/dev/perfmon` |
-//! | `sched`, `threads`, `rawlock` | who runs where, contexts by their threads, and the lock for that |
-//! | `account`, `rights` | whose memory it is; who may monitor whom |
-//! | `selfpage` | what a thread reads of its context without a call |
-//! | `nmi`, `bell` | the overflow interrupt; what wakes readers, later |
-//! | `format` | sampling formats, and the buffers that they fill |
-//! | `wake` | rounds over the counters, the machine's sleep |
-//! | `ppa`, `records`, `proc` | process accounting: CPUs' words and the device, tasks' records, files |
-//! | `trace`, `process`, `buffers` | `/dev/perftrace`, who is traced, memory that is mapped |
-//! | `areas`, `leave` | what processes map of it; how they let go of it |
-//! | `release` | what differs between kernels |
-//! | `user` | structures from and to user space |
-//! | `probe`, `task`, `family`, `block`, `irq`, `net` | what probes see of the kernel |
+//! | `sched`, `threads` | the context of each CPU, IPIs; the table of monitored threads |
+//! | `rawlock` | raw spinlock, for the scheduler's probes and NMIs |
+//! | `account`, `rights` | memory and object limits per user; access checks |
+//! | `selfpage` | mappings of `/dev/perfmon`, and the self page |
+//! | `nmi`, `bell` | the overflow NMI; wakeups, timers and deferred work of a context |
+//! | `format` | sampling formats of modules, and the buffers that they fill |
+//! | `wake` | periodic and delayed work of perfmon; suspend and resume |
+//! | `ppa`, `records`, `proc` | process accounting: CPUs and `/dev/ppa`, tasks, `/proc` files |
+//! | `trace`, `process`, `buffers` | `/dev/perftrace`, traced processes, memory of buffers |
+//! | `areas`, `leave` | mappings of `/dev/perftrace`; their removal from traced processes |
+//! | `release` | differences between kernel versions |
+//! | `user` | structures copied from and to user space |
+//! | `probe` | tracepoint probes |
+//! | `task`, `block`, `irq`, `net` | kernel objects as probes see them |
+//! | `family` | tables that find instances by key in a probe |
 
 pub(crate) mod account;
 pub(crate) mod adjust;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The kernel's modules, which own the instances that they add.
+//! Kernel modules as owners of the instances that they add.
 
 use kernel::error::to_result;
 use kernel::ffi::{c_char, c_void};
@@ -9,45 +9,48 @@ use kernel::prelude::*;
 use super::shim;
 use crate::counters;
 
-/// A module, by its address, which is another's only after it has gone.
+/// A module, identified by its address. Another module can get the same address only after this one
+/// was unloaded.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct Owner(usize);
 
 impl Owner {
-    /// The kernel itself, which never goes.
+    /// No module: built-in code, which is never unloaded.
     pub(crate) const NONE: Self = Self(0);
 }
 
-/// We are told when one goes; drop ends that.
+/// A registered notifier of module unload; drop unregisters it.
 ///
 /// # Invariants
 ///
-/// Registered.
+/// The notifier is registered.
 pub(crate) struct Watch(());
 
 impl Watch {
-    /// From now on.
+    /// Registers the notifier.
     pub(crate) fn begin() -> Result<Self> {
-        // SAFETY: Once; drop ends it.
+        // SAFETY: Called once, and drop unregisters the notifier.
         to_result(unsafe { shim::pfc_modules_watch() })?;
-        // INVARIANT: just registered.
+        // INVARIANT: The notifier was just registered.
         Ok(Self(()))
     }
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        // SAFETY: Registered, by the type's invariant.
+        // SAFETY: The notifier is registered, by the type's invariant.
         unsafe { shim::pfc_modules_unwatch() }
     }
 }
 
+/// Makes the instances dormant that a module has not deleted before its unload.
+///
 /// # Safety
 ///
 /// `name` is a C string. Process context.
 #[no_mangle]
 unsafe extern "C" fn pfc_module_gone(module: *const c_void, name: *const c_char) {
-    // SAFETY: By the function's requirement; used during this call only.
+    // SAFETY: By the function's requirement `name` is a C string; it is used during this call only.
     counters::forget(Owner(module as usize), unsafe { CStr::from_char_ptr(name) });
 }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Counters and their control registers, on this CPU.
+//! MSRs and counters of this CPU.
 //!
-//! Callers give only addresses that a registered description has, of a PMU that
-//! is held (`contexts::Session`), and only values that its masks allow. A register
-//! that this CPU has not, as its processors differ, is no harm: each access has an
-//! entry in the kernel's exception table, and says that it was not there.
-//! Any context, with interrupts off where it matters who runs.
+//! Callers pass only addresses that a registered PMU description contains, and only values that the
+//! description allows; they write only to a PMU that is reserved (`crate::session`). CPUs of one
+//! machine may have different registers. An access to one that this CPU lacks is harmless: each
+//! access has an entry in the exception table, and reports a missing register.
+//!
+//! Context: any. Interrupts are off where it matters which CPU is accessed.
 
 use core::arch::asm;
 
@@ -15,13 +16,13 @@ use kernel::prelude::*;
 
 use super::shim;
 
-/// What the kernel's handler of faults does at these instructions: `EX_TYPE_IMM_REG`, the
-/// register cx, all ones, which is no register's number. `sys/shim/pmu.c` compares it with the
-/// kernel's own numbers.
+/// The action of the kernel's fault handler at these instructions: `EX_TYPE_IMM_REG` sets register
+/// cx to all ones, which is not the number of any register. `sys/shim/pmu.c` compares this value
+/// with the kernel's definitions.
 const NOT_THERE: u32 = 17 | 1 << 8 | 0xffff << 16;
 
-/// Assembles an instruction that takes a register's number in ecx, with an entry in the
-/// exception table: if the register is not there, ecx is all ones afterwards.
+/// Assembles an instruction that takes a register's number in ecx, with an entry in the exception
+/// table. If the register does not exist, ecx is all ones afterwards.
 macro_rules! guarded {
     ($instruction:literal, $number:expr, $seen:ident, $($operands:tt)*) => {
         asm!(
@@ -40,13 +41,13 @@ macro_rules! guarded {
     };
 }
 
-/// Writes an MSR. False: there is no such register, or it does not take that value.
+/// Writes an MSR. Returns false if the MSR does not exist or does not accept the value.
 #[inline]
 pub(crate) fn write(address: u64, value: u64) -> bool {
     let number = address as u32;
     let seen: u32;
-    // SAFETY: The module's text says which registers and values callers give. A fault changes
-    // ecx and goes on behind the instruction.
+    // SAFETY: By the module's rules the caller may write this value to this register. After a fault
+    // only ecx has changed, and execution continues behind the instruction.
     unsafe {
         guarded!("wrmsr", number, seen,
             in("eax") value as u32,
@@ -56,19 +57,20 @@ pub(crate) fn write(address: u64, value: u64) -> bool {
     seen == number
 }
 
-/// Has this CPU that register?
+/// Returns whether this CPU has the MSR.
 pub(crate) fn is_there(address: u64) -> bool {
-    // SAFETY: It reads with an entry in the exception table; reading a register changes nothing.
+    // SAFETY: The callee reads with an entry in the exception table. Reading a register of a PMU
+    // description has no side effect.
     unsafe { shim::pfm_msr_exists(address as u32) }
 }
 
-/// Reads an MSR that is no counter. One that is not there reads as 0.
+/// Reads an MSR that is not a counter. Returns 0 if it does not exist.
 #[inline]
 pub(crate) fn read(address: u64) -> u64 {
     let number = address as u32;
     let (low, high, seen): (u32, u32, u32);
-    // SAFETY: Reading changes nothing but these registers. A fault changes ecx and goes on behind
-    // the instruction.
+    // SAFETY: Reading a register of a PMU description has no side effect. After a fault only ecx
+    // has changed, and execution continues behind the instruction.
     unsafe {
         guarded!("rdmsr", number, seen,
             out("eax") low,
@@ -81,12 +83,12 @@ pub(crate) fn read(address: u64) -> u64 {
     }
 }
 
-/// Reads a counter by its number. `None`: there is none of that number.
+/// Reads a counter by its RDPMC number. `None` if this CPU has no such counter.
 #[inline]
 pub(crate) fn read_counter(rdpmc: u32) -> Option<u64> {
     let (low, high, seen): (u32, u32, u32);
-    // SAFETY: Reading changes nothing but these registers. A fault changes ecx and goes on behind
-    // the instruction.
+    // SAFETY: Reading a counter has no side effect. After a fault only ecx has changed, and
+    // execution continues behind the instruction.
     unsafe {
         guarded!("rdpmc", rdpmc, seen,
             out("eax") low,
@@ -96,63 +98,73 @@ pub(crate) fn read_counter(rdpmc: u32) -> Option<u64> {
     (seen == rdpmc).then_some(u64::from(high) << 32 | u64::from(low))
 }
 
-/// Logs that this CPU lacks registers of a context. Interrupts off, no NMI, no context's lock held:
-/// printk may wake tasks.
+/// Logs that this CPU lacks registers of a context, which therefore ends. Interrupts off, not in an
+/// NMI, and without a context's lock: printk may wake tasks.
 pub(crate) fn say_fault() {
-    // SAFETY: As the function's text asks.
+    // SAFETY: The callee only reads the CPU's number and prints, which is allowed in the context
+    // that this function requires.
     unsafe { shim::pfm_say_fault() }
 }
 
 /// Logs that this CPU, or every CPU (`None`), lacks registers of a context. Process context.
 pub(crate) fn say_lacking(cpu: Option<u32>) {
     let cpu = cpu.and_then(|cpu| i32::try_from(cpu).ok());
-    // SAFETY: As the function's text asks.
+    // SAFETY: The callee only prints, which is allowed in process context.
     unsafe { shim::pfm_say_lacking(cpu.unwrap_or(-1)) }
 }
 
-/// The lower half of the time stamp counter.
+/// Returns the lower half of the time stamp counter.
 #[inline]
 pub(crate) fn time_stamp_low() -> u32 {
     let low;
-    // SAFETY: Every 64-bit x86 has it.
+    // SAFETY: Every 64-bit x86 processor has the instruction.
     unsafe { asm!("rdtsc", out("eax") low, out("edx") _, options(nostack, nomem, preserves_flags)) }
     low
 }
 
-/// The time stamp counter.
+/// Returns the time stamp counter.
 #[inline]
 pub(crate) fn time_stamp() -> u64 {
-    // SAFETY: Every 64-bit x86 has it.
+    // SAFETY: Every 64-bit x86 processor has the instruction.
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// Returns whether a counter of this CPU keeps a value. `_reserved` must contain its control register,
-/// so that perf does not use it at the same time.
+/// Returns whether a counter of this CPU keeps a value that is written to it. `_reserved` must
+/// contain its control register, so that perf does not use the counter at the same time.
 pub(crate) fn holds(counter: u64, _reserved: &Reserved) -> bool {
-    // SAFETY: Its control register is reserved for us.
+    // SAFETY: The counter's control register is reserved, so that nothing else uses the counter.
     unsafe { shim::pfm_msr_holds(counter as u32) }
 }
 
-/// perf remembers counters that it has used, and clears them when a thread comes that uses
-/// RDPMC, whosever they are then: on this CPU, to which the caller is bound, it does so now.
-/// A thread's context is never in the hardware at that moment. `EBUSY`: the CPU is too busy.
-/// Process context; may sleep.
+/// Makes perf clear its dirty counters on this CPU now.
+///
+/// perf remembers the counters that it has used as dirty. It clears them when it switches to an
+/// address space that may use RDPMC, also if they belong to a context of this module by then. A
+/// worker switches address spaces on this CPU, so that perf clears them before a CPU's context is
+/// loaded. A thread's context needs no such call: it is never in the PMU at a switch of address
+/// spaces.
+///
+/// Context: process context, on the CPU in question; may sleep.
+///
+/// # Errors
+///
+/// `EBUSY` if the worker did not run within 100 ms, `ENOMEM`.
 pub(crate) fn make_perf_forget() -> Result {
-    // SAFETY: Process context.
+    // SAFETY: Called in process context, as the callee requires.
     to_result(unsafe { shim::pfm_make_perf_forget() })
 }
 
-/// Control registers that perf and the NMI watchdog can no longer have.
+/// Control registers that are reserved for this module: perf and the NMI watchdog cannot use them.
 ///
 /// # Invariants
 ///
-/// Each of `held` is reserved for us.
+/// Each register in `held` is reserved by this.
 pub(crate) struct Reserved {
     held: kernel::alloc::KVec<u32>,
 }
 
 impl Reserved {
-    /// All of them, or `EBUSY`.
+    /// Reserves all of the registers, or none. `EBUSY` if one is in use, `ENOMEM`.
     pub(crate) fn all(addresses: impl Iterator<Item = u64>) -> kernel::error::Result<Self> {
         let mut reserved = Self {
             held: kernel::alloc::KVec::new(),
@@ -160,11 +172,11 @@ impl Reserved {
         for address in addresses {
             let address = address as u32;
             reserved.held.reserve(1, kernel::alloc::flags::GFP_KERNEL)?;
-            // SAFETY: Any number may be asked for.
+            // SAFETY: The callee accepts any number.
             if !unsafe { shim::pfm_reserve(address) } {
                 return Err(kernel::error::code::EBUSY);
             }
-            // INVARIANT: just reserved; there is room.
+            // INVARIANT: The register was just reserved. The push cannot fail, as there is room.
             let _ = reserved
                 .held
                 .push(address, kernel::alloc::flags::GFP_KERNEL);
@@ -176,7 +188,8 @@ impl Reserved {
 impl Drop for Reserved {
     fn drop(&mut self) {
         for address in &self.held {
-            // SAFETY: Reserved for us, by the type's invariant.
+            // SAFETY: By the type's invariant the register is reserved by this; it is released
+            // once.
             unsafe { shim::pfm_release(*address) }
         }
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What network providers see of packets and interfaces.
+//! Packets and network interfaces, as the probes of network providers see them.
 
 use core::pin::Pin;
 
@@ -14,58 +14,58 @@ use kernel::types::Opaque;
 use super::family::Key;
 use super::shim;
 
-/// `struct net_device`, for the time of a probe or a notice.
+/// `struct net_device`, valid during a probe or a notification.
 #[repr(transparent)]
 pub struct Interface(Opaque<bindings::net_device>);
 
 impl Interface {
-    /// Name and number, as the machine's own network namespace has them;
+    /// Returns the name and, as a key, the index of the interface in the initial network namespace.
     /// `None` in other namespaces, whose names are not unique.
     #[inline]
     pub fn name(&self) -> Option<([u8; 32], Key)> {
         let mut name = [0; 32];
-        // SAFETY: Alive for the time of the probe or notice; the name of an
-        // interface has 16 bytes.
+        // SAFETY: The interface is alive during the probe or notification. The callee writes at
+        // most 16 bytes, the size of an interface's name.
         let index = unsafe { shim::pfc_netdev_name(self.0.get(), name.as_mut_ptr().cast()) };
         (index != 0).then(|| (name, Key::number_only(index)))
     }
 
-    /// The number alone, for look-up: no row has number 0, which is what
-    /// interfaces of other namespaces get.
+    /// Returns the index alone as a key, for lookups. It is 0 in other namespaces than the initial
+    /// one, and no row has that key.
     #[inline]
     pub fn key(&self) -> Key {
-        // SAFETY: Alive for the time of the probe or notice.
+        // SAFETY: The interface is alive during the probe or notification.
         Key::number_only(unsafe { shim::pfc_netdev_index(self.0.get()) })
     }
 }
 
-/// `struct sk_buff`, for the time of a probe.
+/// `struct sk_buff`, valid during a probe.
 #[repr(transparent)]
 pub struct Packet(Opaque<bindings::sk_buff>);
 
 impl Packet {
-    /// Bytes on the wire, link header included.
+    /// Returns the bytes on the wire, including the link-layer header.
     #[inline]
     pub fn wire_bytes(&self) -> u32 {
-        // SAFETY: Alive for the time of the probe.
+        // SAFETY: The packet is alive during the probe.
         unsafe { shim::pfc_skb_wire_len(self.0.get()) }
     }
 }
 
-/// The interface a packet is at, for events that happen in a device's care:
-/// elsewhere the field holds something else.
+/// Returns the interface of a packet. Only for events at which the packet is at a device: elsewhere
+/// the field of `sk_buff` holds something else.
 ///
 /// # Safety
 ///
 /// `skb` is alive, and at a device.
 #[inline]
 pub(super) unsafe fn interface<'a>(skb: *const bindings::sk_buff) -> Option<&'a Interface> {
-    // SAFETY: By the function's requirement; the device lives as long as the
-    // probe.
+    // SAFETY: By the function's requirement `skb` has a device, which lives as long as the probe
+    // runs.
     unsafe { shim::pfc_skb_dev(skb).cast::<Interface>().as_ref() }
 }
 
-/// Does the interface's own `rx_dropped` count drops for this reason?
+/// Returns whether the interface's own `rx_dropped` counts drops for this reason.
 #[inline]
 pub(super) fn is_dropped_at_device(reason: u32) -> bool {
     matches!(
@@ -75,55 +75,56 @@ pub(super) fn is_dropped_at_device(reason: u32) -> bool {
     )
 }
 
-/// Word of interfaces that come and go. Called with the rtnl lock held, once
-/// for each that exists, then for each change.
+/// Receives changes of network interfaces. Called with the RTNL mutex held, once for each interface
+/// that exists, then for each change.
 pub trait Watch: Sync {
-    /// An interface is there, or has a new name.
+    /// An interface was added, or has a new name.
     fn arrived(&self, interface: &Interface);
-    /// An interface goes.
+    /// An interface is being removed, or renamed.
     fn left(&self, interface: &Interface);
 }
 
 #[repr(C)]
 struct Notifier<T> {
-    // First: the callback gets its address.
+    // The first field: the callback gets its address, and casts it to this structure.
     block: Opaque<bindings::notifier_block>,
     state: *const T,
 }
 
-/// A registered [`Watch`]; drop ends it.
+/// A registered [`Watch`]; drop unregisters it.
 ///
 /// # Invariants
 ///
-/// Registered, pinned, and `state` outlives it (the caller's promise in
-/// [`Watching::start`]).
+/// The notifier is registered and pinned. `state` outlives it, as the caller of [`Watching::start`]
+/// has promised.
 pub struct Watching<T: Watch>(Pin<KBox<Notifier<T>>>);
 
-// SAFETY: C takes its own lock; the state is shared as `&T`.
+// SAFETY: The C functions do their own locking, and the state is shared as `&T`.
 unsafe impl<T: Watch> Send for Watching<T> {}
-// SAFETY: C takes its own lock; the state is shared as `&T`.
+// SAFETY: The C functions do their own locking, and the state is shared as `&T`.
 unsafe impl<T: Watch> Sync for Watching<T> {}
 
 impl<T: Watch> Watching<T> {
-    /// Starts. `state` lies in a box of the same provider, which drops this
-    /// first: see [`super::probe::Probes::watch`].
+    /// Registers the notifier. `state` is in a box of the same provider, which drops this first:
+    /// see [`super::probe::Probes::watch`].
     #[inline]
     pub(super) fn start(state: *const T) -> Result<Self> {
         /// # Safety
         ///
-        /// Called by the kernel, with the block that `start` registered.
+        /// Called only by the kernel, with the block that `start` has registered.
         unsafe extern "C" fn notice<T: Watch>(
             block: *mut bindings::notifier_block,
             event: c_ulong,
             info: *mut c_void,
         ) -> c_int {
-            // SAFETY: The first field of a `Notifier`, whose state lives.
+            // SAFETY: The block is the first field of a `Notifier`, whose state is alive by the
+            // invariant of [`Watching`].
             let state = unsafe { &*(*block.cast::<Notifier<T>>()).state };
-            // SAFETY: `info` of a net device notice.
+            // SAFETY: `info` is that of a notification about a network device.
             let dev = unsafe { shim::pfc_notifier_dev(info) }.cast::<Interface>();
-            // SAFETY: Alive for the time of the notice.
+            // SAFETY: The device is alive during the notification.
             if let Some(interface) = unsafe { dev.as_ref() } {
-                // SAFETY: No requirements.
+                // SAFETY: The callee only looks at the number; no requirements.
                 let change = unsafe { shim::pfc_netdev_change(event) };
                 if change & shim::PFC_NETDEV_LEFT != 0 {
                     state.left(interface);
@@ -146,9 +147,9 @@ impl<T: Watch> Watching<T> {
             },
             GFP_KERNEL,
         )?;
-        // SAFETY: Pinned until unregistered in drop.
+        // SAFETY: The block is pinned until drop has unregistered it.
         to_result(unsafe { shim::register_netdevice_notifier(this.block.get()) })?;
-        // INVARIANT: just registered.
+        // INVARIANT: The notifier was just registered.
         Ok(Self(this))
     }
 }
@@ -156,8 +157,8 @@ impl<T: Watch> Watching<T> {
 impl<T: Watch> Drop for Watching<T> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: Registered, by the type's invariant. The kernel calls `left`
-        // for each interface first.
+        // SAFETY: The notifier is registered, by the type's invariant. The kernel first calls it
+        // for the removal of each interface.
         unsafe { shim::unregister_netdevice_notifier(self.0.block.get()) };
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The overflow interrupt, an NMI, and where it came.
+//! The NMI of counter overflows: its handler, the interrupted code, and the limits on sampling.
 
 use core::arch::asm;
 
@@ -12,16 +12,18 @@ use super::shim;
 use crate::description::Overflow;
 use crate::sampling;
 
-/// What was interrupted, for as long as the interrupt is handled.
+/// Registers of the interrupted code. Valid until the interrupt handler returns.
 #[derive(Clone, Copy)]
 pub(crate) struct Interrupted(*const bindings::pt_regs);
 
-/// What the handler needs to know of the PMU.
+/// The PMU registers that the handler uses.
 pub(crate) use super::shim::Global;
 
-/// Where this CPU is, and when: by what was interrupted; else by an NMI that was missed;
-/// else where its thread left user mode. `kernel`: may that be in the kernel? `ns`: whose
-/// numbers for threads. Any context, preemption off.
+/// Fills in where and when an overflow happened.
+///
+/// The address is that of the interrupted code. Without `interrupted` it is the address of a
+/// deferred NMI ([`miss`]), or else where the thread left user mode. `kernel` permits addresses in
+/// the kernel; thread numbers are those of `ns`. Any context, preemption off.
 #[inline(always)]
 pub(crate) fn find(
     overflow: &mut Overflow,
@@ -30,7 +32,7 @@ pub(crate) fn find(
     ns: &PidNamespace,
 ) {
     let regs = interrupted.map_or(core::ptr::null(), |i| i.0);
-    // SAFETY: It fills the structure in; the registers stay for the interrupt.
+    // SAFETY: `overflow` is writable, and the registers are valid until the interrupt returns.
     unsafe {
         let missed = match regs.is_null() {
             true => shim::pfm_missed(),
@@ -40,41 +42,42 @@ pub(crate) fn find(
     }
 }
 
-/// Nanoseconds of CLOCK_MONOTONIC. Any context.
+/// Returns the nanoseconds of CLOCK_MONOTONIC. Any context.
 pub(crate) fn now() -> u64 {
     // SAFETY: No requirements.
     unsafe { shim::pfm_now() }
 }
 
-/// Nanoseconds that timers can tell apart.
+/// Returns the resolution of timers in nanoseconds.
 pub(crate) fn resolution() -> u64 {
     // SAFETY: No requirements.
     unsafe { shim::pfm_resolution() }
 }
 
-/// The interrupted code's context is looked after as soon as interrupts are on.
+/// Defers an overflow whose context was locked by the interrupted code: [`sampling::look_again`]
+/// runs as soon as interrupts are on.
 pub(crate) fn miss(interrupted: Interrupted) {
     // SAFETY: In an NMI.
     unsafe { shim::pfm_miss(interrupted.0) }
 }
 
-/// When the first of those came that are looked after now, by the time stamp counter.
+/// Returns the time stamp of the first deferred NMI since the last call.
 pub(crate) fn missed_since() -> u64 {
     // SAFETY: Interrupts are off.
     unsafe { shim::pfm_missed_since() }
 }
 
-/// Whether NMIs of this processor may arrive after their overflow was handled.
+/// Returns whether NMIs of this processor may arrive after their overflow was handled.
 pub(crate) fn may_be_late() -> bool {
     // SAFETY: No requirements.
     unsafe { shim::pfm_late_nmis() }
 }
 
-/// One NMI of this CPU, within 100 ms of this time stamp, is for an overflow that was handled
-/// already. Preemption off.
+/// Announces that one NMI of this CPU, within 100 ms of the time stamp `since`, is for an overflow
+/// that was already handled. Preemption off.
 #[inline]
 pub(crate) fn expect(since: u64) {
-    // SAFETY: A per-CPU word of ours; an NMI in between sees one value or the other.
+    // SAFETY: Stores to a per-CPU word of this module, in one instruction that no NMI can split.
     unsafe {
         asm!("movq {t}, %gs:{word}(%rip)", t = in(reg) since,
             word = sym shim::pfm_expected_since,
@@ -82,19 +85,24 @@ pub(crate) fn expect(since: u64) {
     }
 }
 
-/// Whether this NMI is the one that [`expect`] announced. It is claimed once.
+/// Returns true for the NMI that [`expect`] announced, once.
 pub(crate) fn was_expected() -> bool {
     // SAFETY: In an NMI.
     unsafe { shim::pfm_expected() }
 }
 
-/// After samples that began at that time stamp: nanoseconds for which there must not
-/// be more; 0: none. Preemption off.
+/// Accounts the samples that began at the time stamp `began`. `interrupted`: the code that an NMI
+/// interrupted.
+///
+/// Returns for how many nanoseconds the contexts that sampled must pause, or 0. Preemption off.
 #[inline]
-pub(crate) fn storm(began: u64) -> u64 {
+pub(crate) fn storm(began: u64, interrupted: Option<Interrupted>) -> u64 {
     let timed: u8;
-    // SAFETY: A per-CPU word of ours, in one instruction. NMIs that come before `pfm_storm` has set
-    // it anew find it below 0: each is timed, as they may be all that this CPU does.
+    // `le`, not `z`: `pfm_storm` writes the word at its end. If this is an interrupt, NMIs may come
+    // before that, and find 0 or less. Each of them must be timed: if every NMI causes the next
+    // one, the interrupted call does not reach its end.
+    //
+    // SAFETY: Decrements a per-CPU word of this module, in one instruction that no NMI can split.
     unsafe {
         asm!("decl %gs:{word}(%rip)", "setle {timed}", timed = out(reg_byte) timed,
             word = sym shim::pfm_storm_left,
@@ -102,36 +110,39 @@ pub(crate) fn storm(began: u64) -> u64 {
     }
     match timed {
         0 => 0,
-        // SAFETY: Preemption is off.
-        _ => unsafe { shim::pfm_storm(began) },
+        _ => {
+            let regs = interrupted.map_or(core::ptr::null(), |i| i.0);
+            // SAFETY: Preemption is off, and the registers are valid until the interrupt returns.
+            unsafe { shim::pfm_storm(began, regs) }
+        }
     }
 }
 
-/// Lets overflows of this CPU be NMIs.
+/// Unmasks the overflow interrupt in the local APIC of this CPU, as an NMI.
 pub(crate) fn unmask() {
-    // SAFETY: The PMU is ours.
+    // SAFETY: The PMU is reserved by this module.
     unsafe { shim::pfm_lvtpc() }
 }
 
-/// The handler; drop takes it away.
+/// The registered NMI handler. Dropping it unregisters the handler.
 pub(crate) struct Handler(());
 
 impl Handler {
-    /// NMIs are asked whether they are ours. Process context.
+    /// Registers the handler. Process context.
     pub(crate) fn register() -> Result<Self> {
-        // SAFETY: There is one.
+        // SAFETY: Only one `Handler` exists at a time.
         to_result(unsafe { shim::pfm_nmi_start() })?;
         Ok(Self(()))
     }
 }
 
-/// The PMU is ours: from here on overflows are NMIs of ours; drop ends that. One at a time.
+/// The reserved PMU: NMIs are handled as its overflows until this is dropped. Only one exists.
 pub(crate) struct Owned(());
 
 impl Owned {
-    /// It has these registers. Process context; may sleep.
+    /// Begins to handle overflows of the PMU with the registers `global`. May sleep.
     pub(crate) fn new(global: &Global) -> Self {
-        // SAFETY: One at a time, under `SESSION`.
+        // SAFETY: `SESSION` is held, so that only one call runs at a time.
         unsafe { shim::pfm_nmi_own(global) }
         Self(())
     }
@@ -139,34 +150,34 @@ impl Owned {
 
 impl Drop for Owned {
     fn drop(&mut self) {
-        // SAFETY: Changes are one at a time, under `SESSION`.
+        // SAFETY: `SESSION` is held, so that only one call runs at a time.
         unsafe { shim::pfm_nmi_own(core::ptr::null()) }
     }
 }
 
 impl Drop for Handler {
     fn drop(&mut self) {
-        // SAFETY: Registered. Waits for those that run.
+        // SAFETY: The handler is registered. The call waits for handlers that run.
         unsafe { shim::pfm_nmi_stop() }
     }
 }
 
 /// # Safety
 ///
-/// Called by the shim, in an NMI, with what the handler was registered with.
+/// Called by the shim in an NMI; `regs` and `global` are valid until it returns.
 #[no_mangle]
 unsafe extern "C" fn pfm_overflowed(regs: *const bindings::pt_regs, global: *const Global) -> u32 {
-    // SAFETY: Nobody changes it while there is a handler.
+    // SAFETY: `pfm_nmi_own` changes `global` only while no handler uses it.
     sampling::interrupt(Interrupted(regs), unsafe { &*global })
 }
 
-/// Called by the shim after [`miss`], with interrupts off.
+/// Handles deferred overflows. Called by the shim after [`miss`], with interrupts off.
 #[no_mangle]
 extern "C" fn pfm_overflowed_again() {
     sampling::look_again();
 }
 
-/// What the timer's interrupt interrupted.
+/// Returns the registers of the code that the current hard interrupt interrupted.
 pub(crate) fn of_interrupt() -> Option<Interrupted> {
     // SAFETY: In a hard interrupt's handler.
     let regs = unsafe { shim::pfm_irq_regs() };

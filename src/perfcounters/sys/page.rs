@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Zeroed pages that user space maps read-only: the header, descriptors, and
-//! one that stands in for CPUs that cannot exist.
+//! Zeroed pages that user space maps read-only: the header, the descriptors, and a page that stands
+//! in for the counters of CPUs that are not possible.
 
 use core::mem::{offset_of, size_of};
 use core::ptr::NonNull;
@@ -15,50 +15,49 @@ use kernel::bindings;
 
 use super::shim;
 
-/// A page of our own.
+/// A page that this module owns.
 ///
 /// # Invariants
 ///
-/// `address` is a whole zeroed page in the direct map, ours until drop. It is
-/// dropped only at module exit, when no mapping of it can be left.
+/// `address` is that of a whole page in the direct map, zeroed when allocated, owned until drop. It
+/// is dropped only at module exit, when no mapping of it can be left.
 pub(crate) struct Page {
     address: NonNull<u8>,
 }
 
-// SAFETY: Accesses are volatile, of aligned words; writers are serialised by
-// the registry's lock.
+// SAFETY: Accesses are volatile accesses of aligned words; the registry's lock serialises writers.
 unsafe impl Send for Page {}
-// SAFETY: Accesses are volatile, of aligned words; the registry's lock has writers one at a time.
+// SAFETY: Accesses are volatile accesses of aligned words; the registry's lock serialises writers.
 unsafe impl Sync for Page {}
 
 impl Page {
-    /// Allocates. May sleep.
+    /// Allocates a page. May sleep.
     pub(crate) fn new() -> Result<Self, Error> {
-        // SAFETY: No requirements.
+        // SAFETY: Allocates in process context; no requirements.
         let address = unsafe {
             bindings::get_free_pages_noprof(bindings::GFP_KERNEL | bindings::__GFP_ZERO, 0)
         };
-        // INVARIANT: just allocated so.
+        // INVARIANT: The page was just allocated, zeroed.
         Ok(Self {
             address: NonNull::new(address as *mut u8).ok_or(Error::NoMemory)?,
         })
     }
 
-    /// Its address, for the tables.
+    /// Returns the page's address, for the tables.
     pub(crate) fn address(&self) -> usize {
         self.address.as_ptr() as usize
     }
 
     fn word(&self, offset: usize) -> &Word {
         debug_assert!(offset % 8 == 0 && offset + 8 <= PAGE_SIZE);
-        // SAFETY: An aligned word within the page, which lives as long as
-        // `self`; `Word` may be shared with user space.
+        // SAFETY: An aligned word within the page, which lives as long as `self`; `Word` may be
+        // shared with user space.
         unsafe { &*self.address.as_ptr().add(offset).cast::<Word>() }
     }
 
     fn put<T: Copy>(&self, offset: usize, value: T) {
         debug_assert!(offset + size_of::<T>() <= PAGE_SIZE);
-        // SAFETY: Within the page; callers give aligned offsets of fields.
+        // SAFETY: The offset is within the page, and callers pass the aligned offsets of fields.
         unsafe {
             self.address
                 .as_ptr()
@@ -68,7 +67,7 @@ impl Page {
         }
     }
 
-    /// Writes a descriptor; readers look at it under the generation.
+    /// Writes a descriptor. Readers check the generation around their copy.
     pub(crate) fn put_desc(&self, instance: u32, desc: &Desc) {
         self.put(
             (instance % DESCS_PER_PAGE) as usize * size_of::<Desc>(),
@@ -76,38 +75,38 @@ impl Page {
         );
     }
 
-    /// Reads a descriptor back. The caller holds the registry's lock.
+    /// Reads a descriptor. The caller holds the registry's lock.
     pub(crate) fn desc(&self, instance: u32) -> Desc {
         let at = (instance % DESCS_PER_PAGE) as usize * size_of::<Desc>();
-        // SAFETY: Within the page, aligned; any bytes are a `Desc`; nobody
-        // writes without the lock.
+        // SAFETY: The descriptor is within the page and aligned, any bytes are a valid `Desc`, and
+        // the registry's lock excludes writers.
         unsafe { self.address.as_ptr().add(at).cast::<Desc>().read() }
     }
 }
 
 impl Drop for Page {
     fn drop(&mut self) {
-        // SAFETY: Ours and, by the type's invariant, not mapped any more.
+        // SAFETY: By the type's invariant the page is owned, and no longer mapped.
         unsafe { bindings::free_pages(self.address.as_ptr() as usize, 0) }
     }
 }
 
-/// Page frame of a page by its address from the tables. Any context.
+/// Returns the page frame of a [`Page`], given its address from the tables. Any context.
 pub(crate) fn frame(address: usize) -> usize {
-    // SAFETY: An address of a `Page`, which lies in the direct map.
+    // SAFETY: The address is that of a `Page`, which is in the direct map.
     unsafe { shim::pfc_virt_pfn(address as *const _) }
 }
 
-/// Page 0 of the file.
+/// Page 0 of the mapped file.
 pub(crate) struct HeaderPage(pub(crate) Page);
 
 impl HeaderPage {
-    /// Fills in everything that does not change.
+    /// Writes the whole header. Called once, before the page can be mapped.
     pub(crate) fn fill(&self, header: &Header) {
         self.0.put(0, *header);
     }
 
-    /// The two words of the generation.
+    /// Returns the two words of the generation.
     pub(crate) fn generation(&self) -> Generation<'_> {
         Generation::new(
             self.0.word(offset_of!(Header, gen1)),
@@ -115,27 +114,29 @@ impl HeaderPage {
         )
     }
 
-    /// The random number of this life of the module.
+    /// Returns the random id that was generated when the module was loaded.
     pub(crate) fn boot_id(&self) -> [u8; 16] {
         let at = offset_of!(Header, boot_id);
-        // SAFETY: Within the page; written once, before the page was shared.
+        // SAFETY: The field is within the page. It was written once, before the page was shared.
         unsafe { self.0.address.as_ptr().add(at).cast::<[u8; 16]>().read() }
     }
 
-    /// Publishes how many slots are in use.
+    /// Publishes the number of slots in use.
     pub(crate) fn set_nr_slots(&self, slots: u32) {
         self.0.put(offset_of!(Header, nr_slots), slots);
     }
 
-    /// Publishes how many chunks there are: they are in the tables before.
+    /// Publishes the number of chunks, whose pages were entered in the tables before.
     pub(crate) fn set_nr_chunks(&self, chunks: u32) {
-        // Pairs with the acquire of the generation in a reader's `enter`: growth is in a change.
+        // Pairs with the acquire of the generation in a reader's `enter`: the table grows before
+        // the change that needs it, so that a reader which enters after the change sees the new
+        // chunks.
         crate::sys::release::smp_wmb();
         self.0.put(offset_of!(Header, nr_chunks), chunks);
     }
 
-    /// Sets or clears a CPU's bit in the bitmap at `offset`. Callers are
-    /// serialised: module init, then the hotplug lock.
+    /// Sets or clears a CPU's bit in the bitmap at `offset`. Callers are serialised, by module init
+    /// and then by the hotplug lock.
     pub(crate) fn set_cpu(&self, offset: u32, cpu: u32, on: bool) {
         let word = self.0.word(offset as usize + (cpu / 64) as usize * 8);
         let bit = 1u64 << (cpu % 64);
@@ -143,7 +144,7 @@ impl HeaderPage {
         word.store_relaxed(if on { old | bit } else { old & !bit });
     }
 
-    /// Sets or clears a CPU's online bit.
+    /// Sets or clears a CPU's bit in the bitmap of online CPUs.
     pub(crate) fn set_online(&self, cpu: u32, on: bool) {
         self.set_cpu(ONLINE_OFFSET, cpu, on);
     }

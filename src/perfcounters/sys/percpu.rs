@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory of a chunk: page-aligned, for every possible CPU.
+//! Per-CPU memory of a chunk of counters: page-aligned pages for every possible CPU.
 
 use core::ptr::NonNull;
 
@@ -11,32 +11,32 @@ use kernel::ffi::c_void;
 
 use super::{cpu, shim};
 
-/// `__GFP_NORETRY`, a macro that bindings have no constant for.
+/// `__GFP_NORETRY`, for which the bindings have no constant.
 const NO_RETRY: bindings::gfp_t = 1 << bindings::___GFP_NORETRY_BIT;
 
-/// The pages of one chunk, zero at first.
+/// The pages of one chunk, zeroed when allocated.
 ///
 /// # Invariants
 ///
-/// `base` is a page-aligned allocation of the per-CPU allocator of `pages`
-/// pages. It is dropped only at module exit, when no mapping of it can be left:
-/// a mapping holds the device's file, and that holds the module.
+/// `base` is a page-aligned allocation of `pages` pages of the per-CPU allocator. It is dropped
+/// only at module exit, when no mapping of it can be left: a mapping holds the device's file, and
+/// the file holds the module.
 pub(crate) struct Chunk {
     base: NonNull<c_void>,
     pages: u32,
 }
 
-// SAFETY: An address; what it points to is reached through the other functions.
+// SAFETY: The structure holds an address only, which belongs to no thread.
 unsafe impl Send for Chunk {}
 
 impl Chunk {
-    /// Allocates. May sleep.
+    /// Allocates a chunk. May sleep.
     ///
-    /// A chunk is a page of each possible CPU or more, megabytes on large
-    /// machines: where they are not to be had perf_add() fails, and says so in
-    /// one line, rather than that other processes are killed for them.
+    /// A chunk has one page or more for each possible CPU, which is megabytes on large machines. If
+    /// that memory is not available, perf_add() fails with one line in the log; the OOM killer is
+    /// not invoked.
     pub(crate) fn new(pages: u32) -> Result<Self, Error> {
-        // SAFETY: No requirements; 0 is "not reserved".
+        // SAFETY: Allocates in process context; no requirements. The third argument is "reserved".
         let base = unsafe {
             bindings::pcpu_alloc_noprof(
                 pages as usize * PAGE_SIZE,
@@ -45,14 +45,14 @@ impl Chunk {
                 bindings::GFP_KERNEL | NO_RETRY | bindings::__GFP_NOWARN,
             )
         };
-        // INVARIANT: just allocated so.
+        // INVARIANT: The memory was just allocated with this size and alignment.
         Ok(Self {
             base: NonNull::new(base.cast()).ok_or(Error::NoMemory)?,
             pages,
         })
     }
 
-    /// Per-CPU address of a page.
+    /// Returns the per-CPU address of a page.
     pub(crate) fn page(&self, page: u32) -> usize {
         debug_assert!(page < self.pages);
         self.base.as_ptr() as usize + page as usize * PAGE_SIZE
@@ -61,38 +61,39 @@ impl Chunk {
 
 impl Drop for Chunk {
     fn drop(&mut self) {
-        // SAFETY: Ours and, by the type's invariant, not mapped any more.
+        // SAFETY: By the type's invariant the memory is owned, and no longer mapped.
         unsafe { bindings::free_percpu(self.base.as_ptr().cast()) }
     }
 }
 
-/// Makes the first slot of a chunk the seqflag, for C and Rust drivers alike.
-/// Before any driver can be loaded.
+/// Makes the first slot of a chunk the seqflag, for C and Rust drivers. Called before any driver
+/// can be loaded.
 pub(crate) fn set_seqflag(chunk: &Chunk) {
-    // SAFETY: Called from module init only; no driver can see it yet.
+    // SAFETY: Called by module init only, when no driver can use the variable yet.
     unsafe { shim::perf_counter_seqflag = chunk.page(0) as *mut u64 }
 }
 
-/// Page frame of a CPU's copy of a page. Any context.
+/// Returns the page frame of a CPU's copy of a page. Any context.
 pub(crate) fn frame(page: usize, cpu: u32) -> usize {
-    // SAFETY: `page` is a page of a chunk, which exists for every possible CPU;
-    // the caller checked the CPU.
+    // SAFETY: `page` is a page of a chunk, which has a copy for every possible CPU, and the caller
+    // has checked that the CPU is possible.
     unsafe { shim::pfc_percpu_pfn(page as *mut c_void, cpu) }
 }
 
-/// Adds to a slot of any CPU, which nobody else writes: readers see the value before or the
-/// one after. The slot is of a live instance that the caller owns.
+/// Adds to a slot of any CPU. The slot belongs to a live instance of the caller, and nothing else
+/// writes it. Readers see the old or the new value.
 pub(crate) fn add_on(address: usize, cpu: u32, more: i64) {
     if !cpu::is_possible(cpu) {
         return;
     }
     let slot = slot_on(address, cpu);
-    // SAFETY: A slot of a chunk, on a possible CPU; volatile for readers that look on.
+    // SAFETY: The slot is within a chunk, on a possible CPU. The accesses are volatile, as user
+    // space may read the slot at the same time.
     unsafe { slot.write_volatile(slot.read_volatile().wrapping_add(more)) }
 }
 
 fn slot_on(address: usize, cpu: u32) -> *mut i64 {
-    // SAFETY: `cpu` is a possible CPU, of the callers, so below the array's end.
+    // SAFETY: Callers pass a possible CPU, which is below the array's length.
     let offset = unsafe {
         (&raw const bindings::__per_cpu_offset)
             .cast::<usize>()
@@ -102,11 +103,11 @@ fn slot_on(address: usize, cpu: u32) -> *mut i64 {
     address.wrapping_add(offset) as *mut i64
 }
 
-/// Stores zero in a slot of another CPU. No update of it is running: it is not
-/// live, and the registry waited for updates that saw it alive.
+/// Stores zero in a slot of any CPU. No update of the slot is running: its instance is not live,
+/// and the registry has waited for updates that saw it live.
 pub(crate) fn zero(address: usize, cpu: u32) {
     let slot = slot_on(address, cpu);
-    // SAFETY: A slot of a chunk, on a possible CPU; volatile for readers that
-    // look on.
+    // SAFETY: The slot is within a chunk, on a possible CPU. The access is volatile, as user space
+    // may read the slot at the same time.
     unsafe { slot.write_volatile(0) }
 }

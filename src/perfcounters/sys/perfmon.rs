@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `/dev/perfmon`: calls on contexts. Turns user space's structures into calls of
+//! `/dev/perfmon`: system calls on contexts. Copies structures from and to user space, and calls
 //! [`crate::contexts`].
 
 use core::mem::{offset_of, size_of};
@@ -34,7 +34,8 @@ static PERFMON_OPS: Ops<bindings::file_operations> = Ops(bindings::file_operatio
     open: Some(open),
     release: Some(release),
     unlocked_ioctl: Some(ioctl),
-    // All structures are the same there: numbers of their own size, in natural order.
+    // The structures have the same layout for 32-bit programs: fields of fixed size, naturally
+    // aligned.
     #[cfg(CONFIG_COMPAT)]
     compat_ioctl: bindings::compat_ptr_ioctl,
     read: Some(read_message),
@@ -44,34 +45,38 @@ static PERFMON_OPS: Ops<bindings::file_operations> = Ops(bindings::file_operatio
     ..pin_init::zeroed()
 });
 
-/// Makes the device appear.
+/// Registers the device.
 pub(crate) fn register() -> Result<Device> {
     Device::register(c"perfmon", &PERFMON_OPS, 0o660)
 }
 
-/// What an open file has: a context, once it was created.
+/// The private data of an open file: its context, once that was created.
 type Opened = Mutex<Option<Arc<Context>>>;
 
+/// Opens the device; the file has no context yet.
+///
 /// # Safety
 ///
-/// Called by the kernel, as the operation it is named after.
+/// Called only by the kernel, as `file_operations.open`.
 unsafe extern "C" fn open(_: *mut bindings::inode, file: *mut bindings::file) -> c_int {
     from_result(|| {
         is_ready()?;
         let opened = KBox::pin_init(new_mutex!(None::<Arc<Context>>), GFP_KERNEL_ACCOUNT)?;
-        // SAFETY: Nothing moves out of it; release takes the box back.
+        // SAFETY: The mutex is not moved out of the box; `release` frees the box.
         let opened = unsafe { core::pin::Pin::into_inner_unchecked(opened) };
-        // SAFETY: The file is being opened.
+        // SAFETY: The file is being opened, and is valid during the call.
         unsafe { (*file).private_data = KBox::into_raw(opened).cast() };
         Ok(0)
     })
 }
 
+/// Detaches and closes the file's context.
+///
 /// # Safety
 ///
-/// Called by the kernel, as the operation it is named after.
+/// Called only by the kernel, as `file_operations.release`.
 unsafe extern "C" fn release(_: *mut bindings::inode, file: *mut bindings::file) -> c_int {
-    // SAFETY: From `into_raw` in open; the file is used no more.
+    // SAFETY: The pointer is from `into_raw` in `open`, and the file is no longer used.
     let opened = unsafe { KBox::from_raw((*file).private_data.cast::<Opened>()) };
     let context = opened.lock().take();
     if let Some(context) = context {
@@ -81,11 +86,13 @@ unsafe extern "C" fn release(_: *mut bindings::inode, file: *mut bindings::file)
     0
 }
 
+/// Dispatches the calls of `/dev/perfmon`.
+///
 /// # Safety
 ///
-/// Called by the kernel, as the operation it is named after.
+/// Called only by the kernel, as `file_operations.unlocked_ioctl`.
 unsafe extern "C" fn ioctl(file: *mut bindings::file, command: c_uint, arg: c_ulong) -> c_long {
-    // SAFETY: Set in open, taken back in release.
+    // SAFETY: `open` has stored the box, and `release` frees it.
     let opened = unsafe { &*(*file).private_data.cast::<Opened>() };
     match call(opened, command, arg) {
         Ok(()) => 0,
@@ -93,9 +100,11 @@ unsafe extern "C" fn ioctl(file: *mut bindings::file, command: c_uint, arg: c_ul
     }
 }
 
+/// Returns the next message of the context, waiting for one unless the file is nonblocking.
+///
 /// # Safety
 ///
-/// Called by the kernel, as the operation it is named after.
+/// Called only by the kernel, as `file_operations.read`.
 unsafe extern "C" fn read_message(
     file: *mut bindings::file,
     to: *mut c_char,
@@ -103,10 +112,10 @@ unsafe extern "C" fn read_message(
     _: *mut bindings::loff_t,
 ) -> isize {
     let done = || -> Result<usize> {
-        // SAFETY: A file of ours.
+        // SAFETY: The operation is only called for files that `open` has set up.
         let context = unsafe { context_of(file)? };
         context.settle_doubt()?;
-        // SAFETY: The file is open.
+        // SAFETY: The file is open, and valid during the call.
         let waits = unsafe { (*file).f_flags } & bindings::O_NONBLOCK == 0;
         if count < size_of::<Message>() {
             return Err(EINVAL);
@@ -130,18 +139,21 @@ unsafe extern "C" fn read_message(
     }
 }
 
+/// Reports whether the context has messages to read.
+///
 /// # Safety
 ///
-/// Called by the kernel, as the operation it is named after.
+/// Called only by the kernel, as `file_operations.poll`.
 unsafe extern "C" fn poll(
     file: *mut bindings::file,
     table: *mut bindings::poll_table_struct,
 ) -> bindings::__poll_t {
-    // SAFETY: A file of ours.
+    // SAFETY: The operation is only called for files that `open` has set up.
     let Ok(context) = (unsafe { context_of(file) }) else {
         return bindings::POLLERR;
     };
-    // SAFETY: The context stays while its file is open, and who waits holds that.
+    // SAFETY: The arguments are those of poll(). The context lives as long as its file is open, and
+    // a waiter holds the file.
     unsafe { context.bell.poll(file, table) };
     match context.has_message() {
         true => bindings::POLLIN | bindings::POLLRDNORM,
@@ -149,27 +161,30 @@ unsafe extern "C" fn poll(
     }
 }
 
+/// Turns SIGIO at new messages on or off.
+///
 /// # Safety
 ///
-/// Called by the kernel, as the operation it is named after.
+/// Called only by the kernel, as `file_operations.fasync`.
 unsafe extern "C" fn fasync(fd: c_int, file: *mut bindings::file, on: c_int) -> c_int {
-    // SAFETY: A file of ours.
+    // SAFETY: The operation is only called for files that `open` has set up.
     match unsafe { context_of(file) } {
-        // SAFETY: As the kernel gave them.
+        // SAFETY: The arguments are those of fasync().
         Ok(context) => unsafe { context.bell.fasync(fd, file, on) },
-        // It can have been turned on only for a context.
+        // Turning off succeeds without a context, as SIGIO cannot have been turned on.
         Err(_) if on == 0 => 0,
         Err(error) => error.to_errno(),
     }
 }
 
-/// The context of a file of ours. `EINVAL` if it has none yet.
+/// Returns the context of a file. `EINVAL` if it has none yet.
 ///
 /// # Safety
 ///
-/// `file` is one of `/dev/perfmon`, and open.
+/// `file` is an open file of `/dev/perfmon`.
 pub(super) unsafe fn context_of(file: *mut bindings::file) -> Result<Arc<Context>> {
-    // SAFETY: Set in open, taken back in release.
+    // SAFETY: By the function's requirement the file is open: `open` has stored the box, and
+    // `release` frees it.
     let opened = unsafe { &*(*file).private_data.cast::<Opened>() };
     let context = opened.lock().clone();
     context.ok_or(EINVAL)
@@ -184,7 +199,8 @@ fn call(opened: &Opened, command: u32, address: usize) -> Result {
         let create_arg: Create = read(arg)?;
         return create(opened, create_arg.ctx, Some(&create_arg));
     }
-    // Taken out of the lock: a call may sleep, others go on.
+    // The context is taken out of the lock, because a call may sleep and must not block other calls
+    // on the file.
     let any = || opened.lock().clone().ok_or(EINVAL);
     let context = || any().and_then(|context| context.settle_doubt().map(|()| context));
     match command {
@@ -224,32 +240,33 @@ fn call(opened: &Opened, command: u32, address: usize) -> Result {
     }
 }
 
-// SAFETY: Numbers, without padding: src/engine/sampling.rs asserts the size.
+// SAFETY: Integers without padding: src/engine/sampling.rs asserts the size.
 unsafe impl Given for Message {}
-// SAFETY: Numbers, without padding: src/engine/calls.rs asserts the sizes.
+// SAFETY: Integers without padding: src/engine/calls.rs asserts the sizes.
 unsafe impl Given for Ctx {}
-// SAFETY: Numbers, without padding: src/engine/calls.rs asserts the sizes.
+// SAFETY: Integers without padding: src/engine/calls.rs asserts the sizes.
 unsafe impl Given for Create {}
-// SAFETY: Numbers, without padding: src/engine/calls.rs asserts the sizes.
+// SAFETY: Integers without padding: src/engine/calls.rs asserts the sizes.
 unsafe impl Given for Load {}
-// SAFETY: Numbers, without padding: src/engine/calls.rs asserts the sizes.
+// SAFETY: Integers without padding: src/engine/calls.rs asserts the sizes.
 unsafe impl Given for Start {}
-// SAFETY: Numbers, without padding: src/engine/calls.rs asserts the sizes.
+// SAFETY: Integers without padding: src/engine/calls.rs asserts the sizes.
 unsafe impl Given for Vector {}
-// SAFETY: Numbers, without padding: src/engine/calls.rs asserts the sizes.
+// SAFETY: Integers without padding: src/engine/calls.rs asserts the sizes.
 unsafe impl Given for Pmc {}
-// SAFETY: Numbers, without padding: src/engine/calls.rs asserts the sizes.
+// SAFETY: Integers without padding: src/engine/calls.rs asserts the sizes.
 unsafe impl Given for Pmd {}
-// SAFETY: Numbers, without padding: src/engine/calls.rs asserts the sizes.
+// SAFETY: Integers without padding: src/engine/calls.rs asserts the sizes.
 unsafe impl Given for SetDesc {}
-// SAFETY: Numbers, without padding: src/engine/calls.rs asserts the sizes.
+// SAFETY: Integers without padding: src/engine/calls.rs asserts the sizes.
 unsafe impl Given for SetInfo {}
-// SAFETY: Numbers, without padding: src/engine/calls.rs asserts the sizes.
+// SAFETY: Integers without padding: src/engine/calls.rs asserts the sizes.
 unsafe impl Given for Runs {}
-// SAFETY: Numbers, without padding: src/engine/calls.rs asserts the sizes.
+// SAFETY: Integers without padding: src/engine/calls.rs asserts the sizes.
 unsafe impl Given for Status {}
 
-/// The elements of a vector, in one copy.
+/// Copies the elements of a vector from user space. `EINVAL` if they have another size than `T`,
+/// `E2BIG` if there are too many.
 fn elements<T: Given>(vector: &Vector) -> Result<KVVec<T>> {
     let nr = vector.nr as usize;
     if vector.size as usize != size_of::<T>() {
@@ -261,9 +278,11 @@ fn elements<T: Given>(vector: &Vector) -> Result<KVVec<T>> {
     read_all(vector.items, nr)
 }
 
-/// What a context samples into, by the name or the number of a format.
+/// Creates the sampling buffer of a new context, of the format that the caller selects by name or
+/// UUID.
 fn buffer_of(create: &Create) -> Result<(Buffer, Arc<Areas>)> {
-    // One more, to see that it is too long.
+    // One byte more than a valid name and its NUL, so that a longer name is refused rather than cut
+    // to a valid one.
     let mut name = [0u8; calls::FORMAT_NAME + 1];
     let wanted = if create.name == 0 {
         Wanted::Uuid(create.uuid)
@@ -282,7 +301,7 @@ fn buffer_of(create: &Create) -> Result<(Buffer, Arc<Areas>)> {
     }
     let mut arg = format::argument(bytes)?;
     let at = UserPtr::from_addr(usize::try_from(create.arg)?);
-    // SAFETY: Its bytes, which are initialised.
+    // SAFETY: The slice covers the argument's bytes, which are initialised.
     let into = unsafe { core::slice::from_raw_parts_mut(arg.as_mut_ptr().cast::<u8>(), bytes) };
     UserSlice::new(at, bytes).reader().read_slice(into)?;
     Buffer::new(format, &arg)
@@ -294,7 +313,8 @@ fn create(opened: &Opened, ctx: Ctx, format: Option<&Create>) -> Result {
         return Err(EPERM);
     }
     pmu::load();
-    // Before the lock, under which nothing is taken that others hold.
+    // Buffer and context are created before the file's lock is taken, so that no other lock is
+    // taken under it.
     let buffer = format.map(buffer_of).transpose()?;
     let context = Context::new(Kind {
         scope,
@@ -322,7 +342,7 @@ fn write_pmcs(context: &Context, vector: Vector) -> Result {
             let map = described.map();
             check_pmc(&map, context.scope(), privileged, number, flags, value).map_err(refused)
         };
-        // What a description makes of it is looked at like what the caller wrote.
+        // The description may change the value, so the result is checked like the caller's value.
         pmc.reg_value = allowed(described.check(number, allowed(pmc.reg_value)?)?)?;
     }
     context.write_pmcs(&values)
@@ -389,7 +409,7 @@ fn read_pmds(context: &Context, vector: Vector) -> Result {
     Ok(())
 }
 
-/// Gives the elements of a vector back.
+/// Copies the elements of a vector back to user space.
 fn write_back<T: Given>(vector: &Vector, all: &[T]) -> Result {
     write_all(UserPtr::from_addr(usize::try_from(vector.items)?), all)
 }
@@ -402,7 +422,8 @@ fn create_sets(context: &Context, vector: Vector) -> Result {
         set.set_timeout = terms.timeout();
         wanted.push((set.set_id, terms), GFP_KERNEL)?;
     }
-    // Before there are any, which nobody could take back.
+    // Copied back before the sets are created: if the copy failed afterwards, the caller could not
+    // know which sets exist.
     write_back(&vector, &given)?;
     context.create_sets(&wanted)
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! PMU descriptions as modules give them, `include/linux/perfmon.h`, and
+//! PMU descriptions that modules register (`include/linux/perfmon.h`), their debugfs tree, and
 //! /proc/perfmon_map.
 
 use core::slice;
@@ -18,7 +18,7 @@ use super::shim;
 use crate::description::{self, Check, RawPmu, Read, Register as Row};
 use crate::pmu;
 
-// One list of types in two places: C's header has the same.
+// The C header and the engine both define the register types. They must agree.
 const _: () = {
     assert!(description::CONTROL == kind::CONTROL);
     assert!(description::COUNTER == kind::COUNTER);
@@ -31,65 +31,68 @@ const _: () = {
     assert!(description::CLOCK == kind::CLOCK);
 };
 
-/// A registered description.
+/// A registered PMU description.
 ///
 /// # Invariants
 ///
-/// `raw` is one that a module registered and has not taken back.
+/// `raw` was registered by a module, and is not unregistered yet.
 pub(crate) struct Description {
     raw: *const RawPmu,
 }
 
-// SAFETY: Nobody writes a description.
+// SAFETY: The structure is not written while it is registered.
 unsafe impl Send for Description {}
-// SAFETY: Nobody writes a description.
+// SAFETY: The structure is not written while it is registered.
 unsafe impl Sync for Description {}
 
 impl Description {
     fn raw(&self) -> &RawPmu {
-        // SAFETY: It stays as long as it is registered, by the type's invariant.
+        // SAFETY: By the type's invariant the structure is registered, and until it is unregistered
+        // its module keeps it.
         unsafe { &*self.raw }
     }
 
-    /// Is it the one at this address?
+    /// Returns whether this is the description at that address.
     pub(crate) fn is(&self, raw: *const RawPmu) -> bool {
         self.raw == raw
     }
 
-    /// Its name.
+    /// Returns the name; empty if the pointer is NULL.
     pub(crate) fn name(&self) -> &CStr {
-        // SAFETY: A C string, checked when it was registered to be no NULL.
+        // SAFETY: The pointer is NULL or to a C string, which the module keeps as long as the
+        // description.
         unsafe { name_of(self.raw().name) }
     }
 
-    /// Number of its first rows.
+    /// Returns the number of its first PMC and PMD.
     pub(crate) fn first(&self) -> u16 {
         self.raw().first
     }
 
-    /// The number after its last rows.
+    /// Returns the number after its last PMC or PMD, whichever is higher.
     pub(crate) fn end(&self) -> u16 {
         let rows = self.raw().nr_pmcs.max(self.raw().nr_pmds);
         self.raw().first.saturating_add(rows)
     }
 
-    /// MSR that lets counters count.
+    /// Returns the address of the MSR that enables the counters; 0 if there is none.
     pub(crate) fn global_ctrl(&self) -> u64 {
         self.raw().global_ctrl
     }
 
-    /// MSRs that say which counters overflowed, and that take it back.
+    /// Returns the addresses of the MSR that shows which counters have overflowed, and of the MSR
+    /// that clears these bits.
     pub(crate) fn global_status(&self) -> (u64, u64) {
         (self.raw().global_status, self.raw().global_clear)
     }
 
     fn pmcs(&self) -> &[Row] {
-        // SAFETY: As many rows as it says, by C's interface.
+        // SAFETY: The table has as many rows as the description says, as the C interface requires.
         unsafe { rows(self.raw().pmcs, self.raw().nr_pmcs) }
     }
 
     fn pmds(&self) -> &[Row] {
-        // SAFETY: As many rows as it says, by C's interface.
+        // SAFETY: The table has as many rows as the description says, as the C interface requires.
         unsafe { rows(self.raw().pmds, self.raw().nr_pmds) }
     }
 
@@ -103,40 +106,41 @@ impl Description {
         self.pmds().iter().map(register)
     }
 
-    /// Its PMCs, with their names.
+    /// Iterates over its PMCs, with their names.
     pub(crate) fn named_pmcs(&self) -> impl Iterator<Item = (&CStr, Register)> {
         self.pmcs().iter().map(named)
     }
 
-    /// Its PMDs, with their names.
+    /// Iterates over its PMDs, with their names.
     pub(crate) fn named_pmds(&self) -> impl Iterator<Item = (&CStr, Register)> {
         self.pmds().iter().map(named)
     }
 
-    /// Its tables do not agree with its sizes.
+    /// Returns whether a table is missing although its number of rows is not 0.
     pub(crate) fn is_cut(&self) -> bool {
         let raw = self.raw();
         (raw.nr_pmcs != 0 && raw.pmcs.is_null()) || (raw.nr_pmds != 0 && raw.pmds.is_null())
     }
 
-    /// It says what a later version means.
+    /// Returns whether a reserved field is not 0, as only a later version of the interface may set
+    /// it.
     pub(crate) fn has_reserved(&self) -> bool {
         self.raw().reserved.iter().any(|word| *word != 0)
     }
 
-    /// Is it there? By its own word.
+    /// Calls the description's probe(), which returns an error if the PMU does not exist.
     pub(crate) fn probe(&self) -> Result {
         match self.raw().probe {
-            // SAFETY: Process context, as C's interface says.
+            // SAFETY: Process context, as the C interface requires.
             Some(probe) => to_result(unsafe { probe() }),
             None => Ok(()),
         }
     }
 
-    /// A CPU has come or goes; on that CPU.
+    /// Calls the description's cpu() after this CPU has come online, or before it goes offline.
     pub(crate) fn cpu(&self, cpu: u32, online: bool) {
         if let Some(told) = self.raw().cpu {
-            // SAFETY: On that CPU, as C's interface says.
+            // SAFETY: Called on that CPU, as the C interface requires.
             unsafe { told(cpu, online) }
         }
     }
@@ -144,23 +148,25 @@ impl Description {
     /// Returns whether this CPU has the register, by the description's `here()`. Interrupts off.
     pub(crate) fn is_here(&self, row: &Register) -> bool {
         match self.raw().here {
-            // SAFETY: On that CPU, as C's interface says.
+            // SAFETY: Called on the CPU in question, with interrupts off, as the C interface
+            // requires.
             Some(here) => unsafe { here(row.address, row.width.into()) },
             None => true,
         }
     }
 
-    /// The module behind it, kept from going until the result is dropped; `None` if it is
-    /// going already.
+    /// Takes a reference to the description's module, so that it stays until the result is dropped.
+    /// `None` if the module is being unloaded.
     pub(crate) fn pin(&self) -> Option<Pinned> {
         let owner = self.raw().owner;
-        // SAFETY: NULL, or a module whose description is registered.
+        // SAFETY: The owner is NULL, or a module that cannot be freed while its description is
+        // registered.
         let stays = unsafe { bindings::try_module_get(owner) };
-        // INVARIANT: of that module.
+        // INVARIANT: `try_module_get()` has taken the reference.
         stays.then_some(Pinned { owner })
     }
 
-    /// What is called of it, while its module is pinned.
+    /// Returns the functions of the description that are called while its module is pinned.
     pub(crate) fn calls(&self) -> Calls {
         Calls {
             check: self.raw().check,
@@ -169,43 +175,44 @@ impl Description {
     }
 }
 
-/// A description's module, which stays.
+/// A pinned module of a description.
 ///
 /// # Invariants
 ///
-/// We hold a reference of `owner`.
+/// This holds a reference to `owner`.
 pub(crate) struct Pinned {
     owner: *mut bindings::module,
 }
 
-// SAFETY: A reference and functions; they belong to no thread.
+// SAFETY: A module reference belongs to no thread.
 unsafe impl Send for Pinned {}
-// SAFETY: A reference and functions, which nobody writes.
+// SAFETY: A shared reference gives no access to the module.
 unsafe impl Sync for Pinned {}
 
-/// What is called of a description.
+/// Functions of a description.
 ///
 /// # Invariants
 ///
-/// They are the functions of a module that stays as long as they are called: contexts keep
-/// its [`Pinned`] until nothing of them calls any more.
+/// They are functions of a module that is not unloaded while they can be called: contexts keep its
+/// [`Pinned`] until they call no function any more.
 pub(crate) struct Calls {
     check: Option<Check>,
     read: Option<Read>,
 }
 
 impl Calls {
-    /// The value that a PMC gets, by its row. Process context.
+    /// Returns the value that is to be written to a PMC, given its row and the wanted value, or the
+    /// error of the description's check(). Process context.
     pub(crate) fn check(&self, row: u16, mut value: u64) -> Result<u64> {
         if let Some(check) = self.check {
-            // SAFETY: The module stays, by the type's invariant; process context.
+            // SAFETY: The module is pinned by the type's invariant; process context.
             to_result(unsafe { check(row.into(), &mut value) })?;
         }
         Ok(value)
     }
 
-    /// A virtual register's value, for a thread or for a CPU; to who has these numbers for
-    /// threads.
+    /// Reads a virtual register, of a thread or (`None`) of a CPU. Ids of threads are those of
+    /// namespace `ns`. Any context.
     #[inline]
     pub(crate) fn read(
         &self,
@@ -216,8 +223,8 @@ impl Calls {
     ) -> u64 {
         let task = task.map_or(core::ptr::null_mut(), |task| task.as_ptr());
         match self.read {
-            // SAFETY: The module stays, by the type's invariant; the thread for
-            // the time of the call; any context.
+            // SAFETY: The module is pinned by the type's invariant. The thread is valid during the
+            // call, and the function may be called in any context.
             Some(read) => unsafe { read(address, control, task, ns.as_ptr()) },
             None => 0,
         }
@@ -226,35 +233,39 @@ impl Calls {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        // SAFETY: Ours, by the type's invariant.
+        // SAFETY: By the type's invariant this holds a reference to the module.
         unsafe { bindings::module_put(self.owner) }
     }
 }
 
+/// Returns a table as a slice; empty if the pointer is NULL.
+///
 /// # Safety
 ///
-/// NULL with `nr` 0, or `nr` rows that stay for `'a`.
+/// `first` is NULL, or points to `nr` rows that are valid for `'a`.
 unsafe fn rows<'a>(first: *const Row, nr: u16) -> &'a [Row] {
     if first.is_null() {
         return &[];
     }
-    // SAFETY: By the function's requirement.
+    // SAFETY: By the function's requirement there are `nr` rows.
     unsafe { slice::from_raw_parts(first, nr.into()) }
 }
 
+/// Returns a name; empty if the pointer is NULL.
+///
 /// # Safety
 ///
-/// NULL, or a C string that stays for `'a`.
+/// `name` is NULL, or a C string that is valid for `'a`.
 unsafe fn name_of<'a>(name: *const c_char) -> &'a CStr {
     if name.is_null() {
         return c"";
     }
-    // SAFETY: By the function's requirement.
+    // SAFETY: By the function's requirement `name` is a C string.
     unsafe { CStr::from_char_ptr(name) }
 }
 
 fn named(row: &Row) -> (&CStr, Register) {
-    // SAFETY: Names of a table stay with it.
+    // SAFETY: The names of a table are valid as long as the table.
     (unsafe { name_of(row.name) }, register(row))
 }
 
@@ -275,86 +286,91 @@ fn register(row: &Row) -> Register {
 
 /// Registers a description. Process context; may sleep.
 ///
-/// Returns 0, -EINVAL (a size, name or row that makes no sense; the log says
-/// which), -EEXIST (its numbers or its name are taken), -ENODEV (the registers
-/// are not there), -ENOMEM.
+/// Returns 0, -EINVAL (a size, name or row that is not valid; the log says which), -EEXIST (its
+/// numbers or its name are taken), -ENODEV (the registers do not exist), -ENOMEM, or the error of
+/// its probe().
 ///
 /// # Safety
 ///
-/// `raw` is NULL or a `struct perfmon_pmu` whose tables and names stay until it
-/// is unregistered.
+/// `raw` is NULL or a `struct perfmon_pmu` whose tables and names stay valid until it is
+/// unregistered.
 #[no_mangle]
 pub(crate) unsafe extern "C" fn perfmon_pmu_register(raw: *const RawPmu) -> c_int {
     from_result(|| {
-        // SAFETY: `size` is the first field of every version of the structure.
+        // SAFETY: `raw` is not NULL, and `size` is the first field of every version of the
+        // structure.
         if raw.is_null() || unsafe { (*raw).size } as usize != size_of::<RawPmu>() {
-            pr_err!("perfmon: a PMU description of another version; build it anew\n");
+            pr_err!("perfmon: PMU description has an unexpected struct size; rebuild it against this module's headers\n");
             return Err(EINVAL);
         }
-        // INVARIANT: by the function's requirement, once this returns 0.
+        // INVARIANT: By the function's requirement the description stays valid while it is
+        // registered.
         pmu::register(Description { raw }).map(|()| 0)
     })
 }
 
-/// Takes a description back. Process context; may sleep.
+/// Unregisters a description. Process context; may sleep.
 #[no_mangle]
 pub(crate) extern "C" fn perfmon_pmu_unregister(raw: *const RawPmu) {
     pmu::unregister(raw);
 }
 
+/// Shows /proc/perfmon_map.
+///
 /// # Safety
 ///
-/// Called by seq_file.
+/// Called only by seq_file.
 unsafe extern "C" fn show(seq: *mut bindings::seq_file, _: *mut c_void) -> c_int {
-    // SAFETY: seq_file's own, for the time of the call.
+    // SAFETY: seq_file passes its structure, which is valid during the call.
     pmu::show(unsafe { SeqFile::from_raw(seq) });
     0
 }
 
-/// The readable tree of the descriptions, in debugfs; drop removes it.
+/// The debugfs tree of the descriptions; drop removes it.
 pub(crate) struct Tree(());
 
 impl Tree {
-    /// Makes its root appear. Where there is no debugfs there is none.
+    /// Creates the root directory. Without debugfs there is no tree, which is not an error.
     pub(crate) fn create() -> Self {
-        // SAFETY: Once; drop removes it.
+        // SAFETY: Called once, and drop removes the tree.
         unsafe { shim::pfm_tree_create() };
         Self(())
     }
 
-    /// A description's branch.
+    /// Creates the directory of a description.
     pub(crate) fn grow(description: &Description) {
-        // SAFETY: Registered; it is cut before the description goes.
+        // SAFETY: The description is registered, and its directory is removed before it is
+        // unregistered.
         unsafe { shim::pfm_tree_grow(description.raw.cast()) }
     }
 
-    /// It goes. Waits for readers.
+    /// Removes the directory of a description. Waits for readers.
     pub(crate) fn cut(description: &Description) {
-        // SAFETY: A description that has a branch.
+        // SAFETY: The description is valid; its directory exists.
         unsafe { shim::pfm_tree_cut(description.raw.cast()) }
     }
 }
 
 impl Drop for Tree {
     fn drop(&mut self) {
-        // SAFETY: It is there.
+        // SAFETY: `create` has created the tree; it is removed once.
         unsafe { shim::pfm_tree_remove() }
     }
 }
 
-/// Has user space load the module of this alias, if there is one. May sleep.
+/// Has user space load the module with this alias, if there is one, and waits. May sleep.
 pub(crate) fn request_module(alias: &CStr) {
-    // SAFETY: A format of one string, and the string.
+    // SAFETY: The format takes one string, which is passed.
     let _ = unsafe { bindings::__request_module(true, c"%s".as_char_ptr(), alias.as_char_ptr()) };
 }
 
-/// /proc/perfmon_map; drop removes it.
+/// The file /proc/perfmon_map; drop removes it.
 pub(crate) struct MapFile(());
 
 impl MapFile {
-    /// Makes it appear.
+    /// Creates the file.
     pub(crate) fn create() -> Result<Self> {
-        // SAFETY: Once; `show` lives as long as the module, and drop removes it.
+        // SAFETY: Called once. `show` is a function of this module, and drop removes the file.
         to_result(unsafe { shim::pfm_map_create(show) })?;
         Ok(Self(()))
     }
@@ -362,7 +378,7 @@ impl MapFile {
 
 impl Drop for MapFile {
     fn drop(&mut self) {
-        // SAFETY: It is there. Waits for readers.
+        // SAFETY: `create` has created the file. The callee waits for readers.
         unsafe { shim::pfm_map_remove() }
     }
 }

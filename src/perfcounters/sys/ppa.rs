@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Process accounting, where it touches the kernel: each CPU's words, the clock, the device.
-//! Tasks' records are in [`super::records`], the files in [`super::proc`].
+//! Process accounting: the per-CPU state, the clock and the device `/dev/ppa`. Records of tasks are
+//! in [`super::records`], the files in [`super::proc`].
 
 use core::arch::asm;
 use core::mem::size_of;
@@ -24,7 +24,7 @@ use super::user::{bytes_of, read, write, Given};
 use super::{cpu, rights, sched, shim};
 use crate::accounting as files;
 
-/// Ticks of a millisecond, and whether they are the processor's own.
+/// A clock: its ticks per millisecond, and whether it is the TSC.
 #[derive(Clone, Copy)]
 pub(crate) struct Clock {
     pub(crate) khz: u32,
@@ -32,10 +32,10 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// The time stamp counter where it goes on at one pace on all CPUs, else the
-    /// scheduler's clock of nanoseconds.
+    /// Chooses the TSC if the kernel considers it stable, otherwise the scheduler's clock, in
+    /// nanoseconds.
     pub(crate) fn choose() -> Self {
-        // SAFETY: No requirements.
+        // SAFETY: Reads properties of the processor; no requirements.
         match unsafe { shim::ppa_tsc_khz() } {
             0 => Self {
                 khz: 1_000_000,
@@ -45,12 +45,12 @@ impl Clock {
         }
     }
 
-    /// That of all traces: what it is for the first one it stays, as records and those who read
-    /// them rely on it.
+    /// Returns the clock of all traces. It is chosen for the first trace and does not change,
+    /// because records and their readers depend on it.
     pub(crate) fn of_traces() -> Self {
         const TSC: u64 = 1 << 32;
         static CHOSEN: Atomic<u64> = Atomic::new(0);
-        // Relaxed: the word is all there is.
+        // Relaxed: no other memory depends on the word.
         let chosen = match CHOSEN.load(Relaxed) {
             0 => {
                 let new = Self::choose();
@@ -68,27 +68,28 @@ impl Clock {
         }
     }
 
-    /// It is the time stamp counter, which the kernel has given up since.
+    /// Returns whether this is the TSC, and the kernel has marked it unstable since.
     pub(crate) fn is_unstable(&self) -> bool {
-        // SAFETY: No requirements.
+        // SAFETY: Reads properties of the processor; no requirements.
         self.tsc && unsafe { shim::ppa_tsc_khz() } == 0
     }
 
-    /// Ticks that user space can read, too: without the time stamp counter, CLOCK_MONOTONIC.
+    /// Returns ticks of a clock that user space can read as well: the TSC, or CLOCK_MONOTONIC in
+    /// nanoseconds.
     pub(crate) fn ticks(&self) -> u64 {
         match self.tsc {
             true => self.now_after(),
-            // SAFETY: No requirements.
+            // SAFETY: The clock can be read in any context.
             false => unsafe { bindings::ktime_get_mono_fast_ns() },
         }
     }
 
-    /// Are those of [`ticks`](Self::ticks) CLOCK_MONOTONIC's?
+    /// Returns whether [`ticks`](Self::ticks) are those of CLOCK_MONOTONIC.
     pub(crate) fn is_monotonic(&self) -> bool {
         !self.tsc
     }
 
-    /// Nanoseconds of ticks.
+    /// Converts ticks to nanoseconds.
     pub(crate) fn nanos(&self, ticks: u64) -> u64 {
         let khz = u64::from(self.khz);
         let ms = ticks.checked_div(khz).unwrap_or(0);
@@ -97,37 +98,38 @@ impl Clock {
         ms.wrapping_mul(1_000_000).wrapping_add(rest)
     }
 
-    /// Now, after whatever was read before, and before what is read next. Any context.
+    /// Returns the time, ordered after earlier loads and before later ones. Any context.
     pub(crate) fn now_after(&self) -> u64 {
-        // SAFETY: Instructions without operands; the time stamp counter might else be read
-        // before earlier loads are done, or after later ones.
+        // SAFETY: The instruction has no operands. Without it the TSC could be read before earlier
+        // loads have completed.
         unsafe { asm!("lfence", options(nostack, preserves_flags)) };
         let now = self.now();
-        // SAFETY: An instruction without operands, which only waits.
+        // SAFETY: The instruction has no operands. Without it later loads could be done before the
+        // TSC is read.
         unsafe { asm!("lfence", options(nostack, preserves_flags)) };
         now
     }
 
-    /// Now, if that takes no call. Any context.
+    /// Returns the time if that needs no function call: the TSC. Any context.
     #[inline(always)]
     pub(crate) fn quick(&self) -> Option<u64> {
-        // SAFETY: An instruction that every such processor has.
+        // SAFETY: Every 64-bit x86 processor has the instruction.
         self.tsc.then(|| unsafe { core::arch::x86_64::_rdtsc() })
     }
 
-    /// Now. Any context.
+    /// Returns the time. Any context.
     #[inline(always)]
     pub(crate) fn now(&self) -> u64 {
         match self.tsc {
-            // SAFETY: An instruction that every such processor has.
+            // SAFETY: Every 64-bit x86 processor has the instruction.
             true => unsafe { core::arch::x86_64::_rdtsc() },
-            // SAFETY: No requirements.
+            // SAFETY: The scheduler's clock can be read in any context.
             false => unsafe { shim::ppa_local_clock() },
         }
     }
 }
 
-/// A CPU's words, and the task that runs there.
+/// The state of a CPU, and the record of the task that runs on it.
 #[repr(C, align(64))]
 pub(crate) struct Here {
     pub(crate) words: Cpu,
@@ -137,12 +139,13 @@ pub(crate) struct Here {
 }
 
 impl Here {
-    /// This CPU's, while there is accounting. Preemption off while it is used: it goes
-    /// when no probe can run any more.
+    /// Returns the state of this CPU; `None` while accounting is off. Preemption is off while it is
+    /// used: it is freed after a grace period.
     #[inline(always)]
     pub(crate) fn get<'a>() -> Option<&'a Self> {
         let here: usize;
-        // SAFETY: A word of this CPU: 0 or its words, which are freed after the probes.
+        // SAFETY: The per-CPU word is 0 or the address of this CPU's element of [`Heres`], whose
+        // drop clears the word and waits for sections with preemption off.
         unsafe {
             asm!("movq %gs:{p}, {h}", p = sym shim::ppa_here,
                 h = out(reg) here, options(att_syntax, nostack, readonly, preserves_flags));
@@ -150,27 +153,31 @@ impl Here {
         }
     }
 
-    /// Another CPU's, which is off and so does not use it. Preemption off, as above.
+    /// Returns the state of another CPU, which is offline and does not use it. Preemption is off
+    /// while it is used.
     pub(crate) fn of<'a>(cpu: u32) -> Option<&'a Self> {
-        // SAFETY: A CPU's number; 0 or its words, as above.
+        // SAFETY: `cpu` is the number of a CPU. Its word is 0 or the address of its element of
+        // [`Heres`], whose drop clears the word and waits for sections with preemption off.
         unsafe { (shim::ppa_here_of(cpu) as *const Self).as_ref() }
     }
 
-    /// The record of the task that runs here. Preemption off.
+    /// Returns the record of the task that runs on this CPU. Preemption off.
     #[inline(always)]
     pub(crate) fn task<'a>(&self) -> Option<&'a Record> {
-        // SAFETY: A record is not freed before a grace period after its task's last switch,
-        // which takes it out of here.
+        // SAFETY: A record is freed a grace period after it was taken out of the index: by the
+        // task's last switch, which has replaced it here, or by `Accounts::change()`, which has run
+        // `look_again()` on this CPU.
         unsafe { (self.task.load_relaxed() as *const Record).as_ref() }
     }
 
-    /// Does a thread run here that is there for softirqs? Preemption off.
+    /// Returns whether the task that runs on this CPU is a ksoftirqd thread. Preemption off.
     #[inline(always)]
     pub(crate) fn is_softirqd(&self) -> bool {
         self.task().is_some_and(|record| record.softirqd)
     }
 
-    /// Another task runs. Interrupts off.
+    /// Sets the record of the task that runs on this CPU; `None` if it is not accounted. Interrupts
+    /// off.
     #[inline(always)]
     pub(crate) fn set_task(&self, record: Option<&Record>) {
         let address = record.map_or(0, |r| core::ptr::from_ref(r) as u64);
@@ -178,15 +185,15 @@ impl Here {
     }
 }
 
-/// The words of all CPUs, where they find them.
+/// The states of all CPUs.
 ///
 /// # Invariants
 ///
-/// Each CPU's pointer is null or to its element, which does not move.
+/// Each CPU's pointer (`ppa_here`) is null or to its element, which does not move.
 pub(crate) struct Heres(KVVec<Here>);
 
 impl Heres {
-    /// For all CPUs that can be. May sleep.
+    /// Allocates the states of all CPUs, which are not in use yet. May sleep.
     pub(crate) fn new(clock: Clock) -> Result<Self> {
         let mut all = KVVec::with_capacity(cpu::nr_cpu_ids() as usize, GFP_KERNEL)?;
         for cpu in 0..cpu::nr_cpu_ids() {
@@ -201,15 +208,16 @@ impl Heres {
         Ok(Self(all))
     }
 
-    /// CPUs find them from now on. Once they are where they stay.
+    /// Sets the CPUs' pointers. The elements are on the heap and do not move.
     pub(crate) fn publish(&self) {
         for (here, cpu) in self.0.iter().zip(0..) {
-            // SAFETY: A CPU's number; the type's invariant.
+            // SAFETY: The number is that of a CPU, and drop clears the pointer before the element
+            // is freed.
             unsafe { shim::ppa_set_here(cpu, core::ptr::from_ref(here).cast_mut().cast()) };
         }
     }
 
-    /// A CPU's.
+    /// Returns the state of a CPU.
     #[inline]
     pub(crate) fn of(&self, cpu: u32) -> Option<&Here> {
         self.0.get(cpu as usize)
@@ -218,43 +226,46 @@ impl Heres {
 
 impl Drop for Heres {
     fn drop(&mut self) {
-        // The probes went first; a CPU that comes or goes may still look.
+        // The probes are detached already, but a CPU hotplug callback may still use a pointer:
+        // hence the wait.
         for cpu in 0..cpu::nr_cpu_ids() {
-            // SAFETY: A CPU's number.
+            // SAFETY: The number is that of a CPU.
             unsafe { shim::ppa_set_here(cpu, core::ptr::null_mut()) };
         }
         sched::synchronize();
     }
 }
 
-/// Is a CPU there?
+/// Returns whether a CPU is online.
 pub(crate) fn is_online(cpu: u32) -> bool {
-    // SAFETY: A number below nr_cpu_ids, of the callers.
+    // SAFETY: Callers pass a number below nr_cpu_ids.
     unsafe { shim::ppa_cpu_online(cpu) }
 }
 
-/// Calls a function with each task but the idle ones; it must not sleep.
+/// Calls a function with each task except the idle tasks. The function must not sleep.
 pub(crate) fn each_task(mut function: &mut dyn FnMut(TaskRef<'_>)) {
     /// # Safety
     ///
-    /// `function` is a `&mut &mut dyn FnMut(TaskRef)`, `task` a task that stays meanwhile.
+    /// `function` is a `&mut &mut dyn FnMut(TaskRef)`, and `task` is a task that is valid during
+    /// the call.
     unsafe extern "C" fn each(task: *mut bindings::task_struct, function: *mut c_void) {
-        // SAFETY: By the function's requirements.
+        // SAFETY: By the function's requirements both pointers are valid.
         unsafe { (*function.cast::<&mut dyn FnMut(TaskRef<'_>)>())(TaskRef::new(task)) }
     }
     let function: *mut &mut dyn FnMut(TaskRef<'_>) = &mut function;
-    // SAFETY: The function outlives the call.
+    // SAFETY: The callee uses the function only during the call.
     unsafe { shim::ppa_each_task(each, function.cast()) }
 }
 
-/// The task that runs. In a probe, or with preemption off.
+/// Returns the task that runs. Called in a probe, or with preemption off.
 #[inline(always)]
 pub(crate) fn running<'a>() -> TaskRef<'a> {
-    // SAFETY: It stays as long as it runs, which is longer than the caller.
+    // SAFETY: The current task is not freed while it runs, which is longer than the caller uses the
+    // result.
     unsafe { TaskRef::new(kernel::task::Task::current_raw()) }
 }
 
-/// `struct ppa_task`.
+/// `struct ppa_task`: the record of a task, as user space reads it.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct Told {
@@ -277,19 +288,23 @@ pub(crate) struct Told {
 }
 
 const _: () = assert!(size_of::<Told>() == 488);
-// SAFETY: Numbers, without padding: their sizes add up to the structure's.
+// SAFETY: Integers without padding: the sizes of the fields add up to the size of the structure.
 unsafe impl Given for Told {}
 
-/// `PPA_TASK_*`.
+/// Values of `flags`: `PPA_TASK_*`.
 const KERNEL: u32 = 1;
 const ENDED: u32 = 2;
 const RUNNING: u32 = 4;
 const LATENCIES: u32 = 8;
 
 impl Told {
-    /// What is told of a record: of a task that is there under RCU, or that has ended; to
-    /// those who may see all, or with the numbers that the caller knows. `None`: it is just
-    /// being changed, or going.
+    /// Fills in the structure from a record. Returns `None` if the record is being updated, or if
+    /// the task was reaped and has no ids any more; the caller retries.
+    ///
+    /// With `ended` the record is that of a task that has ended, and the ids and name are those
+    /// that the record has kept. Otherwise it is in the index, and the caller uses it with
+    /// preemption off or under RCU. With `all` the ids are those of the initial namespaces,
+    /// otherwise those of the caller's namespaces.
     pub(crate) fn new(
         record: &Record,
         heres: &Heres,
@@ -304,13 +319,15 @@ impl Told {
         let (who, name) = match ended {
             true => record.kept(),
             false => {
-                // SAFETY: A task is freed a grace period after its last switch, which takes
-                // its record out of the index.
+                // SAFETY: The record was found in the index with preemption off or under RCU. A
+                // task is freed a grace period after its last switch, which takes its record out of
+                // the index.
                 let task = unsafe { TaskRef::new(record.address as *mut _) };
                 (task.who(all), task.name())
             }
         };
-        // Its last switch is near, which keeps who it was.
+        // A reaped task has no ids. After its last switch, which is near, its record is returned
+        // with the ids that were kept when it exited.
         if who.reaped != 0 {
             return None;
         }
@@ -338,18 +355,18 @@ impl Told {
         })
     }
 
-    /// Has it ended?
+    /// Returns whether the task has ended.
     pub(crate) fn has_ended(&self) -> bool {
         self.flags & ENDED != 0
     }
 
-    /// Is it of this record, of a task that has ended?
+    /// Returns whether this was filled in from that record of a task that has ended.
     pub(crate) fn is_of(&self, record: &Record) -> bool {
         self.pid == record.kept().0.pid && self.began == record.began
     }
 }
 
-/// `struct ppa_info`.
+/// `struct ppa_info`: the state of process accounting, as user space reads it.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Info {
@@ -369,7 +386,7 @@ pub(crate) struct Info {
 }
 
 const _: () = assert!(size_of::<Info>() == 72);
-// SAFETY: Numbers, without padding, as its size says.
+// SAFETY: Integers without padding, as the asserted size shows.
 unsafe impl Given for Info {}
 
 static PPA_OPS: Ops<bindings::file_operations> = Ops(bindings::file_operations {
@@ -377,28 +394,33 @@ static PPA_OPS: Ops<bindings::file_operations> = Ops(bindings::file_operations {
     open: Some(open),
     read: Some(read_tasks),
     unlocked_ioctl: Some(ioctl),
-    // The structures are the same there.
+    // The structures have the same layout for 32-bit programs.
     #[cfg(CONFIG_COMPAT)]
     compat_ioctl: bindings::compat_ptr_ioctl,
     llseek: Some(bindings::default_llseek),
     ..pin_init::zeroed()
 });
 
-/// The device; drop removes it.
+/// Registers the device; drop of the result removes it.
 pub(crate) fn register() -> Result<Device> {
     Device::register(c"ppa", &PPA_OPS, 0o444)
 }
 
+/// Opens the device.
+///
 /// # Safety
 ///
-/// Called by the kernel, as the operation it is named after.
+/// Called only by the kernel, as `file_operations.open`.
 unsafe extern "C" fn open(_: *mut bindings::inode, _: *mut bindings::file) -> c_int {
     from_result(|| is_ready().map(|()| 0))
 }
 
+/// Returns the records of tasks: those in the index, then those of tasks that have ended, which are
+/// removed once they were read. `EACCES` without `CAP_PERFMON` or `CAP_SYS_ADMIN`.
+///
 /// # Safety
 ///
-/// Called by the kernel, as the operation `read`.
+/// Called only by the kernel, as `file_operations.read`.
 unsafe extern "C" fn read_tasks(
     _: *mut bindings::file,
     to: *mut c_char,
@@ -412,16 +434,17 @@ unsafe extern "C" fn read_tasks(
         if count < size_of::<Told>() {
             return Err(EINVAL);
         }
-        // SAFETY: The kernel's own, for the time of the call.
+        // SAFETY: The position is the kernel's, and valid during the call.
         let mut place = unsafe { *position } as u64;
-        // Written without the lock: the caller's memory may take its time.
+        // Copied after the lock was released, because page faults of the caller's memory may take
+        // long.
         let all = files::tell(&mut place, count / size_of::<Told>())?;
         let mut writer = UserSlice::new(UserPtr::from_addr(to as usize), count).writer();
         for told in &all {
             writer.write_slice(bytes_of(core::slice::from_ref(told)))?;
         }
         files::forget(&all);
-        // SAFETY: The kernel's own, for the time of the call.
+        // SAFETY: The position is the kernel's, and valid during the call.
         unsafe { *position = place as bindings::loff_t };
         Ok(all.len().wrapping_mul(size_of::<Told>()))
     };
@@ -434,9 +457,11 @@ unsafe extern "C" fn read_tasks(
 const GETINFO: u32 = kernel::ioctl::_IOR::<Info>('A' as u32, 0xa0);
 const GETTASK: u32 = kernel::ioctl::_IOWR::<Told>('A' as u32, 0xa1);
 
+/// Dispatches the calls of `/dev/ppa`.
+///
 /// # Safety
 ///
-/// Called by the kernel, as the operation it is named after.
+/// Called only by the kernel, as `file_operations.unlocked_ioctl`.
 unsafe extern "C" fn ioctl(_: *mut bindings::file, command: c_uint, arg: c_ulong) -> c_long {
     let done = || -> Result {
         let at = UserPtr::from_addr(arg);
@@ -456,25 +481,25 @@ unsafe extern "C" fn ioctl(_: *mut bindings::file, command: c_uint, arg: c_ulong
     }
 }
 
-/// Lets others run for a moment. May sleep.
+/// Sleeps for a millisecond, so that other threads can run.
 pub(crate) fn pause() {
-    // SAFETY: Process context.
+    // SAFETY: Called in process context, as the callee requires.
     unsafe { bindings::msleep(1) };
 }
 
-/// Waits until all that was to be freed later is. May sleep.
+/// Waits until all RCU callbacks that were queued before have run. May sleep.
 pub(crate) fn wait_for_frees() {
-    // SAFETY: Process context.
+    // SAFETY: Called in process context, as the callee requires.
     unsafe { bindings::rcu_barrier() };
 }
 
-/// Nanoseconds that a CPU has idled, as the kernel itself knows.
+/// Returns for how long a CPU has been idle, in nanoseconds, by the kernel's own statistics.
 pub(crate) fn idle_ns(cpu: u32) -> u64 {
-    // SAFETY: A number below nr_cpu_ids, of the caller.
+    // SAFETY: The caller passes a number below nr_cpu_ids.
     unsafe { shim::ppa_idle_ns(cpu) }
 }
 
-/// How many CPUs are there now.
+/// Returns the number of CPUs that are online.
 pub(crate) fn nr_online() -> u32 {
     (0..cpu::nr_cpu_ids()).fold(0, |n: u32, cpu| n.wrapping_add(is_online(cpu).into()))
 }

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Probes on tracepoints, for providers.
+//! Tracepoint probes, for providers.
 //!
-//! Each tracepoint is a type that carries its arguments; a provider's state
-//! implements [`Handler`] for those it wants and is given to [`Probes`], which
-//! attaches it and, when dropped, detaches it, waits until no probe runs, and
-//! then drops the state.
+//! Each tracepoint is a type that carries its arguments. A provider's state implements [`Handler`]
+//! for the events that it uses, and is given to [`Probes`], which attaches the handlers. When
+//! dropped, it detaches them, waits until no probe runs, and then drops the state.
 //!
-//! Context of every handler: as the tracepoint's, often hard interrupt, or with
-//! the run-queue lock held (scheduler). So: no sleeping, no locks, no
-//! allocation, no panic. Preemption may be on: single-instruction updates only,
-//! or a [`crate::driver::Group`].
+//! Context of every handler: that of the tracepoint. This is often a hard interrupt; probes of the
+//! scheduler run under the run-queue lock. A handler must not sleep, take locks, allocate or panic.
+//! Preemption may be on, so counters are updated by single instructions or in a
+//! [`crate::driver::Group`].
 
 use core::ffi::CStr;
 use core::marker::PhantomData;
@@ -28,23 +27,24 @@ use super::net::{self, Interface, Packet, Watch, Watching};
 use super::shim;
 use super::task::TaskRef;
 
-/// A tracepoint, and the arguments of one hit.
+/// A tracepoint, and the arguments of one call of it.
 ///
 /// # Safety
 ///
-/// `NAME`'s prototype is that of the function `trampoline` gives.
+/// The function that `trampoline` returns has the prototype of tracepoint `NAME`.
 pub unsafe trait Event {
     /// The tracepoint's name in the kernel.
     const NAME: &'static CStr;
-    /// The event with a lifetime of its arguments.
+    /// The event, with the lifetime of its arguments.
     type Of<'a>;
-    /// The function to attach, for a state of type `T`.
+    /// Returns the probe function for a state of type `T`.
     fn trampoline<T: for<'a> Handler<Self::Of<'a>>>() -> *mut c_void;
 }
 
-/// What a provider does at an event. See the module for the context.
+/// The handler of an event, implemented by a provider's state. The module documentation describes
+/// its context.
 pub trait Handler<E>: Sync {
-    /// Called at each hit.
+    /// Called at each event.
     fn on(&self, event: E);
 }
 
@@ -59,7 +59,7 @@ macro_rules! event {
             of: PhantomData<&'a ()>,
         }
 
-        // SAFETY: The prototype is that of include/trace/events in 7.2.
+        // SAFETY: The prototype is that of the tracepoint in Linux 7.2.
         unsafe impl Event for $event<'_> {
             const NAME: &'static CStr = $name;
             type Of<'a> = $event<'a>;
@@ -68,14 +68,15 @@ macro_rules! event {
             fn trampoline<T: for<'a> Handler<$event<'a>>>() -> *mut c_void {
                 /// # Safety
                 ///
-                /// Called by the tracepoint, with what `Probes::attach` registered.
+                /// Called only by the tracepoint, with the state that `Probes::attach` has
+                /// registered.
                 unsafe extern "C" fn hit<'a, T: for<'b> Handler<$event<'b>>>(
                     state: *const c_void,
                     $($arg: $raw,)*
                 ) {
                     $(let _ = $arg;)*
-                    // SAFETY: `Probes` gave this pointer with the function and
-                    // keeps the state until no probe runs.
+                    // SAFETY: `Probes` has registered this pointer with the function, and keeps the
+                    // state until no probe runs.
                     let state = unsafe { &*state.cast::<T>() };
                     let event: $event<'a> = $event { $($field: $value,)* of: PhantomData };
                     state.on(event);
@@ -87,95 +88,96 @@ macro_rules! event {
 }
 
 event! {
-    /// A CPU goes from one task to another. Run-queue lock held.
+    /// A CPU switches from one task to another. Run-queue lock held.
     SchedSwitch(c"sched_switch", preempt: bool, prev: *mut bindings::task_struct,
                 next: *mut bindings::task_struct, prev_state: c_uint) {
-        /// The task before could have run on. Not said of the idle task.
-        // SAFETY: The kernel's own, for the time of the call.
+        /// The previous task could have run on. False for the idle task.
+        // SAFETY: The task is valid during the call.
         preempted: bool = (preempt || prev_state == 0) && unsafe { (*prev).pid } != 0,
-        /// The task before.
-        // SAFETY: The kernel's own, for the time of the call.
+        /// The previous task.
+        // SAFETY: The task is valid during the call.
         before: TaskRef<'a> = unsafe { TaskRef::new(prev) },
-        /// The task after.
-        // SAFETY: The kernel's own, for the time of the call.
+        /// The next task.
+        // SAFETY: The task is valid during the call.
         after: TaskRef<'a> = unsafe { TaskRef::new(next) },
-        /// It waits, or is no more.
+        /// The previous task blocks or exits.
         blocks: bool = !preempt && prev_state != 0,
-        /// It will never run again.
+        /// The previous task will never run again.
         dies: bool = prev_state & bindings::TASK_DEAD != 0,
     }
 }
 event! {
-    /// The scheduler is done; `current` runs. Preemption off.
+    /// The scheduler has finished, and `current` continues. Preemption off.
     SchedExit(c"sched_exit_tp", switched: bool) {
-        /// It is another task than before.
+        /// The scheduler has switched to another task.
         is_switch: bool = switched,
     }
 }
 event! {
-    /// A task is about to be woken. The waker's context, interrupts off.
+    /// A task is about to be woken. Runs in the waker's context, interrupts off.
     SchedWaking(c"sched_waking", task: *mut bindings::task_struct) {
-        /// The task.
-        // SAFETY: The kernel's own, for the time of the call.
+        /// The task that is woken.
+        // SAFETY: The task is valid during the call.
         task: TaskRef<'a> = unsafe { TaskRef::new(task) },
     }
 }
 event! {
     /// A task was woken.
     SchedWakeup(c"sched_wakeup", task: *mut bindings::task_struct) {
-        /// The task.
-        // SAFETY: The kernel's own, for the time of the call.
+        /// The task that was woken.
+        // SAFETY: The task is valid during the call.
         task: TaskRef<'a> = unsafe { TaskRef::new(task) },
     }
 }
 event! {
     /// A new task was woken for the first time.
     SchedWakeupNew(c"sched_wakeup_new", task: *mut bindings::task_struct) {
-        /// The task.
-        // SAFETY: The kernel's own, for the time of the call.
+        /// The new task.
+        // SAFETY: The task is valid during the call.
         task: TaskRef<'a> = unsafe { TaskRef::new(task) },
     }
 }
 event! {
-    /// A task moves to another CPU.
+    /// A task is moved to another CPU.
     SchedMigrate(c"sched_migrate_task", task: *mut c_void, cpu: c_int) {}
 }
 event! {
-    /// A task was made: fork, clone, or a kernel thread.
+    /// A task was created, by fork() or clone() or as a kernel thread.
     TaskNew(c"task_newtask", task: *mut bindings::task_struct, flags: u64) {
-        /// The task, which has not run yet.
-        // SAFETY: The kernel's own, for the time of the call.
+        /// The new task, which has not run yet.
+        // SAFETY: The task is valid during the call.
         task: TaskRef<'a> = unsafe { TaskRef::new(task) },
-        /// It is another process with the memory of the current one.
+        /// The task is another process that shares the memory of the current one, as after vfork().
         shares: bool = flags & u64::from(bindings::CLONE_VM) != 0
             && flags & u64::from(bindings::CLONE_THREAD) == 0,
     }
 }
 event! {
-    /// A task ends.
+    /// The current task exits.
     ProcessExit(c"sched_process_exit", task: *mut c_void, group_dead: bool) {}
 }
 event! {
-    /// A task runs another program.
+    /// The current task executes another program.
     ProcessExec(c"sched_process_exec", task: *mut c_void, old_pid: c_int, bprm: *mut c_void) {
-        /// One that has more rights than its user, or secrets from him.
-        // SAFETY: The kernel's own, for the time of the call.
+        /// The program runs with more privileges than its user has (`secureexec`, as for
+        /// set-user-ID), or its file is not readable for the user.
+        // SAFETY: The structure is valid during the call.
         secret: bool = unsafe { shim::pfm_exec_is_secret(bprm) },
     }
 }
 event! {
     /// A system call begins.
     SysEnter(c"sys_enter", regs: *mut c_void, id: c_long) {
-        /// Its number, as the caller gave it.
+        /// The number of the system call, as the caller has passed it.
         number: i64 = id as i64,
     }
 }
 
 impl SysEnter<'_> {
-    /// Is it of the 32-bit or the x32 kind?
+    /// Returns whether it is a 32-bit or an x32 system call.
     #[inline]
     pub fn is_compat(&self) -> bool {
-        // SAFETY: No requirements; `current` is the caller.
+        // SAFETY: Reads the state of the current task, which is the caller; no requirements.
         unsafe { shim::pfc_in_compat_syscall() }
     }
 }
@@ -183,89 +185,89 @@ impl SysEnter<'_> {
 event! {
     /// A system call returns.
     SysExit(c"sys_exit", regs: *mut c_void, value: c_long) {
-        /// What it returns.
+        /// The return value.
         result: i64 = value as i64,
     }
 }
 event! {
-    /// A signal is delivered to the task that runs. Interrupts off.
+    /// A signal is delivered to the current task. Interrupts off.
     SignalDeliver(c"signal_deliver", sig: c_int, info: *mut c_void, action: *mut c_void) {
-        /// Its number.
+        /// The number of the signal.
         number: u32 = sig as u32,
     }
 }
 event! {
-    /// A fault of a memory access in user mode.
+    /// A page fault in user mode.
     PageFaultUser(c"page_fault_user", address: c_ulong, regs: *mut c_void, code: c_ulong) {}
 }
 event! {
-    /// A fault of a memory access in the kernel.
+    /// A page fault in kernel mode.
     PageFaultKernel(c"page_fault_kernel", address: c_ulong, regs: *mut c_void, code: c_ulong) {}
 }
 event! {
-    /// A handler of a hard interrupt begins. Hard interrupt.
+    /// A handler of a hard interrupt begins. Hard interrupt context.
     IrqEntry(c"irq_handler_entry", irq: c_int, handler: *const bindings::irqaction) {
-        /// The line.
+        /// The number of the interrupt line.
         irq: u32 = irq as u32,
         /// The handler.
-        // SAFETY: The kernel's own, for the time of the call.
+        // SAFETY: The handler is installed while it runs.
         action: &'a Action = unsafe { &*handler.cast::<Action>() },
     }
 }
 event! {
-    /// A handler of a hard interrupt is done.
+    /// A handler of a hard interrupt has returned.
     IrqExit(c"irq_handler_exit", irq: c_int, handler: *mut c_void, result: c_int) {}
 }
 event! {
-    /// A softirq is over.
+    /// A softirq has ended.
     SoftirqExit(c"softirq_exit", vec: c_uint) {}
 }
 event! {
     /// A softirq begins.
     SoftirqEntry(c"softirq_entry", vec: c_uint) {
-        /// Its number.
+        /// The number of the softirq.
         vector: u32 = vec,
     }
 }
 event! {
-    /// A request was completed, in part or whole.
+    /// A request was completed, partly or as a whole.
     BlockComplete(c"block_rq_complete", rq: *mut bindings::request, error: u8, done: c_uint) {
         /// The request.
-        // SAFETY: The kernel's own, for the time of the call.
+        // SAFETY: The request is alive during the call.
         request: &'a Request = unsafe { &*rq.cast::<Request>() },
-        /// Bytes of this part.
+        /// The number of bytes that were completed.
         bytes: u32 = done,
     }
 }
 event! {
-    /// A request is over.
+    /// A request was completed as a whole.
     BlockDone(c"block_io_done", rq: *mut bindings::request) {
         /// The request.
-        // SAFETY: The kernel's own, for the time of the call.
+        // SAFETY: The request is alive during the call.
         request: &'a Request = unsafe { &*rq.cast::<Request>() },
     }
 }
 event! {
-    /// A packet was handed to a driver.
+    /// A packet was passed to a driver.
     NetXmit(c"net_dev_xmit", skb: *mut c_void, rc: c_int, dev: *mut bindings::net_device,
             len: c_uint) {
         /// 0 if the driver took it.
         result: i32 = rc,
         /// The interface.
-        // SAFETY: The kernel's own, for the time of the call.
+        // SAFETY: The interface is alive during the call.
         interface: &'a Interface = unsafe { &*dev.cast::<Interface>() },
         /// Bytes on the wire.
         bytes: u32 = len,
     }
 }
 event! {
-    /// A packet came in from a driver.
+    /// A packet was received from a driver.
     NetReceive(c"netif_receive_skb", skb: *mut bindings::sk_buff) {
         /// The packet.
-        // SAFETY: The kernel's own, for the time of the call.
+        // SAFETY: The packet is alive during the call.
         packet: &'a Packet = unsafe { &*skb.cast::<Packet>() },
-        /// Where.
-        // SAFETY: Received packets are at a device.
+        /// The interface that has received it.
+        // SAFETY: The packet is alive during the call, and a received packet is at a device.
         interface: Option<&'a Interface> = unsafe { net::interface(skb) },
     }
 }
@@ -273,9 +275,10 @@ event! {
     /// A packet was dropped, anywhere between driver and socket.
     NetDrop(c"kfree_skb", skb: *mut bindings::sk_buff, location: *mut c_void, why: c_uint,
             socket: *const c_void) {
-        /// The interface whose own statistics count this drop, if one does.
+        /// The interface whose own statistics count this drop, if there is one.
         interface: Option<&'a Interface> = if net::is_dropped_at_device(why) {
-            // SAFETY: For these reasons the packet is at a device.
+            // SAFETY: The packet is alive during the call, and at a device if it is dropped for one
+            // of these reasons.
             unsafe { net::interface(skb) }
         } else {
             None
@@ -289,7 +292,7 @@ macro_rules! vector_events {
     };
 }
 
-// x86 interrupt vectors that are no device's line.
+// Entries of x86 interrupt vectors that are not interrupt lines of devices.
 vector_events! {
     /// The local APIC timer.
     LocalTimer(c"local_timer_entry");
@@ -301,21 +304,21 @@ vector_events! {
     CallFunctionSingle(c"call_function_single_entry");
     /// Work queued by irq_work_queue().
     IrqWork(c"irq_work_entry");
-    /// Platform interprocessor interrupt.
+    /// A platform-specific interprocessor interrupt.
     PlatformIpi(c"x86_platform_ipi_entry");
-    /// APIC error.
+    /// An error that the local APIC has detected.
     ErrorApic(c"error_apic_entry");
-    /// Spurious interrupt.
+    /// A spurious interrupt of the local APIC.
     SpuriousApic(c"spurious_apic_entry");
-    /// Thermal event.
+    /// A thermal event.
     ThermalApic(c"thermal_apic_entry");
-    /// Machine-check threshold.
+    /// The count of corrected machine-check errors has reached its threshold.
     ThresholdApic(c"threshold_apic_entry");
-    /// Deferred machine-check error.
+    /// A deferred machine-check error.
     DeferredErrorApic(c"deferred_error_apic_entry");
 }
 
-// And when they are over.
+// Exits of these interrupt vectors.
 vector_events! {
     /// See [`LocalTimer`].
     LocalTimerExit(c"local_timer_exit");
@@ -341,24 +344,23 @@ vector_events! {
     DeferredErrorApicExit(c"deferred_error_apic_exit");
 }
 
-/// A state and the probes that feed it.
+/// A state, and the probes that call its handlers.
 ///
 /// # Invariants
 ///
-/// Each of `attached` is registered with `state`'s address, which is fixed
-/// until drop.
+/// Each probe in `attached` is registered with the address of `state`, which is fixed until drop.
 pub struct Probes<T> {
     attached: KVec<(*mut bindings::tracepoint, *mut c_void)>,
     state: KBox<T>,
 }
 
-// SAFETY: Tracepoints are the kernel's and live for ever; the rest is `T`'s.
+// SAFETY: Tracepoints of the kernel are never freed; the rest is `T`.
 unsafe impl<T: Send + Sync> Send for Probes<T> {}
-// SAFETY: Tracepoints live for ever; a shared reference gives only `&T`.
+// SAFETY: Tracepoints of the kernel are never freed; a shared reference gives only `&T`.
 unsafe impl<T: Send + Sync> Sync for Probes<T> {}
 
 impl<T> Probes<T> {
-    /// A state without probes yet. Process context.
+    /// Creates a state without probes. Process context.
     #[inline]
     pub fn new(state: T) -> Result<Self> {
         Ok(Self {
@@ -367,41 +369,48 @@ impl<T> Probes<T> {
         })
     }
 
-    /// The state.
+    /// Returns the state.
     #[inline]
     pub fn state(&self) -> &T {
         &self.state
     }
 
-    /// Attaches the state's handler of an event. `ENOENT`, with a line in the
-    /// log, if this kernel has no such tracepoint. Process context.
+    /// Attaches the state's handler of an event. Process context.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT`, with a line in the log, if this kernel has no such tracepoint; otherwise the error
+    /// of the registration.
     #[inline]
     pub fn attach<E: Event>(&mut self) -> Result
     where
         T: for<'a> Handler<E::Of<'a>>,
     {
-        // SAFETY: A C string.
+        // SAFETY: The event's name is a C string.
         let tracepoint = unsafe { shim::pfc_tracepoint_find(E::NAME.as_char_ptr()) };
         if tracepoint.is_null() {
-            kernel::pr_err!("this kernel has no tracepoint {:?}\n", E::NAME);
+            kernel::pr_err!(
+                "tracepoint {:?} not found; is this a supported kernel?\n",
+                E::NAME
+            );
             return Err(ENOENT);
         }
         self.attached.reserve(1, GFP_KERNEL)?;
         let probe = E::trampoline::<T>();
         let state: *const T = &*self.state;
-        // SAFETY: The prototype is right by `Event`; the state outlives the
-        // probe: drop detaches it first.
+        // SAFETY: The probe has the tracepoint's prototype by the requirement of `Event`. The state
+        // outlives the probe, because drop detaches it first.
         to_result(unsafe {
             bindings::tracepoint_probe_register(tracepoint, probe, state.cast_mut().cast())
         })?;
-        // INVARIANT: just registered; there is room.
+        // INVARIANT: The probe was just registered. The push cannot fail, as there is room.
         let _ = self.attached.push((tracepoint, probe), GFP_KERNEL);
         Ok(())
     }
 }
 
 impl<T: Watch> Probes<T> {
-    /// Lets the state hear of network interfaces, too. Process context.
+    /// Also registers the state for changes of network interfaces. Process context.
     #[inline]
     pub fn watch(self) -> Result<Watched<T>> {
         let state: *const T = &*self.state;
@@ -412,9 +421,9 @@ impl<T: Watch> Probes<T> {
     }
 }
 
-/// [`Probes`] whose state also hears of network interfaces.
+/// [`Probes`] whose state is also called for changes of network interfaces.
 pub struct Watched<T: Watch> {
-    // Dropped first: the state is in the other.
+    // Dropped first, because it uses the state in `_probes`.
     _watching: Watching<T>,
     _probes: Probes<T>,
 }
@@ -424,12 +433,12 @@ impl<T> Drop for Probes<T> {
     fn drop(&mut self) {
         let state: *const T = &*self.state;
         for (tracepoint, probe) in &self.attached {
-            // SAFETY: Registered so, by the type's invariant.
+            // SAFETY: The probe is registered with this state, by the type's invariant.
             unsafe {
                 bindings::tracepoint_probe_unregister(*tracepoint, *probe, state.cast_mut().cast())
             };
         }
-        // SAFETY: Process context. After this no probe runs with our state.
+        // SAFETY: Process context. After this call no probe runs with this state.
         unsafe { shim::pfc_tracepoint_sync() };
     }
 }

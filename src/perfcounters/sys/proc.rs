@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Process accounting's files in `/proc`, and the worker that removes those of tasks that
-//! have ended.
+//! The files of process accounting in `/proc`, and the worker that removes those of tasks that have
+//! ended.
 
 use core::mem::size_of;
 use core::ptr::NonNull;
@@ -19,15 +19,15 @@ use kernel::task::Task;
 use super::shim;
 use crate::{accounting as files, entries};
 
-/// The files; drop removes them, and all entries.
+/// The files; drop removes them, and those of all tasks.
 pub(crate) struct Files(());
 
 impl Files {
-    /// Makes them appear.
+    /// Creates the files.
     pub(crate) fn create() -> Result<Self> {
-        // SAFETY: Once; drop removes them.
+        // SAFETY: Called once, and drop removes the files.
         let made = to_result(unsafe { shim::ppa_files_create() });
-        // Nobody can switch it on any more, but somebody may have.
+        // No file is left that could switch accounting on, but a writer may have done so before.
         made.inspect_err(|_| files::stop_for_good())?;
         Ok(Self(()))
     }
@@ -35,63 +35,67 @@ impl Files {
 
 impl Drop for Files {
     fn drop(&mut self) {
-        // SAFETY: They are there. Waits for readers and the worker, which nobody of them
-        // can call again.
+        // SAFETY: `create` has created the files. The callee waits for readers and writers of the
+        // global ones, and for the worker, which these can no longer queue.
         unsafe { shim::ppa_files_close() };
         files::stop_for_good();
         entries::remove_all();
-        // SAFETY: No entry is there. An exit's call of the worker was before the probes went.
+        // SAFETY: No task is selected any more. An exiting task can have queued the worker only
+        // before the probes were detached.
         unsafe { shim::ppa_wait_for_worker() };
-        // SAFETY: No entry is there, and no worker that would make one.
+        // SAFETY: No task has files any more, and the worker does not run.
         unsafe { shim::ppa_files_remove() };
     }
 }
 
-/// A task's files.
+/// The directory with a task's files.
 ///
 /// # Invariants
 ///
-/// They are there.
+/// The directory exists.
 pub(crate) struct Directory(NonNull<c_void>);
 
-// SAFETY: Only ever removed, from wherever it is dropped.
+// SAFETY: The only use is the removal, which any thread may do.
 unsafe impl Send for Directory {}
 
 impl Directory {
-    /// Makes a task's files appear, which know it by `id`. May sleep.
+    /// Creates a task's directory `/proc/ppa/PID` and the files in it, which identify the task by
+    /// `id`. May sleep.
     pub(crate) fn create(pid: u32, id: usize) -> Result<Self> {
-        // SAFETY: Between the creation of the files and their removal.
+        // SAFETY: Called while the global files exist.
         let directory = unsafe { shim::ppa_entry_create(pid, id) };
-        // INVARIANT: it was made.
+        // INVARIANT: The callee has created the directory.
         NonNull::new(directory).map(Self).ok_or(ENOMEM)
     }
 }
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        // SAFETY: There, by the type's invariant. Waits for readers.
+        // SAFETY: The directory exists by the type's invariant. The callee waits for readers.
         unsafe { shim::ppa_entry_remove(self.0.as_ptr()) }
     }
 }
 
-/// A thread by its number in the initial name space.
+/// Finds a thread by its id in the initial PID namespace.
 pub(crate) fn find(pid: u32) -> Option<ARef<Task>> {
-    // SAFETY: A reference, which we own; `Task` is a transparent wrapper of the structure.
+    // SAFETY: The callee returns a reference, which is given to the result; `Task` is a transparent
+    // wrapper of the structure.
     unsafe {
         let task = shim::ppa_get_task(pid);
         Some(ARef::from_raw(NonNull::new(task.cast::<Task>())?))
     }
 }
 
-/// Has entries looked after that are not needed any more. Any context that may wake a thread.
+/// Queues the worker that removes the files of tasks that have ended or are no longer selected, and
+/// stops accounting if it is off and no task needs it. Any context that may wake a thread.
 pub(crate) fn queue_worker() {
-    // SAFETY: It is there as long as the module.
+    // SAFETY: The work is static.
     unsafe { shim::ppa_queue_worker() }
 }
 
-/// The values of CPUs go into the counter pages so much later.
+/// Queues the worker that writes the CPUs' values to the counter pages, in `ms` milliseconds.
 pub(crate) fn queue_publisher(ms: u32) {
-    // SAFETY: The work is there as long as the module.
+    // SAFETY: The work is static.
     unsafe { shim::ppa_queue_publisher(ms) }
 }
 
@@ -105,14 +109,16 @@ extern "C" fn ppa_worker() {
     entries::tidy();
 }
 
+/// Shows `/proc/rawsysppa`: the values of all CPUs, in binary.
+///
 /// # Safety
 ///
-/// Called by seq_file.
+/// Called only by seq_file.
 #[no_mangle]
 unsafe extern "C" fn ppa_show_cpus(seq: *mut bindings::seq_file, _: *mut c_void) -> c_int {
     from_result(|| {
         files::each_cpu(&mut |values: [u64; NR_CPU_VALUES]| {
-            // SAFETY: seq_file's own, for the time of the call; an array of ours.
+            // SAFETY: seq_file's structure is valid during the call, and the array has that size.
             unsafe {
                 bindings::seq_write(
                     seq,
@@ -125,46 +131,56 @@ unsafe extern "C" fn ppa_show_cpus(seq: *mut bindings::seq_file, _: *mut c_void)
     })
 }
 
+/// Shows the bytes of records by user, for debugfs.
+///
 /// # Safety
 ///
-/// Called by seq_file.
+/// Called only by seq_file.
 #[no_mangle]
 unsafe extern "C" fn ppa_show_users(seq: *mut bindings::seq_file) -> c_int {
     from_result(|| {
         for (uid, bytes) in &files::of_users()? {
-            // SAFETY: seq_file's own, for the time of the call.
+            // SAFETY: seq_file's structure is valid during the call.
             unsafe { shim::pfm_account_line(seq, *uid, *bytes) };
         }
         Ok(0)
     })
 }
 
+/// Reads or writes the setting `kernel.ppa`.
+///
 /// # Safety
 ///
-/// Four numbers, which it reads or writes.
+/// `values` points to four integers, which nothing else uses during the call.
 #[no_mangle]
 unsafe extern "C" fn ppa_settings(values: *mut c_int, write: bool) -> c_int {
-    // SAFETY: By the function's requirement.
+    // SAFETY: By the function's requirement `values` points to four integers that nothing else
+    // uses.
     let values = unsafe { &mut *values.cast::<[i32; 4]>() };
     from_result(|| files::settings(values, write).map(|()| 0))
 }
 
+/// Reads or writes the setting `kernel.ppa_levels`.
+///
 /// # Safety
 ///
-/// A number, which it reads or writes.
+/// `level` points to an integer, which nothing else uses during the call.
 #[no_mangle]
 unsafe extern "C" fn ppa_levels(level: *mut c_int, write: bool) -> c_int {
-    // SAFETY: By the function's requirement.
+    // SAFETY: By the function's requirement `level` points to an integer that nothing else uses.
     let level = unsafe { &mut *level };
     from_result(|| files::levels(level, write).map(|()| 0))
 }
 
+/// Reads or writes the settings of a selected task.
+///
 /// # Safety
 ///
-/// Four numbers, which it reads or writes.
+/// `values` points to four integers, which nothing else uses during the call.
 #[no_mangle]
 unsafe extern "C" fn ppa_entry_settings(entry: c_ulong, values: *mut c_int, write: bool) -> c_int {
-    // SAFETY: By the function's requirement.
+    // SAFETY: By the function's requirement `values` points to four integers that nothing else
+    // uses.
     let values = unsafe { &mut *values.cast::<[i32; 4]>() };
     from_result(|| {
         match write {
@@ -175,46 +191,54 @@ unsafe extern "C" fn ppa_entry_settings(entry: c_ulong, values: *mut c_int, writ
     })
 }
 
+/// Selects a task, changes its settings, or deselects it.
+///
 /// # Safety
 ///
-/// Four numbers, which it reads.
+/// `values` points to four integers, which nothing writes during the call.
 #[no_mangle]
 unsafe extern "C" fn ppa_set_entry(pid: u32, values: *const c_int) -> c_int {
-    // SAFETY: By the function's requirement.
+    // SAFETY: By the function's requirement `values` points to four integers that nothing writes.
     let values = unsafe { &*values.cast::<[i32; 4]>() };
     from_result(|| entries::set(pid, values).map(|()| 0))
 }
 
+/// Shows `/proc/ppa/PID/ppa`: the values of a task, as text.
+///
 /// # Safety
 ///
-/// Called by seq_file.
+/// Called only by seq_file.
 #[no_mangle]
 unsafe extern "C" fn ppa_show_text(seq: *mut bindings::seq_file, entry: c_ulong) -> c_int {
-    // SAFETY: seq_file's own, for the time of the call.
+    // SAFETY: seq_file's structure is valid during the call.
     let seq = unsafe { SeqFile::from_raw(seq) };
     from_result(|| entries::show(entry, seq).map(|()| 0))
 }
 
+/// Shows `/proc/ppa/PID/rawppa`: the values of a task, in binary.
+///
 /// # Safety
 ///
-/// Called by seq_file.
+/// Called only by seq_file.
 #[no_mangle]
 unsafe extern "C" fn ppa_show_raw(seq: *mut bindings::seq_file, entry: c_ulong) -> c_int {
     from_result(|| {
         entries::each_number(entry, &mut |bytes| {
-            // SAFETY: seq_file's own, for the time of the call.
+            // SAFETY: seq_file's structure is valid during the call, and the slice has that length.
             unsafe { bindings::seq_write(seq, bytes.as_ptr().cast(), bytes.len()) };
         })?;
         Ok(0)
     })
 }
 
+/// Shows `/proc/ppa/ppactl`: the selected tasks and their settings.
+///
 /// # Safety
 ///
-/// Called by seq_file.
+/// Called only by seq_file.
 #[no_mangle]
 unsafe extern "C" fn ppa_show_entries(seq: *mut bindings::seq_file) -> c_int {
-    // SAFETY: seq_file's own, for the time of the call.
+    // SAFETY: seq_file's structure is valid during the call.
     let seq = unsafe { SeqFile::from_raw(seq) };
     entries::each(&mut |pid, [a, b, c, d]| {
         seq_print!(seq, "{pid}\t{a}\t{b}\t{c}\t{d}\n");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Processes that are traced, as the kernel knows them: who they are, their memory, where it
-//! is mapped.
+//! The kernel's view of traced processes: user and name, address space, ids, and mappings of the
+//! device.
 
 use core::ptr::NonNull;
 
@@ -14,106 +14,111 @@ use kernel::task::Task;
 
 use super::shim;
 
-/// `struct pt_who`.
+/// `struct pt_who`: the user and the name of a task.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Who {
-    /// Its user, in the initial name space.
+    /// The effective user id, in the initial user namespace.
     pub(crate) uid: u32,
     pub(crate) comm: [u8; 16],
 }
 
 impl Who {
-    /// The caller.
+    /// Returns the user and the name of the current task.
     pub(crate) fn calls() -> Self {
         Self::of(current!())
     }
 
-    /// A task's.
+    /// Returns the user and the name of a task.
     pub(crate) fn of(task: &Task) -> Self {
         let mut who = Self::default();
-        // SAFETY: Fills the structure that it is given, of a task that stays.
+        // SAFETY: The reference keeps the task; the callee fills in the structure.
         unsafe { shim::pt_who(&mut who, task.as_ptr()) };
         who
     }
 }
 
-/// The first thread of the process that the caller's address space is of, which need not be the
-/// caller's: one of `vfork()` has its parent's.
+/// Returns the first thread of the process that owns the current address space. In a child of
+/// vfork() this is the parent, whose address space the child uses. Kernels without `CONFIG_MEMCG`
+/// record no owner; there it is the first thread of the current process.
 pub(crate) fn leader() -> ARef<Task> {
-    // SAFETY: Process context; the reference is ours, and `Task` a transparent wrapper.
+    // SAFETY: Process context. The callee returns a reference, which is given to the result; `Task`
+    // is a transparent wrapper of the structure.
     unsafe { ARef::from_raw(NonNull::new_unchecked(shim::pt_leader_get()).cast()) }
 }
 
-/// Is it a limit, or memory, for which something is refused?
+/// Returns whether an error means that a limit was reached or that there is no memory.
 pub(crate) fn is_limit(error: Error) -> bool {
     let errno = error.to_errno().unsigned_abs();
     [bindings::ENOSPC, bindings::EDQUOT, bindings::ENOMEM].contains(&errno)
 }
 
-/// Processes that are traced, or not read, at the most: the parameter `max_traced`.
+/// Returns the maximum number of processes that are traced or whose trace was not read: the module
+/// parameter `max_traced`.
 pub(crate) fn max_traced() -> usize {
-    // SAFETY: No requirements.
+    // SAFETY: Reads a module parameter; no requirements.
     unsafe { shim::pt_max_traced() as usize }
 }
 
-/// The calling process, or some of its markers, could not be traced: the kernel's log says so. May
-/// sleep.
+/// Logs that the current process, or some of its markers, could not be traced. Process context.
 pub(crate) fn say_refused(markers: bool, error: Error) {
-    // SAFETY: Process context.
+    // SAFETY: Called in process context, as the callee requires.
     unsafe { shim::pt_say_refused(markers, error.to_errno()) }
 }
 
-/// Was the calling thread killed, so that whatever it does is in vain?
+/// Returns whether the current thread has a pending fatal signal, so that it should stop what it
+/// does.
 pub(crate) fn is_dying() -> bool {
-    // SAFETY: Process context.
+    // SAFETY: Called in process context, as the callee requires.
     unsafe { shim::pt_is_dying() }
 }
 
-/// Nanoseconds that the caller's CLOCK_MONOTONIC is ahead of the kernel's.
+/// Returns how far the caller's CLOCK_MONOTONIC is ahead of the initial time namespace, in
+/// nanoseconds.
 pub(crate) fn time_offset() -> i64 {
-    // SAFETY: Process context.
+    // SAFETY: Called in process context, as the callee requires.
     unsafe { shim::pt_time_offset() }
 }
 
-/// A user as the caller knows him.
+/// Converts a user id of the initial user namespace to the caller's; the overflow id if it is not
+/// mapped.
 pub(crate) fn uid_of(uid: u32) -> u32 {
-    // SAFETY: No requirements.
+    // SAFETY: Reads the current task's namespace; no requirements.
     unsafe { shim::pt_uid(uid) }
 }
 
-/// The caller's address space, to be compared.
+/// An address space, which is only compared.
 ///
 /// # Invariants
 ///
-/// It is held, so that no other gets its address.
+/// This holds a reference (`mm_count`), so that no other address space gets this address.
 pub(crate) struct Mm(NonNull<bindings::mm_struct>);
 
-// SAFETY: Only compared, and given back, which any context may.
+// SAFETY: Only the address is used, and the reference may be dropped in any context.
 unsafe impl Send for Mm {}
-// SAFETY: Only its address is read.
+// SAFETY: Only the address is used.
 unsafe impl Sync for Mm {}
 
 impl Mm {
-    /// The caller's; `None`: a kernel thread's.
+    /// Returns the address space of the current task; `None` for a kernel thread.
     pub(crate) fn calls() -> Option<Self> {
-        // SAFETY: Process context.
-        // INVARIANT: it is held from here on.
+        // SAFETY: Called in process context, as the callee requires.
+        // INVARIANT: The callee has returned a reference, which this owns.
         NonNull::new(unsafe { shim::pt_mm_get() }).map(Self)
     }
 
-    /// Is it the same?
+    /// Returns whether this is that address space.
     pub(super) fn is(&self, other: *mut bindings::mm_struct) -> bool {
         self.0.as_ptr() == other
     }
 
-    /// Is it the caller's?
+    /// Returns whether this is the address space of the current task.
     pub(crate) fn is_callers(&self) -> bool {
-        // SAFETY: `current`, which stays; its address space changes only by itself.
+        // SAFETY: The current task is valid, and only the task itself changes its address space.
         self.is(unsafe { (*kernel::task::Task::current_raw()).mm })
     }
 
-    /// To be compared while it is held.
+    /// Returns the address, to be compared while this holds its reference.
     pub(crate) fn address(&self) -> usize {
         self.0.as_ptr() as usize
     }
@@ -121,108 +126,112 @@ impl Mm {
 
 impl Drop for Mm {
     fn drop(&mut self) {
-        // SAFETY: Held, by the type's invariant.
+        // SAFETY: By the type's invariant this holds a reference, which is dropped once.
         unsafe { shim::pt_mm_put(self.0.as_ptr()) }
     }
 }
 
-/// An address space is traced, or not any more: children that share it are told.
+/// Records that an address space is traced, or no longer traced. While it is traced, a thread id
+/// that is cached in it (`struct perftrace_thread`) is marked as shared before a child process that
+/// uses the same memory runs (`pt_shares_later()`).
 pub(crate) fn set_traced(mm: usize, is_traced: bool) {
-    // SAFETY: A number.
+    // SAFETY: The callee uses the address as a number only.
     unsafe { shim::pt_traced(mm, is_traced) }
 }
 
-/// A process's number, of whatever name space is asked for, also when it has ended.
+/// The id of a process, which can be translated to any PID namespace, also after the process has
+/// ended.
 ///
 /// # Invariants
 ///
-/// It is held.
+/// This holds a reference.
 pub(crate) struct Pid(NonNull<bindings::pid>);
 
-// SAFETY: Counted; it may be asked from anywhere.
+// SAFETY: The structure is reference counted, and can be used by any thread.
 unsafe impl Send for Pid {}
-// SAFETY: Counted; it may be asked from anywhere.
+// SAFETY: The structure is reference counted, and can be used by any thread.
 unsafe impl Sync for Pid {}
 
 impl Pid {
-    /// A process's, by its first thread.
+    /// Returns the id of a process, given by its first thread.
     pub(crate) fn of(leader: &Task) -> Option<Self> {
-        // SAFETY: A task that stays.
-        // INVARIANT: it is held from here on.
+        // SAFETY: The reference keeps the task.
+        // INVARIANT: The callee has returned a reference, which this owns.
         NonNull::new(unsafe { shim::pt_pid_get(leader.as_ptr()) }).map(Self)
     }
 
-    /// As it knows itself.
+    /// Returns the number in the process's own PID namespace.
     pub(crate) fn own_number(&self) -> u32 {
-        // SAFETY: Held.
+        // SAFETY: The id is valid, by the type's invariant.
         unsafe { shim::pt_pid_own(self.0.as_ptr()) }
     }
 
-    /// As the caller knows it; 0: he does not.
+    /// Returns the number in the caller's PID namespace; 0 if the process is not visible there.
     pub(crate) fn number(&self) -> u32 {
-        // SAFETY: Held.
+        // SAFETY: The id is valid, by the type's invariant.
         unsafe { shim::pt_pid_nr(self.0.as_ptr()) }
     }
 }
 
-/// The calling thread's number, as it knows itself.
+/// Returns the number of the current thread in its own PID namespace.
 pub(crate) fn thread_number() -> u32 {
-    // SAFETY: Process context.
+    // SAFETY: Called in process context, as the callee requires.
     unsafe { shim::pt_thread_nr() }
 }
 
-/// What the calling thread has of its own, from the thread pointer on: if its second word is
-/// `was`, both are something else from now on.
+/// Replaces two words of the current thread's thread-local storage, at offset `at` from the thread
+/// pointer, if the second word is `was`. Nothing changes if the memory is not accessible.
 pub(crate) fn change_thread(at: i64, was: u64, new: [u64; 2]) {
-    // SAFETY: Process context, in which user space may be touched: no lock is held.
+    // SAFETY: Process context, and no lock is held: user memory may be accessed.
     unsafe { shim::pt_thread_change(at, was, new[0], new[1]) }
 }
 
 impl Pid {
-    /// Bytes of its memory, which is kept with it.
+    /// Returns the size of the structure in memory, which this reference keeps.
     pub(crate) fn bytes(&self) -> usize {
-        // SAFETY: Held, by the type's invariant.
+        // SAFETY: The id is valid, by the type's invariant.
         unsafe { shim::pt_pid_bytes(self.0.as_ptr()) }
     }
 }
 
 impl Drop for Pid {
     fn drop(&mut self) {
-        // SAFETY: Held, by the type's invariant.
+        // SAFETY: By the type's invariant this holds a reference, which is dropped once.
         unsafe { bindings::put_pid(self.0.as_ptr()) }
     }
 }
 
-/// All mappings of the device by the file system's node that a process opened: most often
-/// the same for all.
+/// The mappings of the device through one inode. Most processes open the same device node, and
+/// share it.
 ///
 /// # Invariants
 ///
-/// Whoever has it has a file of that node open.
+/// A user of this value holds an open file of that inode.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Mapping(NonNull<bindings::address_space>);
 
-// SAFETY: The kernel takes its own locks.
+// SAFETY: The kernel does its own locking.
 unsafe impl Send for Mapping {}
-// SAFETY: The kernel takes its own locks.
+// SAFETY: The kernel does its own locking.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Of an open file.
+    /// Returns the mappings through the inode of an open file.
     ///
     /// # Safety
     ///
-    /// It stays open for as long as this is used.
+    /// The file is open for as long as the result is used.
     pub(super) unsafe fn of(file: *mut bindings::file) -> Option<Self> {
-        // SAFETY: By the function's requirement.
-        // INVARIANT: the same.
+        // SAFETY: By the function's requirement the file is open.
+        // INVARIANT: By the function's requirement the file stays open.
         NonNull::new(unsafe { (*file).f_mapping }).map(Self)
     }
 
-    /// Takes out pages, wherever they are mapped. May sleep.
+    /// Unmaps a range of offsets in all processes that have mapped it; later accesses fault again.
+    /// May sleep.
     pub(crate) fn take_out(&self, from: u64, bytes: u64) {
         let even_copies: c_int = 1;
-        // SAFETY: There, by the type's invariant.
+        // SAFETY: The structure is valid, by the type's invariant.
         unsafe {
             bindings::unmap_mapping_range(
                 self.0.as_ptr(),
@@ -234,18 +243,18 @@ impl Mapping {
     }
 }
 
-/// The module stays, though no file of it is open.
+/// A reference to this module, for a trace that is kept without an open file.
 ///
 /// # Invariants
 ///
-/// It holds the module. Drop is within a call that holds it, too.
+/// This holds a reference to the module. It is dropped in a call that holds another one.
 pub(crate) struct Kept(());
 
 impl Kept {
-    /// From now on. In a call of an open file.
+    /// Takes the reference. Called in a system call on an open file.
     pub(crate) fn new() -> Self {
-        // SAFETY: The caller's file holds it already.
-        // INVARIANT: it is held from here on.
+        // SAFETY: The file holds a reference to the module already.
+        // INVARIANT: The reference was just taken.
         unsafe { bindings::__module_get(crate::sys::release::module()) };
         Self(())
     }
@@ -253,7 +262,7 @@ impl Kept {
 
 impl Drop for Kept {
     fn drop(&mut self) {
-        // SAFETY: By the type's invariant.
+        // SAFETY: By the type's invariant this holds a reference, which is dropped once.
         unsafe { bindings::module_put(crate::sys::release::module()) }
     }
 }

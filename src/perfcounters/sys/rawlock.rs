@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A lock that is taken with interrupts off, so that the scheduler's probes can
-//! take it too. Never held around a wakeup, an allocation or user memory.
+//! A raw spinlock that is taken with interrupts off, so that the scheduler's probes can take it as
+//! well. It is never held around a wakeup, an allocation or an access to user memory.
 
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
@@ -12,11 +12,11 @@ use kernel::types::Opaque;
 
 use super::shim;
 
-/// A value behind such a lock.
+/// A value that is protected by a raw spinlock.
 ///
 /// # Invariants
 ///
-/// `lock` is initialised, and guards `value`.
+/// `lock` is initialised, and `value` is accessed by its holder only.
 #[pin_data]
 pub(crate) struct RawLock<T> {
     #[pin]
@@ -24,40 +24,41 @@ pub(crate) struct RawLock<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: The value is reached under the lock only.
+// SAFETY: The value is accessed under the lock only.
 unsafe impl<T: Send> Send for RawLock<T> {}
-// SAFETY: The value is reached under the lock only.
+// SAFETY: The value is accessed under the lock only.
 unsafe impl<T: Send> Sync for RawLock<T> {}
 
 impl<T> RawLock<T> {
-    /// A lock around what `value` makes.
+    /// Creates a lock around the value that `value` initialises.
     pub(crate) fn new(value: impl Init<T>) -> impl PinInit<Self> {
         pin_init!(Self {
             lock <- Opaque::ffi_init(|lock| {
-                // SAFETY: Being initialised; pinned by the type.
+                // SAFETY: The lock is being initialised, and pinned by the type.
                 unsafe { shim::pfm_lock_init(lock) }
             }),
             value <- init::cell(value),
         })
     }
 
-    /// Takes it, with interrupts off until the guard goes.
+    /// Takes the lock, with interrupts off until the guard is dropped.
     #[inline]
     pub(crate) fn lock(&self) -> Guard<'_, T> {
-        // SAFETY: Initialised, by the type's invariant.
+        // SAFETY: The lock is initialised, by the type's invariant.
         let flags = unsafe { bindings::_raw_spin_lock_irqsave(self.lock.get()) };
-        // INVARIANT: just taken.
+        // INVARIANT: The lock was just taken, and interrupts turned off.
         Guard { lock: self, flags }
     }
 }
 
 impl<T> RawLock<T> {
-    /// Takes it in an NMI, where interrupts are off and nobody may be waited for.
+    /// Takes the lock if it is free. Called in an NMI or with interrupts off, which stay off when
+    /// the guard is dropped.
     #[inline]
     pub(crate) fn try_lock(&self) -> Option<Guard<'_, T>> {
-        // SAFETY: Initialised, by the type's invariant.
+        // SAFETY: The lock is initialised, by the type's invariant.
         let got = unsafe { bindings::_raw_spin_trylock(self.lock.get()) } != 0;
-        // INVARIANT: just taken.
+        // INVARIANT: The lock was just taken, and interrupts are off by the function's contract.
         got.then(|| Guard {
             lock: self,
             flags: AS_THEY_ARE,
@@ -65,14 +66,16 @@ impl<T> RawLock<T> {
     }
 }
 
-/// No flags, which have a bit that is always set.
+/// Sentinel: the interrupt flags were not saved. Saved flags are never 0, because bit 1 of EFLAGS
+/// is always set.
 const AS_THEY_ARE: usize = 0;
 
-/// The lock, held.
+/// Guard of a lock that is held.
 ///
 /// # Invariants
 ///
-/// This CPU holds `lock`, with interrupts off; `flags` are those to go back to.
+/// This CPU holds `lock`, with interrupts off. `flags` are the interrupt flags to restore, or
+/// [`AS_THEY_ARE`].
 pub(crate) struct Guard<'a, T> {
     lock: &'a RawLock<T>,
     flags: usize,
@@ -82,7 +85,7 @@ impl<T> Deref for Guard<'_, T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: Held, by the type's invariant.
+        // SAFETY: The lock is held, by the type's invariant.
         unsafe { &*self.lock.value.get() }
     }
 }
@@ -90,7 +93,8 @@ impl<T> Deref for Guard<'_, T> {
 impl<T> DerefMut for Guard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: Held, by the type's invariant, and by this guard alone.
+        // SAFETY: The lock is held, by the type's invariant, and `&mut self` excludes other
+        // accesses through the guard.
         unsafe { &mut *self.lock.value.get() }
     }
 }
@@ -100,9 +104,10 @@ impl<T> Drop for Guard<'_, T> {
     fn drop(&mut self) {
         let lock = self.lock.lock.get();
         match self.flags {
-            // SAFETY: Held, by the type's invariant.
+            // SAFETY: The lock is held, by the type's invariant.
             AS_THEY_ARE => unsafe { bindings::_raw_spin_unlock(lock) },
-            // SAFETY: Held, by the type's invariant; the flags are those that taking it gave.
+            // SAFETY: The lock is held, by the type's invariant, and the flags are those that
+            // taking it has returned.
             flags => unsafe { bindings::_raw_spin_unlock_irqrestore(lock, flags) },
         }
     }
@@ -112,10 +117,10 @@ mod init {
     use core::cell::UnsafeCell;
     use kernel::prelude::*;
 
-    /// `value` inside a cell, in place: some are too large for the stack.
+    /// Initialises `value` in place inside a cell, as some values are too large for the stack.
     pub(super) fn cell<T>(value: impl Init<T>) -> impl Init<UnsafeCell<T>> {
-        // SAFETY: A cell has its content's layout, and the content is
-        // initialised if and only if this says so.
+        // SAFETY: A cell has the layout of its content, and the content is initialised if and only
+        // if the closure returns success.
         unsafe {
             pin_init::init_from_closure(move |slot: *mut UnsafeCell<T>| {
                 value.__init(slot.cast::<T>())

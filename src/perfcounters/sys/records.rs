@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Records of tasks that are accounted: by their tasks' addresses while these live, in lists
-//! when they have ended.
+//! Records of accounted tasks: an index by the tasks' addresses while they live, and lists of those
+//! that have ended.
 
 use core::mem::size_of;
 use core::ptr::NonNull;
@@ -17,33 +17,38 @@ use kernel::types::Opaque;
 use super::task::{TaskRef, Who};
 use super::{cpu, sched, shim};
 
-/// A task's words, and who it is. The words are first: the same address.
+/// The record of a task: its values and its identity. `words` is the first field, at the address of
+/// the record.
 #[repr(C)]
 pub(crate) struct Record {
     pub(crate) words: Task<KVVec<Word>>,
     pub(crate) address: usize,
     pub(crate) kernel: bool,
-    /// It runs softirqs for others.
+    /// The task is a ksoftirqd thread, which runs softirqs on behalf of others.
     pub(crate) softirqd: bool,
-    /// It is accounted by itself, whatever is with others.
+    /// The task is accounted individually, as selected in `/proc/ppa`, whether or not all tasks
+    /// are.
     pub(crate) own: bool,
     pub(super) began: u64,
-    /// Who it was when it ended: user and parent's process, thread and process, name.
+    /// The ids and the name of the task when the record was filled or the task exited: user and
+    /// parent process, thread and process, and the two halves of the name.
     last: [Word; 4],
-    /// The next one of its hash.
+    /// The next record of the same hash in the index.
     chain: Word,
-    /// The next one of a list.
+    /// The next record of a [`List`].
     next: Word,
     rcu: Opaque<bindings::callback_head>,
 }
 
-// SAFETY: Words and numbers, but for what RCU has of it, which only RCU touches.
+// SAFETY: The fields are atomic words and numbers, and `rcu`, which only RCU accesses.
 unsafe impl Send for Record {}
-// SAFETY: Words and numbers; what RCU has of it only RCU touches.
+// SAFETY: The fields are atomic words, numbers that do not change while shared, and `rcu`, which
+// only RCU accesses.
 unsafe impl Sync for Record {}
 
 impl Record {
-    /// A record with values for each group of so many CPUs. May sleep.
+    /// Creates the record of a task, with values for each group of `scaling` CPUs. `calling` says
+    /// whether the task is in a system call. `ENOMEM`. May sleep.
     pub(crate) fn new(
         task: TaskRef<'_>,
         calling: bool,
@@ -57,7 +62,7 @@ impl Record {
         Ok(record)
     }
 
-    /// One that is no task's yet. May sleep.
+    /// Creates a record that is not yet that of a task. `ENOMEM`. May sleep.
     pub(crate) fn blank(scaling: u32) -> Result<KBox<Self>> {
         let nr = Self::groups(scaling).wrapping_mul(NR_VALUES);
         Ok(KBox::new(
@@ -77,14 +82,14 @@ impl Record {
         )?)
     }
 
-    /// Groups of so many CPUs.
+    /// Returns the number of groups of `scaling` CPUs.
     pub(crate) fn groups(scaling: u32) -> usize {
         let before = scaling.max(1).wrapping_sub(1);
         let cpus = cpu::nr_cpu_ids().wrapping_add(before);
         cpus.checked_div(scaling.max(1)).unwrap_or(1) as usize
     }
 
-    /// Its bytes.
+    /// Returns the bytes of memory of the record.
     pub(crate) fn bytes(&self) -> u64 {
         let groups = self.words.nr_groups();
         groups
@@ -92,17 +97,18 @@ impl Record {
             .wrapping_add(size_of::<Self>()) as u64
     }
 
-    /// Is a task's from now on.
+    /// Makes this the record of a task.
     pub(crate) fn fill(&mut self, task: TaskRef<'_>) {
         self.address = task.address();
         self.kernel = task.is_kernel();
         self.softirqd = task.is_softirqd();
         self.began = task.began();
-        // Until its end, of which nobody may hear if it has begun already.
+        // Kept now, because the task may be exiting already: its `sched_process_exit` may have run
+        // before the record could be found.
         self.keep(task);
     }
 
-    /// Who it is is kept, for when it is no more.
+    /// Keeps the ids and the name of the task, which are needed after it has ended.
     pub(crate) fn keep(&self, task: TaskRef<'_>) {
         let who = task.who(true);
         let name = task.name();
@@ -117,12 +123,13 @@ impl Record {
         }
     }
 
-    /// Its user, in the initial name space: as it was made, or as it ended.
+    /// Returns the user id in the initial user namespace, as it was when the record was filled or
+    /// the task exited.
     pub(crate) fn user(&self) -> u32 {
         self.kept().0.uid
     }
 
-    /// Who it was.
+    /// Returns the ids and the name that were kept.
     pub(super) fn kept(&self) -> (Who, [u8; 16]) {
         let [ids, numbers, first, second] = &self.last;
         let (ids, numbers) = (ids.load_relaxed(), numbers.load_relaxed());
@@ -141,76 +148,81 @@ impl Record {
     }
 }
 
-/// A record that nobody new can find.
+/// A record that was taken out of the index.
 ///
 /// # Invariants
 ///
-/// It was taken out of the index by whoever has this, who alone may free it, a grace
-/// period later.
+/// No new search finds the record. Only the owner of this value may free it, a grace period after
+/// it was taken out.
 pub(crate) struct Taken(NonNull<Record>);
 
 impl Taken {
-    /// To look at.
+    /// Returns the record.
     pub(crate) fn get(&self) -> &Record {
-        // SAFETY: It is there, by the type's invariant.
+        // SAFETY: The record is not freed while this owns it, by the type's invariant.
         unsafe { self.0.as_ref() }
     }
 }
 
-/// Hashes of tasks' addresses; a power of two.
+/// The number of hash values of the index; a power of two.
 const HEADS: usize = 1 << 14;
 
-/// Records by their tasks' addresses: these stay the same for as long as tasks live, which
-/// their numbers do not. Looked at without a lock, changed under one.
+/// The records of living tasks, found by the task's address, which unlike its id does not change
+/// while the task lives. Searched without a lock, changed under `index_lock`.
 ///
 /// # Invariants
 ///
-/// A head, and the chain of each record, is 0 or a record. Who takes one out frees it after
-/// a grace period; its chain still leads on. There are `HEADS` heads.
+/// A head, and the `chain` of each record, is 0 or the address of a record. A record that is taken
+/// out is freed after a grace period, and its chain remains valid until then. There are `HEADS`
+/// heads.
 pub(crate) struct Index(KVVec<Word>);
 
 impl Index {
-    /// Without any. May sleep.
+    /// Creates an empty index. `ENOMEM`. May sleep.
     pub(crate) fn new() -> Result<Self> {
-        // INVARIANT: so many, all 0.
+        // INVARIANT: There are `HEADS` words, all 0.
         Ok(Self(words(HEADS)?))
     }
 
     #[inline(always)]
     fn head(&self, address: usize) -> &Word {
-        // Structures lie at least 64 bytes apart; the multiplication spreads them.
+        // Task structures are at least 64 bytes apart; the multiplication spreads the other bits.
         let hash = ((address >> 6) as u32).wrapping_mul(0x9e37_79b9) >> (32 - HEADS.ilog2());
-        // SAFETY: Below `HEADS`, which is a power of two; by the type's invariant.
+        // SAFETY: The hash is below `HEADS`, a power of two, and there are as many heads, by the
+        // type's invariant.
         unsafe { self.0.get_unchecked(hash as usize) }
     }
 
-    /// A task's record. Preemption off, or under RCU, while it is used.
+    /// Finds the record of a task. Preemption is off, or RCU is read-locked, while the result is
+    /// used.
     #[inline(always)]
     pub(crate) fn get(&self, address: usize) -> Option<&Record> {
-        // Acquire: with the release in `insert`, the record is there.
+        // Acquire: pairs with the release in `insert`: the record is complete.
         let mut at = self.head(address).load_acquire();
         loop {
-            // SAFETY: 0 or a record, by the type's invariant.
+            // SAFETY: The word is 0 or the address of a record, by the type's invariant. A record
+            // that was taken out is not freed while the caller is in this section.
             let record = unsafe { (at as *const Record).as_ref()? };
             if record.address == address {
                 return Some(record);
             }
-            // Acquire: as for the head.
+            // Acquire: pairs with the releases in `insert` and `take`.
             at = record.chain.load_acquire();
         }
     }
 
-    /// Changes are one at a time.
+    /// Runs a change of the index under its lock.
     fn locked<T>(change: impl FnOnce() -> T) -> T {
-        // SAFETY: Given back here. Raw, interrupts off: fit for the scheduler.
+        // SAFETY: The lock is released below. It is a raw spinlock that turns interrupts off, so
+        // that the scheduler's probes can take it.
         let flags = unsafe { shim::ppa_lock() };
         let done = change();
-        // SAFETY: Taken above, with these flags.
+        // SAFETY: The lock was taken above, which has returned these flags.
         unsafe { shim::ppa_unlock(flags) };
         done
     }
 
-    /// Puts a task's record in; gives it back if there is one.
+    /// Inserts the record of a task. Returns the record to the caller if the task has one already.
     pub(crate) fn insert(&self, record: KBox<Record>) -> Option<KBox<Record>> {
         let head = self.head(record.address);
         Self::locked(|| {
@@ -218,24 +230,26 @@ impl Index {
                 return Some(record);
             }
             record.chain.store_relaxed(head.load_relaxed());
-            // Release: with the acquire in `get`.
+            // Release: pairs with the acquire in `get`.
             head.store_release(KBox::into_raw(record) as u64);
             None
         })
     }
 
-    /// Takes a task's out, which the caller then owns, but for those who still look at it.
+    /// Takes the record of a task out of the index. The caller owns it, but a search that found it
+    /// before may still use it.
     pub(crate) fn take(&self, address: usize) -> Option<Taken> {
         Self::locked(|| {
             let mut place = self.head(address);
             loop {
                 let at = place.load_relaxed();
-                // SAFETY: 0 or a record, by the type's invariant; none goes under the lock.
+                // SAFETY: The word is 0 or the address of a record, by the type's invariant. The
+                // lock is held, so that no record is taken out meanwhile.
                 let record = unsafe { (at as *const Record).as_ref()? };
                 if record.address == address {
-                    // Release: with the acquire in `get`, for the one behind it.
+                    // Release: pairs with the acquire in `get`, for the record that follows.
                     place.store_release(record.chain.load_relaxed());
-                    // INVARIANT: whoever changed the word has it.
+                    // INVARIANT: The record was unlinked under the lock, by this call only.
                     return NonNull::new(at as *mut Record).map(Taken);
                 }
                 place = &record.chain;
@@ -243,22 +257,24 @@ impl Index {
         })
     }
 
-    /// The first record after a place, and its own; `None`: there are no more. Places are in
-    /// the order of hashes, and of addresses below these: whatever comes and goes, no other
-    /// is left out. Preemption off, or under RCU, while it is used.
+    /// Returns the first record after a position, and its own position; `None` after the last one.
+    /// Positions are ordered by hash and then by address, so that a walk misses no record that is
+    /// in the index all the time. Preemption is off, or RCU is read-locked, while the result is
+    /// used.
     pub(crate) fn after(&self, place: u64) -> Option<(&Record, u64)> {
         let mut hash = place >> 48;
         while let Some(head) = self.0.get(hash as usize) {
             let mut first: Option<(&Record, u64)> = None;
             let mut at = head.load_acquire();
-            // SAFETY: As in `get`.
+            // SAFETY: The word is 0 or the address of a record, by the type's invariant. A record
+            // that was taken out is not freed while the caller is in this section.
             while let Some(record) = unsafe { (at as *const Record).as_ref() } {
-                // All have the same highest 16 bits, those of the kernel.
+                // The upper 16 bits are the same in all addresses of task structures.
                 let own = hash << 48 | (record.address as u64 & (u64::MAX >> 16));
                 if own > place && first.is_none_or(|(_, least)| own < least) {
                     first = Some((record, own));
                 }
-                // Acquire: as for the head.
+                // Acquire: pairs with the releases in `insert` and `take`.
                 at = record.chain.load_acquire();
             }
             if first.is_some() {
@@ -275,8 +291,8 @@ impl Drop for Index {
         for head in &self.0 {
             let mut at = head.load_relaxed();
             while let Some(record) = NonNull::new(at as *mut Record) {
-                // SAFETY: From `into_raw`; the probes went first, and with them whoever
-                // could look at it.
+                // SAFETY: The pointer is from `into_raw` in `insert`. The probes were detached
+                // before, so that no search runs.
                 let record = unsafe { KBox::from_raw(record.as_ptr()) };
                 at = record.chain.load_relaxed();
             }
@@ -292,43 +308,44 @@ fn words(nr: usize) -> Result<KVVec<Word>> {
     Ok(words)
 }
 
-/// Records that nobody can find any more, linked; pushed in any context.
+/// A linked list of records that were taken out of the index. Records can be pushed in any context.
 ///
 /// # Invariants
 ///
-/// Each is owned by this list, from its push to its drop.
+/// The list owns each record from its push until it is taken or freed.
 pub(crate) struct List {
     first: Word,
 }
 
 impl List {
-    /// An empty one.
+    /// Creates an empty list.
     pub(crate) fn new() -> Self {
         Self {
             first: Word::new(0),
         }
     }
 
-    /// Puts one in.
+    /// Adds a record. Any context.
     pub(crate) fn push(&self, record: Taken) {
         let record = record.0;
         loop {
             let first = self.first.load_relaxed();
-            // SAFETY: Ours, by the type's invariant.
+            // SAFETY: `Taken` has passed the record's ownership to this call.
             unsafe { record.as_ref() }.next.store_relaxed(first);
-            // Release: with the acquire in `take`, who takes it sees all of it.
+            // Release: pairs with the acquires in `each` and `all`: the record is complete.
             if self.first.replace(first, record.as_ptr() as u64) {
                 return;
             }
         }
     }
 
-    /// Looks at all, while nobody takes them.
+    /// Calls a function with each record. The caller makes sure that no record is taken meanwhile.
     pub(crate) fn each(&self, mut look: impl FnMut(&Record)) {
-        // Acquire: with the release in `push`, each record is there.
+        // Acquire: pairs with the release in `push`: the records are complete.
         let mut next = self.first.load_acquire();
-        // SAFETY: Ours, by the type's invariant; who takes them is not there now, by the caller's
-        // word, and what is pushed meanwhile is before the first.
+        // SAFETY: The list owns the record, by the type's invariant, and by the function's contract
+        // it is not taken meanwhile. Records that are pushed meanwhile are in front of the first
+        // one.
         while let Some(record) = unsafe { (next as *const Record).as_ref() } {
             look(record);
             next = record.next.load_relaxed();
@@ -337,7 +354,7 @@ impl List {
 
     fn all(&self) -> u64 {
         loop {
-            // Acquire: with the release in `push`.
+            // Acquire: pairs with the release in `push`.
             let first = self.first.load_acquire();
             if first == 0 || self.first.replace(first, 0) {
                 return first;
@@ -345,19 +362,22 @@ impl List {
         }
     }
 
-    /// Has all freed when nobody can look at them any more. Not under a run-queue lock.
+    /// Empties the list, and has RCU free the records after a grace period. Not called under a
+    /// run-queue lock.
     pub(crate) fn free_later(&self) {
         /// # Safety
         ///
-        /// Called by RCU, with the word that was given to it.
+        /// Called only by RCU, with the `rcu` field of a record.
         unsafe extern "C" fn free(rcu: *mut bindings::callback_head) {
             let record = rcu.wrapping_byte_sub(core::mem::offset_of!(Record, rcu));
-            // SAFETY: From `into_raw`; a grace period after it was taken out.
+            // SAFETY: The record is from `into_raw`, and a grace period has elapsed since it was
+            // taken out of the index.
             drop(unsafe { KBox::from_raw(record.cast::<Record>()) });
         }
         let mut next = self.all();
         while let Some(record) = NonNull::new(next as *mut Record) {
-            // SAFETY: Ours, by the type's invariant, and RCU's from here on.
+            // SAFETY: The list owns the record, by the type's invariant, and passes it to RCU.
+            // `next` is read before.
             unsafe {
                 next = record.as_ref().next.load_relaxed();
                 bindings::call_rcu(record.as_ref().rcu.get(), Some(free));
@@ -365,14 +385,15 @@ impl List {
         }
     }
 
-    /// Takes all, after whoever may look at them still. May sleep.
+    /// Empties the list, and passes the records on after a grace period. May sleep.
     pub(crate) fn take(&self, each: &mut dyn FnMut(KBox<Record>)) {
         let mut next = self.all();
         if next != 0 {
             sched::synchronize();
         }
         while let Some(record) = NonNull::new(next as *mut Record) {
-            // SAFETY: By the type's invariant; nobody looks any more.
+            // SAFETY: The list owns the record, by the type's invariant. After the grace period no
+            // search uses it.
             let record = unsafe { KBox::from_raw(record.as_ptr()) };
             next = record.next.load_relaxed();
             each(record);

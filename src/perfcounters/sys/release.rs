@@ -1,24 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What differs between the kernels that this is built for: all of it is here, as there is no
-//! difference in C so far. `since_7_3` is Kbuild's word.
+//! Differences between the kernel versions that this module is built for. All of them are in this
+//! file; the C code needs none so far. Kbuild sets `since_7_3`.
 
 use kernel::bindings;
 use kernel::module_param::ModuleParamAccess;
 
-/// This module, as file operations have it.
+/// Returns this module, as the owner of file operations.
 #[cfg(not(since_7_3))]
 pub(crate) const fn module() -> *mut bindings::module {
     crate::THIS_MODULE.as_ptr()
 }
 
-/// This module, as file operations have it.
+/// Returns this module, as the owner of file operations.
 #[cfg(since_7_3)]
 pub(crate) const fn module() -> *mut bindings::module {
     kernel::module::this_module::<crate::LocalModule>().as_ptr()
 }
 
-/// Stores before it are seen before those after it; whom it is for the caller says.
+/// Write barrier: stores before it are seen before those after it. Each caller names the read side
+/// that it pairs with.
 #[inline(always)]
 pub(crate) fn smp_wmb() {
     #[cfg(not(since_7_3))]
@@ -34,7 +35,7 @@ pub(crate) const WAIT: i32 = 1;
 #[cfg(since_7_3)]
 pub(crate) const WAIT: bool = true;
 
-/// What was given at load, or the default.
+/// Returns the value of a module parameter.
 pub(crate) fn given<T: Copy>(parameter: &ModuleParamAccess<T>) -> T {
     #[cfg(not(since_7_3))]
     return *parameter.value();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Who may monitor whom: `sys/shim/rights.c`.
+//! Access checks: which thread may monitor or trace which (`sys/shim/rights.c`).
 
 use core::ptr::NonNull;
 
@@ -14,13 +14,14 @@ use kernel::task::Task;
 
 use super::shim;
 
-/// What procfs is asked by, while the module is there.
+/// A mount of procfs for internal use, which exists while the module is loaded. A check opens a
+/// file of a process there, so that the kernel's own ptrace and security-module checks decide.
 pub(crate) struct Rights(());
 
 impl Rights {
-    /// From now on. May sleep.
+    /// Mounts procfs. May sleep.
     pub(crate) fn begin() -> Result<Self> {
-        // SAFETY: Once, before anybody can ask.
+        // SAFETY: Called once, before any check can be made.
         to_result(unsafe { shim::pfm_rights_begin() })?;
         Ok(Self(()))
     }
@@ -28,121 +29,144 @@ impl Rights {
 
 impl Drop for Rights {
     fn drop(&mut self) {
-        // SAFETY: Nobody can ask any more.
+        // SAFETY: No check can be made any more: the module is being unloaded.
         unsafe { shim::pfm_rights_end() }
     }
 }
 
-/// May the caller look at this thread, or, with `attach`, stop it? As ptrace and the security
-/// modules have it. `EPERM`, `ESRCH` if it ends. May sleep; no lock of ours held.
+/// Checks whether the caller may read a thread's state or, with `attach`, stop it, by the rules of
+/// ptrace and of the security modules. Threads of the caller's own process are always allowed. May
+/// sleep; caller holds no lock of this module.
+///
+/// # Errors
+///
+/// `EPERM` if it may not; `ESRCH` if the thread exits; `EINTR` or `ENOMEM` if the check could not
+/// be made.
 pub(crate) fn may(task: &Task, attach: bool) -> Result {
-    // SAFETY: A task that stays; process context.
+    // SAFETY: The reference keeps the task; process context.
     to_result(unsafe { shim::pfm_may(task.as_ptr(), attach) })
 }
 
-/// May the caller look at this thread by ptrace's rule alone? One that is exiting may be looked at,
-/// too.
+/// Returns whether the caller may read a thread's state by the rules of ptrace alone, without the
+/// security modules. Threads of the caller's own process are always allowed. The thread may be
+/// exiting.
 pub(crate) fn may_watch(task: &Task) -> bool {
-    // SAFETY: A task that stays; process context.
+    // SAFETY: The reference keeps the task; process context.
     unsafe { shim::pfm_may_watch(task.as_ptr()) }
 }
 
-/// May the caller monitor the kernel, CPUs and others' threads?
+/// Returns whether the caller may monitor the kernel, CPUs and threads of other users:
+/// `CAP_PERFMON` or `CAP_SYS_ADMIN`.
 pub(crate) fn is_perfmon_capable() -> bool {
-    // SAFETY: No requirements.
+    // SAFETY: Checks capabilities of the current task; no requirements.
     unsafe {
         bindings::capable(bindings::CAP_PERFMON as c_int)
             || bindings::capable(bindings::CAP_SYS_ADMIN as c_int)
     }
 }
 
-/// Returns whether the caller may monitor the kernel, CPUs and others' threads, without an audit.
-/// For a preference, or where a denial is followed by a check for another right.
+/// Returns whether the caller may monitor the kernel, CPUs and threads of other users, without an
+/// audit record. Used for a preference, or where a check of another right follows a denial.
 pub(crate) fn has_perfmon() -> bool {
     has_quietly(bindings::CAP_PERFMON) || has_quietly(bindings::CAP_SYS_ADMIN)
 }
 
-/// Returns whether the caller has a capability in the initial user namespace, without an audit.
+/// Returns whether the caller has a capability in the initial user namespace, without an audit
+/// record.
 fn has_quietly(capability: u32) -> bool {
-    // SAFETY: No requirements; the first user name space is always there.
+    // SAFETY: Checks a capability of the current task; the initial user namespace always exists.
     unsafe { bindings::ns_capable_noaudit(&raw mut bindings::init_user_ns, capability as c_int) }
 }
 
-/// The caller's credentials. Process context.
+/// Returns the caller's credentials. Process context.
 pub(crate) fn of_caller() -> ARef<Credential> {
-    // SAFETY: A reference of ours, never null; `Credential` is a transparent wrapper.
+    // SAFETY: The callee returns a reference, never null, which is given to the result;
+    // `Credential` is a transparent wrapper of the structure.
     unsafe { ARef::from_raw(NonNull::new_unchecked(shim::pfm_rights_of_caller()).cast()) }
 }
 
-/// May the caller load and unload modules?
+/// Returns whether the caller may load and unload modules (`CAP_SYS_MODULE`).
 pub(crate) fn may_unload() -> bool {
-    // SAFETY: No requirements.
+    // SAFETY: Checks a capability of the current task; no requirements.
     unsafe { bindings::capable(bindings::CAP_SYS_MODULE as c_int) }
 }
 
-/// Returns whether users' contexts are evicted for the caller, an administrator. Not audited:
-/// without that right the call fails with `EBUSY` or `EEXIST`, not `EPERM`.
+/// Returns whether contexts of users are evicted in favour of the caller, because it has
+/// `CAP_SYS_ADMIN`. There is no audit record: without the capability the call fails with `EBUSY` or
+/// `EEXIST`, not with `EPERM`.
 pub(crate) fn is_admin() -> bool {
     has_quietly(bindings::CAP_SYS_ADMIN)
 }
 
-/// May the caller monitor the kernel? Whom perf lets do so (`perf_event_paranoid`, capability,
-/// security modules); nobody in one that is locked down.
+/// Returns whether the caller may monitor the kernel: perf would allow it (`perf_event_paranoid`,
+/// capability, security modules), and the kernel is not locked down for confidentiality.
 pub(crate) fn is_kernel_open() -> bool {
-    // SAFETY: Process context.
+    // SAFETY: Called in process context, as the callee requires.
     unsafe { shim::pfm_is_kernel_open() }
 }
 
-/// May one who has these credentials look at this process, or, with `attach`, stop it, also if
-/// that process itself asks? As ptrace and the security modules have it. May sleep; no lock of
-/// ours held. `EPERM`, `ESRCH` if it ends; `EINTR`, `ENOMEM`: it could not be asked.
+/// Checks whether a user with these credentials may read a process's state or, with `attach`, stop
+/// it, by the rules of ptrace and of the security modules. The answer does not depend on the
+/// caller, which may be a thread of that process. May sleep; caller holds no lock of this module.
+///
+/// # Errors
+///
+/// `EPERM` if the user may not; `ESRCH` if the process exits; `EINTR` or `ENOMEM` if the check
+/// could not be made.
 pub(crate) fn may_by(cred: &Credential, task: &Task, attach: bool) -> Result {
-    // SAFETY: A task that stays; process context.
+    // SAFETY: The references keep the credentials and the task; process context.
     to_result(unsafe { shim::pfm_may_by(cred.as_ptr(), task.as_ptr(), attach) })
 }
 
-/// Might one who has these credentials have looked at this process when it ran the program that was
-/// seen, by ptrace's rule alone?
+/// Returns whether a user with these credentials could have read the process's state while it ran
+/// the program of `seen`, by the rules of ptrace alone.
 pub(crate) fn rule_by(cred: &Credential, task: &Task, seen: &Seen) -> bool {
-    // SAFETY: A task that stays, and a structure that `pfm_see()` has filled; process context.
+    // SAFETY: The references keep the credentials and the task, and `pfm_see()` has filled in the
+    // structure; process context.
     unsafe { shim::pfm_rule_by(cred.as_ptr(), task.as_ptr(), &raw const seen.0) }
 }
 
-/// May the caller look at one who has these credentials, as ptrace and the security modules have
-/// it? They may be nobody's any more. `EPERM`; `EINTR`, `ENOMEM`. May sleep; no lock of ours held.
+/// Checks whether the caller may read the state of a process with these credentials, by the rules
+/// of ptrace and of the security modules. No process needs to have them: a kernel thread with these
+/// credentials is checked in its place. May sleep; caller holds no lock of this module.
+///
+/// # Errors
+///
+/// `EPERM` if the caller may not; `EINTR` or `ENOMEM` if the check could not be made.
 pub(crate) fn may_see(cred: &Credential) -> Result {
-    // SAFETY: There are these credentials, for the call; process context.
+    // SAFETY: The reference keeps the credentials during the call; process context.
     to_result(unsafe { shim::pfm_may_see(cred.as_ptr()) })
 }
 
-/// Has the caller all rights that these credentials have?
+/// Returns whether the caller is the same user, in the same user namespace, as these credentials,
+/// and is permitted all of their effective capabilities.
 pub(crate) fn covers(cred: &Credential) -> bool {
-    // SAFETY: No requirements.
+    // SAFETY: The reference keeps the credentials during the call.
     unsafe { shim::pfm_covers(cred.as_ptr()) }
 }
 
-/// A process, by its number, which stays its own until it ends.
+/// The id of a process (`struct pid`), which no other process gets while it is referenced.
 ///
 /// # Invariants
 ///
-/// We hold a reference of the number.
+/// This holds a reference.
 pub(crate) struct Process(NonNull<bindings::pid>);
 
-// SAFETY: A reference; it belongs to no thread.
+// SAFETY: The reference belongs to no thread.
 unsafe impl Send for Process {}
-// SAFETY: Only its address is read.
+// SAFETY: A shared reference gives the address only.
 unsafe impl Sync for Process {}
 
 impl Process {
-    /// The caller's.
+    /// Returns the id of the caller's process.
     pub(crate) fn of_caller() -> Result<Self> {
-        // SAFETY: Process context.
+        // SAFETY: Called in process context, as the callee requires.
         let number = unsafe { shim::pfm_my_process() };
-        // INVARIANT: the reference is ours.
+        // INVARIANT: The callee has returned a reference, which this owns.
         NonNull::new(number).map(Self).ok_or(ESRCH)
     }
 
-    /// As C knows it.
+    /// Returns the pointer, for C.
     pub(super) fn as_ptr(&self) -> *mut bindings::pid {
         self.0.as_ptr()
     }
@@ -150,60 +174,66 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // SAFETY: Ours, by the type's invariant.
+        // SAFETY: By the type's invariant this holds a reference, which is dropped once.
         unsafe { bindings::put_pid(self.0.as_ptr()) }
     }
 }
 
-/// Who a thread is, as far as who may look at it hangs on that.
+/// The properties of a thread on which access to it depends, at one moment: its credentials, its
+/// program (`exec_state`), and whether that is dumpable.
 ///
 /// # Invariants
 ///
-/// `pfm_see()` has filled it.
+/// `pfm_see()` has filled in the structure, and its references are held.
 pub(crate) struct Seen(shim::Seen);
 
-// SAFETY: References to what is counted, and belongs to no thread.
+// SAFETY: The structure holds reference counts, which belong to no thread.
 unsafe impl Send for Seen {}
-// SAFETY: Its fields never change, and what they refer to is read as the kernel reads it.
+// SAFETY: The fields do not change. The structures that they refer to are read with RCU or
+// READ_ONCE(), as the kernel does.
 unsafe impl Sync for Seen {}
 
 impl Seen {
-    /// Now. `ESRCH`.
+    /// Takes the properties of a thread. `ESRCH` if it has exited.
     pub(crate) fn of(task: &Task) -> Result<Self> {
         let mut seen = shim::Seen {
             cred: core::ptr::null(),
             state: core::ptr::null_mut(),
             dumpable: 0,
         };
-        // SAFETY: A task that stays.
+        // SAFETY: The reference keeps the task; the callee fills in the structure.
         to_result(unsafe { shim::pfm_see(&raw mut seen, task.as_ptr()) })?;
-        // INVARIANT: as it has succeeded.
+        // INVARIANT: `pfm_see()` has succeeded.
         Ok(Self(seen))
     }
 
-    /// Is that so still, whatever program the thread runs now?
+    /// Returns whether the thread still has the same credentials and dumpability, also if it runs
+    /// another program by now.
     pub(crate) fn is_still(&self, task: &Task) -> bool {
-        // SAFETY: Filled, by the type's invariant; a task that stays.
+        // SAFETY: The structure is filled in by the type's invariant; the reference keeps the task.
         unsafe { shim::pfm_is_as_seen(&raw const self.0, task.as_ptr()) }
     }
 
-    /// Does the thread run the program still that it ran then, and when it was seen another time?
+    /// Returns whether the thread still runs the program of `self`, and `then` is of the same
+    /// program.
     pub(crate) fn runs_still(&self, task: &Task, then: &Self) -> bool {
-        // SAFETY: Filled, by the type's invariant; a task that stays.
+        // SAFETY: The structure is filled in by the type's invariant; the reference keeps the task.
         let runs = unsafe { shim::pfm_runs_as_seen(&raw const self.0, task.as_ptr()) };
         runs && self.0.state == then.0.state
     }
 
-    /// Is that so still, or was it so for as long as the thread ran the program that it ran then?
+    /// Returns whether the thread still has the same credentials, and the program of `self` the
+    /// same dumpability. Unlike [`is_still`](Self::is_still), this looks at the program that the
+    /// thread ran then, which it need not run any more.
     pub(crate) fn was_still(&self, task: &Task) -> bool {
-        // SAFETY: Filled, by the type's invariant; a task that stays.
+        // SAFETY: The structure is filled in by the type's invariant; the reference keeps the task.
         unsafe { shim::pfm_was_as_seen(&raw const self.0, task.as_ptr()) }
     }
 }
 
 impl Drop for Seen {
     fn drop(&mut self) {
-        // SAFETY: Filled, by the type's invariant; nobody uses it any more.
+        // SAFETY: The structure is filled in by the type's invariant, and no longer used.
         unsafe { shim::pfm_unsee(&raw mut self.0) }
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Who runs where: tasks by their number, each CPU's loaded context, calls on other
-//! CPUs.
+//! Tasks and CPUs: lookup of tasks, the loaded context and the counters in use of each CPU,
+//! function calls on other CPUs, disabled preemption.
 
 use core::arch::asm;
 use core::ptr::NonNull;
@@ -18,11 +18,12 @@ use crate::contexts::Context;
 use crate::driver::{preempt_count, PREEMPT_INLINE};
 use crate::kinds::Kind;
 
-/// The task that runs, as an address: only ever compared.
+/// Returns the address of the current task, which is only compared.
 #[inline]
 pub(crate) fn current() -> usize {
     let task;
-    // SAFETY: The kernel's per-CPU word, which is the same on whatever CPU this task reads it.
+    // SAFETY: Reads the kernel's per-CPU pointer to the current task, which has the same value on
+    // whatever CPU this task runs.
     unsafe {
         asm!("movq %gs:current_task(%rip), {t}", t = out(reg) task,
             options(att_syntax, nostack, pure, nomem, preserves_flags))
@@ -30,38 +31,39 @@ pub(crate) fn current() -> usize {
     task
 }
 
-/// The address space of the task that runs, as an address.
+/// Returns the address of the current task's address space.
 #[inline]
 pub(crate) fn memory() -> usize {
-    // SAFETY: The current task; only its own exit and exec change that.
+    // SAFETY: The current task is valid. Only the task itself changes the pointer, in exec and
+    // exit.
     unsafe { (*Task::current_raw()).mm as usize }
 }
 
-/// That of another one, which may have another by now.
+/// Returns the address of a task's address space, which may change at any time.
 pub(crate) fn memory_of(task: &Task) -> usize {
-    // SAFETY: There is that task; a word, which is only compared.
+    // SAFETY: The reference keeps the task. The word is read once, and only compared.
     unsafe { (&raw const (*task.as_ptr()).mm).read_volatile() as usize }
 }
 
-/// The thread pointer that the task that runs has in user mode. Interrupts or preemption off.
+/// Returns the thread pointer that the current task has in user mode. Interrupts or preemption off.
 #[inline]
 pub(crate) fn thread_pointer() -> u64 {
-    // SAFETY: No requirements.
+    // SAFETY: The caller stays on this CPU, whose FS base is that of the current task.
     unsafe { shim::pfm_thread_pointer() }
 }
 
-/// Is this an NMI?
+/// Returns whether this runs in an NMI.
 #[inline]
 pub(crate) fn in_nmi() -> bool {
-    // SAFETY: No requirements.
+    // SAFETY: Reads the preemption count; no requirements.
     unsafe { shim::pfm_in_nmi() }
 }
 
-/// This CPU's number. It stays right only with preemption off.
+/// Returns the number of this CPU. It remains valid only with preemption off.
 #[inline]
 pub(crate) fn this_cpu() -> u32 {
     let cpu;
-    // SAFETY: The kernel's per-CPU word, which nobody writes.
+    // SAFETY: Reads the kernel's per-CPU word, which is constant after boot.
     unsafe {
         asm!("movl %gs:cpu_number(%rip), {c:e}", c = out(reg) cpu,
             options(att_syntax, nostack, readonly, preserves_flags))
@@ -69,9 +71,10 @@ pub(crate) fn this_cpu() -> u32 {
     cpu
 }
 
-/// A thread by the number that the caller knows it by.
+/// Finds a thread by its id in the caller's PID namespace.
 pub(crate) fn find(number: u32) -> Option<ARef<Task>> {
-    // SAFETY: Both take references, which we own; a task from them is valid.
+    // SAFETY: `find_get_pid()` and `get_pid_task()` return references or null. The first is dropped
+    // here, the second is given to the result.
     unsafe {
         let pid = bindings::find_get_pid(c_int::try_from(number).ok()?);
         let task = bindings::get_pid_task(pid, bindings::pid_type_PIDTYPE_PID);
@@ -81,44 +84,46 @@ pub(crate) fn find(number: u32) -> Option<ARef<Task>> {
     }
 }
 
-/// The address of a task.
+/// Returns the address of a task.
 pub(crate) fn address(task: &Task) -> usize {
     task.as_ptr() as usize
 }
 
-/// Is it a thread of the caller's process?
+/// Returns whether the task is a thread of the caller's process.
 pub(crate) fn is_of_caller(task: &Task) -> bool {
-    // SAFETY: There are both tasks; words, which are only compared, and which stay while a task is
-    // no zombie.
+    // SAFETY: The reference keeps the task, and the current task is valid. The words are only
+    // compared; a task keeps its `signal` until it is released.
     unsafe { (&raw const (*task.as_ptr()).signal).read_volatile() == (*Task::current_raw()).signal }
 }
 
-/// Is it the kernel's own?
+/// Returns whether the task is a kernel thread.
 pub(crate) fn is_kernel_thread(task: &Task) -> bool {
     // SAFETY: The reference keeps the task.
     unsafe { shim::pfm_is_kernel_thread(task.as_ptr()) }
 }
 
-/// Is it on its way out? Then its exit may have been told already.
+/// Returns whether the task is exiting (`PF_EXITING`). Its `sched_process_exit` may have run
+/// already.
 pub(crate) fn has_ended(task: &Task) -> bool {
     // SAFETY: The reference keeps the task.
     unsafe { shim::pfm_is_exiting(task.as_ptr()) }
 }
 
-/// The CPU on which a thread runs, or which it is about to leave; `None`: it does not run.
+/// Returns the CPU on which a thread runs, or which it is just leaving. `None` if it does not run.
 pub(crate) fn where_runs(task: &Task) -> Option<u32> {
-    // SAFETY: There is that task.
+    // SAFETY: The reference keeps the task.
     let cpu = unsafe { shim::pfm_where(task.as_ptr()) };
     u32::try_from(cpu).ok()
 }
 
-/// No CPU comes or goes. Process context; what hotplug calls must not wait for its holder.
+/// Guard of the CPU hotplug lock, held for reading: no CPU comes online or goes offline. Hotplug
+/// callbacks must not take a lock that a thread holds while it waits for this one.
 pub(crate) struct CpusStay(());
 
 impl CpusStay {
-    /// From now on.
+    /// Takes the lock. Process context.
     pub(crate) fn new() -> Self {
-        // SAFETY: Process context; given back by drop.
+        // SAFETY: Process context. Drop releases the lock.
         unsafe { bindings::cpus_read_lock() };
         Self(())
     }
@@ -126,46 +131,47 @@ impl CpusStay {
 
 impl Drop for CpusStay {
     fn drop(&mut self) {
-        // SAFETY: Taken in `new`.
+        // SAFETY: `new` has taken the lock, and it is released once.
         unsafe { bindings::cpus_read_unlock() };
     }
 }
 
-/// Waits until every section with preemption off that runs now is over.
+/// Waits until all sections with preemption off, and RCU read-side critical sections, that run now
+/// have ended.
 pub(crate) fn synchronize() {
-    // SAFETY: Process context, no RCU section.
+    // SAFETY: Process context, outside RCU read-side critical sections.
     unsafe { bindings::synchronize_rcu() }
 }
 
-/// Calls a function on another CPU, with interrupts off there, and waits. Says
-/// whether the CPU was there. Process context, interrupts on.
+/// Calls a function on another CPU, with interrupts off there, and waits for it. Returns false if
+/// the CPU is not online. Process context, interrupts on.
 pub(crate) fn call_on(cpu: u32, mut function: &mut dyn FnMut()) -> bool {
     /// # Safety
     ///
-    /// `function` is a `&mut &mut dyn FnMut()`.
+    /// `function` is a `&mut &mut dyn FnMut()` that nothing else uses during the call.
     unsafe extern "C" fn call(function: *mut c_void) {
-        // SAFETY: By the function's requirement; nobody else has it meanwhile.
+        // SAFETY: By the function's requirement the pointer is valid and exclusive.
         unsafe { (*function.cast::<&mut dyn FnMut()>())() }
     }
     let function: *mut &mut dyn FnMut() = &mut function;
-    // SAFETY: It waits, so the function outlives the call.
+    // SAFETY: The call waits for the function, which is therefore valid as long as it is used.
     unsafe {
         bindings::smp_call_function_single(cpu as c_int, Some(call), function.cast(), WAIT) == 0
     }
 }
 
-/// Calls a function on every CPU that is online, with interrupts off, and waits.
-/// Process context.
+/// Calls a function on every online CPU, with interrupts off, and waits for all of them. Process
+/// context.
 pub(crate) fn call_on_all(mut function: &dyn Fn()) {
     /// # Safety
     ///
     /// `function` is a `&&dyn Fn()`.
     unsafe extern "C" fn call(function: *mut c_void) {
-        // SAFETY: By the function's requirement.
+        // SAFETY: By the function's requirement the pointer is valid.
         unsafe { (*function.cast::<&dyn Fn()>())() }
     }
     let function: *mut &dyn Fn() = &mut function;
-    // SAFETY: It waits, so the function outlives the calls.
+    // SAFETY: The call waits for all CPUs, so the function is valid as long as it is used.
     unsafe {
         bindings::on_each_cpu_cond_mask(
             None,
@@ -177,8 +183,8 @@ pub(crate) fn call_on_all(mut function: &dyn Fn()) {
     }
 }
 
-/// Calls a function on every CPU that is online and that `which` names, with interrupts off, and
-/// waits. CPUs that it does not name are not interrupted. Process context.
+/// Calls a function on every online CPU that `which` selects, with interrupts off, and waits for
+/// all of them. Other CPUs are not interrupted. Process context.
 pub(crate) fn call_on_all_that(which: &dyn Fn(u32) -> bool, function: &dyn Fn()) {
     struct Call<'a> {
         which: &'a dyn Fn(u32) -> bool,
@@ -188,18 +194,18 @@ pub(crate) fn call_on_all_that(which: &dyn Fn(u32) -> bool, function: &dyn Fn())
     ///
     /// `call` is a `&Call`.
     unsafe extern "C" fn which_of(cpu: c_int, call: *mut c_void) -> bool {
-        // SAFETY: By the function's requirement.
+        // SAFETY: By the function's requirement `call` points to a `Call`.
         (unsafe { &*call.cast::<Call<'_>>() }.which)(cpu as u32)
     }
     /// # Safety
     ///
     /// `call` is a `&Call`.
     unsafe extern "C" fn function_of(call: *mut c_void) {
-        // SAFETY: By the function's requirement.
+        // SAFETY: By the function's requirement `call` points to a `Call`.
         (unsafe { &*call.cast::<Call<'_>>() }.function)()
     }
     let mut call = Call { which, function };
-    // SAFETY: It waits, so `call` outlives the calls.
+    // SAFETY: The function waits for all CPUs, so `call` is valid as long as it is used.
     unsafe {
         bindings::on_each_cpu_cond_mask(
             Some(which_of),
@@ -223,31 +229,33 @@ pub(crate) fn kind() -> u32 {
     id
 }
 
-/// Returns the kind of a CPU; the default for a number that no CPU can have.
+/// Returns the kind of a CPU; the default for a number that is not that of a possible CPU.
 pub(crate) fn kind_of(cpu: u32) -> Kind {
     let mut kind = Kind::default();
-    // SAFETY: It checks the number, and writes one `Kind`.
+    // SAFETY: The callee checks the number, and writes one `Kind`.
     unsafe { shim::pfm_kind_of(cpu, &mut kind) };
     kind
 }
 
-/// Sets the kind of a CPU. Called on that CPU, or while no context uses the hardware. `PMUS` is held.
+/// Sets the kind of a CPU. Called on that CPU, or while no context uses the PMU. Caller holds
+/// `PMUS`.
 pub(crate) fn set_kind(cpu: u32, kind: &Kind) {
-    // SAFETY: It checks the number, and reads one `Kind`.
+    // SAFETY: The callee checks the number, and reads one `Kind`.
     unsafe { shim::pfm_kind_set(cpu, kind) }
 }
 
-/// Returns for how many nanoseconds a thread ran, up to the last tick or switch.
+/// Returns the time that a thread has run, in nanoseconds, as of its last tick or switch.
 pub(crate) fn run_time(task: &Task) -> u64 {
     // SAFETY: The reference keeps the task.
     unsafe { shim::pfm_run_time(task.as_ptr()) }
 }
 
-/// Of this CPU: which taking of the PMU its registers were made quiet for. Interrupts off.
+/// Returns for which reservation of the PMU (`session::TAKEN`) this CPU's registers were last
+/// reset. Interrupts off.
 #[inline]
 pub(crate) fn quiet_since() -> u64 {
     let taken;
-    // SAFETY: A per-CPU word of ours.
+    // SAFETY: Reads a per-CPU word of this module.
     unsafe {
         asm!("movq %gs:{word}(%rip), {t}", t = out(reg) taken, word = sym shim::pfm_quiet_since,
             options(att_syntax, nostack, readonly, preserves_flags))
@@ -255,28 +263,28 @@ pub(crate) fn quiet_since() -> u64 {
     taken
 }
 
-/// Sets that. Interrupts off.
+/// Records that this CPU's registers were reset for the reservation `taken`. Interrupts off.
 pub(crate) fn set_quiet_since(taken: u64) {
-    // SAFETY: A per-CPU word of ours.
+    // SAFETY: Writes a per-CPU word that only this function writes.
     unsafe {
         asm!("movq {t}, %gs:{word}(%rip)", t = in(reg) taken, word = sym shim::pfm_quiet_since,
             options(att_syntax, nostack, preserves_flags))
     }
 }
 
-/// [`quiet_since`] of another CPU.
+/// Returns [`quiet_since`] of another CPU.
 pub(crate) fn quiet_since_of(cpu: u32) -> u64 {
-    // SAFETY: One of the CPUs that there can be.
+    // SAFETY: Callers pass the number of a possible CPU.
     unsafe { shim::pfm_quiet_since_of(cpu) }
 }
 
-/// The context that has this CPU: a thread's, while it is in the hardware; a
-/// CPU's, while it is attached. Interrupts or preemption off.
+/// Returns the context of this CPU: of a thread, the one that is in the PMU; of the CPU itself, the
+/// one that is attached to it. Interrupts or preemption off.
 #[inline]
 pub(crate) fn loaded<'a>(scope: Scope) -> Option<&'a Context> {
     let context: usize;
-    // SAFETY: A word of this CPU: 0 or a context that is not freed before
-    // `synchronize` after it was taken out.
+    // SAFETY: The per-CPU word is 0 or the address of a context. A context is freed after an RCU
+    // grace period, before which it was removed from the word, so it is valid with preemption off.
     unsafe {
         asm!("movq %gs:({p}), {c}", p = in(reg) word(&raw const shim::pfm_loaded, scope),
             c = out(reg) context, options(att_syntax, nostack, readonly, preserves_flags));
@@ -284,24 +292,24 @@ pub(crate) fn loaded<'a>(scope: Scope) -> Option<&'a Context> {
     }
 }
 
-/// Gives this CPU to a context. Interrupts off; who frees a context takes it out
-/// first, and waits for [`synchronize`].
+/// Sets the context of this CPU. Interrupts off. A context is removed before it is closed;
+/// [`Bell::leave`](super::bell::Bell::leave) frees it after an RCU grace period.
 #[inline]
 pub(crate) fn set_loaded(scope: Scope, context: Option<&Context>) {
     let context = context.map_or(core::ptr::null(), core::ptr::from_ref);
-    // SAFETY: A word of this CPU.
+    // SAFETY: Writes a per-CPU word that only this function writes.
     unsafe {
         asm!("movq {c}, %gs:({p})", p = in(reg) word(&raw const shim::pfm_loaded, scope),
             c = in(reg) context, options(att_syntax, nostack, preserves_flags))
     }
 }
 
-/// Which counters the context of this kind that is in this CPU's hardware has, as
-/// bits of the global control. Interrupts off.
+/// Returns the counters that the context of this scope uses on this CPU, as bits of the global
+/// control. Interrupts off.
 #[inline]
 pub(crate) fn counting(scope: Scope) -> u64 {
     let bits: u64;
-    // SAFETY: A word of this CPU.
+    // SAFETY: Reads a per-CPU word of this module.
     unsafe {
         asm!("movq %gs:({p}), {b}", p = in(reg) word(&raw const shim::pfm_counting, scope),
             b = out(reg) bits, options(att_syntax, nostack, readonly, preserves_flags))
@@ -309,17 +317,17 @@ pub(crate) fn counting(scope: Scope) -> u64 {
     bits
 }
 
-/// Sets them. Interrupts off.
+/// Sets the counters that the context of this scope uses on this CPU. Interrupts off.
 #[inline]
 pub(crate) fn set_counting(scope: Scope, bits: u64) {
-    // SAFETY: A word of this CPU.
+    // SAFETY: Writes a per-CPU word that only this function writes.
     unsafe {
         asm!("movq {b}, %gs:({p})", p = in(reg) word(&raw const shim::pfm_counting, scope),
             b = in(reg) bits, options(att_syntax, nostack, preserves_flags))
     }
 }
 
-/// The word of a kind of contexts, of two.
+/// Returns the word for contexts of this scope, of an array of two.
 #[inline]
 fn word<T>(two: *const [T; 2], scope: Scope) -> *const T {
     match scope {
@@ -328,18 +336,18 @@ fn word<T>(two: *const [T; 2], scope: Scope) -> *const T {
     }
 }
 
-/// Preemption off, until it goes.
+/// Guard: preemption is off until it is dropped.
 pub(crate) struct NoPreempt(());
 
 impl NoPreempt {
-    /// Off.
+    /// Turns preemption off.
     #[inline(always)]
     pub(crate) fn new() -> Self {
         if PREEMPT_INLINE {
-            // SAFETY: A per-CPU count; drop takes it back.
+            // SAFETY: Increments the per-CPU preemption count; drop decrements it.
             unsafe { asm!(preempt_count!(inc), options(att_syntax, nostack)) };
         } else {
-            // SAFETY: Drop turns it on again.
+            // SAFETY: Drop turns preemption on again.
             unsafe { shim::pfm_preempt_disable() };
         }
         Self(())
@@ -350,8 +358,9 @@ impl Drop for NoPreempt {
     #[inline(always)]
     fn drop(&mut self) {
         if PREEMPT_INLINE {
-            // SAFETY: As at the end of `driver::Group`: the scheduler is called, where it is
-            // due, through its call that preserves registers.
+            // SAFETY: Decrements the count that `new` has incremented. As in the drop of
+            // `driver::Group`, the scheduler is called if a reschedule is due, through an entry
+            // that preserves all registers.
             unsafe {
                 asm!(
                     preempt_count!(dec),
@@ -362,7 +371,7 @@ impl Drop for NoPreempt {
                 )
             };
         } else {
-            // SAFETY: Turned off in `new`.
+            // SAFETY: `new` has turned preemption off.
             unsafe { shim::pfm_preempt_enable() }
         }
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The self page of a thread's context: its memory, its mappings, and RDPMC for
-//! those who map it.
+//! Mappings of `/dev/perfmon`: the sampling buffer, and the self page of a thread's context with
+//! the permission for RDPMC.
 
 use core::ptr::NonNull;
 
@@ -20,33 +20,33 @@ use super::shim;
 use crate::costs::Cost;
 use crate::sets::Set;
 
-/// A page that a thread reads.
+/// The self page of a context (`struct perfmon_self`).
 ///
 /// # Invariants
 ///
-/// `address` is a whole page in the direct map, ours until drop. It goes with its
+/// `address` is that of a whole page in the direct map, owned until drop. It is freed with its
 /// context, whose file every mapping holds.
 pub(crate) struct Page {
     address: NonNull<SelfPage>,
     _charge: Charge,
 }
 
-// SAFETY: A page of atomic words.
+// SAFETY: The page holds atomic words, and belongs to no thread.
 unsafe impl Send for Page {}
-// SAFETY: A page of atomic words, which who holds the context's lock writes.
+// SAFETY: The page holds atomic words, which only the holder of the context's lock writes.
 unsafe impl Sync for Page {}
 
 const _: () = assert!(size_of::<SelfPage>() <= engine::abi::PAGE_SIZE);
 
 impl Page {
-    /// Allocates one: memory of who has `charge`, and of the caller's control group. `EDQUOT`:
-    /// that is too much. May sleep.
+    /// Allocates a page, charged to the user of `charge` and to the caller's control group.
+    /// `EDQUOT` if the user's limit would be exceeded, `ENOMEM`. May sleep.
     pub(crate) fn new(charge: &Charge) -> Result<Self> {
         let charge = charge.more(engine::abi::PAGE_SIZE)?;
         let flags = bindings::GFP_KERNEL_ACCOUNT | bindings::__GFP_ZERO;
-        // SAFETY: No requirements.
+        // SAFETY: Allocates in process context; no requirements.
         let address = unsafe { bindings::get_free_pages_noprof(flags, 0) };
-        // INVARIANT: just allocated so.
+        // INVARIANT: The page was just allocated, zeroed.
         let page = Self {
             address: NonNull::new(address as *mut SelfPage).ok_or(ENOMEM)?,
             _charge: charge,
@@ -56,24 +56,25 @@ impl Page {
     }
 
     fn words(&self) -> &SelfPage {
-        // SAFETY: Ours, zeroed, large enough and aligned, by the type's invariant;
-        // words may be shared with user space.
+        // SAFETY: By the type's invariant the page is owned, aligned and large enough. It holds
+        // atomic words, which may be shared with user space.
         unsafe { self.address.as_ref() }
     }
 
-    /// Its frame.
+    /// Returns the page frame.
     pub(crate) fn frame(&self) -> usize {
-        // SAFETY: In the direct map, by the type's invariant.
+        // SAFETY: The page is in the direct map, by the type's invariant.
         unsafe { shim::pfc_virt_pfn(self.address.as_ptr().cast()) }
     }
 
-    /// Writes how a context stands. Its lock is held.
+    /// Writes the state of a context to the page. Caller holds the context's lock.
     #[inline]
     pub(crate) fn update(&self, set: &Set, flags: (u32, u64), tsc: u64, ran: u64) {
         let value = |pmd| set.registers.value(pmd);
         let counters = match set.id {
             0 if !set.registers.is_any_short() => set.registers.program.counters(),
-            // Of other sets, and of what is short, only the kernel tells.
+            // The page shows no counters of other sets than 0, or if a value is short (`SHORT`):
+            // the reader then calls PERFMON_READ_PMDS.
             _ => &[],
         };
         self.words().update(counters, flags, value, tsc, ran);
@@ -82,7 +83,7 @@ impl Page {
 
 impl Drop for Page {
     fn drop(&mut self) {
-        // SAFETY: Ours and, by the type's invariant, not mapped any more.
+        // SAFETY: By the type's invariant the page is owned, and no longer mapped.
         unsafe { bindings::free_pages(self.address.as_ptr() as usize, 0) }
     }
 }
@@ -94,14 +95,16 @@ static VM_OPS: Ops<bindings::vm_operations_struct> = Ops(bindings::vm_operations
     ..pin_init::zeroed()
 });
 
-/// What a mapping knows: may its process use RDPMC?
+/// The private data of a mapping whose process may use RDPMC.
 const ALLOWED: *mut kernel::ffi::c_void = core::ptr::without_provenance_mut(1);
 
+/// Counts a mapping of the self page that was moved.
+///
 /// # Safety
 ///
-/// Called by the kernel, as the operation it is named after.
+/// Called only by the kernel, as `vm_operations_struct.open` of a mapping of the self page.
 unsafe extern "C" fn open(vma: *mut bindings::vm_area_struct) {
-    // SAFETY: A mapping of ours that is moved, and its file.
+    // SAFETY: The area is a mapping of the self page, and holds its file.
     unsafe {
         if let Ok(context) = context_of((*vma).vm_file) {
             context.map_again();
@@ -112,11 +115,14 @@ unsafe extern "C" fn open(vma: *mut bindings::vm_area_struct) {
     }
 }
 
+/// Counts a mapping of the self page that is removed, and drops its permission for RDPMC.
+///
 /// # Safety
 ///
-/// Called by the kernel, as the operation it is named after.
+/// Called only by the kernel, as `vm_operations_struct.close` of a mapping of the self page.
 unsafe extern "C" fn close(vma: *mut bindings::vm_area_struct) {
-    // SAFETY: A mapping of ours, and its file; what it was allowed it gives back once.
+    // SAFETY: The area is a mapping of the self page, and holds its file. It gives its permission
+    // back once.
     unsafe {
         if let Ok(context) = context_of((*vma).vm_file) {
             context.unmap();
@@ -127,60 +133,65 @@ unsafe extern "C" fn close(vma: *mut bindings::vm_area_struct) {
     }
 }
 
+/// Inserts the self page.
+///
 /// # Safety
 ///
-/// Called by the kernel, as the operation it is named after.
+/// Called only by the kernel, as `vm_operations_struct.fault` of a mapping of the self page.
 unsafe extern "C" fn fault(vmf: *mut bindings::vm_fault) -> bindings::vm_fault_t {
     let _span = Span::begin(Cost::Faults, Cost::FaultTime);
-    // SAFETY: The kernel's own, for the time of the call.
+    // SAFETY: The fault is the kernel's, and valid during the call.
     let (vma, address, file) = unsafe {
         let at = &(*vmf).__bindgen_anon_1;
         (at.vma, at.address, (*at.vma).vm_file)
     };
-    // SAFETY: The mapping's file, which is one of ours.
+    // SAFETY: The mapping is one of `/dev/perfmon`, and holds its file.
     let frame = unsafe { context_of(file) }.and_then(|context| context.self_page());
     match frame {
-        // SAFETY: The area has VM_PFNMAP and can have no private copies
-        // (pfc_vma_readonly), and the page lives as long as its file.
+        // SAFETY: The area has VM_PFNMAP and can have no private copies (pfc_vma_readonly). The
+        // page lives as long as the context, which is not closed before the file.
         Ok(frame) => unsafe { bindings::vmf_insert_pfn(vma, address, frame) },
         Err(_) => bindings::vm_fault_reason_VM_FAULT_SIGBUS,
     }
 }
 
+/// Maps the sampling buffer, the reader's page of a ring, or the self page, depending on the
+/// offset. `EINVAL` for another offset or length.
+///
 /// # Safety
 ///
-/// Called by the kernel, as the operation it is named after.
+/// Called only by the kernel, as `file_operations.mmap` of `/dev/perfmon`.
 pub(super) unsafe extern "C" fn mmap(
     file: *mut bindings::file,
     vma: *mut bindings::vm_area_struct,
 ) -> c_int {
     from_result(|| {
-        // SAFETY: The area being set up.
+        // SAFETY: The area is being set up; only this call uses it.
         let (pgoff, length) = unsafe {
             let bounds = &(*vma).__bindgen_anon_1.__bindgen_anon_1;
             ((*vma).vm_pgoff, bounds.vm_end.wrapping_sub(bounds.vm_start))
         };
         let page = engine::abi::PAGE_SIZE;
-        // SAFETY: A file of ours.
+        // SAFETY: The operation is only called for files that `open` has set up.
         let context = unsafe { context_of(file)? };
         let tail = pgoff as u64 == TAIL_OFFSET / page as u64;
         if pgoff == 0 || tail {
             let areas = context.areas().ok_or(EINVAL)?;
-            // SAFETY: The area being set up.
+            // SAFETY: The area is being set up, and has that length.
             return unsafe { areas.map(vma, tail, length) }.map(|()| 0);
         }
         if pgoff as u64 != OFFSET / page as u64 || length != page {
             return Err(EINVAL);
         }
         context.self_page()?;
-        // SAFETY: The area being set up; the operations are static.
+        // SAFETY: The area is being set up; the operations are static.
         to_result(unsafe { shim::pfm_vma_self(vma, &VM_OPS.0) })?;
         context.map()?;
         let has_counters = context.described().counters().next().is_some();
-        // SAFETY: Process context, of the process that maps.
+        // SAFETY: Process context, in the process that maps the page.
         let allowed = has_counters && unsafe { shim::pfm_rdpmc_allow() };
         if allowed {
-            // SAFETY: The area being set up.
+            // SAFETY: The area is being set up; only this call uses it.
             unsafe { (*vma).vm_private_data = ALLOWED };
         }
         context.set_rdpmc(allowed);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `shim/shim.h`, for Rust.
+//! Rust declarations of the C functions and structures in `shim/`.
 
 #![allow(improper_ctypes, reason = "kernel structures hold empty lock classes")]
 
@@ -12,23 +12,24 @@ use crate::costs::NR;
 use crate::description::Overflow;
 use crate::kinds::Kind;
 
-/// Bits of [`pfc_netdev_change`].
+/// Bits that [`pfc_netdev_change`] returns: the interface is removed, or is added. A rename sets
+/// both.
 pub(crate) const PFC_NETDEV_LEFT: c_uint = 1;
 pub(crate) const PFC_NETDEV_ARRIVED: c_uint = 2;
 
-/// `struct pfm_bell`.
+/// `struct pfm_bell`, opaque to Rust: the wait queue, timer and deferred work of a context.
 #[repr(C)]
 pub(crate) struct Bell {
     _opaque: [u8; 0],
 }
 
-/// `struct pfm_place`.
+/// `struct pfm_place`, opaque to Rust: an entry of the table of monitored threads.
 #[repr(C)]
 pub(crate) struct Place {
     _opaque: [u8; 0],
 }
 
-/// `struct pfm_seen`.
+/// `struct pfm_seen`: credentials, `exec_state` and dumpability of a task at one moment.
 #[repr(C)]
 pub(crate) struct Seen {
     pub(crate) cred: *const bindings::cred,
@@ -36,22 +37,23 @@ pub(crate) struct Seen {
     pub(crate) dumpable: u32,
 }
 
-/// `enum pfm_thing`: what is counted for users.
+/// `enum pfm_thing`: the resources that are counted per user.
 #[repr(u32)]
 #[derive(Clone, Copy)]
 pub(crate) enum Thing {
     Bytes,
-    /// Traced, or not read yet.
+    /// Processes that are traced or whose trace was not read completely.
     Processes,
-    /// That go on.
+    /// Traces that have not ended.
     Traces,
-    /// All, with those that have ended and that files hold.
+    /// All traces, also those that have ended and that an open file still holds.
     Held,
-    /// Calls of PERFTRACE_OPEN that ask the security modules, by a kernel thread each.
+    /// Calls of `PERFTRACE_OPEN` in progress that ask the security modules. Each uses a kernel
+    /// thread.
     Questions,
 }
 
-/// `struct pfm_amount`.
+/// `struct pfm_amount`: a number of one resource.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct Amount {
@@ -59,7 +61,7 @@ pub(crate) struct Amount {
     pub(crate) nr: u64,
 }
 
-/// `struct pfm_global`.
+/// `struct pfm_global`: the PMU's global registers, as the NMI handler uses them.
 #[repr(C)]
 pub(crate) struct Global {
     pub(crate) control: u64,
@@ -242,7 +244,7 @@ extern "C" {
     pub(crate) static pfm_expected_since: u64;
     pub(crate) static pfm_storm_left: u32;
     pub(crate) fn pfm_expected() -> bool;
-    pub(crate) fn pfm_storm(began: u64) -> u64;
+    pub(crate) fn pfm_storm(began: u64, regs: *const bindings::pt_regs) -> u64;
     pub(crate) fn pfm_memory_new(size: u64) -> *mut c_void;
     pub(crate) fn pfm_memory_free(memory: *mut c_void);
     pub(crate) fn pfm_memory_map(

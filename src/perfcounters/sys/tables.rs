@@ -1,23 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Numbers to addresses, for those who may take no lock: perf_adjust() in any
-//! context and page faults.
+//! Tables from numbers to addresses, read without a lock by perf_adjust(), in any context, and by
+//! page faults.
 
 use core::cell::UnsafeCell;
 
 use engine::abi::MAX_INSTANCES;
 use engine::layout::{DESCS_PER_PAGE, MAX_SLOT_PAGES, SLOTS_PER_PAGE};
 
-/// A table of words that only the holder of the registry's lock writes and
-/// anyone reads.
+/// A table of words. Only the holder of the registry's lock writes it; any thread reads it.
 ///
 /// # Invariants
 ///
-/// `N` is a power of two. Entries are written with [`Table::publish`] only.
+/// `N` is a power of two. Entries are written by [`Table::publish`] only.
 pub(crate) struct Table<const N: usize>(UnsafeCell<[usize; N]>);
 
-// SAFETY: Every access is a volatile access of one aligned word; writers are
-// serialised by the registry's lock.
+// SAFETY: Every access is a volatile access of one aligned word, and the registry's lock serialises
+// writers.
 unsafe impl<const N: usize> Sync for Table<N> {}
 
 impl<const N: usize> Table<N> {
@@ -26,34 +25,36 @@ impl<const N: usize> Table<N> {
         Self(UnsafeCell::new([0; N]))
     }
 
-    /// An entry, 0 where there is none. Any context.
+    /// Returns an entry; 0 if it is not set. Any context.
     #[inline(always)]
     pub(crate) fn get(&self, index: usize) -> usize {
         let entry = self.0.get().cast::<usize>().wrapping_add(index & (N - 1));
-        // SAFETY: Masked, so within the array, by the type's invariant. What
-        // hangs off an entry is reached through it: an address dependency,
-        // which pairs with the barrier in `publish`.
+        // SAFETY: The masked index is within the array, by the type's invariant. Memory that an
+        // entry points to is reached through its value: the address dependency pairs with the
+        // barrier in `publish`.
         unsafe { entry.read_volatile() }
     }
 
-    /// Sets an entry; what hangs off it was initialised before. The caller
-    /// holds the registry's lock.
+    /// Sets an entry, after what it points to was initialised. The caller holds the registry's
+    /// lock.
     pub(crate) fn publish(&self, index: usize, value: usize) {
         crate::sys::release::smp_wmb();
         let entry = self.0.get().cast::<usize>().wrapping_add(index & (N - 1));
-        // SAFETY: As in `get`.
+        // SAFETY: The masked index is within the array, by the type's invariant. The registry's
+        // lock excludes other writers.
         unsafe { entry.write_volatile(value) }
     }
 }
 
-/// Per-CPU address of each page of slots.
+/// The per-CPU address of each page of slots.
 pub(crate) static SLOT_PAGES: Table<{ MAX_SLOT_PAGES.next_power_of_two() as usize }> = Table::new();
-/// Address of each page of descriptors.
+/// The address of each page of descriptors.
 pub(crate) static DESC_PAGES: Table<{ (MAX_INSTANCES / DESCS_PER_PAGE) as usize }> = Table::new();
-/// A bit for each instance that counts.
+/// A bit for each instance, set while it is live.
 pub(crate) static LIVE: Table<{ (MAX_INSTANCES / 64) as usize }> = Table::new();
 
-/// Per-CPU address of a slot whose page exists: one that is or was live.
+/// Returns the per-CPU address of a slot. Its page must exist, as it does for an instance that is
+/// or was live.
 #[inline(always)]
 pub(crate) fn slot_address(slot: u32) -> usize {
     SLOT_PAGES
@@ -61,13 +62,13 @@ pub(crate) fn slot_address(slot: u32) -> usize {
         .wrapping_add((slot % SLOTS_PER_PAGE) as usize * 8)
 }
 
-/// Does this instance count?
+/// Returns whether an instance is live, so that updates of it count.
 #[inline(always)]
 pub(crate) fn is_live(instance: u32) -> bool {
     LIVE.get((instance / 64) as usize) >> (instance % 64) & 1 != 0
 }
 
-/// Lets an instance count, or not. The caller holds the registry's lock.
+/// Makes an instance live, or not. The caller holds the registry's lock.
 pub(crate) fn set_live(instance: u32, live: bool) {
     let bit = 1usize << (instance % 64);
     let word = LIVE.get((instance / 64) as usize);

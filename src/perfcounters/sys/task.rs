@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What probes see of tasks: fields that their owners write at any time, each read once.
+//! Tasks, as probes see them. The kernel may write their fields at any time, so each is read once.
 
 use core::marker::PhantomData;
 use core::ptr::NonNull;
@@ -10,98 +10,104 @@ use kernel::task::Task;
 
 use super::shim;
 
-/// A task, for the time of a probe.
+/// A task, valid during a probe.
 ///
 /// # Invariants
 ///
-/// It is one, and stays for `'a`.
+/// The pointer is to a task that is not freed during `'a`.
 #[derive(Clone, Copy)]
 pub struct TaskRef<'a>(NonNull<bindings::task_struct>, PhantomData<&'a ()>);
 
-/// `struct ppa_who`.
+/// `struct ppa_who`: the ids of a task.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub struct Who {
-    /// Its real user.
+    /// The real user id.
     pub uid: u32,
-    /// The thread.
+    /// The id of the thread.
     pub pid: u32,
-    /// Its process.
+    /// The id of its process.
     pub tgid: u32,
-    /// Its parent's process.
+    /// The id of its parent process.
     pub ppid: u32,
-    /// Its parent has waited for it: it has no number any more, and will not run for long.
+    /// Nonzero if the task was reaped: it has no ids any more, and will soon run for the last time.
     pub reaped: u32,
 }
 
 macro_rules! field {
     ($this:expr, $($field:tt)+) => {
-        // SAFETY: A task, by the type's invariant; a word of it, read once.
+        // SAFETY: The task is valid by the type's invariant; the field is read once.
         unsafe { (&raw const (*$this.0.as_ptr()).$($field)+).read_volatile() }
     };
 }
 
 impl TaskRef<'_> {
+    /// Creates a reference from a pointer.
+    ///
     /// # Safety
     ///
-    /// A task that stays for as long as this is used.
+    /// `task` is a task that is not freed while the result is used.
     #[inline(always)]
     pub(crate) unsafe fn new(task: *mut bindings::task_struct) -> Self {
-        // SAFETY: By the function's requirement, not null.
-        // INVARIANT: as above.
+        // SAFETY: By the function's requirement the pointer is to a task, so it is not null.
+        // INVARIANT: By the function's requirement the task is not freed while this is used.
         Self(unsafe { NonNull::new_unchecked(task) }, PhantomData)
     }
 
-    /// The same of one that its holder keeps.
+    /// Creates a reference to a task that the caller holds.
     pub(crate) fn of(task: &Task) -> TaskRef<'_> {
-        // SAFETY: It stays while it is held.
+        // SAFETY: The task is not freed while the caller holds it, which is as long as the result
+        // lives.
         unsafe { TaskRef::new(task.as_ptr()) }
     }
 
-    /// Where it is: only ever compared.
+    /// Returns the address, which is only compared.
     #[inline(always)]
     pub fn address(&self) -> usize {
         self.0.as_ptr() as usize
     }
 
-    /// Its number in the initial name space; 0: an idle task.
+    /// Returns the id of the thread in the initial PID namespace; 0 for an idle task.
     #[inline(always)]
     pub fn pid(&self) -> u32 {
         field!(self, pid) as u32
     }
 
-    /// Its process's.
+    /// Returns the id of its process in the initial PID namespace.
     #[inline(always)]
     pub fn tgid(&self) -> u32 {
         field!(self, tgid) as u32
     }
 
-    /// As the scheduler has it: below 100 the lower runs first, above that it is a nice level.
+    /// Returns the scheduler's priority. Below 100 a lower value runs first; from 100 on it stands
+    /// for a nice level.
     #[inline(always)]
     pub fn prio(&self) -> i32 {
         field!(self, prio)
     }
 
-    /// The lower the more urgent. A nice level is a share of time, and nobody's urgency.
+    /// Returns the urgency; lower values are more urgent. All nice levels are equally urgent, as a
+    /// nice level only sets a share of CPU time.
     #[inline(always)]
     pub fn urgency(&self) -> i32 {
         self.prio().min(bindings::MAX_RT_PRIO as i32)
     }
 
-    /// A child of the current one that has its memory, and has not run yet: see
+    /// Queues work that the task does before it first returns to user mode. The task is a new child
+    /// of the current one that shares its memory and has not run yet: see
     /// [`crate::tracing::children`].
     pub(crate) fn shares_later(&self) {
-        // SAFETY: It is being made, by the current task.
+        // SAFETY: The current task is creating this one, which is valid by the type's invariant.
         unsafe { shim::pt_shares_later(self.0.as_ptr()) }
     }
 
-    /// Is it the kernel's own?
+    /// Returns whether this is a kernel thread.
     #[inline(always)]
     pub fn is_kernel(&self) -> bool {
         field!(self, flags) & bindings::PF_KTHREAD != 0
     }
 
-    /// Has it had all of its slice since it was picked?
+    /// Returns whether the task has used up its time slice since it was picked to run.
     #[inline(always)]
     pub fn is_slice_over(&self) -> bool {
         let had =
@@ -109,16 +115,16 @@ impl TaskRef<'_> {
         had >= field!(self, se.slice)
     }
 
-    /// CLOCK_BOOTTIME when it was made, in nanoseconds.
+    /// Returns the CLOCK_BOOTTIME at which the task was created, in nanoseconds.
     #[inline]
     pub fn began(&self) -> u64 {
         field!(self, start_boottime)
     }
 
-    /// Its name, which may be changing.
+    /// Returns the name. It is inconsistent if the name is being changed.
     #[inline]
     pub fn name(&self) -> [u8; 16] {
-        // SAFETY: 16 bytes of a task.
+        // SAFETY: The task is valid by the type's invariant, and its name has 16 bytes.
         let name: [i8; 16] = unsafe {
             (&raw const (*self.0.as_ptr()).comm)
                 .cast::<[i8; 16]>()
@@ -127,48 +133,50 @@ impl TaskRef<'_> {
         name.map(|c| c as u8)
     }
 
-    /// Is it a thread that is there for softirqs?
+    /// Returns whether this is a ksoftirqd thread.
     #[inline]
     pub fn is_softirqd(&self) -> bool {
         self.is_kernel() && self.name().starts_with(b"ksoftirqd/")
     }
 
-    /// Is its last entry into the kernel, which it has not left, a system call? Of one that
-    /// does not run.
+    /// Returns whether the task has entered the kernel by a system call and not left it since.
+    /// Always false for a task that is running, and for a kernel thread.
     pub(crate) fn is_in_call(&self) -> bool {
-        // SAFETY: A task, by the type's invariant.
+        // SAFETY: The task is valid by the type's invariant.
         unsafe { shim::ppa_in_call(self.0.as_ptr()) }
     }
 
-    /// Will it soon run for the last time, or has it?
+    /// Returns whether the task is a zombie or dead (`exit_state`): it will soon run for the last
+    /// time, or already has.
     pub(crate) fn has_ended(&self) -> bool {
-        // SAFETY: A task, by the type's invariant.
+        // SAFETY: The task is valid by the type's invariant.
         unsafe { shim::ppa_has_ended(self.0.as_ptr()) }
     }
 
-    /// Does it yield? Of the task that runs.
+    /// Returns whether the current task is in a call of sched_yield().
     #[inline]
     pub(crate) fn yields(&self) -> bool {
-        // SAFETY: A task, by the type's invariant.
+        // SAFETY: The task is valid by the type's invariant.
         unsafe { shim::ppa_yields(self.0.as_ptr()) }
     }
 
-    /// Its numbers: the initial name spaces', or the caller's.
+    /// Returns the ids, in the initial namespaces if `initial` is set, otherwise in those of the
+    /// caller.
     pub(crate) fn who(&self, initial: bool) -> Who {
         let mut who = Who::default();
-        // SAFETY: A task, by the type's invariant; fills a structure of ours.
+        // SAFETY: The task is valid by the type's invariant; the callee fills in a local structure.
         unsafe { shim::ppa_who(self.0.as_ptr(), initial, &mut who) };
         who
     }
 }
 
-/// What threads do of ours before they are in user mode again (`shim/work.c`); drop waits for the
-/// last one.
+/// Task work of this module, which threads do on their return to user mode (`shim/work.c`). Drop
+/// waits until the last of it has returned.
 pub(crate) struct Works;
 
 impl Drop for Works {
     fn drop(&mut self) {
-        // SAFETY: Process context; the module goes, so none is to be done.
+        // SAFETY: Process context. The module is being unloaded, so that no task work is pending.
         unsafe { shim::pfc_works_end() }
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Contexts by the thread they are for: looked up at each switch to a thread without a lock,
-//! however many there are. The kernel's own table, `sys/shim/threads.c`.
+//! The table of monitored threads: finds the context of a thread, without a lock, at each switch to
+//! a thread. It is a resizable hash table of the kernel (`sys/shim/threads.c`).
 
 use core::ptr::NonNull;
 
@@ -11,13 +11,13 @@ use kernel::prelude::*;
 use super::shim;
 use crate::contexts::Context;
 
-/// The table, while it is there. First of all that uses it, and the last to go.
+/// Guard of the table. It is created before anything that uses the table, and dropped after it.
 pub(crate) struct Threads(());
 
 impl Threads {
-    /// An empty one. May sleep.
+    /// Creates an empty table. May sleep.
     pub(crate) fn begin() -> Result<Self> {
-        // SAFETY: Once, before all the others.
+        // SAFETY: Called once, before anything uses the table.
         to_result(unsafe { shim::pfm_threads_begin() })?;
         Ok(Self(()))
     }
@@ -25,36 +25,38 @@ impl Threads {
 
 impl Drop for Threads {
     fn drop(&mut self) {
-        // SAFETY: Nobody looks any more, and no place is left: contexts are gone.
+        // SAFETY: Nothing searches the table any more, and it has no entries: all contexts are
+        // freed.
         unsafe { shim::pfm_threads_end() }
     }
 }
 
-/// The context of a task. Preemption off while it is used; it may be one that is being taken
-/// out, or even another task's by now, so it is asked again under its lock.
+/// Finds the context of a task. Preemption is off while the result is used. The context may be one
+/// that is being detached, or that belongs to another task by now: the caller checks its target
+/// under its lock.
 #[inline]
 pub(crate) fn context_of<'a>(task: usize) -> Option<&'a Context> {
-    // SAFETY: A context goes no sooner than nobody looks at it who found it while its place
-    // was there (`Bell::leave`).
+    // SAFETY: The entry's context is freed after an RCU grace period (`Bell::leave`), before which
+    // the entry was removed, so it is valid with preemption off.
     unsafe { shim::pfm_thread_find(task).cast::<Context>().as_ref() }
 }
 
-/// Memory for a place in the table.
+/// Memory for an entry of the table.
 ///
 /// # Invariants
 ///
-/// `raw` is one that is not in the table, ours.
+/// `raw` is an entry that this owns and that is not in the table.
 pub(crate) struct Unplaced {
     raw: NonNull<shim::Place>,
 }
 
 impl Unplaced {
-    /// Allocates it, charged to the caller. May sleep, and for long in a control group that is
-    /// full: no lock of ours is held that others wait for.
+    /// Allocates an entry, charged to the caller's control group. May sleep, for long if the
+    /// control group is full: the caller holds no lock that others wait for. `ENOMEM`.
     pub(crate) fn new() -> Result<Self> {
-        // SAFETY: No requirements.
+        // SAFETY: Allocates in process context; no requirements.
         let raw = unsafe { shim::pfm_place_new() };
-        // INVARIANT: just made.
+        // INVARIANT: The entry was just allocated.
         Ok(Self {
             raw: NonNull::new(raw).ok_or(ENOMEM)?,
         })
@@ -63,29 +65,30 @@ impl Unplaced {
 
 impl Drop for Unplaced {
     fn drop(&mut self) {
-        // SAFETY: Ours, and in no table, by the type's invariant.
+        // SAFETY: By the type's invariant the entry is owned, and not in the table.
         unsafe { shim::pfm_place_free(self.raw.as_ptr()) }
     }
 }
 
-/// A context's place in the table; taken out by drop, for which no lock of ours may be held.
+/// An entry of the table. Drop removes it; the caller then holds no lock of this module.
 ///
 /// # Invariants
 ///
-/// `raw` is in the table, and ours.
+/// `raw` is an entry of the table that this owns.
 pub(crate) struct Place {
     raw: NonNull<shim::Place>,
     task: usize,
 }
 
-// SAFETY: The table takes its own locks.
+// SAFETY: The entry may be removed by any thread; the table does its own locking.
 unsafe impl Send for Place {}
-// SAFETY: Only C's table is reached through it, under that table's own locks.
+// SAFETY: The entry is accessed by the table only, which does its own locking.
 unsafe impl Sync for Place {}
 
 impl Place {
-    /// A context is found by its task from now on; it stays while the place does. `EEXIST` if
-    /// the task has one; the memory is given back with the error.
+    /// Enters a context under its task. The context must not be freed before the entry is removed.
+    /// `EEXIST` if the task has a context already, and other errors of the table; the memory is
+    /// returned with the error.
     pub(crate) fn new(
         memory: Unplaced,
         task: usize,
@@ -93,17 +96,18 @@ impl Place {
     ) -> Result<Self, (Error, Unplaced)> {
         let context: *const Context = context;
         let raw = memory.raw;
-        // SAFETY: Ours, and in no table; the rest are numbers to it.
+        // SAFETY: By its invariant the memory is owned, and not in the table. The table does not
+        // access what `task` and `context` point to.
         let rc = unsafe { shim::pfm_thread_add(raw.as_ptr(), task, context.cast()) };
         if let Err(error) = to_result(rc) {
             return Err((error, memory));
         }
         core::mem::forget(memory);
-        // INVARIANT: just put there.
+        // INVARIANT: The entry was just inserted; its memory was given up above.
         Ok(Self { raw, task })
     }
 
-    /// Whose it is.
+    /// Returns the address of the task.
     pub(crate) fn task(&self) -> usize {
         self.task
     }
@@ -111,7 +115,8 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // SAFETY: By the type's invariant.
+        // SAFETY: By the type's invariant the entry is in the table. It is freed after an RCU grace
+        // period.
         unsafe { shim::pfm_thread_remove(self.raw.as_ptr()) }
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `/dev/perftrace`: calls on traces, of traced processes, and what these map. Turns user
-//! space's structures into calls of [`crate::tracing`].
+//! `/dev/perftrace`: system calls on traces and of traced processes. Copies structures from and to
+//! user space, and calls [`crate::tracing`].
 
 use core::mem::size_of;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -44,26 +44,26 @@ pub(super) static OPS: Ops<bindings::file_operations> = Ops(bindings::file_opera
     ..pin_init::zeroed()
 });
 
-/// The device, and all that comes by it.
+/// The registered device. Drop removes it, and then all state of user tracing.
 pub(crate) struct Tracer {
     _device: Device,
     _last: Last,
 }
 
-/// Dropped after the device.
+/// Frees the state of user tracing. Dropped after the device.
 struct Last;
 
 impl Drop for Last {
     fn drop(&mut self) {
         children::watch_no_more();
-        // SAFETY: Process context. The probe that adds to what the worker says has gone.
+        // SAFETY: Process context. The probe that queues this work was detached above.
         unsafe { super::shim::pt_untold_end() };
         tracing::forget_all();
     }
 }
 
 impl Tracer {
-    /// Makes it appear.
+    /// Registers the device.
     pub(crate) fn register() -> Result<Self> {
         Ok(Self {
             _device: Device::register(c"perftrace", &OPS, 0o666)?,
@@ -72,20 +72,21 @@ impl Tracer {
     }
 }
 
-/// What an open file is.
+/// The use of an open file, once it has one.
 pub(super) enum Role {
-    /// A traced process.
+    /// The file of a traced process.
     Process(Attached),
-    /// The hold of a trace.
+    /// The file of a trace: the one that created it, or one that opened it.
     Trace(Held),
 }
 
 pub(super) struct Attached {
     pub(super) key: u64,
     pub(super) mm: Mm,
-    /// What `perftrace_attach.thread` was.
+    /// The value of `perftrace_attach.thread`.
     thread: i64,
-    /// What it and children that cannot be traced write where there is no trace.
+    /// The page that the process writes to in the place of buffers of a trace that does not exist
+    /// or does not trace it. Children that cannot be traced use it as well.
     pub(super) nobodys: Arc<Nobodys>,
 }
 
@@ -93,10 +94,11 @@ pub(super) struct Attached {
 pub(super) struct Opened {
     #[pin]
     role: Mutex<Option<Arc<Role>>>,
-    /// One at a time reads.
+    /// Serialises readers of the file.
     #[pin]
     reading: Mutex<()>,
-    /// By it processes are asked to let go of the module, and have not all done so.
+    /// Set while processes that this file has asked to detach (PERFTRACE_RELEASE) have not all done
+    /// so.
     releases: AtomicBool,
 }
 
@@ -111,13 +113,18 @@ impl Opened {
         self.role.lock().clone()
     }
 
-    /// It becomes something, once. `EBUSY`: it is something.
-    fn become_(&self, make: impl FnOnce() -> Result<Role>) -> Result {
+    /// Gives the file its use, which it can get only once. If another call is faster, the new use is
+    /// given to `undo` and dropped.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if the file has a use; otherwise the error of `make`.
+    fn become_(&self, make: impl FnOnce() -> Result<Role>, undo: impl FnOnce(&Role)) -> Result {
         let room = UniqueArc::<Role>::new_uninit(GFP_KERNEL_ACCOUNT)?;
         if self.role().is_some() {
             return Err(EBUSY);
         }
-        // Not under the lock, which mappings take.
+        // Made without the lock, which mmap() and page faults take.
         let made: Arc<Role> = room.write(make()?).into();
         let mut role = self.role.lock();
         if role.is_none() {
@@ -125,27 +132,27 @@ impl Opened {
             return Ok(());
         }
         drop(role);
-        // Nobody would ever end it.
-        if let Role::Trace(held) = &*made {
-            let _ = tracing::end(held.id);
-        }
+        undo(&made);
         Err(EBUSY)
     }
 }
 
-/// What a file of ours has.
+/// Returns the private data of a file.
 ///
 /// # Safety
 ///
-/// It is one, and open for as long as this is used.
+/// `file` is a file of `/dev/perftrace`, and open for as long as the result is used.
 pub(super) unsafe fn opened<'a>(file: *mut bindings::file) -> &'a Opened {
-    // SAFETY: Set in open, taken back in release.
+    // SAFETY: By the function's requirement the file is open: `open` has stored the box, and
+    // `release` frees it.
     unsafe { &*(*file).private_data.cast::<Opened>() }
 }
 
+/// Opens the device; the file has no use yet.
+///
 /// # Safety
 ///
-/// Called by the kernel, as the operation it is named after.
+/// Called only by the kernel, as `file_operations.open`.
 unsafe extern "C" fn open(_: *mut bindings::inode, file: *mut bindings::file) -> c_int {
     from_result(|| {
         is_ready()?;
@@ -157,44 +164,49 @@ unsafe extern "C" fn open(_: *mut bindings::inode, file: *mut bindings::file) ->
             }),
             GFP_KERNEL_ACCOUNT,
         )?;
-        // SAFETY: Nothing moves out of it; release takes the box back.
+        // SAFETY: The structure is not moved out of the box; `release` frees the box.
         let opened = unsafe { core::pin::Pin::into_inner_unchecked(opened) };
-        // SAFETY: The file is being opened.
+        // SAFETY: The file is being opened, and is valid during the call.
         unsafe { (*file).private_data = KBox::into_raw(opened).cast() };
         Ok(0)
     })
 }
 
+/// Detaches the process, or drops the hold of the trace.
+///
 /// # Safety
 ///
-/// Called by the kernel, as the operation it is named after.
+/// Called only by the kernel, as `file_operations.release`.
 unsafe extern "C" fn release(_: *mut bindings::inode, file: *mut bindings::file) -> c_int {
-    // SAFETY: From `into_raw` in open; the file is used no more.
+    // SAFETY: The pointer is from `into_raw` in `open`, and the file is no longer used.
     let opened = unsafe { KBox::from_raw((*file).private_data.cast::<Opened>()) };
-    // Who asked has ended in the midst of it.
+    // The caller of PERFTRACE_RELEASE has closed the file before all processes had detached:
+    // processes may attach again.
     if opened.releases.load(Relaxed) {
         tracing::leave::resume();
     }
     0
 }
 
+/// Dispatches the calls of `/dev/perftrace`.
+///
 /// # Safety
 ///
-/// Called by the kernel, as the operation it is named after.
+/// Called only by the kernel, as `file_operations.unlocked_ioctl`.
 unsafe extern "C" fn ioctl(file: *mut bindings::file, command: c_uint, arg: c_ulong) -> c_long {
-    // SAFETY: A file of ours.
+    // SAFETY: The operation is only called for files that `open` has set up.
     match unsafe { serve(file, command, UserPtr::from_addr(arg)) } {
         Ok(()) => 0,
         Err(error) => error.to_errno() as c_long,
     }
 }
 
-/// A 32-bit program is told, and the kernel's log says more: there is no library for one, and
-/// who writes into the buffers must be able to write 64 bits at once.
+/// Returns `EOPNOTSUPP` to a 32-bit program, and logs the reason once. Writers of buffers must be
+/// able to store 64 bits at once, and there is no library for 32 bits.
 ///
 /// # Safety
 ///
-/// Called by the kernel, as the operation it is named after.
+/// Called only by the kernel, as `file_operations.compat_ioctl`.
 #[cfg(CONFIG_COMPAT)]
 unsafe extern "C" fn compat_ioctl(_: *mut bindings::file, _: c_uint, _: c_ulong) -> c_long {
     pr_warn_once!(
@@ -203,19 +215,22 @@ unsafe extern "C" fn compat_ioctl(_: *mut bindings::file, _: c_uint, _: c_ulong)
     EOPNOTSUPP.to_errno() as c_long
 }
 
+/// Reports whether a trace has data to read, and whether it has ended.
+///
 /// # Safety
 ///
-/// Called by the kernel, as the operation it is named after.
+/// Called only by the kernel, as `file_operations.poll`.
 unsafe extern "C" fn poll(
     file: *mut bindings::file,
     table: *mut bindings::poll_table_struct,
 ) -> bindings::__poll_t {
-    // SAFETY: A file of ours.
+    // SAFETY: The operation is only called for files that `open` has set up.
     let role = unsafe { opened(file) }.role();
     let Some(Role::Trace(held)) = role.as_deref() else {
         return bindings::POLLERR;
     };
-    // SAFETY: The file holds its role, and so the bell, for as long as somebody waits.
+    // SAFETY: The arguments are those of poll(). The file holds its role and thereby the bell, and
+    // a waiter holds the file.
     unsafe { held.signal.bell().poll(file, table) };
     let mut events = 0;
     if held.signal.has_rung() {
@@ -227,11 +242,11 @@ unsafe extern "C" fn poll(
     events
 }
 
-/// The structures, as numbers without padding: src/engine/trace.rs asserts that.
+/// Implements `Given` for structures of integers without padding, as src/engine/trace.rs asserts.
 macro_rules! given {
     ($($name:ident)*) => {
         $(
-            // SAFETY: Numbers, without padding: src/engine/trace.rs asserts the sizes.
+            // SAFETY: Integers without padding: src/engine/trace.rs asserts the sizes.
             unsafe impl Given for $name {}
         )*
     };
@@ -239,14 +254,16 @@ macro_rules! given {
 
 given! { Attach Control Create Describe Info Marker Markers Notify Process Read Release Room }
 
+/// Carries out a call.
+///
 /// # Safety
 ///
-/// The file is one of ours, and open.
+/// `file` is an open file of `/dev/perftrace`.
 unsafe fn serve(file: *mut bindings::file, command: u32, arg: UserPtr) -> Result {
-    // SAFETY: By the function's requirement.
+    // SAFETY: By the function's requirement the file is open, and one of `/dev/perftrace`.
     let opened = unsafe { opened(file) };
     match command {
-        // SAFETY: By the function's requirement.
+        // SAFETY: By the function's requirement the file is open, and one of `/dev/perftrace`.
         call::ATTACH => return unsafe { attach(file, opened, arg) },
         call::CREATE => return create(opened, arg),
         call::OPEN => return open_trace(opened, arg),
@@ -269,7 +286,7 @@ unsafe fn serve(file: *mut bindings::file, command: u32, arg: UserPtr) -> Result
     let role = role.ok_or(EINVAL)?;
     match &*role {
         Role::Process(attached) => {
-            // A child has its parent's file, but is not its parent.
+            // A child of fork() uses its parent's file, but is a process of its own.
             let key = match attached.mm.is_callers() {
                 true => attached.key,
                 false => children::own(&Mm::calls().ok_or(ESRCH)?)?,
@@ -327,13 +344,13 @@ fn release_all(opened: &Opened, arg: UserPtr) -> Result {
         (0, fd) => tracing::leave::release(Some(&Wake::get(fd)?))? as u32,
         _ => return Err(EINVAL),
     };
-    // Relaxed: looked at when nobody has the file any more.
+    // Relaxed: only `release` reads it, when no other thread uses the file.
     opened.releases.store(left != 0, Relaxed);
     given.left = left;
     write(arg, &given)
 }
 
-/// A structure whose first word is its size.
+/// Copies a structure whose first field is its size. `EINVAL` if that is not the expected size.
 fn sized<T: Given>(arg: UserPtr) -> Result<T> {
     match read::<u32>(arg)? as usize == size_of::<T>() {
         true => read(arg),
@@ -341,17 +358,20 @@ fn sized<T: Given>(arg: UserPtr) -> Result<T> {
     }
 }
 
+/// Makes the file that of the calling process, which is traced from now on.
+///
 /// # Safety
 ///
-/// The file is one of ours, and open.
+/// `file` is an open file of `/dev/perftrace`.
 unsafe fn attach(file: *mut bindings::file, opened: &Opened, arg: UserPtr) -> Result {
     let mut attach: Attach = sized(arg)?;
     if attach.flags & !trace::flag::SHARED != 0 {
         return Err(EINVAL);
     }
-    // SAFETY: It is open for as long as the process is traced: see release.
+    // SAFETY: The file is open while the process is traced: `release` detaches the process, and
+    // each mapping holds the file.
     let mapping = unsafe { Mapping::of(file) }.ok_or(EINVAL)?;
-    opened.become_(|| {
+    let make = || {
         let mm = Mm::calls().ok_or(EINVAL)?;
         let shared = attach.flags & trace::flag::SHARED != 0;
         let (key, pieces, nobodys) = tracing::attached::attach(&mm, mapping, shared)?;
@@ -364,14 +384,15 @@ unsafe fn attach(file: *mut bindings::file, opened: &Opened, arg: UserPtr) -> Re
             thread,
             nobodys,
         }))
-    })?;
+    };
+    opened.become_(make, |_| ())?;
     attach.nr_cpus = super::cpu::nr_cpu_ids();
     attach.stride = trace::STRIDE;
     attach.bytes = tracing::attached::mapped_bytes();
     write(arg, &attach)
 }
 
-/// Markers that are registered or taken back at once, at most.
+/// The maximum number of markers that one call registers or unregisters.
 const AT_ONCE: usize = NR_MARKERS;
 
 fn register(key: u64, arg: UserPtr, on: bool) -> Result {
@@ -400,7 +421,7 @@ fn register(key: u64, arg: UserPtr, on: bool) -> Result {
     }
     if on {
         if let Err(error) = write_all(UserPtr::from_addr(at), &markers) {
-            // Nobody knows their numbers.
+            // The caller does not get the numbers, so the markers are unregistered again.
             for marker in markers.iter().filter(|m| m.number != NO_NUMBER) {
                 let _ = tracing::attached::unregister(key, marker.number);
             }
@@ -429,10 +450,16 @@ fn create(opened: &Opened, arg: UserPtr) -> Result {
         write(arg, &create)?;
         return Err(EINVAL);
     }
-    opened.become_(|| {
+    let make = || {
         let (held, slot) = tracing::create(&create, program)?;
         create.slot = slot as u32;
         Ok(Role::Trace(held))
+    };
+    // Closing the file would not end a trace with `KEEP`.
+    opened.become_(make, |role| {
+        if let Role::Trace(held) = role {
+            let _ = tracing::end(held.id);
+        }
     })?;
     write(arg, &create)
 }
@@ -441,23 +468,25 @@ fn open_trace(opened: &Opened, arg: UserPtr) -> Result {
     let mut create: Create = sized(arg)?;
     let name = create.name;
     let name = filter::text(&name).ok_or(EINVAL)?;
-    opened.become_(|| {
+    let make = || {
         let (held, info) = tracing::open(name)?;
         create.flags = info.flags;
         create.bytes = info.bytes;
         create.slot = info.slot;
         create.markers = info.markers;
         Ok(Role::Trace(held))
-    })?;
+    };
+    // The trace is another file's as well: it does not end.
+    opened.become_(make, |_| ())?;
     write(arg, &create)
 }
 
-/// Bytes that are copied at once, to memory of ours first: user space's may be a page that comes
-/// when its owner likes.
+/// The number of bytes that are copied at a time, through a buffer of the kernel. A copy to user
+/// memory can take as long as its owner wants, if a page fault is handled in user space.
 const PIECE: usize = 16 << 10;
 
 fn read_next(opened: &Opened, held: &Held, arg: UserPtr) -> Result {
-    // What is copied is copied once, and in order.
+    // Readers take turns, so that each byte is copied once, and in order.
     let _others = opened.reading.lock();
     let mut given: Read = read(arg)?;
     let capacity = given.bytes;
@@ -467,7 +496,8 @@ fn read_next(opened: &Opened, held: &Held, arg: UserPtr) -> Result {
         }
         let (key, cpu, buffer) = tracing::next(held, given.key, given.cpu)?;
         (given.key, given.cpu) = (key, cpu);
-        // If there is nothing any more its writer has made nonsense of it since: the one after it.
+        // The writer has corrupted the counts since the buffer was found: continue with the next
+        // buffer.
         let Some(span) = buffer.news() else { continue };
         (given.lost, given.position) = (buffer.lost(), span.position);
         given.ticks = Clock::of_traces().ticks();
@@ -494,9 +524,12 @@ fn read_next(opened: &Opened, held: &Held, arg: UserPtr) -> Result {
     }
 }
 
-/// Copies a span of a process's buffer to user space: the bytes that are good. `None`: the
-/// reader may not have it any more. Rights are looked at when a piece is in memory of ours:
-/// however long user space's takes, what is written meanwhile is not given out.
+/// Copies a span of a process's buffer to user space. Returns the number of valid bytes, or `None`
+/// if the reader may not trace the process any more.
+///
+/// The right is checked after each piece was copied to a buffer of the kernel. So nothing is
+/// returned that the process has written after the right was lost, however long the copy to user
+/// memory takes.
 fn give(held: &Held, key: u64, buffer: &Buffer, span: &Span, to: UserPtr) -> Result<Option<u32>> {
     let all = span.bytes as usize;
     let mut writer = UserSlice::new(to, all).writer();
@@ -513,7 +546,7 @@ fn give(held: &Held, key: u64, buffer: &Buffer, span: &Span, to: UserPtr) -> Res
         let good = good.saturating_sub(done).min(bytes);
         writer.write_slice(bytes_of(piece).get(..good).ok_or(EINVAL)?)?;
         done = done.wrapping_add(good);
-        // Of a flight recorder: the rest was written over.
+        // A flight recorder: the writer has overwritten the rest.
         if good < bytes {
             break;
         }

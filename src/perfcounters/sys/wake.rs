@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What wakes contexts: rounds in which counters are looked at, and the machine's
-//! sleep.
+//! Deferred work of perfmon as a whole: the periodic reading of counters before they wrap, the
+//! delayed detaching of probes, suspend and resume.
 
 use kernel::error::{to_result, Result};
 
@@ -18,19 +18,21 @@ extern "C" fn pfm_idle() {
     session::tire();
 }
 
-/// Nobody needs what is kept for the next one: [`session::tire`] so much later.
+/// Queues [`session::tire`], which detaches the scheduler's probes if no thread is monitored, in so
+/// many milliseconds. The delay saves the cost of attaching them again.
 pub(crate) fn idle_later(milliseconds: u32) {
-    // SAFETY: `Work` is there as long as there are contexts.
+    // SAFETY: [`Work`] exists as long as there are contexts.
     unsafe { shim::pfm_idle_later(milliseconds) }
 }
 
-/// Work for later, by nobody's CPU; drop does what is left of it.
+/// The workqueues of perfmon. Drop cancels the delayed work, finishes the queued work and detaches
+/// the scheduler's probes.
 pub(crate) struct Work(());
 
 impl Work {
-    /// There can be some.
+    /// Creates the workqueues. `ENOMEM`.
     pub(crate) fn begin() -> Result<Self> {
-        // SAFETY: Once; drop ends it.
+        // SAFETY: Called once, and drop destroys the workqueues.
         to_result(unsafe { shim::pfm_work_start() })?;
         Ok(Self(()))
     }
@@ -38,26 +40,31 @@ impl Work {
 
 impl Drop for Work {
     fn drop(&mut self) {
-        // SAFETY: Begun; no file of ours is open, so nobody queues any.
+        // SAFETY: `begin` has created the workqueues. No file is open, so that no more work is
+        // queued.
         unsafe { shim::pfm_work_end() }
         session::tire();
     }
 }
 
+/// Unloads the contexts of this CPU before the machine suspends (`going`), and loads them again
+/// when it resumes.
+///
 /// # Safety
 ///
-/// Called by the shim, on the last CPU, with interrupts off.
+/// Called only by `sys/shim/pmu.c`, on the last online CPU, with interrupts off.
 unsafe extern "C" fn sleep(going: bool) {
     session::sleep(going);
 }
 
-/// Rounds; drop ends them. There is one at a time.
+/// The periodic work that reads all counters before they wrap. There is at most one. Drop stops it,
+/// but does not wait for a run in progress.
 pub(crate) struct Rounds(());
 
 impl Rounds {
-    /// One every so many milliseconds.
+    /// Starts the work, with this period.
     pub(crate) fn every(milliseconds: u32) -> Self {
-        // SAFETY: `Work` is there; drop ends them.
+        // SAFETY: [`Work`] exists as long as there are contexts, and drop stops the periodic work.
         unsafe { shim::pfm_rounds_start(milliseconds) }
         Self(())
     }
@@ -65,18 +72,18 @@ impl Rounds {
 
 impl Drop for Rounds {
     fn drop(&mut self) {
-        // SAFETY: Begun in `every`.
+        // SAFETY: `every` has started the work.
         unsafe { shim::pfm_rounds_stop() }
     }
 }
 
-/// Word of the machine's sleep; drop ends it.
+/// The registered callbacks of suspend and resume; drop unregisters them.
 pub(crate) struct Sleep(());
 
 impl Sleep {
-    /// From now on.
+    /// Registers the callbacks.
     pub(crate) fn register() -> Self {
-        // SAFETY: Once; `sleep` stays as long as the module, and drop ends it.
+        // SAFETY: Called once. `sleep` is a function of this module, and drop unregisters it.
         unsafe { shim::pfm_sleep_register(sleep) };
         Self(())
     }
@@ -84,7 +91,7 @@ impl Sleep {
 
 impl Drop for Sleep {
     fn drop(&mut self) {
-        // SAFETY: Registered.
+        // SAFETY: `register` has registered the callbacks.
         unsafe { shim::pfm_sleep_unregister() }
     }
 }

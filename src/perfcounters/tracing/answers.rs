@@ -75,7 +75,8 @@ pub(crate) struct Answers {
     used: usize,
     /// A larger table could not be allocated, so the table keeps its size.
     stays: bool,
-    charge: Option<Charge>,
+    /// Returned when the cache is dropped.
+    _charge: Option<Charge>,
 }
 
 impl Answers {
@@ -90,7 +91,7 @@ impl Answers {
         table.resize(places, Place::FREE, GFP_KERNEL_ACCOUNT)?;
         Ok(Self {
             places: table,
-            charge: Some(charge),
+            _charge: Some(charge),
             ..Self::default()
         })
     }

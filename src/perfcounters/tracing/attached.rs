@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What traced processes ask for: to be traced, to have their markers known, and the pages that
-//! they touch.
+//! Calls and page faults of traced processes: attaching, registering markers, and the pages that
+//! they access.
 
 use engine::trace::{self, flag, map, Marker, KEY_SHARED, NO_NUMBER, NR_TRACES};
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
@@ -23,15 +23,19 @@ use crate::tracing::process::{Process, Room};
 use crate::tracing::trace::{move_to, room_beyond, search, Spare, Trace};
 use crate::tracing::Tracing;
 
-/// Descriptors by which one process is attached, at the most: one for each copy of the library.
+/// Maximum number of files by which one process is attached: one for each copy of the library.
 const MAX_FILES: u32 = 256;
 
-/// A process that is traced: its key, where it has its pieces, and what it writes where there is
-/// no trace.
+/// A process that was attached: its key, the addresses of its mappings, and its placeholder page.
 pub(crate) type Joined = (u64, [u64; 2], Arc<Nobodys>);
 
-/// The caller's process is traced from now on, or by one more file. `EBUSY`, `ENODEV`; `ENOSPC`,
-/// `EDQUOT`, `ENOMEM`: it would be in traces, which are told, as is the kernel's log. May sleep.
+/// Attaches the calling process, or adds a file to it if it is attached. May sleep.
+///
+/// # Errors
+///
+/// `EBUSY` if the file is of another device node than the first one; `ENODEV` if the module is
+/// about to be unloaded; `ENOSPC`, `EDQUOT` and `ENOMEM` for limits. The latter are counted in the
+/// traces that the process would be in, and logged.
 pub(crate) fn attach(mm: &Mm, mapping: Mapping, shared: bool) -> Result<Joined> {
     let attached = try_attach(mm, mapping, shared);
     if let Some(error) = attached.as_ref().err().filter(|error| is_limit(**error)) {
@@ -47,6 +51,7 @@ pub(crate) fn attach(mm: &Mm, mapping: Mapping, shared: bool) -> Result<Joined> 
     attached
 }
 
+/// Attaches the calling process without counting failures. See [`attach`].
 fn try_attach(mm: &Mm, mapping: Mapping, shared: bool) -> Result<Joined> {
     let key = match children::own(mm) {
         Err(ESRCH) => {
@@ -59,7 +64,7 @@ fn try_attach(mm: &Mm, mapping: Mapping, shared: bool) -> Result<Joined> {
         }
         own => {
             let joined = join(&mut TRACING.lock(), own?, mapping, shared)?;
-            // It may be in more traces by now.
+            // The flag may be new for the process, which may then belong to more traces.
             if shared {
                 tell_traces(joined.0);
             }
@@ -67,7 +72,7 @@ fn try_attach(mm: &Mm, mapping: Mapping, shared: bool) -> Result<Joined> {
         }
     };
     children::watch()?;
-    // Memory is got without the lock: where it is scarce that takes its time.
+    // Allocated without the lock, because waiting for memory may take long.
     let mut zeroes = Some(Page::new()?);
     let process = Process::new(key, mm, mapping, shared)?;
     let nobodys = process.nobodys().ok_or(ESRCH)?.clone();
@@ -88,7 +93,8 @@ fn try_attach(mm: &Mm, mapping: Mapping, shared: bool) -> Result<Joined> {
     Ok(joined)
 }
 
-/// Does something under the lock with room for one more process, which is made without it.
+/// Calls `what` with the lock held and with room in the lists for one more process. The room is
+/// allocated without the lock.
 pub(crate) fn with_room<T>(what: impl FnOnce(&mut Tracing) -> Result<T>) -> Result<T> {
     let mut room = (KVVec::new(), KVVec::new());
     loop {
@@ -107,7 +113,7 @@ pub(crate) fn with_room<T>(what: impl FnOnce(&mut Tracing) -> Result<T>) -> Resu
     }
 }
 
-/// There is one more process, for which there is room.
+/// Adds a process to the lists, which have room.
 pub(crate) fn add(all: &mut Tracing, process: KBox<Process>) -> Result {
     let (key, mm) = (process.key, process.mm);
     let (Ok(at) | Err(at)) = search(&all.spaces, mm as u64, |(mm, _)| *mm as u64);
@@ -120,13 +126,17 @@ pub(crate) fn add(all: &mut Tracing, process: KBox<Process>) -> Result {
     Ok(())
 }
 
-/// A process that is traced has one more file. `EBUSY`: of another node; `ENOSPC`: it has too many;
-/// `ENODEV`.
+/// Adds a file to an attached process.
+///
+/// # Errors
+///
+/// `EBUSY` if the file is of another device node, `ENOSPC` beyond [`MAX_FILES`], `ENODEV` if the
+/// module is about to be unloaded.
 fn join(all: &mut Tracing, key: u64, mapping: Mapping, shared: bool) -> Result<Joined> {
     all.is_open()?;
     let process = all.living(key)?;
-    // The first file may be closed before this one, which then has to be of the node that the
-    // process's mapping is of.
+    // Pages are unmapped through the device node of `mapping`, also after the first file is closed.
+    // All files must therefore be of that node.
     if process.mapping != Some(mapping) {
         return Err(EBUSY);
     }
@@ -139,7 +149,8 @@ fn join(all: &mut Tracing, key: u64, mapping: Mapping, shared: bool) -> Result<J
     Ok((process.key, process.pieces, nobodys))
 }
 
-/// `ENOSPC`: too many are traced. How many are one user's is counted as they are made.
+/// Returns `ENOSPC` if the limit of all processes is reached. The limit of each user is checked
+/// when a [`Process`] is created.
 pub(crate) fn may_attach(all: &Tracing) -> Result {
     match all.processes.len() >= max_traced() {
         true => Err(ENOSPC),
@@ -147,7 +158,7 @@ pub(crate) fn may_attach(all: &Tracing) -> Result {
     }
 }
 
-/// Is an address space that of a process?
+/// Returns whether a process has this address space.
 pub(crate) fn is_of(key: u64, mm: usize) -> bool {
     TRACING
         .lock()
@@ -155,8 +166,8 @@ pub(crate) fn is_of(key: u64, mm: usize) -> bool {
         .is_ok_and(|process| process.mm == mm)
 }
 
-/// It has one more mapping of a piece, from an address on and whole or not; or has not any more:
-/// without any it has ended.
+/// Notes that a mapping of a piece was added (`one_more`) or removed, at the address `at`. `whole`:
+/// it maps the whole piece. A process without mappings has ended.
 pub(crate) fn maps(key: u64, piece: usize, at: u64, whole: bool, one_more: bool) {
     let mut all = TRACING.lock();
     let Ok(process) = all.process(key) else {
@@ -168,7 +179,7 @@ pub(crate) fn maps(key: u64, piece: usize, at: u64, whole: bool, one_more: bool)
     };
     if let Some(known) = process.pieces.get_mut(piece) {
         match one_more {
-            // A part of it: it was split.
+            // Only a part of the piece: the mapping was split.
             true => *known = if whole { at } else { 0 },
             false if *known == at => *known = 0,
             false => {}
@@ -179,15 +190,16 @@ pub(crate) fn maps(key: u64, piece: usize, at: u64, whole: bool, one_more: bool)
     }
 }
 
-/// A copy of the library has something of its threads, from the thread pointer on.
+/// Notes where a copy of the library has its `struct perftrace_thread`, as an offset from the
+/// thread pointer.
 pub(crate) fn has_thread(key: u64, at: i64) {
     if let Ok(process) = TRACING.lock().living(key) {
         process.set_thread(at, true);
     }
 }
 
-/// One of its files is closed: with the last one it has ended, if it has not before. The copy of
-/// the library that had it had something of its threads there.
+/// Notes that a file of the process was closed, and with it the copy of the library that has its
+/// `struct perftrace_thread` at the offset `thread`. Without files the process has ended.
 pub(crate) fn detach(key: u64, thread: i64) {
     let mut all = TRACING.lock();
     let Ok(process) = all.process(key) else {
@@ -200,6 +212,7 @@ pub(crate) fn detach(key: u64, thread: i64) {
     }
 }
 
+/// Ends a process: frees its pages, and decides which traces keep it.
 pub(crate) fn end_process(all: &mut Tracing, key: u64) {
     let Ok(process) = all.process(key) else {
         return;
@@ -217,9 +230,9 @@ pub(crate) fn end_process(all: &mut Tracing, key: u64) {
     all.forget_process(key);
 }
 
-/// A marker of a process: it gets its number, or the reason why it has none. May sleep.
+/// Registers a marker of a process. Fills in its number, or the reason for the failure. May sleep.
 pub(crate) fn register(key: u64, marker: &mut Marker) -> Result {
-    // One at a time: others have their turns in between.
+    // The lock is taken for each marker, so that others get it in between.
     let linked = Known::new(marker).and_then(|known| {
         let known = Arc::new(known, GFP_KERNEL_ACCOUNT)?;
         let mut room = Room::default();
@@ -241,7 +254,7 @@ pub(crate) fn register(key: u64, marker: &mut Marker) -> Result {
         Ok(number)
     });
     if linked.as_ref().is_err_and(|error| is_limit(*error)) {
-        // The traces that would have its events.
+        // Counts the failure in the traces that would have had the marker's events.
         TRACING.lock().miss(key);
     }
     (marker.number, marker.error) = match &linked {
@@ -251,12 +264,13 @@ pub(crate) fn register(key: u64, marker: &mut Marker) -> Result {
     linked.map(|_| ())
 }
 
-/// One is taken back. `EINVAL`: there is none of that number.
+/// Unregisters a marker. `EINVAL` if the number is not registered.
 pub(crate) fn unregister(key: u64, number: u32) -> Result {
     TRACING.lock().living(key)?.unregister(number as usize)
 }
 
-/// A buffer has something for its reader. `ENOENT`: there is none, as there was no memory.
+/// Wakes the reader of a buffer. `ENOENT` if there is no such buffer, for example for lack of
+/// memory.
 pub(crate) fn notify(key: u64, slot: u32, cpu: u32) -> Result {
     let mut all = TRACING.lock();
     if cpu >= cpu::nr_cpu_ids() {
@@ -275,9 +289,15 @@ pub(crate) fn notify(key: u64, slot: u32, cpu: u32) -> Result {
     Ok(())
 }
 
-/// A thread of a process waits for room in a buffer, for as long as the trace says from the first
-/// call on: a signal ends a call, and not the time. `EINVAL`: nobody waits there; `ENOENT`: there is
-/// no buffer; `ETIMEDOUT`, `EINTR`.
+/// Waits until a buffer has room.
+///
+/// The time limit of the trace counts from the first call for this room on: a signal interrupts a
+/// call, but does not extend the time.
+///
+/// # Errors
+///
+/// `EINVAL` if threads do not wait in this trace, `ENOENT` if there is no such buffer or the trace
+/// may not stop the process any more, `ETIMEDOUT`, `EINTR`, `ENOMEM`.
 pub(crate) fn wait_for_room(key: u64, slot: u32, cpu: u32, tail: u64) -> Result {
     let (buffer, signal, end, id) = {
         let mut all = TRACING.lock();
@@ -314,11 +334,15 @@ pub(crate) fn wait_for_room(key: u64, slot: u32, cpu: u32, tail: u64) -> Result 
     }
 }
 
-/// How long a thread waits until the rights of its trace are looked at again.
+/// Interval at which a waiting thread checks again whether the trace may still stop it.
 const LOOK_NS: u64 = 1_000_000_000;
 
-/// May a trace still make threads of the calling process wait? It is asked if the process has
-/// changed, or `anyhow`. `ENOENT`: it may not, and the process is put out of it; `EINTR`, `ENOMEM`.
+/// Checks whether a trace may still stop threads of the calling process, if the process has changed
+/// or `anyhow` is set.
+///
+/// # Errors
+///
+/// `ENOENT` if it may not: the process is then removed from the trace. `EINTR`, `ENOMEM`.
 fn may_stop(key: u64, id: u64, anyhow: bool) -> Result {
     let (asks, leader) = {
         let mut all = TRACING.lock();
@@ -338,13 +362,17 @@ fn may_stop(key: u64, id: u64, anyhow: bool) -> Result {
     Err(ENOENT)
 }
 
-/// Bytes of what a process may write.
+/// Returns the bytes of the mapping that a process writes to.
 pub(crate) fn mapped_bytes() -> u64 {
     (u64::from(cpu::nr_cpu_ids()) << trace::STRIDE).wrapping_mul(NR_TRACES as u64)
 }
 
-/// The page at a place of a process's mappings, put there under the lock, so that none comes
-/// after it was taken out: a child's and others' are `nobodys`. `None`: nothing can be there.
+/// Handles a page fault: finds the page for a place in the mappings of a process, and calls `put`
+/// with its address.
+///
+/// `put` is called with the lock held, so that no page is mapped after it was unmapped by
+/// [`Process::take_out`]. If no trace has a buffer there, a placeholder page is used: that of the
+/// process or, if it has none, `nobodys`. Returns `None` if the place is outside of all buffers.
 pub(crate) fn fault<T>(
     key: Option<u64>,
     place: u64,
@@ -373,7 +401,7 @@ pub(crate) fn fault<T>(
         let Some((key, trace)) = key.and_then(|key| taking(&mut all, key, slot as usize)) else {
             return Some(put(nobodys));
         };
-        // Another trace may be in the slot by now: then this is not for it.
+        // The slot may have another trace by now, which the allocations are not for.
         if !spare.is_for(trace.id) {
             drop(all);
             spare = Spare::default();
@@ -394,20 +422,22 @@ pub(crate) fn fault<T>(
     }
 }
 
-/// The trace in a slot, if a process is in it.
+/// Returns the trace in a slot if the process is in it.
 fn taking(all: &mut Tracing, key: u64, slot: usize) -> Option<(u64, &mut KBox<Trace>)> {
     let at = all.place(key)?;
     let Tracing {
         traces, processes, ..
     } = all;
     let process = processes.get_mut(at)?;
-    // Nobody's page, too, has to go when a trace begins.
+    // Also noted if there is no trace: the placeholder page is unmapped when one begins.
     process.touch(slot);
     let mut traces = traces.iter_mut();
     let trace = traces.find(|trace| trace.slot == Some(slot))?;
     trace.takes(process).then_some((key, trace))
 }
 
+/// Returns the address of the page for a place that a process only reads: its control page, its
+/// words, or the filter of a trace.
 fn read_page(all: &mut Tracing, key: u64, place: usize) -> Option<usize> {
     let filters = map::FILTERS as usize / PAGE;
     let at = all.place(key)?;

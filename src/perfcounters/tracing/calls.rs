@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the files of `/dev/perftrace` ask of traces: to open, end, pause, list and read them.
+//! System calls on files of `/dev/perftrace` that open, end, pause, list and read traces.
 
 use engine::trace::{self as abi, flag, Describe, Info, Zero, NR_TRACES};
 use engine::trace::{KEY_KERNEL, KEY_SHARED};
@@ -26,9 +26,12 @@ use crate::sys::rights::{self, Seen};
 /// Limit for concurrent calls of [`open`] by one user without CAP_PERFMON.
 const QUESTIONS: usize = 8;
 
-/// Opens a trace by its name: the caller's own or, with CAP_PERFMON, anybody's. `ENOENT`;
-/// `EPERM`: the security modules do not let the caller look at its maker; `EBUSY`: the
-/// limit for concurrent calls without CAP_PERFMON.
+/// Opens a trace by its name: the caller's own or, with `CAP_PERFMON`, that of any user.
+///
+/// # Errors
+///
+/// `ENOENT` if there is none; `EPERM` if the security modules do not let the caller inspect a task
+/// with the maker's credentials; `EBUSY` beyond [`QUESTIONS`] concurrent calls.
 pub(crate) fn open(name: &[u8]) -> Result<(Held, Info)> {
     let caller = Caller::new();
     let all = TRACING.lock();
@@ -55,7 +58,7 @@ pub(crate) fn open(name: &[u8]) -> Result<(Held, Info)> {
     Ok((all.hold(id, signal), info))
 }
 
-/// It ends, but can still be read.
+/// Ends a trace, which can still be read. `ENOENT` if it has ended.
 pub(crate) fn end(id: u64) -> Result {
     let mut all = TRACING.lock();
     all.trace(id)?;
@@ -70,12 +73,13 @@ pub(crate) fn end(id: u64) -> Result {
     Ok(())
 }
 
-/// No event is wanted for now, or again.
+/// Pauses a trace, or resumes it. While it is paused no event is wanted.
 pub(crate) fn pause(id: u64, pause: bool) -> Result {
     let mut all = TRACING.lock();
     let trace = all.trace(id)?;
     if trace.is(flag::PAUSED) == pause {
-        // Nothing is unwanted for a moment, and then lost.
+        // Otherwise resuming a running trace would clear the markers' bits for a moment and lose
+        // events.
         return Ok(());
     }
     trace.flags = match pause {
@@ -88,7 +92,7 @@ pub(crate) fn pause(id: u64, pause: bool) -> Result {
     let slot = trace.slot.unwrap_or(NR_TRACES);
     drop(all);
     if pause {
-        // A call that resumes or ends it meanwhile tells its processes itself.
+        // A call that resumes or ends the trace meanwhile updates its processes itself.
         each_member(slot, |all, key| {
             let trace = all.traces.iter().find(|trace| trace.id == id);
             let paused = trace.is_some_and(|t| t.slot == Some(slot) && t.is(flag::PAUSED));
@@ -114,14 +118,15 @@ pub(crate) fn pause(id: u64, pause: bool) -> Result {
     Ok(())
 }
 
-/// How it stands.
+/// Returns the data of `PERFTRACE_INFO`.
 pub(crate) fn info(id: u64) -> Result<Info> {
     let all = TRACING.lock();
     let trace = all.traces.iter().find(|t| t.id == id).ok_or(EINVAL)?;
     Ok(all.info(trace))
 }
 
-/// The first trace from a slot on that the caller may open. `ENOENT`.
+/// Returns the data of the first trace from a slot on that the caller may open. `ENOENT` if there
+/// is none.
 pub(crate) fn next_trace(slot: u32) -> Result<Info> {
     let caller = Caller::new();
     let all = TRACING.lock();
@@ -134,7 +139,11 @@ pub(crate) fn next_trace(slot: u32) -> Result<Info> {
     .ok_or(ENOENT)
 }
 
-/// Where the next thing to read is. `EBUSY`: another file reads it; `ENOENT`: there is no more.
+/// Returns the next buffer with unread data. A call with the key 0 begins a new pass.
+///
+/// # Errors
+///
+/// `EBUSY` if another file reads the trace, `ENOENT` if nothing is unread.
 pub(crate) fn next(held: &Held, key: u64, cpu: u32) -> Result<(u64, u32, Arc<Buffer>)> {
     let Held { id, reader, .. } = *held;
     let mut all = TRACING.lock();
@@ -147,16 +156,18 @@ pub(crate) fn next(held: &Held, key: u64, cpu: u32) -> Result<(u64, u32, Arc<Buf
     }
     if key == 0 {
         trace.signal.answer();
-        // What others have read they may still ask about.
+        // In this trace only: readers of other traces may still ask for the processes and markers
+        // of what they have read.
         all.tidy(id);
         all.forget();
     }
     all.trace(id)?.next(key, cpu).ok_or(ENOENT)
 }
 
-/// May the reader of a trace have what it has copied of a process by now? A process that has
-/// changed since it was last asked about is asked about once: the answer is younger than the
-/// copy, whatever the process does meanwhile. `EINTR`, `ENOMEM`.
+/// Returns whether the reader of a trace may have the data of a process that it has just copied.
+///
+/// If the process has changed since permission was last checked, it is checked again, once. The
+/// answer is more recent than the copy, so later changes do not matter. `EINTR`, `ENOMEM`.
 pub(crate) fn may_have(held: &Held, key: u64) -> Result<bool> {
     let mut after = 0u64;
     loop {
@@ -173,10 +184,11 @@ pub(crate) fn may_have(held: &Held, key: u64) -> Result<bool> {
     Ok(TRACING.lock().trace(held.id)?.set(key).is_some())
 }
 
-/// A process has changed: the makers of all traces that have it are asked about anew. What it
-/// has written since is as secret as it is. Without the lock. `EINTR`, `ENOMEM`.
+/// Checks permission to trace a process that has changed, for the makers of all traces that it is
+/// in. Data that it has written since the change need the new permission. The lock is not held.
+/// `EINTR`, `ENOMEM`.
 fn ask_again(key: u64, leader: &Task) -> Result {
-    // First: what changes after this is another change.
+    // Recorded before the check, so that a later change is noticed.
     let seen = Seen::of(leader)?;
     let mut after = 0u64;
     loop {
@@ -194,14 +206,14 @@ fn ask_again(key: u64, leader: &Task) -> Result {
     Ok(())
 }
 
-/// It has ended: who waits for it hears so.
+/// Returns whether a trace has ended, for poll().
 pub(crate) fn has_ended(id: u64) -> bool {
     let all = TRACING.lock();
     let trace = all.traces.iter().find(|t| t.id == id);
     trace.is_none_or(|trace| trace.slot.is_none())
 }
 
-/// A process in a trace. `ENOENT`.
+/// Returns the data of a process in a trace. `ENOENT` if it is not in the trace.
 pub(crate) fn process(id: u64, key: u64) -> Result<abi::Process> {
     let mut all = TRACING.lock();
     let nobody = abi::Process {
@@ -222,7 +234,7 @@ pub(crate) fn process(id: u64, key: u64) -> Result<abi::Process> {
     Ok(told(all.process(key).map_err(|_| ENOENT)?))
 }
 
-/// A process that the caller may trace. `ENOENT`.
+/// Returns the data of a process that the caller may trace. `ENOENT` if there is none.
 pub(crate) fn any_process(key: u64) -> Result<abi::Process> {
     let caller = Caller::new();
     let (told, leader) = {
@@ -239,6 +251,7 @@ pub(crate) fn any_process(key: u64) -> Result<abi::Process> {
     }
 }
 
+/// Returns the data of a process in the form of the interface.
 fn told(process: &Process) -> abi::Process {
     abi::Process {
         key: process.key,
@@ -251,7 +264,7 @@ fn told(process: &Process) -> abi::Process {
     }
 }
 
-/// A marker of a process in a trace. `ENOENT`.
+/// Returns a marker of a process in a trace. `ENOENT` if there is none.
 pub(crate) fn describe(id: u64, key: u64, number: u32) -> Result<Describe> {
     let mut all = TRACING.lock();
     all.trace(id)?.set(key).ok_or(ENOENT)?;
@@ -274,8 +287,8 @@ pub(crate) fn describe(id: u64, key: u64, number: u32) -> Result<Describe> {
     })
 }
 
-/// The first marker from a number on, of a process or those after it, that the caller may
-/// trace. `ENOENT`, `EINTR`.
+/// Returns the first marker from `number` on, of a process or of one with a higher key, that the
+/// caller may trace. `ENOENT` if there is none, `EINTR`.
 pub(crate) fn next_marker(key: u64, number: u32) -> Result<Describe> {
     let caller = Caller::new();
     let (mut key, mut number) = (key, number as usize);
@@ -287,12 +300,13 @@ pub(crate) fn next_marker(key: u64, number: u32) -> Result<Describe> {
         if caller.may_trace(&leader) {
             return Ok(found);
         }
-        // None of its markers.
+        // The caller may trace none of this process's markers.
         (key, number) = (found.key.wrapping_add(1), 0);
     }
 }
 
-/// The module goes: nobody has a file, or a trace that is kept.
+/// Frees all traces and processes when the module is unloaded. No file is open and no trace is
+/// kept.
 pub(crate) fn forget_all() {
     let mut all = TRACING.lock();
     let was = core::mem::replace(&mut *all, Tracing::NONE);

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Children of traced processes. By `fork()` they have their parents' mappings, in which nothing
-//! is, and so their markers. They are somebody as soon as they look at a page, which needs no
-//! call, no file and no name of the device: there need be none where they are.
+//! Child processes of traced processes.
 //!
-//! By `vfork()` they have their parents' memory, what a thread has of its own included, but no
-//! restartable sequence: they are told apart there before they run.
+//! A child of fork() inherits its parent's mappings, which are empty in the child
+//! (`VM_WIPEONFORK`), and its parent's markers. It becomes a traced process of its own when it
+//! first accesses a page or makes a call. It needs no file and no name of the device, which may be
+//! missing in its mount namespace.
+//!
+//! A child of vfork(), or of clone() with `CLONE_VM` but without `CLONE_THREAD`, shares its
+//! parent's memory, including the `struct perftrace_thread` of the parent's thread. It has no
+//! restartable sequence, so that structure is marked as shared before the child runs.
 
 use engine::trace::THREAD_SHARED;
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
@@ -22,7 +26,8 @@ use crate::tracing::attached::{add, end_process, may_attach, with_room};
 use crate::tracing::news::tell_traces;
 use crate::tracing::process::{Awake, Inheritance, Process};
 
-/// What tells of processes that have another one's memory, from the first that is traced on.
+/// The probe that finds processes that share another process's memory. Attached when the first
+/// process is traced.
 pub(crate) struct Sharing;
 
 impl Handler<TaskNew<'_>> for Sharing {
@@ -33,7 +38,7 @@ impl Handler<TaskNew<'_>> for Sharing {
     }
 }
 
-/// Somebody is about to be traced. May sleep.
+/// Attaches the probe, before a process is traced. May sleep.
 pub(crate) fn watch() -> Result {
     let mut sharing = SHARING.lock();
     if sharing.is_none() {
@@ -44,7 +49,7 @@ pub(crate) fn watch() -> Result {
     Ok(())
 }
 
-/// The module goes.
+/// Detaches the probe when the module is unloaded.
 pub(crate) fn watch_no_more() {
     *SHARING.lock() = None;
 }
@@ -58,8 +63,8 @@ pub(crate) fn missed(mm: usize) {
     }
 }
 
-/// The calling process has the memory of another one, whose thread of this number made it: what
-/// that thread has of its own is marked, as the two share it.
+/// Marks the `struct perftrace_thread` that the calling process shares with its parent. `parent` is
+/// the number of the thread that created it. Called in the child before it runs.
 pub(crate) fn shares(parent: u32) {
     let Some(mm) = Mm::calls() else { return };
     let mut all = TRACING.lock();
@@ -76,10 +81,11 @@ pub(crate) fn shares(parent: u32) {
     }
 }
 
-/// A child has a copy of a piece of a process: its key, or 0: it cannot be traced. By its parent;
-/// may sleep.
+/// Creates the child of a traced process when fork() copies one of its mappings. Returns the
+/// child's key, or 0 if it cannot be traced. Called by the parent; may sleep.
 pub(crate) fn inherit(parent: u64, mm: usize) -> u64 {
-    // Of the other piece, or else there is nobody to be a child of.
+    // The child may exist already, from the mapping of the other piece. Without a living parent
+    // there is no child.
     let known = || {
         let mut all = TRACING.lock();
         let other = all.of_mm(mm);
@@ -91,13 +97,13 @@ pub(crate) fn inherit(parent: u64, mm: usize) -> u64 {
             Ok(needs) => needs,
             Err(key) => return key,
         };
-        // Memory is got without the lock.
+        // Allocated without the lock.
         let room = Inheritance::new(needs).and_then(|room| {
             let place = KBox::<Process>::new_uninit(GFP_KERNEL_ACCOUNT)?;
             Ok((room, place))
         });
         match room.and_then(|(room, place)| born(parent, mm, room, place)) {
-            // It has more markers by now.
+            // The parent has registered more markers meanwhile.
             Err(EAGAIN) => {}
             Err(_) => {
                 TRACING.lock().miss(parent);
@@ -108,6 +114,7 @@ pub(crate) fn inherit(parent: u64, mm: usize) -> u64 {
     }
 }
 
+/// Adds a child to the lists. Returns `EAGAIN` if `room` is too small for the parent.
 fn born(
     parent: u64,
     mm: usize,
@@ -128,9 +135,14 @@ fn born(
     })
 }
 
-/// A process looks at a page, or calls: a child that does so for the first time is somebody from
-/// now on, and has to be told to traces. By itself; may sleep. `EFAULT`: it is the kernel that
-/// looks, in its name.
+/// Makes a child of fork() a traced process of its own, when it first accesses a page or makes a
+/// call. Returns true if it did so: the caller then has to call [`begins`]. Called by the process
+/// itself; may sleep.
+///
+/// # Errors
+///
+/// `EFAULT` if a kernel thread accesses the page on its behalf, `ESRCH` if it has ended, `ENOMEM`,
+/// `EDQUOT`.
 pub(crate) fn wake(key: u64) -> Result<bool> {
     let markers = {
         let mut all = TRACING.lock();
@@ -147,14 +159,15 @@ pub(crate) fn wake(key: u64) -> Result<bool> {
     Ok(TRACING.lock().living(key)?.wake(awake))
 }
 
-/// A child cannot be traced.
+/// Ends a child that cannot be traced, and counts the failure in traces.
 pub(crate) fn give_up(key: u64) {
     let mut all = TRACING.lock();
     all.miss(key);
     end_process(&mut all, key);
 }
 
-/// The process that calls, if it is traced: a child, too.
+/// Returns the key of the calling process, also if it is a child that makes its first call. `ESRCH`
+/// if it is not traced.
 pub(crate) fn own(mm: &Mm) -> Result<u64> {
     let key = TRACING.lock().of_mm(mm.address()).ok_or(ESRCH)?;
     if wake(key)? {
@@ -163,8 +176,8 @@ pub(crate) fn own(mm: &Mm) -> Result<u64> {
     Ok(key)
 }
 
-/// The calling process is somebody: its thread is not its parent's, and traces hear of it. May
-/// sleep, and touch user memory.
+/// Announces the calling process to traces, after [`wake`]. Its thread data are first separated
+/// from those that it has inherited. May sleep, and access user memory.
 pub(crate) fn begins(mm: &Mm) {
     let mut all = TRACING.lock();
     let Some(key) = all.of_mm(mm.address()) else {

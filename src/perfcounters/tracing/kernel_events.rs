@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The kernel's own markers: switches and system calls, beside those of programs, by the
-//! same clock.
+//! Markers of the kernel: context switches and system calls. Their events are written to a trace
+//! beside those of programs, with time stamps of the same clock.
 
 use engine::filter::{Event, Filter};
 use engine::trace::{Record, Writer};
@@ -19,7 +19,7 @@ use crate::sys::sched::{self, NoPreempt};
 use crate::tracing::signal::Signal;
 use engine::sync::Word;
 
-/// By their numbers: names and fields.
+/// The names and fields of the markers, by number.
 pub(crate) const MARKERS: [(&[u8], &[u8]); 3] = [
     (
         b"kernel:sched_switch",
@@ -29,18 +29,23 @@ pub(crate) const MARKERS: [(&[u8], &[u8]); 3] = [
     (b"kernel:sys_exit", b"result:s64"),
 ];
 
-/// What the probes know.
+/// The state of the probes.
 pub(crate) struct KernelEvents {
+    /// The buffer of each CPU.
     buffers: KVec<Option<Arc<Buffer>>>,
+    /// The filter program; empty without a filter.
     filter: KVVec<u8>,
+    /// The clock of time stamps.
     clock: Clock,
+    /// Wakes the reader.
     signal: Arc<Signal>,
+    /// The trace is paused.
     off: Word,
 }
 
 impl KernelEvents {
-    /// Writes into these buffers, one for each CPU, complete ones; attached to what is wanted.
-    /// May sleep.
+    /// Attaches the probes of the markers for which `wants` returns true. They write into
+    /// `buffers`, one for each CPU, which must have all their pages. May sleep.
     pub(crate) fn attach(
         buffers: KVec<Option<Arc<Buffer>>>,
         filter: KVVec<u8>,
@@ -67,12 +72,14 @@ impl KernelEvents {
         Ok(probes)
     }
 
-    /// For now, or again.
+    /// Stops or resumes writing.
     pub(crate) fn pause(&self, pause: bool) {
         self.off.store_relaxed(pause.into());
     }
 
-    /// Preemption off. These never interrupt each other: there is one writer.
+    /// Writes an event into the buffer of this CPU. Preemption off.
+    ///
+    /// The three probes do not interrupt each other on a CPU, so a buffer has one writer at a time.
     fn write<const N: usize>(&self, marker: u16, fields: [u64; N]) {
         if self.off.load_relaxed() != 0 {
             return;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Markers of processes: names and fields, as a process gives them and as readers get them.
+//! Markers of processes: their names and fields, and the form in which the interface has them.
 
 use core::cmp::Ordering;
 
@@ -11,13 +11,17 @@ use kernel::alloc::KVec;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-/// A marker of a process, which stays what it is.
+/// A registered marker. It never changes.
 pub(crate) struct Known {
+    /// The name, `provider:event`.
     pub(crate) name: KVec<u8>,
+    /// The fields, as text.
     pub(super) fields: KVec<u8>,
 }
 
 impl Known {
+    /// Copies a marker that a process registers. May sleep. `EINVAL` for an invalid name or invalid
+    /// fields, `ENOMEM`.
     /// As a process gives it. `EINVAL`: bad name or fields. May sleep.
     pub(crate) fn new(marker: &Marker) -> Result<Self> {
         let (name, fields) = texts(marker)?;
@@ -27,25 +31,26 @@ impl Known {
         })
     }
 
-    /// Bytes of its memory, its place in the order included.
+    /// Returns the bytes of its memory, including its entries in the lists of a process.
     pub(super) fn memory(&self) -> usize {
         let texts = self.name.len().wrapping_add(self.fields.len());
         let beside = size_of::<(Arc<Self>, u32, u16)>();
         texts.wrapping_add(size_of::<Self>()).wrapping_add(beside)
     }
 
+    /// Compares by name, then by fields.
     pub(super) fn cmp(&self, name: &[u8], fields: &[u8]) -> Ordering {
         let by_name = (*self.name).cmp(name);
         by_name.then_with(|| (*self.fields).cmp(fields))
     }
 
-    /// As the interface has it.
+    /// Returns the marker in the form of the interface.
     pub(crate) fn marker(&self, number: usize) -> Marker {
         marker(&self.name, &self.fields, number)
     }
 }
 
-/// A marker as the interface has it.
+/// Returns a marker in the form of the interface.
 pub(crate) fn marker(name: &[u8], fields: &[u8], number: usize) -> Marker {
     let mut marker = Marker {
         number: number as u32,
@@ -60,7 +65,8 @@ pub(crate) fn marker(name: &[u8], fields: &[u8], number: usize) -> Marker {
     marker
 }
 
-/// A marker's name and fields, if they are right.
+/// Returns the name and the fields of a marker. `EINVAL` if they are invalid, or if the name is one
+/// of the kernel's.
 fn texts(marker: &Marker) -> Result<(&[u8], &[u8])> {
     let name = filter::text(&marker.name).ok_or(EINVAL)?;
     let fields = filter::text(&marker.fields).ok_or(EINVAL)?;
@@ -71,6 +77,7 @@ fn texts(marker: &Marker) -> Result<(&[u8], &[u8])> {
     Ok((name, fields))
 }
 
+/// Returns a copy of the bytes. `ENOMEM`.
 fn copied(bytes: &[u8]) -> Result<KVec<u8>> {
     let mut copy = KVec::with_capacity(bytes.len(), GFP_KERNEL_ACCOUNT)?;
     copy.extend_from_slice(bytes, GFP_KERNEL_ACCOUNT)?;

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The module is about to go: traced processes let go of it. A process has the device open and
-//! mapped for as long as it runs, if only for an event to come: nobody could unload the module
-//! while a daemon runs that has markers.
+//! Detaching processes from the module before it is unloaded.
 //!
-//! Each does it by itself, in its own context: only there can what it has mapped be replaced.
+//! A traced process has the device open and mapped for as long as it runs, even if it writes no
+//! event. Without this, the module could not be unloaded while a daemon with markers runs.
+//!
+//! Each process detaches itself, in a task work, because its mappings can be replaced only in its
+//! own context.
 
 use kernel::prelude::*;
 
@@ -12,8 +14,12 @@ use crate::sys::leave::{leave_later, Wake};
 use crate::sys::lock::TRACING;
 use crate::sys::process::{is_dying, Mm};
 
-/// Nobody can attach any more, and who has attached lets go. Says how many have not yet.
-/// `EBUSY`: there are traces. May sleep.
+/// Lets no more processes attach, and asks those that are attached to detach. Returns how many are
+/// still attached. May sleep.
+///
+/// # Errors
+///
+/// `EBUSY` while traces exist that have not ended.
 pub(crate) fn release(wake: Option<&Wake>) -> Result<usize> {
     let mut all = TRACING.lock();
     if all.traces.iter().any(|trace| trace.slot.is_some()) {
@@ -34,7 +40,7 @@ pub(crate) fn release(wake: Option<&Wake>) -> Result<usize> {
         if is_dying() {
             return Ok(left);
         }
-        // Who could not be told, for want of memory, is told by the next call.
+        // The next call repeats the request if memory was short.
         if !told && leave_later(&leader, wake).is_ok() {
             if let Ok(process) = TRACING.lock().living(key) {
                 process.leaves = true;
@@ -43,7 +49,7 @@ pub(crate) fn release(wake: Option<&Wake>) -> Result<usize> {
     }
 }
 
-/// The module stays: a process that was asked to let go of it, and has not, need not any more.
+/// Cancels [`release`]: processes can attach, and those that have not detached yet need not.
 pub(crate) fn resume() {
     let mut all = TRACING.lock();
     all.closed = false;
@@ -52,7 +58,7 @@ pub(crate) fn resume() {
     }
 }
 
-/// The calling process had nothing mapped yet: it is told once more.
+/// Notes that the calling process could not detach now, so that the next [`release`] asks it again.
 pub(crate) fn later(mm: &Mm) {
     let mut all = TRACING.lock();
     let key = all.of_mm(mm.address());
@@ -61,7 +67,7 @@ pub(crate) fn later(mm: &Mm) {
     }
 }
 
-/// Is the module about to go?
+/// Returns whether processes are being asked to detach.
 pub(crate) fn is_closed() -> bool {
     TRACING.lock().closed
 }

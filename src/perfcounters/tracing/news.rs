@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is new: a trace, a process or a marker, and who has to hear of it. Who may look at whom is
-//! asked, and names are compared with globs, without the lock.
+//! Announcing new traces, processes and markers to each other.
+//!
+//! Permission is checked, and names are matched with globs, without the lock.
 
 use engine::trace::flag;
 use kernel::sync::aref::ARef;
@@ -25,11 +26,11 @@ enum Told {
     All,
 }
 
-/// May a trace's maker look at a process, by its first thread?
+/// The question whether a trace's maker may trace a process, and the leader of that process.
 type Question = (Asks, ARef<Task>);
 
 impl Tracing {
-    /// A process that a trace's maker may look at is in it from now on.
+    /// Adds a process to a trace, after the permission was checked.
     fn join(&mut self, id: u64, key: u64) {
         let generations = self.generations;
         let Some((trace, process)) = self.both(id, key) else {
@@ -45,14 +46,14 @@ impl Tracing {
         process.begin_slot(slot, trace.seen(generation));
     }
 
-    /// What a trace wants of a process that is in it.
+    /// Returns a trace's globs; `None` if the process is not in the trace.
     fn wishes(&mut self, id: u64, key: u64) -> Option<Wishes> {
         let (trace, process) = self.both(id, key)?;
         trace.takes(process).then(|| trace.wishes())
     }
 
-    /// Sets the bits of a process's markers from a number on by the cache, up to the first name
-    /// that is not in it.
+    /// Sets the bits of a process's markers, from a number on, from the cache. Stops at the first
+    /// name that is not in the cache.
     fn tell_known(&mut self, wishes: &Wishes, key: u64, from: usize) -> Told {
         let Some((trace, process)) = self.both(wishes.id, key) else {
             return Told::All;
@@ -71,8 +72,8 @@ impl Tracing {
         Told::All
     }
 
-    /// Sets a marker's bit and adds the answer to the cache. Returns the size of a larger table and
-    /// the user to charge if the cache is too small.
+    /// Sets a marker's bit and adds the answer to the cache. If the cache is too small, returns the
+    /// size of a larger table and the user to charge.
     fn tell_answer(
         &mut self,
         wishes: &Wishes,
@@ -86,7 +87,8 @@ impl Tracing {
         Some((larger, trace.payer().none()))
     }
 
-    /// The first process after this one, with its leader if it may be in a trace.
+    /// Returns the key of the next process and, if that can join the trace, the question of
+    /// permission.
     fn next_process(&self, id: u64, after: u64) -> Option<(u64, Option<Question>)> {
         let trace = self.traces.iter().find(|trace| trace.id == id)?;
         if !trace.is_on() {
@@ -97,7 +99,7 @@ impl Tracing {
         Some((process.key, may.flatten()))
     }
 
-    /// The first process after this one of those wanted.
+    /// Returns the process with the lowest key above `after` that `wanted` accepts.
     pub(super) fn next_in(
         &self,
         after: u64,
@@ -113,8 +115,8 @@ impl Tracing {
     }
 }
 
-/// A process is new, or a child awake: it hears of the traces whose makers may look at
-/// it. Without the lock.
+/// Adds a new process, or a child after its first access, to all traces whose makers have
+/// permission. The lock is not held.
 pub(crate) fn tell_traces(key: u64) {
     let mut after = 0u64;
     loop {
@@ -131,11 +133,12 @@ pub(crate) fn tell_traces(key: u64) {
     }
 }
 
+/// Returns the question of permission for a trace and a process.
 fn both_of((trace, process): (&Trace, &Process)) -> Option<Question> {
     Some((trace.asks(), process.leader()?.clone()))
 }
 
-/// A marker is new: it is wanted, or not. Without the lock.
+/// Sets the bits of a new marker for all traces that the process is in. The lock is not held.
 pub(crate) fn tell_marker(key: u64, number: usize, known: &Known) {
     let mut after = 0u64;
     loop {
@@ -159,8 +162,9 @@ pub(crate) fn tell_marker(key: u64, number: usize, known: &Known) {
     }
 }
 
-/// A trace begins: processes hear of it, one at a time, until the caller is killed. Without the
-/// lock, and without memory: none is missed for want of it.
+/// Adds processes to a new trace, one at a time, until the caller is killed. The lock is not held.
+/// No process is missed for lack of memory: only the cache of matches is allocated, which can do
+/// without.
 pub(super) fn tell_processes(id: u64) {
     let mut after = 0u64;
     loop {

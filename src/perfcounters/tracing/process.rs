@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Processes that are traced: their markers, and the pages that tell them what is wanted.
+//! Traced processes: their markers, and the pages by which they learn which events are wanted.
 
 use core::cmp::Ordering;
 
@@ -22,48 +22,55 @@ use crate::sys::user::bytes_of;
 use crate::tracing::known::Known;
 use crate::tracing::trace::{move_to, room_beyond};
 
-/// Words of 32 bits in a page.
+/// 32-bit words in a page.
 const WORDS: usize = PAGE / 4;
-/// Pages of words.
+/// Pages of marker words in a process's mapping.
 const PAGES: usize = NR_MARKERS / WORDS;
-/// Where the slots are in the control page, and words of each.
+/// The first word of the slots in the control page, and the number of words of each.
 const SLOTS: usize = size_of::<Control>() / 4;
 const SLOT: usize = 4;
 
-/// A slot, as a process sees it.
+/// A slot of the control page.
 #[derive(Clone, Copy)]
 pub(crate) struct Slot {
+    /// Odd while a trace is in the slot. Changes with each trace.
     pub(crate) generation: u32,
+    /// Flags of the trace; the process sees those in `SEEN`.
     pub(crate) flags: u32,
+    /// Bytes of a buffer's records, minus 1.
     pub(crate) mask: u32,
+    /// Milliseconds that threads wait for room; 0 if they do not wait.
     pub(crate) wait_ms: u32,
 }
 
-/// log2 of the bytes that a process has in the file, and of how many processes have different
-/// ones: those of 8,192 CPUs, and what fits an offset.
+/// log2 of the bytes that each process has in the device file, and log2 of the number of processes
+/// that have bytes of their own. The first is enough for the buffers of 8,192 CPUs; the sum of both
+/// fits into a file offset.
 pub(crate) const SPAN: u32 = 41;
 const SPANS: u32 = 20;
 
-/// Where a process's bytes begin in the file, for the kernel: what is taken out of its mappings
-/// is not looked for in those of others. By one of 2^20 it may be, in vain.
+/// Returns the offset in the device file at which the bytes of a process begin. Unmapping a range
+/// of one process then does not search the mappings of others. Processes whose keys are equal
+/// modulo 2^20 share an offset, which only makes some searches useless.
 pub(crate) fn base(key: u64) -> u64 {
     (key & ((1 << SPANS) - 1)) << SPAN
 }
 
-/// Copies of the library in a process whose threads are known.
+/// Maximum number of copies of the library in a process whose thread data are known.
 const COPIES: usize = 4;
-/// Where they have what their threads have of their own, from the thread pointer on; 0: none.
+/// The offset from the thread pointer to the `struct perftrace_thread` of each copy of the library;
+/// 0 if there is none.
 pub(crate) type Threads = [i64; COPIES];
 
-/// What a process writes where there is no trace, whichever of its descriptors has the mapping.
-/// Charged to its user for as long as a descriptor or the process has it.
+/// A process's placeholder page: it writes there where no trace has a buffer. Charged to its user,
+/// for as long as a file or the process refers to it.
 pub(crate) struct Nobodys {
     page: Page,
     _charge: Charge,
 }
 
 impl Nobodys {
-    /// The caller's. `EDQUOT`. May sleep.
+    /// Creates the page for the calling process. May sleep. `EDQUOT`, `ENOMEM`.
     fn new() -> Result<Arc<Self>> {
         let nobodys = Self {
             _charge: Charge::of_caller(PAGE.wrapping_add(size_of::<Self>()))?,
@@ -72,21 +79,21 @@ impl Nobodys {
         Ok(Arc::new(nobodys, GFP_KERNEL_ACCOUNT)?)
     }
 
-    /// Where it is.
+    /// Returns the address of the page.
     pub(crate) fn address(&self) -> usize {
         self.page.address()
     }
 }
 
-/// The first thread of a process that has not ended, which is asked about, and who that was when
-/// it was last asked about.
+/// The leader of a process that has not ended, and the state for which permission to trace it was
+/// last checked.
 pub(crate) struct Alive {
     pub(crate) leader: ARef<Task>,
     pub(crate) seen: Seen,
 }
 
 impl Alive {
-    /// Of the calling process.
+    /// Returns the leader of the calling process and its current state.
     fn new() -> Result<Self> {
         let leader = process::leader();
         let seen = Seen::of(&leader)?;
@@ -94,7 +101,7 @@ impl Alive {
     }
 }
 
-/// Who a process is that looks at its pages for the first time, and these.
+/// The identity and the pages of a process that accesses its mappings for the first time.
 pub(crate) struct Awake {
     who: Who,
     pid: Pid,
@@ -106,7 +113,8 @@ pub(crate) struct Awake {
 }
 
 impl Awake {
-    /// The caller, a child with so many markers, or no child. May sleep.
+    /// Creates the pages for the calling process: with room for the markers of a child of fork(),
+    /// or without markers. May sleep.
     pub(crate) fn new(key: u64, child: Option<usize>, clock: Clock) -> Result<Self> {
         let markers = child.unwrap_or(0);
         let alive = Alive::new()?;
@@ -125,7 +133,8 @@ impl Awake {
         };
         control.fill(bytes_of(core::slice::from_ref(&first)));
         let mut words = [const { None }; PAGES];
-        // Most have no more than the first; the others' come where nobody's page may be already.
+        // Most processes need the first page of words only. Further pages are added when markers
+        // are registered, where a page of zeros may be mapped by then.
         for place in words.iter_mut().take(markers.div_ceil(WORDS).max(1)) {
             *place = Some(Page::new()?);
         }
@@ -141,7 +150,7 @@ impl Awake {
     }
 }
 
-/// What one more marker may need, made without the lock.
+/// Memory that registering a marker may need, allocated without the lock.
 #[derive(Default)]
 pub(crate) struct Room {
     markers: KVVec<Arc<Known>>,
@@ -151,7 +160,7 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    /// Beyond so many markers. May sleep.
+    /// Allocates room for more than `nr` markers. May sleep.
     pub(crate) fn beyond(nr: usize) -> Result<Self> {
         Ok(Self {
             markers: room_beyond(nr)?,
@@ -162,7 +171,7 @@ impl Room {
     }
 }
 
-/// What a child has of its parent, or room for it. Charged to who makes the child.
+/// Memory for a child of fork(), allocated before the child exists. Charged to the parent's user.
 pub(crate) struct Inheritance {
     markers: KVVec<Arc<Known>>,
     refs: KVVec<u32>,
@@ -174,7 +183,7 @@ pub(crate) struct Inheritance {
 }
 
 impl Inheritance {
-    /// Room for so many markers, and so many bytes. May sleep.
+    /// Allocates room for this many markers, and charges this many bytes. May sleep.
     pub(crate) fn new((markers, bytes): (usize, usize)) -> Result<Self> {
         let alive = Alive::new()?;
         Ok(Self {
@@ -188,7 +197,7 @@ impl Inheritance {
         })
     }
 
-    /// Is it enough for this parent?
+    /// Returns whether the memory is enough for a child of this parent.
     pub(crate) fn fits(&self, parent: &Process) -> bool {
         let (markers, bytes) = parent.needs();
         let least = self.refs.capacity().min(self.order.capacity());
@@ -196,63 +205,75 @@ impl Inheritance {
     }
 }
 
-/// Where in some process's bytes in the file that is.
+/// Returns the offset within the bytes of a process, for an offset in the device file.
 pub(crate) fn within(at: u64) -> u64 {
     at & ((1 << SPAN) - 1)
 }
 
-/// A process that is traced, or was.
+/// A process that is traced, or was traced and is still in a trace.
 pub(crate) struct Process {
-    /// Never given again.
+    /// The number of the process. No number is used twice.
     pub(crate) key: u64,
+    /// The user and the name.
     pub(crate) who: Who,
+    /// The thread-group ID.
     pub(crate) pid: Pid,
-    /// Its address space; only compared.
+    /// The address of its `mm_struct`, only used for comparison.
     pub(crate) mm: usize,
-    /// Whose places it has in the file: it or the first of those before it, by fork().
+    /// The key by which the file offsets of its mappings were chosen: its own or, after fork(),
+    /// that of its first ancestor that attached.
     place: u64,
-    /// Where copies of the library have what their threads have of their own.
+    /// The offsets of the `struct perftrace_thread` of copies of the library.
     pub(crate) threads: Threads,
-    /// The thread that made it by fork(), as it knows itself; 0: none did.
+    /// The number of the thread that created the process by fork(), in its own namespace; 0 if the
+    /// process was not created by a traced one.
     pub(crate) forker: u32,
-    /// `None`: it has ended, and those who keep it have been asked about. What it was is not kept
-    /// with it: a task, its signals and credentials are more than all the rest.
+    /// The leader; `None` after the process has ended and `Tracing::keep_ended` has checked the
+    /// traces that keep it. Dropped then, because a task with its signals and credentials needs
+    /// more memory than all other fields.
     alive: Option<Alive>,
-    /// The slots of traces that it is in.
+    /// The slots of the traces that it is in, a bit each.
     slots: u32,
-    /// The slots for which there are pages in its mappings.
+    /// The slots for which pages may be in its mappings, a bit each.
     touched: u32,
-    /// Where it is mapped; not, when it has ended.
+    /// The device node whose pages it maps; `None` after it has ended.
     pub(crate) mapping: Option<Mapping>,
-    /// It takes part in shared traces.
+    /// The process also takes part in shared traces.
     pub(crate) shared: bool,
-    /// It was told to let go of the device.
+    /// The process was asked to detach from the module.
     pub(crate) leaves: bool,
+    /// The time at which it was first traced, in ticks of the clock of traces.
     pub(crate) began: u64,
-    /// Files by which it is attached, its mappings, and where its two pieces are, or 0.
+    /// Number of files by which it is attached.
     pub(crate) files: u32,
+    /// Number of its mappings.
     pub(crate) maps: u32,
+    /// The addresses at which it has mapped each piece whole, or 0.
     pub(crate) pieces: [u64; 2],
+    /// The markers, by number.
     pub(crate) markers: KVVec<Arc<Known>>,
-    /// So often registered; 0: it was, and records may have its number.
+    /// The number of registrations of each marker. 0 if all were taken back: records may still have
+    /// the marker's number.
     refs: KVVec<u32>,
-    /// Their numbers, by names and fields: a process may register as many as there can be, while
-    /// all others wait for the lock.
+    /// The numbers of the markers, sorted by names and fields. Registering needs few comparisons
+    /// that way; the lock is held meanwhile, and a process may have 4,096 markers.
     order: KVVec<u16>,
-    /// `None`, as the words: it has ended, and nobody can look at them; or it is a child that
-    /// has looked at nothing yet, and is its parent so far.
+    /// The control page. `None`, as are the words, after the process has ended, and for a child of
+    /// fork() that has not accessed its mappings yet.
     control: Option<Page>,
+    /// The pages of marker words: bit t of a word is set if the trace in slot t wants the marker.
     words: [Option<Page>; PAGES],
-    /// What it writes where there is no trace; a child's is not its parent's, who cannot read it.
+    /// The placeholder page. A child has its own, because data of the parent must not be visible to
+    /// the child.
     nobodys: Option<Arc<Nobodys>>,
-    /// Its memory.
+    /// The memory that is charged for it.
     charge: Charge,
     /// The process's place in the quota of its user or, after its end, of the owner of the trace
     /// that keeps it. `None`: the process is about to be dropped.
     share: Option<Share>,
 }
 
-/// Processes that one user may have: a quarter of all.
+/// Returns the maximum number of processes of one user: a quarter of all.
 fn most_of_one() -> usize {
     max_traced() / 4
 }
@@ -263,10 +284,10 @@ fn share_of_caller() -> Result<Share> {
 }
 
 impl Process {
-    /// Of one without markers.
+    /// Bytes of a process without markers.
     const BYTES: usize = size_of::<Self>().saturating_add(2 * PAGE);
 
-    /// The caller. May sleep.
+    /// Creates the state of the calling process. May sleep. `ENOSPC`, `EDQUOT`, `ESRCH`, `ENOMEM`.
     pub(crate) fn new(key: u64, mm: &Mm, mapping: Mapping, shared: bool) -> Result<Self> {
         let share = share_of_caller()?;
         let awake = Awake::new(key, None, Clock::of_traces())?;
@@ -300,13 +321,13 @@ impl Process {
         })
     }
 
-    /// Markers of its own, and bytes, that a child has too.
+    /// Returns the number of markers and the bytes that a child inherits.
     pub(crate) fn needs(&self) -> (usize, usize) {
         (self.markers.len(), self.charge.bytes())
     }
 
-    /// Its child by fork(), with the markers that it has by now, into room that fits. Nothing of
-    /// it can be looked at, by nobody, until it looks at its pages itself.
+    /// Creates a child by fork() in `room`, which fits, with the current markers. The child has no
+    /// pages until it accesses its mappings.
     pub(crate) fn child(&self, key: u64, mm: usize, room: Inheritance) -> Self {
         let mut child = Self {
             key,
@@ -347,12 +368,13 @@ impl Process {
         child
     }
 
-    /// Is it a child that has looked at nothing yet?
+    /// Returns whether this is a child of fork() that has not accessed its mappings yet.
     pub(crate) fn is_asleep(&self) -> bool {
         !self.has_ended() && self.control.is_none()
     }
 
-    /// It looks at its pages for the first time: it is somebody from now on. False: it was.
+    /// Gives a child its own identity and pages when it accesses its mappings for the first time.
+    /// Returns false if it has them already.
     pub(crate) fn wake(&mut self, awake: Awake) -> bool {
         if !self.is_asleep() {
             return false;
@@ -367,8 +389,8 @@ impl Process {
         true
     }
 
-    /// A copy of the library has that of its threads there, from the thread pointer on, or not
-    /// any more.
+    /// Notes whether a copy of the library has its `struct perftrace_thread` at the offset `at`
+    /// from the thread pointer.
     pub(crate) fn set_thread(&mut self, at: i64, there: bool) {
         let known = self.threads.iter_mut().find(|known| **known == at);
         match (known, there) {
@@ -382,12 +404,12 @@ impl Process {
         }
     }
 
-    /// Is it in the trace of a slot?
+    /// Returns whether the process is in the trace of a slot.
     pub(crate) fn is_in(&self, slot: usize) -> bool {
         slot < NR_TRACES && self.slots & 1u32.wrapping_shl(slot as u32) != 0
     }
 
-    /// It is from now on, before its slot begins, or is not any more.
+    /// Sets whether the process is in the trace of a slot. Set before the slot begins.
     pub(crate) fn set_in(&mut self, slot: usize, is: bool) {
         let bit = 1u32.wrapping_shl(slot as u32);
         self.slots = if is {
@@ -397,12 +419,12 @@ impl Process {
         };
     }
 
-    /// A page is put into its mappings, where a slot's trace has or would have one.
+    /// Notes that a page is put into the mappings for a slot, also if no trace is in it.
     pub(crate) fn touch(&mut self, slot: usize) {
         self.touched |= 1u32.wrapping_shl(slot as u32);
     }
 
-    /// Pages of a slot's trace are taken out of its mappings, if any are there.
+    /// Unmaps the pages for a slot, if there may be any.
     pub(crate) fn take_out(&mut self, slot: usize) {
         let bit = 1u32.wrapping_shl(slot as u32);
         let Some(mapping) = self.mapping.filter(|_| self.touched & bit != 0) else {
@@ -418,23 +440,26 @@ impl Process {
         mapping.take_out(at(trace::map::FILTERS, PAGE as u64), PAGE as u64);
     }
 
-    /// Might another one be asked now who may look at it?
+    /// Returns whether the credentials or the dumpability of the process have changed since
+    /// permission to trace it was checked.
     pub(crate) fn has_changed(&self) -> bool {
         let alive = self.alive.as_ref();
         alive.is_some_and(|alive| !alive.seen.was_still(&alive.leader))
     }
 
-    /// What is asked about, if that is not done with.
+    /// Returns the leader and its last checked state; `None` after
+    /// [`forget_task`](Self::forget_task).
     pub(crate) fn alive(&self) -> Option<&Alive> {
         self.alive.as_ref()
     }
 
-    /// Its first thread, if it has not ended.
+    /// Returns the leader; `None` after [`forget_task`](Self::forget_task).
     pub(crate) fn leader(&self) -> Option<&ARef<Task>> {
         self.alive.as_ref().map(|alive| &alive.leader)
     }
 
-    /// It was asked about, as it was then. False: what was asked about runs another program by now.
+    /// Records the state for which permission was checked. Returns false if the process has
+    /// executed another program since then: the state is then of no use.
     pub(crate) fn set_seen(&mut self, seen: Seen) -> bool {
         let Some(alive) = &mut self.alive else {
             return true;
@@ -446,21 +471,22 @@ impl Process {
         same
     }
 
-    /// It has ended, and nobody asks about it any more.
+    /// Drops the leader, when the process has ended and permission need not be checked any more.
     pub(crate) fn forget_task(&mut self) {
         self.alive = None;
     }
 
-    /// Is a marker registered?
+    /// Returns how often a marker is registered.
     pub(crate) fn refs(&self, number: usize) -> u32 {
         self.refs.get(number).copied().unwrap_or(0)
     }
 
+    /// Returns whether the process has ended.
     pub(crate) fn has_ended(&self) -> bool {
         self.mapping.is_none()
     }
 
-    /// It has ended: what only it could look at goes. False: it had before.
+    /// Notes that the process has ended, and frees its pages. Returns false if it had ended before.
     pub(crate) fn end(&mut self) -> bool {
         if self.mapping.take().is_none() {
             return false;
@@ -475,7 +501,7 @@ impl Process {
         true
     }
 
-    /// Bytes of its memory.
+    /// Returns the bytes that are charged for it.
     pub(crate) fn memory(&self) -> u64 {
         self.charge.bytes() as u64
     }
@@ -497,12 +523,13 @@ impl Process {
         Ok(())
     }
 
-    /// What it writes where there is no trace, if it has looked at anything.
+    /// Returns the placeholder page; `None` before the first access and after the end.
     pub(crate) fn nobodys(&self) -> Option<&Arc<Nobodys>> {
         self.nobodys.as_ref()
     }
 
-    /// A page that it reads: 0 its control page, then words. `None`: nothing is there.
+    /// Returns the address of a page that the process reads: 0 is its control page, the pages of
+    /// words follow. `None` if the page does not exist.
     pub(crate) fn page(&self, number: usize) -> Option<usize> {
         match number.checked_sub(1) {
             None => Some(self.control.as_ref()?.address()),
@@ -510,32 +537,34 @@ impl Process {
         }
     }
 
-    /// A slot has a trace from now on, before any of its markers is wanted.
+    /// Announces a new trace in a slot to the process, before any marker is wanted.
     pub(crate) fn begin_slot(&self, number: usize, slot: Slot) {
         let Some(control) = &self.control else { return };
         let at = SLOTS.wrapping_add(number.min(NR_TRACES).wrapping_mul(SLOT));
         control.put(at.wrapping_add(1), slot.flags & flag::SEEN);
         control.put(at.wrapping_add(2), slot.mask);
         control.put(at.wrapping_add(3), slot.wait_ms);
-        // Last: who sees this sees these.
+        // Stored last, with release: a process that sees the new generation sees the words above.
         control.put(at, slot.generation);
     }
 
-    /// It has none any more, after none of its markers is wanted. The rest stays as it was, for
-    /// threads that have seen a marker's word before, and the generation that it was.
+    /// Announces the end of the trace in a slot to the process, after none of its markers is
+    /// wanted. Only the generation changes: threads may still use the other words if they have read
+    /// a marker's word before.
     pub(crate) fn end_slot(&self, number: usize, generation: u32) {
         let Some(control) = &self.control else { return };
         let at = SLOTS.wrapping_add(number.min(NR_TRACES).wrapping_mul(SLOT));
         control.put(at, generation);
     }
 
-    /// The slot's trace wants none of its markers any more.
+    /// Clears the bits of all markers for a slot.
     pub(crate) fn want_none(&self, slot: usize) {
         for number in 0..self.markers.len() {
             self.set_bit(number, slot, false);
         }
     }
 
+    /// Sets or clears the bit of a marker for a slot.
     fn set_bit(&self, number: usize, slot: usize, on: bool) {
         let page = self.words.get(number / WORDS).and_then(Option::as_ref);
         let (Some(page), true) = (page, slot < NR_TRACES) else {
@@ -548,9 +577,14 @@ impl Process {
         }
     }
 
-    /// One more of a marker: its number, and whether it is new, so that its word has to be
-    /// set. `ENOSPC`: no numbers are left; `EDQUOT`: its user has too much memory; `EAGAIN`: room
-    /// is needed beyond so many markers as it has.
+    /// Registers a marker, or counts one more registration of it. Returns its number, and whether
+    /// its bits have to be set, as it was not registered before.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC` if the process has [`NR_MARKERS`], `EDQUOT` if the memory limit of its user is
+    /// reached, `EAGAIN` if `room` is too small: the caller makes room beyond the current number of
+    /// markers and calls again.
     pub(crate) fn register(&mut self, new: &Arc<Known>, room: &mut Room) -> Result<(usize, bool)> {
         let (name, fields) = (&new.name, &new.fields);
         let found = self.order.binary_search_by(|number| {
@@ -591,7 +625,7 @@ impl Process {
         Ok((number, *refs == 1))
     }
 
-    /// Is there room for one more marker by now?
+    /// Makes room for one more marker, from `room` if needed. Returns false if `room` is too small.
     fn take_room(&mut self, room: &mut Room) -> bool {
         let nr = self.markers.len();
         let fits = |all: [usize; 3]| all.iter().all(|capacity| *capacity > nr);
@@ -624,7 +658,7 @@ impl Process {
         true
     }
 
-    /// One less, by its number. `EINVAL`: there is none.
+    /// Takes back one registration of a marker. `EINVAL` if it is not registered.
     pub(crate) fn unregister(&mut self, number: usize) -> Result {
         let refs = self.refs.get_mut(number).ok_or(EINVAL)?;
         *refs = refs.checked_sub(1).ok_or(EINVAL)?;
@@ -636,7 +670,7 @@ impl Process {
         Ok(())
     }
 
-    /// A marker is wanted by a slot's trace, or not.
+    /// Sets whether the trace in a slot wants a marker.
     pub(crate) fn set_wanted(&self, number: usize, slot: usize, wanted: bool) {
         self.set_bit(number, slot, wanted && self.refs(number) != 0);
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What wakes a trace's reader, and the threads that wait until it has read.
+//! Notification of a trace's reader, and of threads that wait until it has read.
 
 use engine::sync::Word;
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
@@ -9,12 +9,15 @@ use kernel::sync::Arc;
 
 use crate::sys::bell::Bell;
 
-/// What wakes a trace's reader.
+/// Wakes the reader of a trace, and the threads that wait for room.
 pub(crate) struct Signal {
+    /// Wakes the reader.
     bell: Bell,
+    /// Data may be unread.
     news: Word,
-    /// For those who wait until it has read.
+    /// Wakes threads that wait until the reader has read.
     room: Bell,
+    /// The trace has ended.
     over: Word,
 }
 
@@ -29,35 +32,36 @@ impl Signal {
         Ok(Arc::new(signal, GFP_KERNEL_ACCOUNT)?)
     }
 
-    /// There is something to be read. Any context.
+    /// Wakes the reader, as data are unread. Any context.
     pub(crate) fn ring(&self) {
         self.news.store_relaxed(1);
         self.bell.ring();
     }
 
-    /// The reader looks.
+    /// Clears the notification, when the reader begins a pass.
     pub(crate) fn answer(&self) {
         self.news.store_relaxed(0);
     }
 
-    /// Is there anything?
+    /// Returns whether the reader was notified since it last began a pass.
     pub(crate) fn has_rung(&self) -> bool {
         self.news.load_relaxed() != 0
     }
 
-    /// Something was read: threads that wait for room look whether there is some.
+    /// Wakes threads that wait for room, after something was read.
     pub(crate) fn has_read(&self) {
         self.room.ring();
     }
 
-    /// The trace has ended: nobody waits any more.
+    /// Wakes all waiting threads, as the trace has ended.
     pub(crate) fn end(&self) {
         self.over.store_relaxed(1);
         self.room.ring();
         self.ring();
     }
 
-    /// Waits so long, until that is so or the trace has ended: is it? `EINTR`.
+    /// Waits until `read` returns true, the trace has ended or the time is over. Returns false if
+    /// the time is over. `EINTR`.
     pub(crate) fn wait_for_room(
         &self,
         mut read: impl FnMut() -> bool,
@@ -67,7 +71,7 @@ impl Signal {
         self.room.wait_for(ready, nanoseconds).map_err(|_| EINTR)
     }
 
-    /// What it is waited with.
+    /// Returns the notifier for poll().
     pub(crate) fn bell(&self) -> &Bell {
         &self.bell
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A trace: whom it takes, what it wants, its buffers.
+//! A trace: the processes that can be in it, the events that it wants, and its buffers.
 
 use engine::filter;
 use engine::trace::{self, flag, Create, Info, Zero, KEY_KERNEL, KEY_SHARED};
@@ -24,23 +24,22 @@ use crate::tracing::process::{Alive, Process, Slot};
 use crate::tracing::signal::Signal;
 use crate::tracing::Shares;
 
-/// Bytes of buffers of processes that have ended, and how many of these: beyond, the oldest
-/// go unread.
+/// Limits for ended processes that were not read, beyond which the oldest are dropped.
 const ENDED_BYTES: u64 = 64 << 20;
 const ENDED_MOST: u64 = 4096;
 
-/// Where nobody may wait: nothing is ever full; nobody may be there to read; others could
-/// make one wait for ever.
+/// Flags that exclude `WAIT`. A flight recorder is never full. A trace that is kept may have no
+/// reader. In a shared trace another process could make a thread wait for ever.
 const NO_WAIT: u32 = flag::FLIGHT | flag::KEEP | flag::SHARED;
 
-/// Milliseconds that threads wait for room, if nothing is said.
+/// Default time that threads wait for room, in milliseconds.
 const WAIT_MS: u32 = 10_000;
 
-/// Users do not write into one buffer.
+/// Flags that exclude each other: processes of different users must not write into one buffer.
 const APART: u32 = flag::SHARED | flag::ALL_USERS;
 
-/// Where one with a key is among those in the order of their keys, or else would be. The
-/// standard one checks for overflows, where page faults must not panic.
+/// Searches a list that is sorted by key. Returns the index of the element, or where it would be
+/// inserted. Unlike the search of `core` it has no panic path, so page faults can use it.
 pub(crate) fn search<T>(all: &[T], key: u64, key_of: impl Fn(&T) -> u64) -> Result<usize, usize> {
     let (mut from, mut to) = (0usize, all.len());
     while from < to {
@@ -54,23 +53,26 @@ pub(crate) fn search<T>(all: &[T], key: u64, key_of: impl Fn(&T) -> u64) -> Resu
     Err(from)
 }
 
-/// Buffers of a process, by CPU; none yet where it has written nothing.
+/// The buffers of a process in a trace, by CPU. A buffer is created by the first write to it.
 pub(crate) struct Set {
+    /// The key of the process, [`KEY_KERNEL`] or [`KEY_SHARED`].
     pub(crate) key: u64,
     /// The bytes of the process without its buffers, if it has ended. Constant from then on, as are
     /// the buffers' bytes.
     ended: Option<u64>,
+    /// The buffer of each CPU.
     pub(crate) buffers: KVec<Option<Arc<Buffer>>>,
 }
 
 impl Set {
-    /// Bytes of memory of one without buffers.
+    /// Returns the bytes of a set without buffers.
     fn empty_bytes(nr: u32) -> usize {
         (nr as usize)
             .wrapping_mul(size_of::<Option<Arc<Buffer>>>())
             .wrapping_add(size_of::<Self>())
     }
 
+    /// Creates a set without buffers, for `nr` CPUs.
     fn new(key: u64, nr: u32) -> Result<Self> {
         let mut buffers = KVec::with_capacity(nr as usize, GFP_KERNEL_ACCOUNT)?;
         for _ in 0..nr {
@@ -83,10 +85,12 @@ impl Set {
         })
     }
 
+    /// Iterates over the buffers that exist.
     pub(crate) fn there(&self) -> impl Iterator<Item = &Arc<Buffer>> {
         self.buffers.iter().flatten()
     }
 
+    /// Returns the bytes of the set and its buffers.
     fn memory(&self) -> u64 {
         let empty = Self::empty_bytes(self.buffers.len() as u32) as u64;
         self.there()
@@ -99,8 +103,7 @@ impl Set {
     }
 }
 
-/// All of a list, in larger room, which has capacity for them: memory is got without the lock that
-/// the list is under.
+/// Moves a list into larger memory with room for it, which was allocated without the list's lock.
 pub(crate) fn move_to<T>(all: &mut KVVec<T>, room: KVVec<T>) {
     let before = core::mem::replace(all, room);
     for one in before {
@@ -108,23 +111,26 @@ pub(crate) fn move_to<T>(all: &mut KVVec<T>, room: KVVec<T>) {
     }
 }
 
-/// Room for one more than there are in a list, and for some after it.
+/// Allocates a list with room for more than `nr` elements. `ENOMEM`.
 pub(crate) fn room_beyond<T>(nr: usize) -> Result<KVVec<T>> {
     let capacity = nr.wrapping_add(nr / 2).wrapping_add(8);
     Ok(KVVec::with_capacity(capacity, GFP_KERNEL_ACCOUNT)?)
 }
 
-/// What a fault may need, which is made without the lock.
+/// Memory that a page fault needs. It is allocated without the lock, and the fault is tried again.
 #[derive(Clone, Copy)]
 pub(crate) enum Need {
-    /// Room for more sets than so many.
+    /// Room for more than this many sets.
     Room(usize),
+    /// A set without buffers.
     Set,
+    /// A buffer with its first page.
     Buffer,
+    /// A page of a buffer.
     Page,
 }
 
-/// The same, made, and charged to the trace's user.
+/// The memory that was allocated for a page fault, charged to the trace's user.
 #[derive(Default)]
 pub(crate) struct Spare {
     room: KVVec<Set>,
@@ -132,11 +138,11 @@ pub(crate) struct Spare {
     buffer: Option<(Arc<Buffer>, Charge)>,
     page: Option<Page>,
     of_page: Option<Charge>,
-    /// For this trace; 0: nothing is made yet.
+    /// The id of the trace that it is for; 0 before anything is allocated.
     trace: u64,
 }
 
-/// What is asked of a trace's buffers.
+/// The parameters for allocating a trace's buffers.
 pub(crate) struct Terms {
     trace: u64,
     bytes: u32,
@@ -145,12 +151,12 @@ pub(crate) struct Terms {
 }
 
 impl Spare {
-    /// Was it made for a trace with such buffers?
+    /// Returns whether the memory can be used for this trace.
     pub(crate) fn is_for(&self, trace: u64) -> bool {
         self.trace == 0 || self.trace == trace
     }
 
-    /// Makes one. May sleep.
+    /// Allocates the memory that is needed. May sleep. `EDQUOT`, `ENOMEM`.
     pub(crate) fn make(&mut self, need: Need, terms: &Terms) -> Result {
         self.trace = terms.trace;
         match need {
@@ -174,15 +180,19 @@ impl Spare {
     }
 }
 
-/// What was lost in buffers that are no more, or are.
+/// Counts of lost data, in buffers that exist or have been freed.
 #[derive(Clone, Copy, Default)]
 struct Losses {
+    /// Events that found no room.
     lost: u64,
+    /// Bytes that were skipped because the counts of a buffer were corrupt.
     cut: u64,
+    /// Page faults for which there was no memory.
     no_memory: u64,
 }
 
 impl Losses {
+    /// Adds the losses of a set's buffers.
     fn add(&mut self, set: &Set) {
         for buffer in set.there() {
             let (cut, refused) = buffer.faults();
@@ -193,23 +203,25 @@ impl Losses {
     }
 }
 
-/// Who asks whether a process may be looked at, for which trace.
+/// The question whether the maker of a trace may trace a process.
 pub(crate) struct Asks {
     pub(crate) id: u64,
+    /// The credentials of the trace's maker.
     maker: ARef<Credential>,
+    /// The answer is yes for all processes.
     all: bool,
-    /// Threads of the process are stopped where there is no room, as a debugger stops them.
+    /// The permission to stop the process (ptrace attach) is needed: its threads wait for room.
     attach: bool,
 }
 
 impl Asks {
-    /// May it be looked at, and stopped where it waits? Sleeps; without the lock.
+    /// Like [`ask`](Self::ask), with errors counted as no. Sleeps; the lock is not held.
     pub(crate) fn may(&self, leader: &Task) -> bool {
         self.ask(leader) == Ok(true)
     }
 
-    /// May it be looked at, and stopped where it waits? `EINTR`, `ENOMEM`: that is not known.
-    /// Sleeps; without the lock.
+    /// Returns whether the maker may trace the process, and stop it if it waits. `EINTR` or
+    /// `ENOMEM` if that could not be determined. Sleeps; the lock is not held.
     pub(crate) fn ask(&self, leader: &Task) -> Result<bool> {
         if self.all {
             return Ok(true);
@@ -221,7 +233,8 @@ impl Asks {
         }
     }
 
-    /// The same of one that has ended, or runs another program now.
+    /// Returns whether the maker may trace the process as it was when it was last checked, by the
+    /// rule of ptrace alone. For a process that has ended or has executed another program.
     pub(crate) fn might(&self, alive: &Alive) -> bool {
         self.all || rights::rule_by(&self.maker, &alive.leader, &alive.seen)
     }
@@ -229,54 +242,63 @@ impl Asks {
 
 /// A trace.
 pub(crate) struct Trace {
-    /// Never given again.
+    /// The number of the trace. No number is used twice.
     pub(crate) id: u64,
-    /// `None`: it has ended.
+    /// The slot; `None` after the trace has ended.
     pub(crate) slot: Option<usize>,
-    /// Set while `calls::end` takes the processes out one by one: none can join.
+    /// Set while `calls::end` removes the processes one by one: none can join.
     pub(crate) ends: bool,
     /// The number and the bytes of the sets of processes that have ended.
     ended_nr: u64,
     ended_bytes: u64,
+    /// Flags of `PERFTRACE_CREATE`, and `FILTERED`.
     pub(crate) flags: u32,
+    /// Bytes of the records of a buffer.
     pub(crate) bytes: u32,
-    /// Its user, in the initial name space.
+    /// The user that created it, in the initial namespace.
     pub(crate) owner: u32,
-    /// How long threads wait for room.
+    /// Milliseconds that threads wait for room.
     pub(crate) wait_ms: u32,
     pub(crate) name: [u8; trace::NAME_MAX],
+    /// Globs of the markers that it wants.
     pub(crate) globs: [u8; trace::FIELDS_MAX],
-    /// The cache of their matches.
+    /// The cache of the globs' matches.
     pub(crate) answers: Answers,
+    /// The filter program, in the page that processes map; `None` without a filter.
     pub(crate) filter: Option<Page>,
+    /// The time at which it was created, in ticks.
     pub(crate) began: u64,
-    /// By key.
+    /// The buffers of each process, sorted by key.
     pub(crate) sets: KVVec<Set>,
-    /// It goes on without a file.
+    /// Keeps the module loaded while the trace goes on without a file (`KEEP`).
     pub(crate) kept: Option<Kept>,
-    /// The kernel's own events.
+    /// The probes of kernel events.
     pub(crate) kernel: Option<Probes<KernelEvents>>,
-    /// Open files that hold it.
+    /// Number of open files that refer to it.
     pub(crate) files: u64,
-    /// The file that reads it, if any: by its number.
+    /// The number of the file that reads it; 0 if there is none.
     pub(crate) reader: u64,
+    /// Wakes its readers, and threads that wait for room.
     pub(crate) signal: Arc<Signal>,
+    /// The losses of buffers that were freed.
     gone: Losses,
+    /// Number of ended processes that were dropped unread.
     dropped: u64,
-    /// It has fewer sets than when that was last looked at.
+    /// Sets were removed since this was last checked: processes may be in no trace now.
     pub(crate) shrunk: bool,
-    /// Processes that it lost as its maker may not look at them any more.
+    /// Number of processes that were removed because the maker has no permission to trace them.
     denied: u64,
-    /// Pages for which there was no memory, of buffers that there are none of.
+    /// Number of failures for lack of memory outside of existing buffers.
     no_memory: u64,
-    /// Its memory.
+    /// The memory that is charged for it.
     charge: Charge,
-    /// From when it has a slot.
+    /// The trace's part of the user's quotas, set when it gets a slot.
     pub(crate) shares: Option<Shares>,
 }
 
 impl Trace {
-    /// As it was asked for, by the caller. `EINVAL`, `EPERM`. May sleep.
+    /// Creates a trace of the caller, without a slot. May sleep. `EINVAL`, `EPERM` for all users
+    /// without `CAP_PERFMON`, `EDQUOT`, `ENOMEM`.
     pub(crate) fn new(id: u64, create: &Create, filter: Option<Page>, began: u64) -> Result<Self> {
         let name = filter::text(&create.name).ok_or(EINVAL)?;
         let globs = filter::text(&create.markers).ok_or(EINVAL)?;
@@ -342,40 +364,40 @@ impl Trace {
         self.flags & flag != 0
     }
 
-    /// Is it the caller's, who has all rights that its maker has, and of nothing that he could
-    /// not trace without CAP_PERFMON?
+    /// Returns whether the caller may use the trace without `CAP_PERFMON`: it has all rights of the
+    /// maker, and the trace has neither processes of all users nor kernel events.
     pub(crate) fn is_own(&self) -> bool {
         rights::covers(self.charge.user())
             && !self.is(flag::ALL_USERS)
             && self.set(KEY_KERNEL).is_none()
     }
 
-    /// As whom it looks at processes.
+    /// Returns the credentials with which permission to trace a process is checked.
     pub(crate) fn maker(&self) -> ARef<Credential> {
         self.charge.user().clone()
     }
 
-    /// Is it called so?
+    /// Returns whether the trace has this name.
     pub(crate) fn has_name(&self, name: &[u8]) -> bool {
         filter::text(&self.name) == Some(name)
     }
 
-    /// Is a process in it?
+    /// Returns whether a process is in the trace and has not ended.
     pub(crate) fn takes(&self, process: &Process) -> bool {
         self.slot.is_some_and(|slot| process.is_in(slot)) && !process.has_ended()
     }
 
-    /// May it be, if its maker may look at it? That is still to be asked.
+    /// Returns whether a process can join if the maker has permission, which is not checked here.
     pub(crate) fn may_take(&self, process: &Process) -> bool {
         self.could_take(process) && !process.is_asleep()
     }
 
-    /// May it be as soon as it is awake?
+    /// Returns whether a process can join, now or when it first accesses its mappings.
     pub(crate) fn could_take(&self, process: &Process) -> bool {
         self.is_for(process.who.uid, process.shared) && !process.has_ended()
     }
 
-    /// Does it have processes of a user, that take part in shared traces or not?
+    /// Returns whether processes of this user can join. `shared`: they take part in shared traces.
     pub(crate) fn is_for(&self, uid: u32, shared: bool) -> bool {
         let user = self.is(flag::ALL_USERS) || uid == self.owner;
         self.is_on() && user && (shared || !self.is(flag::SHARED))
@@ -386,28 +408,28 @@ impl Trace {
         self.slot.is_some() && !self.ends
     }
 
-    /// A process could not be traced.
+    /// Counts a process that could not be traced.
     pub(crate) fn miss(&mut self) {
         self.no_memory = self.no_memory.wrapping_add(1);
     }
 
-    /// What is asked then.
+    /// Returns the question of permission for this trace.
     pub(crate) fn asks(&self) -> Asks {
         Asks {
             id: self.id,
             maker: self.maker(),
-            // CAP_PERFMON is for looking, and not for making others wait.
+            // `CAP_PERFMON` is the right to monitor, not to make other processes wait.
             all: self.is(flag::ALL_USERS) && !self.is(flag::WAIT),
             attach: self.is(flag::WAIT),
         }
     }
 
-    /// The globs of what it wants.
+    /// Returns a copy of the globs.
     pub(crate) fn wishes(&self) -> Wishes {
         Wishes::of(self)
     }
 
-    /// Its maker may not look at a process any more: what is there goes unread.
+    /// Removes a process, with unread data, that the maker has no permission to trace any more.
     pub(crate) fn deny(&mut self, key: u64) {
         if let Some(place) = self.find(key) {
             self.remove(place);
@@ -415,7 +437,7 @@ impl Trace {
         self.denied = self.denied.wrapping_add(1);
     }
 
-    /// As a process in it sees it.
+    /// Returns the slot as a process in the trace sees it.
     pub(crate) fn seen(&self, generation: u32) -> Slot {
         Slot {
             generation,
@@ -428,7 +450,7 @@ impl Trace {
         }
     }
 
-    /// The kernel's buffers are written by probes, so all are made now. May sleep.
+    /// Creates all buffers for kernel events at once, because probes cannot allocate. May sleep.
     pub(crate) fn add_kernel(&mut self) -> Result {
         let mut set = Set::new(KEY_KERNEL, cpu::nr_cpu_ids())?;
         for (place, cpu) in set.buffers.iter_mut().zip(0u32..u32::MAX) {
@@ -444,7 +466,7 @@ impl Trace {
         Ok(())
     }
 
-    /// What its buffers are to be.
+    /// Returns the parameters for allocating buffers.
     pub(crate) fn terms(&self) -> Terms {
         Terms {
             trace: self.id,
@@ -454,21 +476,22 @@ impl Trace {
         }
     }
 
-    /// Who pays for what it keeps.
+    /// Returns the user that is charged for the trace's memory.
     pub(crate) fn payer(&self) -> &Charge {
         &self.charge
     }
 
+    /// Returns the index of the set with this key.
     fn find(&self, key: u64) -> Option<usize> {
         search(&self.sets, key, |set| set.key).ok()
     }
 
-    /// The buffers of a process.
+    /// Returns the buffers of a process.
     pub(crate) fn set(&self, key: u64) -> Option<&Set> {
         self.sets.get(self.find(key)?)
     }
 
-    /// A set that is there, or the spare one.
+    /// Adds a set for this key from `spare` if there is none. Returns what `spare` lacks.
     fn set_or(&mut self, key: u64, spare: &mut Spare) -> Result<(), Need> {
         match search(&self.sets, key, |set| set.key) {
             Ok(_) => Ok(()),
@@ -494,7 +517,8 @@ impl Trace {
         }
     }
 
-    /// A page of a buffer of a process in it, which comes now; `None`: there can be none.
+    /// Returns a page of a buffer of a process in the trace. Missing parts are taken from `spare`.
+    /// Returns `None` if there can be no such page, and an error if `spare` lacks something.
     pub(crate) fn page(
         &mut self,
         key: u64,
@@ -507,7 +531,8 @@ impl Trace {
         }
         let shared = self.is(flag::SHARED);
         if shared {
-            // So that its markers are known for as long as its records.
+            // An empty set of its own keeps the process, with its markers, for as long as the
+            // shared buffer may have its records.
             self.set_or(key, spare)?;
         }
         let key = if shared { KEY_SHARED } else { key };
@@ -518,8 +543,8 @@ impl Trace {
             return Ok(None);
         };
         if place.is_none() {
-            // Its counts are touched first. Where there was no memory for them, nobody would
-            // read its records.
+            // Writers access the page of counts first. If there was no memory for it, no other page
+            // is needed, as the records could not be found.
             if number != 0 {
                 return Ok(None);
             }
@@ -538,7 +563,7 @@ impl Trace {
         page.map(Some).ok_or(Need::Page)
     }
 
-    /// There was no memory for that: its events are lost.
+    /// Counts events that are lost because there was no memory for a page of a buffer.
     pub(crate) fn refuse(&mut self, key: u64, cpu: usize) {
         let key = if self.is(flag::SHARED) {
             KEY_SHARED
@@ -552,7 +577,7 @@ impl Trace {
         }
     }
 
-    /// Buffers after a process's on a CPU: the next with anything to be read.
+    /// Returns the next buffer with unread data after the one of this process and CPU.
     pub(crate) fn next(&self, key: u64, cpu: u32) -> Option<(u64, u32, Arc<Buffer>)> {
         for set in self.sets.iter().filter(|set| set.key >= key) {
             for (place, number) in set.buffers.iter().zip(0u32..u32::MAX) {
@@ -619,12 +644,12 @@ impl Trace {
         }
     }
 
-    /// Removes the oldest ended process if these have too much. Returns its key.
+    /// Removes the oldest ended process if a limit is exceeded. Returns its key.
     pub(crate) fn drop_oldest(&mut self) -> Option<u64> {
         if self.ended_bytes <= ENDED_BYTES && self.ended_nr <= ENDED_MOST {
             return None;
         }
-        // The oldest come first.
+        // The sets are sorted by key, so the oldest come first.
         let at = self.sets.iter().position(|set| set.ended.is_some())?;
         let key = self.sets.get(at)?.key;
         self.remove(at);
@@ -632,7 +657,7 @@ impl Trace {
         Some(key)
     }
 
-    /// It has no memory for a process that has ended: that goes unread.
+    /// Removes an ended process, with unread data, that the trace's user cannot pay for.
     pub(crate) fn drop_process(&mut self, key: u64) {
         if let Some(place) = self.find(key) {
             self.remove(place);
@@ -640,7 +665,7 @@ impl Trace {
         }
     }
 
-    /// How it stands, but for clocks and slot.
+    /// Returns the data of `PERFTRACE_INFO`, without the clocks and the slot.
     pub(crate) fn info(&self) -> Info {
         let mut losses = self.gone;
         let (mut memory, mut processes) = (0u64, 0u64);

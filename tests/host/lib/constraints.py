@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Which of Intel's counters can count which events, which events need a second register, and
-on which models, as perf has it.
+"""Extracts perf's event constraints for Intel: the counters that can count an event, and the events
+that need a second register, for each CPU model.
 
-In: intel-family.h and core.c of arch/x86, and the release of their kernel.
-Out: tools/perfmon/src/constraints/intel.rs.
+Arguments: intel-family.h and core.c of arch/x86, and the release of their kernel.
+Prints tools/perfmon/src/constraints/intel.rs.
 """
 
 import re
@@ -19,12 +19,12 @@ SETS = re.compile(r"event_constraints\)? = intel_([a-z0-9]+)_event_constraints;"
 SETS_EXTRAS = re.compile(r"\bextra_regs\)? = intel_([a-z0-9]+)_extra_regs;")
 CALLS = re.compile(r"\tintel_pmu_init_([a-z_]+)\((?:NULL|pmu|&pmu->pmu)\)")
 
-# Fixed counters are known without, and top-down metrics are not counted.
+# Left out: fixed counters are known without the table, and top-down metrics are not supported.
 LEFT_OUT = {"FIXED_EVENT_CONSTRAINT", "METRIC_EVENT_CONSTRAINT"}
 
 
 def rule(macro, arguments):
-    """First and last code, their mask, the counters."""
+    """Returns the first and the last event code, the mask of the codes, and the counters."""
     code, *rest = (int(a, 0) for a in arguments)
     counters = rest[-1]
     if macro in ("INTEL_EVENT_CONSTRAINT", "INTEL_EXCLEVT_CONSTRAINT"):
@@ -35,10 +35,11 @@ def rule(macro, arguments):
         return code, code, 0xFFFF, counters
     if macro == "INTEL_UBIT_EVENT_CONSTRAINT":
         return code, code, 0xFF | code, counters
-    sys.exit(f"constraints.py: {macro} is not known here")
+    sys.exit(f"constraints.py: unknown macro {macro}; add it to rule()")
 
 
 def models_of(path):
+    """Returns family and model by name, from intel-family.h."""
     found = {}
     for line in open(path, encoding="utf-8"):
         match = re.match(r"#define (INTEL_\w+)\s+IFM\((\w+), (\w+)\)", line)
@@ -48,7 +49,7 @@ def models_of(path):
 
 
 def read(path):
-    """Rules and second registers by table, and tables by the name of a model."""
+    """Returns the rules by table, the second registers by table, and the tables by model name."""
     tables, extras, sets, of_model = {}, {}, {}, {}
     table = extra = function = None
     cases, fresh, waiting = [], True, {}
@@ -58,7 +59,7 @@ def read(path):
             of_model.setdefault(case, []).extend(f for f in found if f not in of_model[case])
 
     def called(line):
-        """Tables that a line sets, by itself or by a call."""
+        """Returns the tables that a line sets, by itself or by a call."""
         found = []
         if match := SETS.search(line):
             found.append(("rules", match[1]))
@@ -89,7 +90,7 @@ def read(path):
         elif extra and (match := LATENCY.match(line)):
             extras[extra].append((int(match[1], 0), "PEBS_LD_LAT_THRESHOLD"))
         elif extra and "EXTRA_REG" in line:
-            sys.exit(f"constraints.py: {line.strip()} is not known here")
+            sys.exit(f"constraints.py: unknown macro in '{line.strip()}'; add a pattern for it")
         elif function == "init":
             if match := re.match(r"\tcase (INTEL_\w+):", line):
                 cases = [] if fresh else cases
@@ -108,7 +109,7 @@ def read(path):
             else:
                 have(called(line))
         elif function:
-            # What comes later in a function replaces what a call in it has set.
+            # A later line of a function replaces the tables that an earlier call has set.
             sets.setdefault(function, {}).update(called(line))
     return tables, extras, of_model
 
@@ -143,7 +144,7 @@ def main():
             head = f"static {name.upper()}_EXTRA: [Extra; {len(codes)}] = ["
             items = [f'extra({code:#x}, "{register}")' for code, register in codes]
             line = head + ", ".join(items) + "];"
-            # As rustfmt has it.
+            # Break the line as rustfmt does.
             if len(line) > 100:
                 line = head + "".join(f"\n    {item}," for item in items) + "\n];"
             print(f"\n{line}")

@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: GPL-2.0
-# shellcheck shell=bash disable=SC2034 # for who sources it
+# shellcheck shell=bash disable=SC2034 # for scripts that source it
 #
-# What tests on the host say, as tests/kselftest/lib has it for those in the guest. Each ends with
-# `exit $failed`.
+# Functions with which the tests in tests/host print KTAP. A test ends with `exit $failed`.
 
 n=0 failed=0
 
-plan() { # TESTS
+# plan TESTS: prints the head, with the number of results.
+plan() {
 	echo "TAP version 13"
 	echo "1..$1"
 }
 
-result() { # STATUS NAME [DIAGNOSTICS]
+# result STATUS NAME [DIAGNOSTICS]: prints a result, which passes if STATUS is 0. Diagnostics are
+# printed if it fails, up to 40 lines.
+result() {
 	n=$((n + 1))
 	if [ "$1" = 0 ]; then
 		echo "ok $n $2"
@@ -22,16 +24,20 @@ result() { # STATUS NAME [DIAGNOSTICS]
 	fi
 }
 
-as_wanted() { # NAME GOT WANTED
+# as_wanted NAME GOT WANTED: passes if the two texts are equal, and prints their difference if not.
+as_wanted() {
 	result "$([ "$2" = "$3" ]; echo $?)" "$1" "$(diff <(echo "$3") <(echo "$2"))"
 }
 
-nothing() { # NAME WRONG: what is wrong is nothing
+# nothing NAME WRONG: passes if WRONG, a list of errors, is empty.
+nothing() {
 	[ -z "$2" ]
 	result $? "$1" "$2"
 }
 
-check() { # NAME COMMAND...: what it says is shown, and kept in $work
+# check NAME COMMAND...: passes if the command succeeds. Its output is printed, up to 20 lines, and
+# kept in $work/said.
+check() {
 	local name=$1 status=0
 	shift
 	"$@" >"${work:?}/said" 2>&1 || status=$?

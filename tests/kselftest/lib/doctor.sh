@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=sh disable=SC2015,SC3043
 #
-# What the tests of pfc doctor share: it is run both ways, in time, and looked at.
+# Shared by the tests of pfc doctor: runs it with both outputs and a timeout, and checks them.
 
-# doctor STATUS, doctor_as USER STATUS: text and JSON, into files of these names. make test asks
-# for JSON only where with_json is set: both are written from one list of checks.
+# doctor STATUS, doctor_as USER STATUS: write the outputs to the files text and json. make test
+# makes the JSON only if a test sets with_json: both outputs are made from one list of checks.
 with_json=${LONG:-}
 doctor() {
 	timeout $((30 * PATIENCE)) pfc doctor >text 2>errors
@@ -22,7 +22,8 @@ doctor_as() {
 	[ -z "$with_json" ] || { su "$1" -s /bin/sh -c "timeout $((30 * PATIENCE)) pfc doctor --json" >json 2>>errors; second=$?; }
 	[ $first = "$2" ] && [ $second = "$2" ] && [ ! -s errors ] || { echo "status $first, with --json $second, want $2"; cat text errors; return 1; }
 }
-# says STATE SECTION CHECK FOUND [REMEDY]: extended regular expressions.
+# says STATE SECTION CHECK FOUND [REMEDY]: true if the outputs have this check. FOUND and REMEDY
+# are extended regular expressions.
 says() {
 	awk -v section="$2:" '/^[a-z]+:$/ { on = ($0 == section) } on' text >part
 	if ! grep -A 1 -E "^$1 +$3 +.*$4" part >found; then
@@ -36,6 +37,6 @@ says() {
 		return 1
 	fi
 	[ -n "$with_json" ] || return 0
-	# The JSON has quotation marks and braces; each check is an object.
+	# Quotation marks and braces are JSON's; each check is an object.
 	tr '{' '\n' <json | grep -E "\"check\":\"$3\"" | grep -E "\"section\":\"$2\"" | grep -qE "\"state\":\"$1\"" || { echo "not so in the JSON: $*"; return 1; }
 }

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=sh disable=SC1003,SC2016,SC2034,SC2086,SC2317,SC2329,SC3043
 #
-# What the tests in shell share, as kselftest_pc.h is for those in C.
+# Shared by the tests in shell, like kselftest_pc.h by those in C.
 
 n=0 failed=0
 plan() { # TESTS
@@ -12,7 +12,7 @@ result() { # STATUS NAME
 	n=$((n + 1))
 	if [ "$1" = 0 ]; then echo "ok $n $2"; else echo "not ok $n $2"; failed=1; fi
 }
-check() { # NAME COMMAND...: what it said is shown if it fails
+check() { # NAME COMMAND...: its output is shown if it fails
 	local name=$1
 	shift
 	"$@" >said 2>&1
@@ -20,8 +20,8 @@ check() { # NAME COMMAND...: what it said is shown if it fails
 	[ $rc = 0 ] || { echo "# status $rc"; head -n 20 said | cut -c1-300 | sed 's/^/# /'; }
 	result $rc "$name"
 }
-# within SECONDS COMMAND...: until it succeeds, for so many seconds of waiting or, on a
-# busy host, more. Its last words are kept.
+# within SECONDS COMMAND...: repeats the command until it succeeds, SECONDS * 5 times with 0.2 s
+# between; on a busy host that takes longer. Prints the last output if it never does.
 within() {
 	local left=$(($1 * 5))
 	shift
@@ -32,23 +32,23 @@ within() {
 	done
 }
 
-# run_for TASK MS: waits until TASK, which is PID or PID/task/TID, has had MS more milliseconds of
-# processor time. To pass it to another program as a command: sh -c "$run_for" TASK MS.
+# run_for TASK MS: waits until TASK, which is PID or PID/task/TID, has used MS more milliseconds of
+# CPU time. To pass it to another program as a command: sh -c "$run_for" TASK MS.
 run_for() { within 60 has_had "$1" $(($(had "$1") + $2 * 1000000)); }
 had() { cut -d ' ' -f 1 "/proc/$1/schedstat"; }
 has_had() { [ "$(had "$1")" -ge "$2" ]; }
 run_for='. /tests/kselftest_pc.sh; run_for "$0" "$1"'
 
-# catches_int PID: does it act on SIGINT yet? A shell's job in the background ignores that at first.
+# catches_int PID: true if it handles SIGINT. A shell's background job ignores SIGINT at first.
 catches_int() { grep -q '^SigCgt:.*[2367abef]$' "/proc/$1/status"; }
-# The shell may have asked for its status already.
+# has_ended PID: true if it is a zombie, or the shell has already reaped it.
 has_ended() { ! grep '^State:' "/proc/$1/status" 2>/dev/null | grep -qv Z; }
 
-# has_open PID FILE: does it have a file open whose name has that in it?
+# has_open PID FILE: true if it has a file open with FILE in its name.
 # shellcheck disable=SC2010 # what links are to
 has_open() { ls -l "/proc/$1/fd" 2>/dev/null | grep -q -- "$2"; }
 
-# perfcounters.ko and whoever needs it, gone: a test before may have been killed.
+# Removes perfcounters.ko and its users. An earlier test may have been killed and left them.
 unload() {
 	local m
 	for m in $(ls /sys/module/perfcounters/holders 2>/dev/null) perfcounters; do
@@ -78,7 +78,7 @@ desc() { # KIND UNIT EXPONENT SLOTS HELP NAME: prints its number
 	puppet desc $size $1 $2 $3 $4 0 ${#5} "$5$6"
 }
 
-# One of each kind, with values on both CPUs that nobody else moves.
+# Adds one instance of each kind, with values on both CPUs that only this script changes.
 one_of_each_kind() {
 	counter=$(desc 0 1 0 1 "what it counts" test/counter)
 	gauge=$(desc 1 0 0 1 "" test/gauge)

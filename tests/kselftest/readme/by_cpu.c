@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* The program of Documentation/format-tutorial.md: samples with the format that it makes. */
+/* Samples with the sampling format of Documentation/format-tutorial.md, which quotes it. */
 #include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What this thread does, counted by a context of its own: page faults and nanoseconds on a CPU.
- * Needs no PMU. Documentation/perfmon.md shows it.
+ * Counts the page faults and the CPU time of this thread with a perfmon context. Needs no PMU.
+ * Documentation/perfmon.md quotes this program.
  */
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Documentation/counter-pages.md: names and sums of all live instances, by plain loads. */
+/*
+ * Prints the names and sums of all live instances, read with plain loads from the counter pages.
+ * Documentation/counter-pages.md quotes this program.
+ */
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/mman.h>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Samples of this thread, one a millisecond that it runs, from a ring that the kernel writes while
- * this program reads it. Needs no PMU. Documentation/sampling.md shows read_record().
+ * Samples this thread after each millisecond of its CPU time, and reads the samples from a ring
+ * that the kernel writes at the same time. Needs no PMU. Documentation/sampling.md quotes
+ * read_record().
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -15,13 +16,13 @@
 #include <linux/perfmon_ring.h>
 
 #define MS	1000000ULL
-#define MOST	1024		/* words of a record: 2 stacks, 64 values and the rest are fewer */
+#define MOST	1024		/* words; a record with 2 stacks and 64 values is smaller */
 
 static const struct perfmon_ring_page *page;
 static const volatile __u64 *data;
 static __u64 size;
 
-/* The record at position at: its bytes; 0: there is none; -1: it is gone. */
+/* Copies the record at position at. Returns its bytes, 0 if there is none, -1 if overwritten. */
 static int read_record(__u64 at, __u64 *copy)
 {
 	bool backward = page->flags & PERFMON_RING_BACKWARD;
@@ -34,7 +35,7 @@ static int read_record(__u64 at, __u64 *copy)
 	__u32 bytes = (__u32)copy[0];			/* perfmon_record.size */
 
 	if (bytes < 8 || bytes % 8 || bytes > left || bytes > MOST * 8)
-		return backward && !copy[0] ? 0 : -1;	/* before the first; gone by half */
+		return backward && !copy[0] ? 0 : -1;	/* before the first; overwritten */
 	for (__u32 n = 8; n < bytes; n += 8)
 		copy[n / 8] = data[(at + n) % size / 8];
 	__atomic_thread_fence(__ATOMIC_ACQUIRE);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Values that belong together: the sums of the instances that are named, all of one moment on
- * each CPU, and of one generation. Documentation/counter-pages.md shows its heart.
+ * Prints the sums of the instances named on the command line. The values are consistent on each
+ * CPU, and the set of instances did not change while they were read.
+ * Documentation/counter-pages.md quotes the main parts.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -16,7 +17,7 @@ static const struct perfcounters_header *h;
 static const struct perfcounters_desc *desc;
 static const char *counters;
 
-/* Copies the slots of a CPU, all of one moment. */
+/* Makes a consistent copy of slots of a CPU: no update is seen in part. */
 static void copy(__u32 cpu, const __u32 *slots, int n, __s64 *to)
 {
 	const __u64 *flag = (const __u64 *)(counters + perfcounters_offset(h, cpu, 0));
@@ -32,7 +33,7 @@ static void copy(__u32 cpu, const __u32 *slots, int n, __s64 *to)
 	} while (__atomic_load_n(flag, __ATOMIC_RELAXED) != seq);
 }
 
-/* The number of a live instance, 0 if there is none of that name. */
+/* Returns the number of the live instance of that name, or 0 if there is none. */
 static __u32 find(const char *name)
 {
 	for (__u32 n = 1; n < h->nr_slots; n++)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* The program of Documentation/pmu-tutorial.md: counts with the PMU that it describes. */
+/* Counts with the PMU description of Documentation/pmu-tutorial.md, which quotes this program. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/ioctl.h>

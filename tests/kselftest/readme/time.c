@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Where the time of a process went, to the microsecond: of the one whose number is given, or
- * of this one. Documentation/accounting.md shows it.
+ * Prints in microseconds how a task has spent its time: the task with the given id, or this one.
+ * Documentation/accounting.md quotes this program.
  */
 #include <fcntl.h>
 #include <stdio.h>

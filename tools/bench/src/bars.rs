@@ -1,47 +1,46 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What must be met, and whether it was: the bars about counters.
+//! The bars about counters: limits that results must meet, and whether they did.
 
 use serde::{Deserialize, Serialize};
 
-use crate::events;
-use crate::record::{Code, Count, Failure};
+use crate::record::{Code, Failure};
 use crate::results::{Results, ONCE};
 
-/// Most instructions a value may take to read.
-pub const READ: f64 = 3.5;
-/// A reader is flat if no number of CPUs makes a value dearer by more.
+/// Limit of the instructions to read one value.
+const READ: f64 = 3.5;
+/// A reader is flat if a value costs at most this factor of its cost with the fewest CPUs.
 const FLAT: f64 = 1.1;
 
-/// How it came out.
+/// The verdict on a bar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// As good as it must be, or better.
+    /// The result is within the limit.
     Met,
-    /// Worse.
+    /// The result is not within the limit.
     Missed,
-    /// There is no second boot, or it came out otherwise there.
+    /// There was no second boot, or its verdict was another one.
     DoesNotCount,
-    /// There is no number.
+    /// There is no result.
     NotMeasured,
 }
 
-/// One bar.
+/// A bar: a limit and a result.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Bar {
-    /// Of what.
+    /// The operation or comparison.
     pub what: String,
-    /// What it must be.
+    /// The limit as text.
     pub must: String,
-    /// What it was, or why there is nothing.
+    /// The result as text, or the reason why there is none.
     pub was: String,
-    /// Is that good enough?
+    /// Whether the result meets the limit.
     pub verdict: Verdict,
 }
 
 impl Bar {
-    /// The verdict of two boots, if it is the same in both.
+    /// Combines the bars of two boots. The verdict counts only if both boots have the same one.
     fn in_both(self, again: Self) -> Self {
         let verdict = match (self.verdict, again.verdict) {
             (first, second) if first == second => first,
@@ -59,7 +58,7 @@ impl Bar {
         }
     }
 
-    /// After one boot there is no verdict.
+    /// Marks the bar of a single boot, whose verdict does not count.
     fn once(self) -> Self {
         match self.verdict {
             Verdict::NotMeasured => self,
@@ -72,21 +71,20 @@ impl Bar {
     }
 }
 
-/// Which parts were asked for; bars of the others are left out.
+/// The parts of the benchmark that were run. Bars of other parts are left out.
 #[derive(Clone, Copy, Debug)]
 pub struct Parts {
-    /// Instructions.
+    /// Instructions, counted in guests.
     pub guest: bool,
-    /// Times.
+    /// Ratios of times, measured on this machine.
     pub host: bool,
 }
 
-/// All bars of the parts. `again`: of the guests' second boot.
+/// Returns all bars of the parts. `again` has the results of the guests' second boot.
 pub fn bars(results: &Results, again: Option<&Results>, parts: Parts) -> Vec<Bar> {
     let mut bars = Vec::new();
     if parts.host {
-        bars.extend(host(results));
-        bars.push(events::host_bar(results));
+        bars.extend(RATIOS.iter().map(|ratio| ratio.judge(results)));
     }
     if parts.guest {
         match again {
@@ -100,258 +98,234 @@ pub fn bars(results: &Results, again: Option<&Results>, parts: Parts) -> Vec<Bar
     bars
 }
 
-/// The bars about instructions, of one boot.
+/// Returns the bars about instructions, of one boot.
 fn boot(results: &Results) -> Vec<Bar> {
-    let mut bars = vec![reader(results)];
-    for (name, what) in [("inline_add", "C"), ("rust_add", "Rust")] {
-        let what = format!("perf_counter_add, inline, {what}");
-        bars.push(instructions(
-            results,
-            name,
-            &what,
-            "exactly 1 instruction",
-            |n| n == 1.0,
-        ));
-    }
-    let what = "perf_adjust, call and return included";
-    bars.push(instructions(
-        results,
-        "perf_adjust",
+    let judge = |limit: &Limit| limit.judge(results);
+    let pages = PAGES.iter().map(judge);
+    let others = OTHERS.iter().map(judge);
+    pages.chain([group(results)]).chain(others).collect()
+}
+
+/// The text of the costs of a bar.
+#[derive(Clone, Copy)]
+enum Show {
+    /// The costs in each guest, with this number of decimals.
+    Guests(usize),
+    /// The distinct costs of all guests.
+    All,
+    /// The cost in the guest with the fewest CPUs.
+    First,
+}
+
+use Show::{All, First, Guests};
+
+/// A limit on instructions, in every guest.
+struct Limit {
+    what: &'static str,
+    must: &'static str,
+    /// The operations that are compared. Of a pair the cost is what the first one takes more than
+    /// the second one, which may be empty.
+    costs: &'static [(&'static str, &'static str)],
+    show: Show,
+    /// Whether the costs meet the limit, given those of each guest by its number of CPUs.
+    met: fn(&[Vec<f64>]) -> bool,
+}
+
+const fn limit(
+    what: &'static str,
+    must: &'static str,
+    costs: &'static [(&'static str, &'static str)],
+    show: Show,
+    met: fn(&[Vec<f64>]) -> bool,
+) -> Limit {
+    Limit {
         what,
-        "<= 24 instructions",
-        |n| n <= 24.0,
-    ));
-    bars.push(group(results));
-    bars.push(switch(results));
-    bars.push(turns(results));
-    bars.push(life(results));
-    bars.extend(accounting(results));
-    bars.extend(others(results));
-    bars.push(sample(results));
-    bars.push(backward(results));
-    bars.extend(events::guest_bars(results));
-    bars
+        must,
+        costs,
+        show,
+        met,
+    }
 }
 
-/// What counting adds to a switch of threads, ours and perf's, in every guest.
-fn switch(results: &Results) -> Bar {
-    added(
-        results,
-        ["switch", "switch_context_4", "switch_perf_4"],
-        "a switch of threads with 4 counters each, added by contexts and by perf, by CPUs",
-    )
+/// The limits of counter pages.
+#[rustfmt::skip]
+const PAGES: &[Limit] = &[
+    limit("reading 1,000 counters, per value, by CPUs", "<= 3.5 instructions, flat",
+        &[("snapshot", "")], Guests(2), is_flat),
+    limit("perf_counter_add, inline, C", "exactly 1 instruction",
+        &[("inline_add", "")], All, |c| all(c, |c| c[0] == 1.0)),
+    limit("perf_counter_add, inline, Rust", "exactly 1 instruction",
+        &[("rust_add", "")], All, |c| all(c, |c| c[0] == 1.0)),
+    limit("perf_adjust, call and return included", "<= 24 instructions",
+        &[("perf_adjust", "")], All, |c| all(c, |c| c[0] <= 24.0)),
+];
+
+/// The limits of contexts, accounting, samples and events.
+#[rustfmt::skip]
+const OTHERS: &[Limit] = &[
+    limit("instructions that contexts and perf add to a thread switch, 4 counters each, by CPUs",
+        PERF,
+        &[("switch_context_4", "switch"), ("switch_perf_4", "switch")], Guests(0), is_least),
+    limit("a switch of two event sets of 4 counters, and perf's rotation of two groups, by CPUs",
+        PERF,
+        &[("turns_context", ""), ("turns_perf", "")], Guests(0), is_least),
+    limit("creating, using and closing a context, and a group of perf, 4 counters each, by CPUs",
+        PERF,
+        &[("life_context", ""), ("life_perf", "")], Guests(0), is_least),
+    limit("instructions that accounting without system calls adds to getppid(), by CPUs",
+        "<= 0.5 instructions",
+        &[("getppid_sched", "getppid")], Guests(0), |c| all(c, |c| c[0] <= 0.5)),
+    limit("instructions that accounting with system calls adds to getppid() \
+        (limit: a fifth of ftrace's 1408), by CPUs",
+        "<= 281 instructions",
+        &[("getppid_calls", "getppid")], Guests(0), |c| all(c, |c| c[0] <= 281.0)),
+    limit("instructions that accounting of the scheduler adds to a thread switch and its wakeup, \
+        by CPUs",
+        "<= 150 instructions",
+        &[("switch_sched", "switch")], Guests(0), |c| all(c, |c| c[0] <= 150.0)),
+    limit("instructions that accounting, ftrace, perf and BPF add to getppid(), by CPUs", EACH,
+        &[("getppid_calls", "getppid"), ("getppid_ftrace", "getppid"), ("getppid_perf", "getppid"),
+            ("getppid_bpf", "getppid")], Guests(0), is_least),
+    limit("instructions that accounting, ftrace, perf and BPF add to a thread switch, by CPUs",
+        EACH,
+        &[("switch_sched", "switch"), ("switch_ftrace", "switch"), ("switch_perf", "switch"),
+            ("switch_bpf", "switch")], Guests(0), is_least),
+    limit("instructions that accounting, ftrace, perf and BPF add to an interrupt, by CPUs", EACH,
+        &[("interrupt_irq", "interrupt"), ("interrupt_ftrace", "interrupt"),
+            ("interrupt_perf", "interrupt"), ("interrupt_bpf", "interrupt")], Guests(0), is_least),
+    limit("from the overflow interrupt to the record with thread, time, CPU and another counter, \
+        for contexts and perf, by CPUs", "at most half of perf's instructions",
+        &[("sample_forward_handler", ""), ("sample_perf_handler", "")], Guests(0),
+        |c| all(c, |c| c[0] * 2.0 <= c[1])),
+    limit("a sample into a backward ring, and into a forward ring, by CPUs",
+        "backward at most 1 % more",
+        &[("sample_backward_handler", ""), ("sample_forward_handler", "")], Guests(0),
+        |c| all(c, |c| c[0] <= c[1] * 1.01)),
+    limit("an event of a program, u32 + u64 and the time", "<= 60 instructions",
+        &[("event", "")], All, |c| all(c, |c| c[0] <= 60.0)),
+    limit("an event that no trace wants", "<= 4 instructions",
+        &[("event_off_2", "event_off")], First, |c| all(c, |c| c[0] <= 4.0)),
+];
+
+const PERF: &str = "fewer instructions than perf";
+const EACH: &str = "fewer instructions than each of the others";
+
+fn all(costs: &[Vec<f64>], good: impl Fn(&[f64]) -> bool) -> bool {
+    costs.iter().all(|costs| good(costs))
 }
 
-/// What accounting adds, in every guest.
-fn accounting(results: &Results) -> [Bar; 3] {
-    let bar = |with: &str, without: &str, what: &str, most: f64| {
-        let costs: Vec<(u32, f64, f64)> = both(results, with, without);
-        let text: Vec<String> = costs
-            .iter()
-            .map(|(n, with, without)| format!("{:.0} at {n}", with - without))
-            .collect();
-        let was = match costs.len() {
-            0 => Err(results.why_not(with)),
-            _ => Ok((
-                text.join(", "),
-                costs
-                    .iter()
-                    .all(|(_, with, without)| with - without <= most),
-            )),
+/// The first operation is cheaper than each other one.
+fn is_least(costs: &[Vec<f64>]) -> bool {
+    all(costs, |costs| {
+        costs[1..].iter().all(|other| costs[0] < *other)
+    })
+}
+
+/// The cost to read a value is low at every number of CPUs, and flat.
+fn is_flat(costs: &[Vec<f64>]) -> bool {
+    let least = costs.iter().map(|c| c[0]).fold(f64::INFINITY, f64::min);
+    let most = least.max(costs[0][0]) * FLAT;
+    all(costs, |c| c[0] <= READ && c[0] <= most)
+}
+
+impl Limit {
+    /// Returns the costs in a guest, if it has all of them.
+    fn costs(&self, results: &Results, cpus: u32) -> Option<Vec<f64>> {
+        let of = |name: &str| Some(results.count(name, cpus)?.per_value());
+        let cost = |(with, without): &(&str, &str)| match *without {
+            "" => of(with),
+            without => Some(of(with)? - of(without)?),
         };
-        bar(what, &format!("<= {most} instructions"), was)
-    };
-    [
-        bar(
-            "getppid_sched",
-            "getppid",
-            "accounting without system calls, added to getppid(), by CPUs",
-            0.5,
-        ),
-        bar(
-            "getppid_calls",
-            "getppid",
-            "accounting with system calls, added to getppid(): a fifth of ftrace's 1408, by CPUs",
-            281.0,
-        ),
-        bar(
-            "switch_sched",
-            "switch",
-            "accounting of the scheduler, added to a switch of threads, its wakeup included, by CPUs",
-            150.0,
-        ),
-    ]
-}
+        self.costs.iter().map(cost).collect()
+    }
 
-/// What accounting adds, and others who look at the same, in every guest.
-fn others(results: &Results) -> [Bar; 3] {
-    let bar = |what: &str, ours: &str, job: &str| {
-        let others = ["ftrace", "perf", "bpf"].map(|by| format!("{job}_{by}"));
-        let added = |name: &str, cpus| {
-            let with = results.count(name, cpus)?.per_value();
-            Some(with - results.count(job, cpus)?.per_value())
+    fn judge(&self, results: &Results) -> Bar {
+        let guests = results.cpus().into_iter();
+        let (cpus, costs): (Vec<u32>, Vec<Vec<f64>>) = guests
+            .filter_map(|cpus| Some((cpus, self.costs(results, cpus)?)))
+            .unzip();
+        if costs.is_empty() {
+            let failed = |name: &&str| results.failures.iter().any(|f| f.what == *name);
+            let mut names = self.costs.iter().flat_map(|(a, b)| [*a, *b]);
+            let why = names.find(failed).unwrap_or(self.costs[0].0);
+            return bar(self.what, self.must, Err(results.why_not(why)));
+        }
+        let text = match self.show {
+            First => costs[0][0].to_string(),
+            All => {
+                let mut all = costs.concat();
+                all.sort_by(f64::total_cmp);
+                all.dedup();
+                all.iter()
+                    .map(f64::to_string)
+                    .collect::<Vec<_>>()
+                    .join(" or ")
+            }
+            Guests(decimals) => {
+                let guest = |(cpus, costs): (&u32, &Vec<f64>)| {
+                    let costs = costs.iter().map(|cost| format!("{cost:.decimals$}"));
+                    format!("{} at {cpus}", listed(&costs.collect::<Vec<_>>()))
+                };
+                let guests: Vec<String> = cpus.iter().zip(&costs).map(guest).collect();
+                guests.join(if self.costs.len() > 2 { "; " } else { ", " })
+            }
         };
-        let all = |cpus| {
-            let [ftrace, perf, bpf] = &others;
-            let theirs = [added(ftrace, cpus)?, added(perf, cpus)?, added(bpf, cpus)?];
-            Some((cpus, added(ours, cpus)?, theirs))
-        };
-        let costs: Vec<_> = results.cpus().into_iter().filter_map(all).collect();
-        let text: Vec<String> = costs
-            .iter()
-            .map(|(n, own, [ftrace, perf, bpf])| {
-                format!("{own:.0}, {ftrace:.0}, {perf:.0} and {bpf:.0} at {n}")
-            })
-            .collect();
-        let why = || {
-            let missing = others
-                .iter()
-                .find(|name| results.failures.iter().any(|f| f.what == **name));
-            results.why_not(missing.map_or(ours, String::as_str))
-        };
-        let was = match costs.len() {
-            0 => Err(why()),
-            _ => Ok((
-                text.join("; "),
-                costs
-                    .iter()
-                    .all(|(_, own, theirs)| theirs.iter().all(|other| own < other)),
-            )),
-        };
-        self::bar(what, "fewer instructions than each of the others", was)
-    };
-    [
-        bar(
-            "added to getppid() by accounting, ftrace, perf and BPF, by CPUs",
-            "getppid_calls",
-            "getppid",
-        ),
-        bar(
-            "added to a switch of threads by accounting, ftrace, perf and BPF, by CPUs",
-            "switch_sched",
-            "switch",
-        ),
-        bar(
-            "added to an interrupt by accounting, ftrace, perf and BPF, by CPUs",
-            "interrupt_irq",
-            "interrupt",
-        ),
-    ]
+        bar(self.what, self.must, Ok((text, (self.met)(&costs))))
+    }
 }
 
-/// What a turn of event sets and perf's rotation take, in every guest.
-fn turns(results: &Results) -> Bar {
-    fewer(
-        results,
-        ["turns_context", "turns_perf"],
-        "a turn of two sets of 4 counters, and perf's rotation of two groups, by CPUs",
-    )
+/// Joins numbers with commas and "and".
+fn listed(numbers: &[String]) -> String {
+    match numbers {
+        [first @ .., last] if !first.is_empty() => format!("{} and {last}", first.join(", ")),
+        _ => numbers.concat(),
+    }
 }
 
-/// What the life of a context and of perf's group takes, in every guest.
-fn life(results: &Results) -> Bar {
-    fewer(
-        results,
-        ["life_context", "life_perf"],
-        "the life of a context, from its file to the file's end, and of perf's group, 4 counters each, by CPUs",
-    )
+/// A limit on a ratio of times: name, what, must, decimals, and whether it is met.
+struct Ratio(
+    &'static str,
+    &'static str,
+    &'static str,
+    usize,
+    fn(f64) -> bool,
+);
+
+#[rustfmt::skip]
+const RATIOS: &[Ratio] = &[
+    Ratio("perf_read_16", "a value from the pages against perf_event, a group of 16, per counter",
+        ">= 100x faster", 0, |r| r >= 100.0),
+    Ratio("perf_read_1", "a value from the pages against perf_event, one counter",
+        ">= 700x faster", 0, |r| r >= 700.0),
+    Ratio("bpf_batch_key", "a value from the pages against BPF per-CPU array, batch, per key",
+        ">= 250x faster", 0, |r| r >= 250.0),
+    Ratio("proc_vmstat_token",
+        "a value from the pages against /proc/vmstat, read and parsed, per number",
+        ">= 100x faster", 0, |r| r >= 100.0),
+    Ratio("flag_check_1", "a checked snapshot against plain loads, 1 CPUs",
+        "<= 1.1x the time", 3, |r| r <= 1.1),
+    Ratio("flag_check_2", "a checked snapshot against plain loads, 2 CPUs",
+        "<= 1.1x the time", 3, |r| r <= 1.1),
+    Ratio("flag_check_64", "a checked snapshot against plain loads, 64 CPUs",
+        "<= 1.1x the time", 3, |r| r <= 1.1),
+    Ratio("lttng_event", "an event of a program, u32 + u64 and the time, against LTTng-UST",
+        ">= 6x faster", 1, |r| r >= 6.0),
+];
+
+impl Ratio {
+    fn judge(&self, results: &Results) -> Bar {
+        let Self(name, what, must, decimals, met) = *self;
+        let was = results.ratio(name).map(|ratio| {
+            let median = ratio.median();
+            (format!("{median:.decimals$}x"), met(median))
+        });
+        bar(what, must, was.ok_or(results.why_not(name)))
+    }
 }
 
-/// What ours and perf's take.
-fn fewer(results: &Results, rows: [&str; 2], what: &str) -> Bar {
-    let costs = both(results, rows[0], rows[1]);
-    let text: Vec<String> = costs
-        .iter()
-        .map(|(n, ours, perf)| format!("{ours:.0} and {perf:.0} at {n}"))
-        .collect();
-    let was = match costs.len() {
-        0 => Err(results.why_not(rows[0])),
-        _ => Ok((
-            text.join(", "),
-            costs.iter().all(|(_, ours, perf)| ours < perf),
-        )),
-    };
-    bar(what, "fewer instructions than perf", was)
-}
-
-/// What ours and perf's add to what is there anyway, in every guest.
-fn added(results: &Results, [without, ours, perf]: [&str; 3], what: &str) -> Bar {
-    let added = |name: &str, cpus| {
-        let with = results.count(name, cpus)?.per_value();
-        Some(with - results.count(without, cpus)?.per_value())
-    };
-    let costs: Vec<(u32, f64, f64)> = results
-        .cpus()
-        .into_iter()
-        .filter_map(|n| Some((n, added(ours, n)?, added(perf, n)?)))
-        .collect();
-    let text: Vec<String> = costs
-        .iter()
-        .map(|(n, ours, perf)| format!("{ours:.0} and {perf:.0} at {n}"))
-        .collect();
-    let was = match costs.len() {
-        0 => Err(results.why_not(ours)),
-        _ => Ok((
-            text.join(", "),
-            costs.iter().all(|(_, ours, perf)| ours < perf),
-        )),
-    };
-    bar(what, "fewer instructions than perf", was)
-}
-
-/// What a sample takes in the handler of its interrupt, ours and perf's, in every guest.
-fn sample(results: &Results) -> Bar {
-    let costs = both(results, "sample_forward_handler", "sample_perf_handler");
-    let text: Vec<String> = costs
-        .iter()
-        .map(|(n, ours, perf)| format!("{ours:.0} and {perf:.0} at {n}"))
-        .collect();
-    let was = match costs.len() {
-        0 => Err(results.why_not("sample_forward_handler")),
-        _ => Ok((
-            text.join(", "),
-            costs.iter().all(|(_, ours, perf)| ours * 2.0 <= *perf),
-        )),
-    };
-    bar(
-        "from an overflow's interrupt to the record with thread, time, CPU and another counter, of contexts and of perf, by CPUs",
-        "half of perf's instructions",
-        was,
-    )
-}
-
-/// Seed A2: backward costs no more than forward.
-fn backward(results: &Results) -> Bar {
-    let costs = both(results, "sample_backward_handler", "sample_forward_handler");
-    let text: Vec<String> = costs
-        .iter()
-        .map(|(n, backward, forward)| format!("{backward:.0} and {forward:.0} at {n}"))
-        .collect();
-    let was = match costs.len() {
-        0 => Err(results.why_not("sample_backward_handler")),
-        _ => Ok((
-            text.join(", "),
-            costs
-                .iter()
-                .all(|(_, backward, forward)| *backward <= forward * 1.01),
-        )),
-    };
-    bar(
-        "a sample into a backward ring and into a forward one, by CPUs",
-        "no more, to 1 %",
-        was,
-    )
-}
-
-/// What two operations took, by CPUs.
-fn both(results: &Results, one: &str, other: &str) -> Vec<(u32, f64, f64)> {
-    let of = |name, cpus| Some(results.count(name, cpus)?.per_value());
-    let both = |n| Some((n, of(one, n)?, of(other, n)?));
-    results.cpus().into_iter().filter_map(both).collect()
-}
-
-/// A bar, and how it came out.
-pub fn bar(what: &str, must: &str, was: Result<(String, bool), String>) -> Bar {
+/// Makes a bar. `was` has the result and whether it meets the limit, or the reason why there is no
+/// result.
+fn bar(what: &str, must: &str, was: Result<(String, bool), String>) -> Bar {
     let (was, verdict) = match was {
         Ok((was, true)) => (was, Verdict::Met),
         Ok((was, false)) => (was, Verdict::Missed),
@@ -365,101 +339,9 @@ pub fn bar(what: &str, must: &str, was: Result<(String, bool), String>) -> Bar {
     }
 }
 
-fn host(results: &Results) -> Vec<Bar> {
-    let faster = [
-        (
-            "perf_read_16",
-            "perf_event, a group of 16, per counter",
-            100.0,
-        ),
-        ("perf_read_1", "perf_event, one counter", 700.0),
-        ("bpf_batch_key", "BPF per-CPU array, batch, per key", 250.0),
-        (
-            "proc_vmstat_token",
-            "/proc/vmstat, read and parsed, per number",
-            100.0,
-        ),
-    ];
-    let mut bars: Vec<Bar> = faster
-        .into_iter()
-        .map(|(name, what, least)| {
-            let was = results
-                .ratio(name)
-                .map(|r| (format!("{:.0}x", r.median()), r.median() >= least));
-            let what = format!("a value from the pages against {what}");
-            bar(
-                &what,
-                &format!(">= {least}x faster"),
-                was.ok_or(results.why_not(name)),
-            )
-        })
-        .collect();
-    for cpus in [1, 2, 64] {
-        let name = format!("flag_check_{cpus}");
-        let was = results
-            .ratio(&name)
-            .map(|r| (format!("{:.3}x", r.median()), r.median() <= 1.1));
-        let what = format!("a checked snapshot against plain loads, {cpus} CPUs");
-        bars.push(bar(
-            &what,
-            "<= 1.1x the time",
-            was.ok_or(results.why_not(&name)),
-        ));
-    }
-    bars
-}
-
-/// Cheap at every number of CPUs, and flat.
-fn reader(results: &Results) -> Bar {
-    let costs: Vec<(u32, f64)> = results
-        .cpus()
-        .into_iter()
-        .filter_map(|cpus| Some((cpus, results.count("snapshot", cpus)?.per_value())))
-        .collect();
-    let least = costs.iter().map(|c| c.1).fold(f64::INFINITY, f64::min);
-    let met = costs
-        .iter()
-        .all(|(_, cost)| *cost <= READ && *cost <= least.max(costs[0].1) * FLAT);
-    let text: Vec<String> = costs
-        .iter()
-        .map(|(n, cost)| format!("{cost:.2} at {n}"))
-        .collect();
-    let was = match costs.len() {
-        0 => Err(results.why_not("snapshot")),
-        _ => Ok((text.join(", "), met)),
-    };
-    bar(
-        "reading 1,000 counters, per value, by CPUs",
-        "<= 3.5 instructions, flat",
-        was,
-    )
-}
-
-/// An operation of the module, in every guest.
-pub fn instructions(
-    results: &Results,
-    name: &str,
-    what: &str,
-    must: &str,
-    good: impl Fn(f64) -> bool,
-) -> Bar {
-    let costs = results
-        .counts
-        .iter()
-        .filter(|count| count.operation == name);
-    let mut costs: Vec<f64> = costs.map(Count::instructions).collect();
-    costs.sort_by(f64::total_cmp);
-    costs.dedup();
-    let text: Vec<String> = costs.iter().map(f64::to_string).collect();
-    let was = match costs.len() {
-        0 => Err(results.why_not(name)),
-        _ => Ok((text.join(" or "), costs.iter().all(|n| good(*n)))),
-    };
-    bar(what, must, was)
-}
-
-/// Two for the flag and one for each counter: which they are, the machine code
-/// tells; that one more counter is one more instruction, the guest.
+/// An update of k counters has two memory instructions for the flag and one for each counter. The
+/// test of the machine code checks these instructions, the guest that one more counter is one more
+/// instruction.
 fn group(results: &Results) -> Bar {
     let code: Vec<&Code> = results
         .code
@@ -498,8 +380,8 @@ fn group(results: &Results) -> Bar {
     )
 }
 
-/// 0: every bar met; 1: one was missed; 2: none was, but something could not
-/// be measured, or two boots disagree.
+/// Returns the exit status: 0 if all bars are met and nothing failed, 1 if a bar is missed, 2 if
+/// none is missed but something could not be measured or two boots disagree.
 pub fn status(bars: &[Bar], failures: &[Failure]) -> u8 {
     if bars.iter().any(|bar| bar.verdict == Verdict::Missed) {
         1

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Counting instructions: windows between two RDTSC, of two sizes. What both
-//! have in common cancels out; what an interrupt adds, the shortest of many
-//! does not have.
+//! Counts instructions in windows between two RDTSC. Windows have two sizes: the overhead that both
+//! have cancels out in the difference. Of many windows the shortest length that recurs is used, so
+//! that interrupts do not count.
 
 use std::io;
 
@@ -10,15 +10,15 @@ use crate::record::{Count, AGREE, WINDOWS};
 use crate::sys::ticks;
 
 const WARM_UPS: u32 = 5;
-/// Ticks of a long window, where an operation is short enough: a tenth of the
-/// time between two interrupts of the clock.
+/// Length of a long window in ticks, if operations are short enough: a tenth of the time between
+/// two clock interrupts.
 const AIM: u64 = 400_000;
-/// More tell no more.
+/// Limit of the operations in a window. More would not make the result more exact.
 pub const MOST_OPERATIONS: u32 = 256;
 
-/// The shortest length that at least [`AGREE`] windows had, and how many had it. Without such
-/// a length: the shortest, which does not count. A window may be shorter than all others, by a
-/// branch that the kernel takes rarely.
+/// Returns the shortest length that at least [`AGREE`] windows had, and how many had it. Without
+/// such a length it returns the shortest, which does not count. Single windows may be shorter than
+/// all others, if the kernel took a rare branch.
 fn shortest(windows: &mut [u64]) -> (u64, u32) {
     windows.sort_unstable();
     let mut lengths = windows
@@ -31,8 +31,8 @@ fn shortest(windows: &mut [u64]) -> (u64, u32) {
         .unwrap_or(first)
 }
 
-/// One window of `operations`. Never inlined, so that both sizes have the very
-/// same instructions around them.
+/// Runs one window of `operations`. Never inlined, so that windows of both sizes execute the same
+/// instructions around the operations.
 #[inline(never)]
 fn window(operations: u32, run: &mut dyn FnMut(u32) -> io::Result<()>) -> io::Result<u64> {
     let start = ticks();
@@ -40,8 +40,8 @@ fn window(operations: u32, run: &mut dyn FnMut(u32) -> io::Result<()>) -> io::Re
     Ok(ticks().wrapping_sub(start))
 }
 
-/// Measures an operation. `run` does it as often as it is told, `most` times at most. `rest` is
-/// called before each window: what the last one left for workers to do is done by then.
+/// Measures an operation. `run` executes it as often as its argument says, at most `most` times.
+/// `rest` is called before each window and waits for deferred work of the previous one.
 pub fn count(
     operation: &str,
     cpus: u32,
@@ -86,7 +86,7 @@ pub fn count(
 mod tests {
     use super::{shortest, AGREE};
 
-    /// So many windows of a length.
+    /// Returns a list with these lengths and the number of windows of each.
     fn windows(lengths: &[(u64, u32)]) -> Vec<u64> {
         let all = lengths
             .iter()
@@ -98,7 +98,7 @@ mod tests {
     fn the_shortest_length_that_enough_windows_had_counts() {
         let windows = |lengths: &[_]| shortest(&mut windows(lengths));
         assert_eq!(windows(&[(500, 20), (300, AGREE), (900, 11)]), (300, AGREE));
-        // One is shorter by chance, and the others still agree.
+        // A single window is shorter by chance, and the others still agree.
         assert_eq!(windows(&[(500, 40), (498, 1)]), (500, 40));
     }
 

@@ -1,41 +1,28 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Events of user programs. Their buffers are memory in the kernel's stead: what an event takes
-//! is the same, as the kernel has no part in it.
+//! Measures events of user programs. The kernel is simulated: buffers are ordinary memory. This
+//! does not change the cost of an event, in which the kernel has no part.
 
 use std::io;
 
 use perftrace::event;
-use perftrace::simulate::{attach_to, Kernel, Plan, FLIGHT};
+use perftrace::simulate::{attach_to, Kernel, Plan};
 
-use crate::bars::{bar, instructions, Bar};
-use crate::results::Results;
+pub use perftrace::simulate::FLIGHT;
 
-/// Bytes of a buffer: for more windows than there are.
+/// Size of a buffer in bytes: more than all windows of a measurement write.
 const BYTES: u32 = 1 << 20;
-/// Events that touch each page of it.
+/// Number of events that fill a buffer twice, so that each of its pages is accessed.
 const ALL: u32 = 2 * BYTES / 32;
-/// Where the events go.
+/// Slot of the trace that records the events.
 const TRACE: u32 = 3;
 
-/// How an event is done so many times.
-type Run = fn(u32) -> io::Result<()>;
-
-/// The same, whatever has to be done before.
-pub type Measured<'a> = &'a mut dyn FnMut(u32) -> io::Result<()>;
-
-/// The loops, with nothing in them but an event, and its arguments from registers.
-const WAYS: [(&str, Run, Option<u32>); 6] = [
-    ("event_off", pair, None),
-    ("event_off_2", two, None),
-    ("event", pair, Some(0)),
-    ("event_three", three, Some(0)),
-    ("event_text", text, Some(0)),
-    ("event_flight", pair, Some(FLIGHT)),
-];
+/// A loop that executes this number of events. It contains nothing but the events, whose arguments
+/// are in registers.
+pub type Run = fn(u32) -> io::Result<()>;
 
 #[inline(never)]
-fn pair(n: u32) -> io::Result<()> {
+pub fn pair(n: u32) -> io::Result<()> {
     for i in 0..n {
         event!(bench, pair, number: u32 = i, sum: u64 = u64::from(i));
     }
@@ -43,7 +30,7 @@ fn pair(n: u32) -> io::Result<()> {
 }
 
 #[inline(never)]
-fn two(n: u32) -> io::Result<()> {
+pub fn two(n: u32) -> io::Result<()> {
     for i in 0..n {
         event!(bench, pair, number: u32 = i, sum: u64 = u64::from(i));
         event!(bench, second, number: u32 = i, sum: u64 = u64::from(i));
@@ -52,7 +39,7 @@ fn two(n: u32) -> io::Result<()> {
 }
 
 #[inline(never)]
-fn three(n: u32) -> io::Result<()> {
+pub fn three(n: u32) -> io::Result<()> {
     for i in 0..n {
         let i = u64::from(i);
         event!(bench, three, a: u64 = i, b: u64 = i, c: u64 = i);
@@ -61,18 +48,19 @@ fn three(n: u32) -> io::Result<()> {
 }
 
 #[inline(never)]
-fn text(n: u32) -> io::Result<()> {
+pub fn text(n: u32) -> io::Result<()> {
     for i in 0..n {
         event!(bench, text, number: u32 = i, name: str = "a text of 24 characters.");
     }
     Ok(())
 }
 
-/// What traces them. In a program this is done once.
+/// The simulated kernel that traces the events. A program attaches to it once.
+#[derive(Clone, Copy)]
 pub struct Traced(&'static Kernel);
 
 impl Traced {
-    /// Attaches.
+    /// Attaches to a simulated kernel with this number of CPUs.
     pub fn new(nr_cpus: u32) -> Self {
         Self(attach_to(Plan {
             nr_cpus,
@@ -81,64 +69,29 @@ impl Traced {
         }))
     }
 
-    /// Each way, to be measured. What was written before is taken as read first, which is the same
-    /// for few events as for many.
-    pub fn each(&self, measure: &mut dyn FnMut(&str, Measured<'_>)) -> io::Result<()> {
-        for (name, run, traced) in WAYS {
-            if let Some(flags) = traced {
-                self.0.start(TRACE, flags, BYTES);
-            }
-            // Pages come when they are touched.
-            for _ in 0..8 {
-                self.0.skip(TRACE);
-                run(ALL / 8)?;
-            }
-            measure(name, &mut |n| {
-                self.0.skip(TRACE);
-                run(n)
-            });
-            if traced.is_some() {
-                self.0.end(TRACE);
-            }
+    /// Passes a loop to `measure`, in a trace with these flags or in none. Before each run all
+    /// records are marked as read, which has the same cost for few events as for many.
+    pub fn measure(
+        self,
+        run: Run,
+        flags: Option<u32>,
+        measure: impl FnOnce(&mut dyn FnMut(u32) -> io::Result<()>) -> io::Result<()>,
+    ) -> io::Result<()> {
+        if let Some(flags) = flags {
+            self.0.start(TRACE, flags, BYTES);
         }
-        Ok(())
+        // Accesses all pages, so that no page fault occurs in the measurement.
+        for _ in 0..8 {
+            self.0.skip(TRACE);
+            run(ALL / 8)?;
+        }
+        let measured = measure(&mut |n| {
+            self.0.skip(TRACE);
+            run(n)
+        });
+        if flags.is_some() {
+            self.0.end(TRACE);
+        }
+        measured
     }
-}
-
-/// The bars about instructions.
-pub fn guest_bars(results: &Results) -> [Bar; 2] {
-    let off: Vec<f64> = results
-        .cpus()
-        .into_iter()
-        .filter_map(|n| {
-            let cost = |name| Some(results.count(name, n)?.instructions());
-            Some(cost("event_off_2")? - cost("event_off")?)
-        })
-        .collect();
-    let was = match off.first() {
-        None => Err(results.why_not("event_off")),
-        Some(first) => Ok((format!("{first}"), off.iter().all(|cost| *cost <= 4.0))),
-    };
-    [
-        instructions(
-            results,
-            "event",
-            "an event of a program, u32 + u64 and the time",
-            "<= 60 instructions",
-            |n| n <= 60.0,
-        ),
-        bar("an event that no trace wants", "<= 4 instructions", was),
-    ]
-}
-
-/// The bar about time.
-pub fn host_bar(results: &Results) -> Bar {
-    let was = results
-        .ratio("lttng_event")
-        .map(|r| (format!("{:.1}x", r.median()), r.median() >= 6.0));
-    bar(
-        "an event of a program, u32 + u64 and the time, against LTTng-UST",
-        ">= 6x faster",
-        was.ok_or(results.why_not("lttng_event")),
-    )
 }

@@ -1,81 +1,76 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What runs in the guest, as its only program: each way to read, one after
-//! the other, in the same boot. Prints a line of JSON for each.
+//! The only program in the guest: measures each way to read, one after the other, in the same boot.
+//! Prints a line of JSON for each.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::thread::sleep;
 use std::time::Duration;
 
-use perfcounters::{Counters, Pattern};
+use perfcounters::{Counters, Pattern, Selection, Stamp};
 use perfmon::Pmd;
 use rustix::thread::{sched_setaffinity, CpuSet};
-use rustix::time::{clock_gettime, ClockId};
 
 use crate::count::{count, MOST_OPERATIONS};
 use crate::events::Traced;
-use crate::peers::{cpus, PerfEvent, PerfGroup, PerfSelf, ProcFile, INSTRUCTIONS, PAGE_FAULTS};
-use crate::record::{Adds, Count, Failure, Record};
+use crate::operations::{Operation, Run, Stage, OPERATIONS};
+use crate::peers::{cpus, PerfEvent, PerfGroup, PerfSelf, ProcFile, INSTRUCTIONS};
+use crate::record::{tell, Adds, Count, Failure, Record};
 use crate::sample;
-use crate::switch::{context, PingPong, Turns, TwoGroups, TwoSets, COUNTERS};
+use crate::switch::{context, PingPong, Turns, COUNTERS};
 use crate::sys::{close_nothing, first_in_line, getppid, nops, PerCpuArray};
-use crate::trace::{Job, WAYS};
+use crate::trace::{Job, Way};
 
-/// Rounds of [`nops`], of a microsecond each, in which event sets take turns. The timers of a
-/// guest with several CPUs run at the clock's ticks only, each 4 ms: that is still
-/// as many turns as there are windows of anything else, and some more.
+/// Rounds of [`nops`], of a microsecond each, during which event sets are switched. In a guest with
+/// several CPUs timers run at clock ticks only, every 4 ms. The rounds then have 50 switches, more
+/// than the number of windows of other operations.
 const TURNS: u32 = 200_000;
 /// Calls of close(-1) in one operation.
 const CLOSES: u32 = 100;
-/// What is accounted: the scheduler; interrupts too; system calls too.
-const ACCOUNTING: [(&str, &str); 4] = [("sched", "1"), ("irq", "3"), ("calls", "7"), ("all", "15")];
-/// Where all of it runs: perf events of this CPU are read here.
+/// CPU of all measurements: perf events of this CPU are read.
 const CPU: usize = 0;
-/// So often something is measured until enough windows agree; then it is left out.
+/// Limit of measurements of one operation until enough windows agree. If they never do, the report
+/// leaves the operation out.
 const TRIES: u32 = 5;
-/// Between two lives: longer than a grace period and the work that waits for it.
+/// Sleep between two lives of a context: longer than a grace period and the work after it.
 const LIFE_REST: Duration = Duration::from_millis(60);
-/// Keys of the BPF map, as many as there are counters to read.
+/// Keys of the BPF map: as many as there are counters to read.
 const KEYS: u32 = 1000;
-/// Keys in one batch: few enough for a window, whatever the CPUs.
+/// Keys per batch, for few, more and many CPUs, so that a batch fits into a window.
 const BATCH: [usize; 3] = [1000, 200, 50];
 
-fn tell(record: &Record) {
-    match serde_json::to_string(record) {
-        Ok(line) => println!("{line}"),
-        Err(error) => eprintln!("bench: {error}"),
+/// Measures until enough windows agree, at most [`TRIES`] times, and prints the record.
+fn tried(mut measure: impl FnMut() -> io::Result<Count>) -> io::Result<()> {
+    let mut last = measure()?;
+    for _ in 1..TRIES {
+        if last.doubt().is_none() {
+            break;
+        }
+        last = measure()?;
     }
+    tell(&Record::Count(last));
+    Ok(())
 }
 
-struct Guest {
+/// The guest in which the operations are measured. Its methods each measure an operation and print
+/// the record; `name` is that of the operation.
+#[derive(Clone, Copy)]
+pub struct Guest {
     cpus: u32,
-    /// Operations in a window.
+    /// Limit of operations in a window.
     most: u32,
+    traced: Traced,
 }
 
 impl Guest {
-    fn operation(&self, name: &str, values: u64, run: &mut dyn FnMut(u32) -> io::Result<()>) {
-        self.rested(name, values, self.most, &|| {}, run);
-    }
-
-    /// [`operation`](Self::operation), `most` times in a window, and with a rest before each.
-    fn rested(
+    fn operation(
         &self,
         name: &str,
         values: u64,
-        most: u32,
-        rest: &dyn Fn(),
         run: &mut dyn FnMut(u32) -> io::Result<()>,
-    ) {
-        for again in (0..TRIES).rev() {
-            match count(name, self.cpus, values, most, rest, run) {
-                Ok(count) if again > 0 && count.doubt().is_some() => continue,
-                Ok(count) => tell(&Record::Count(count)),
-                Err(error) => self.failed(name, &error),
-            }
-            break;
-        }
+    ) -> io::Result<()> {
+        tried(|| count(name, self.cpus, values, self.most, &|| {}, run))
     }
 
     fn failed(&self, what: &str, why: &dyn ToString) {
@@ -86,72 +81,79 @@ impl Guest {
         }));
     }
 
-    /// Ours: the library's own reader, a whole snapshot of 1,000 counters.
-    fn reader(&self) -> Result<(), perfcounters::Error> {
-        let mut counters = Counters::open()?;
-        let selection = counters.select(&Pattern::new(["bench/*"]))?;
-        let mut values = Vec::new();
-        counters.fill(&selection, &mut values)?;
-        let nr = values.len() as u64;
+    /// Measures what `run` executes as often as its argument says.
+    pub fn simple(&self, name: &str, run: impl Fn(u32)) -> io::Result<()> {
+        self.operation(name, 1, &mut |n| {
+            run(n);
+            Ok(())
+        })
+    }
+
+    /// Measures the library's reader with a whole snapshot of 1,000 counters.
+    pub fn snapshot(
+        &self,
+        name: &str,
+        fill: impl Fn(&Counters, &Selection, &mut Vec<i64>) -> Result<Stamp, perfcounters::Error>,
+    ) -> io::Result<()> {
         let broke = |e: perfcounters::Error| io::Error::other(e.to_string());
-        self.operation("snapshot", nr, &mut |n| {
+        let mut counters = Counters::open().map_err(broke)?;
+        let selection = counters.select(&Pattern::new(["bench/*"])).map_err(broke)?;
+        let mut values = Vec::new();
+        counters.fill(&selection, &mut values).map_err(broke)?;
+        let nr = values.len() as u64;
+        self.operation(name, nr, &mut |n| {
             (0..n)
-                .try_for_each(|_| counters.fill(&selection, &mut values).map(drop))
+                .try_for_each(|_| fill(&counters, &selection, &mut values).map(drop))
                 .map_err(broke)
-        });
-        self.operation("snapshot_unchecked", nr, &mut |n| {
-            (0..n)
-                .try_for_each(|_| counters.fill_each(&selection, &mut values).map(drop))
-                .map_err(broke)
-        });
-        Ok(())
+        })
     }
 
+    /// Measures reading a file of /proc, whose name is part of the operation's.
     fn proc_file(&self, name: &str) -> io::Result<()> {
-        let mut file = ProcFile::open(&format!("/proc/{name}"))?;
+        let file = name.trim_start_matches("proc_");
+        let mut file = ProcFile::open(&format!("/proc/{}", file.trim_end_matches("_parsed")))?;
         let (values, _) = file.parse()?;
-        self.operation(&format!("proc_{name}"), values, &mut |n| {
-            (0..n).try_for_each(|_| file.read().map(drop))
+        if name.ends_with("_parsed") {
+            self.operation(name, values, &mut |n| {
+                (0..n).try_for_each(|_| file.parse().map(drop))
+            })
+        } else {
+            self.operation(name, values, &mut |n| {
+                (0..n).try_for_each(|_| file.read().map(drop))
+            })
+        }
+    }
+
+    /// Measures reading a group of `count` perf events.
+    pub fn perf(&self, name: &str, event: PerfEvent, count: u16) -> io::Result<()> {
+        let mut group = PerfGroup::new(event, count.into(), CPU as i32)?;
+        self.operation(name, count.into(), &mut |n| {
+            (0..n).try_for_each(|_| group.read())
+        })
+    }
+
+    /// Measures reading a perf event by RDPMC.
+    pub fn rdpmc(&self, name: &str) -> io::Result<()> {
+        let event = PerfSelf::new(INSTRUCTIONS)?;
+        self.operation(name, 1, &mut |n| {
+            (0..n).try_for_each(|_| event.read().map(drop))
+        })
+    }
+
+    /// Measures two threads that run alternately, each counted by what `counted` returns.
+    pub fn switch<T: 'static>(&self, name: &str, counted: fn() -> io::Result<T>) -> io::Result<()> {
+        first_in_line(true)?;
+        let measured = counted().and_then(|_own| {
+            let mut pair = PingPong::new(counted)?;
+            let measured = self.operation(name, 2, &mut |n| (0..n).try_for_each(|_| pair.turn()));
+            let _ = pair.end();
+            measured
         });
-        self.operation(&format!("proc_{name}_parsed"), values, &mut |n| {
-            (0..n).try_for_each(|_| file.parse().map(drop))
-        });
-        Ok(())
-    }
-
-    fn perf(&self, name: &str, event: PerfEvent, count: usize) {
-        match PerfGroup::new(event, count, CPU as i32) {
-            Ok(mut group) => self.operation(name, count as u64, &mut |n| {
-                (0..n).try_for_each(|_| group.read())
-            }),
-            Err(error) => self.failed(name, &error),
-        }
-    }
-
-    fn rdpmc(&self) {
-        match PerfSelf::new(INSTRUCTIONS) {
-            Ok(event) => self.operation("perf_rdpmc", 1, &mut |n| {
-                (0..n).try_for_each(|_| event.read().map(drop))
-            }),
-            Err(error) => self.failed("perf_rdpmc", &error),
-        }
-    }
-
-    /// Two threads in turns, each counted by what `counted` makes.
-    fn switch<T: 'static>(&self, name: &str, counted: fn() -> io::Result<T>) {
-        let first = first_in_line(true).and_then(|()| counted());
-        let pair = first.and_then(|own| Ok((own, PingPong::new(counted)?)));
-        match pair {
-            Ok((_own, mut pair)) => {
-                self.operation(name, 2, &mut |n| (0..n).try_for_each(|_| pair.turn()));
-                let _ = pair.end();
-            }
-            Err(error) => self.failed(name, &error),
-        }
         let _ = first_in_line(false);
+        measured
     }
 
-    /// The shortest of several calls of a handler, and how many calls took just as long.
+    /// Makes a record of the shortest call of a handler and the number of calls of the same length.
     fn shortest(&self, name: &str, (ticks, agree): (u64, u32)) -> Count {
         Count {
             operation: name.into(),
@@ -164,135 +166,122 @@ impl Guest {
         }
     }
 
-    /// What the handler of the overflow took of that.
-    fn handler(&self, name: &str) {
-        let name = format!("{name}_handler");
+    /// Measures a loop of known length with one sample per round, taken by what `sampled` returns,
+    /// and the part of a sample that the handler of the overflow interrupt takes.
+    pub fn samples<T>(&self, name: &str, sampled: fn() -> io::Result<T>) -> io::Result<()> {
+        let _sampled = sampled()?;
+        let _ = nmis();
+        let measured = self.simple(name, sample::periods);
+        let handler = format!("{name}_handler");
         match nmis() {
-            Ok(nmi) => tell(&Record::Count(self.shortest(&name, nmi))),
-            Err(error) => self.failed(&name, &error),
+            Ok(nmi) => tell(&Record::Count(self.shortest(&handler, nmi))),
+            Err(error) => self.failed(&handler, &error),
         }
+        measured
     }
 
-    /// A loop of known length and a sample, of what `sampled` makes.
-    fn samples<T>(&self, name: &str, sampled: impl FnOnce() -> io::Result<T>) {
-        match sampled() {
-            Ok(_sampled) => {
-                let _ = nmis();
-                self.operation(name, 1, &mut |n| {
-                    sample::periods(n);
-                    Ok(())
-                });
-                self.handler(name);
-            }
-            Err(error) => self.failed(name, &error),
-        }
-    }
-
-    /// One turn of event sets, or of perf's groups: what the callback of its timer takes. The
-    /// interrupt around it, other timers and other CPUs are not in the number.
-    fn turns<T: Turns>(&self, name: &str) {
-        match T::new().and_then(|mut turns| self.turn(name, &mut turns)) {
-            Ok(count) => tell(&Record::Count(count)),
-            Err(error) => self.failed(name, &error),
-        }
+    /// Measures one switch of event sets, or rotation of perf's groups, by the callback of its
+    /// timer. The interrupt around it, other timers and other CPUs do not count.
+    pub fn turns<T: Turns>(&self, name: &str) -> io::Result<()> {
+        let mut turns = T::new()?;
+        tried(|| self.turn(name, &mut turns))
     }
 
     fn turn<T: Turns>(&self, name: &str, turns: &mut T) -> io::Result<Count> {
-        let mut tries = TRIES;
-        loop {
-            let before = turns.counts()?;
-            callbacks()?;
-            nops(TURNS);
-            let callback = callbacks()?
-                .into_iter()
-                .find(|callback| T::is_callback(&callback.function));
-            let callback = callback.ok_or_else(|| io::Error::other("no turn ended"))?;
-            let after = turns.counts()?;
-            let counts = [0, 1].map(|n: usize| after[n].wrapping_sub(before[n]));
-            if !T::took_turns(callback.calls, counts) {
-                let calls = callback.calls;
-                return Err(io::Error::other(format!(
-                    "{calls} callbacks of the timer, but the two counted {counts:?}"
-                )));
-            }
-            let count = self.shortest(name, (callback.ticks, callback.agree));
-            tries -= 1;
-            if tries == 0 || count.doubt().is_none() {
-                return Ok(count);
-            }
+        let before = turns.counts()?;
+        callbacks()?;
+        nops(TURNS);
+        let callback = callbacks()?
+            .into_iter()
+            .find(|callback| T::is_callback(&callback.function));
+        let callback = callback.ok_or_else(|| {
+            io::Error::other("no timer callback has switched event sets or groups")
+        })?;
+        let after = turns.counts()?;
+        let counts = [0, 1].map(|n: usize| after[n].wrapping_sub(before[n]));
+        if !T::took_turns(callback.calls, counts) {
+            let calls = callback.calls;
+            return Err(io::Error::other(format!(
+                "{calls} timer callbacks do not match the counts of the two, {counts:?}"
+            )));
         }
+        Ok(self.shortest(name, (callback.ticks, callback.agree)))
     }
 
-    /// A hundred calls of close(-1), the call with which rings that are overwritten were
-    /// first measured. `begin` comes before all calls of a window.
-    fn closes<T>(
+    /// Measures a hundred calls of close(-1), the operation with which overwritten rings were
+    /// measured first. `begin` is called before the calls of each window.
+    pub fn closes<T>(
         &self,
         name: &str,
-        sampled: impl FnOnce() -> io::Result<T>,
+        sampled: T,
         begin: fn(&T) -> io::Result<()>,
-    ) {
-        match sampled() {
-            Ok(sampled) => self.operation(name, CLOSES.into(), &mut |n| {
-                begin(&sampled)?;
-                (0..n * CLOSES).for_each(|_| close_nothing());
-                Ok(())
-            }),
-            Err(error) => self.failed(name, &error),
-        }
+    ) -> io::Result<()> {
+        self.operation(name, CLOSES.into(), &mut |n| {
+            begin(&sampled)?;
+            (0..n * CLOSES).for_each(|_| close_nothing());
+            Ok(())
+        })
     }
 
-    /// Ours: a thread's context, read by a call and by its page.
-    fn contexts(&self) -> io::Result<()> {
+    /// Measures reading PMDs of a thread's context by a call.
+    pub fn context_read(&self, name: &str, count: u16) -> io::Result<()> {
         let context = context(COUNTERS)?;
-        for (name, count) in [("context_read_1", 1), ("context_read_4", COUNTERS)] {
-            let mut pmds: Vec<Pmd> = (0..count)
-                .map(|n| Pmd {
-                    reg_num: n,
-                    ..Pmd::default()
-                })
-                .collect();
-            self.operation(name, count.into(), &mut |n| {
-                (0..n).try_for_each(|_| context.refresh(&mut pmds))
-            });
-        }
+        let mut pmds: Vec<Pmd> = (0..count)
+            .map(|n| Pmd {
+                reg_num: n,
+                ..Pmd::default()
+            })
+            .collect();
+        self.operation(name, count.into(), &mut |n| {
+            (0..n).try_for_each(|_| context.refresh(&mut pmds))
+        })
+    }
+
+    /// Measures reading a PMD of a thread's context by its self page.
+    pub fn self_read(&self, name: &str) -> io::Result<()> {
+        let context = context(COUNTERS)?;
         let page = selfpage::Mapping::new(context.as_fd().as_raw_fd())
             .map_err(io::Error::from_raw_os_error)?;
-        self.operation("self_read", 1, &mut |n| {
+        self.operation(name, 1, &mut |n| {
             (0..n).try_for_each(|_| match page.counter(0) {
                 Some(_) => Ok(()),
                 None => Err(io::Error::other("the page does not allow RDPMC")),
             })
-        });
-        Ok(())
+        })
     }
 
-    /// One life, from the file that is opened to the one that is closed, with [`COUNTERS`] that
-    /// count in between. What workers do afterwards is over before the next one begins: it is not
-    /// counted, ours or perf's.
-    fn life<T>(&self, name: &str, life: fn() -> io::Result<T>) {
-        self.rested(name, 1, 1, &|| sleep(LIFE_REST), &mut |n| {
-            (0..n).try_for_each(|_| life().map(drop))
-        });
+    /// Measures the life of a context from open to close, with [`COUNTERS`] that count in between.
+    /// Deferred work has ended before the next one begins, and does not count, neither for contexts
+    /// nor for perf.
+    pub fn life<T>(&self, name: &str, life: fn() -> io::Result<T>) -> io::Result<()> {
+        let mut lives = |n: u32| (0..n).try_for_each(|_| life().map(drop));
+        tried(|| count(name, self.cpus, 1, 1, &|| sleep(LIFE_REST), &mut lives))
     }
 
-    fn bpf(&self) -> io::Result<()> {
+    /// Measures the lookup of a key of a BPF per-CPU array.
+    pub fn bpf_lookup(&self, name: &str) -> io::Result<()> {
         let possible = cpus("possible")?;
         let mut map = PerCpuArray::new(KEYS, possible)?;
-        self.operation("bpf_lookup", possible as u64, &mut |n| {
+        self.operation(name, possible as u64, &mut |n| {
             (0..n).try_for_each(|k| map.lookup(k).map(drop))
-        });
+        })
+    }
+
+    /// Measures the lookup of a batch of keys of a BPF per-CPU array.
+    pub fn bpf_batch(&self, name: &str) -> io::Result<()> {
+        let possible = cpus("possible")?;
+        let mut map = PerCpuArray::new(KEYS, possible)?;
         let batch = match self.cpus {
             0..4 => BATCH[0],
             4..32 => BATCH[1],
             _ => BATCH[2],
         };
-        self.operation("bpf_batch", (possible * batch) as u64, &mut |n| {
+        self.operation(name, (possible * batch) as u64, &mut |n| {
             (0..n).try_for_each(|_| map.batch(batch).map(drop))
-        });
-        Ok(())
+        })
     }
 
-    /// What bench.ko measured, with interrupts off.
+    /// Prints what bench.ko measured with interrupts off.
     fn module(&self) -> io::Result<()> {
         for line in std::fs::read_to_string("/proc/bench")?.lines() {
             match module_line(line, self.cpus) {
@@ -303,82 +292,47 @@ impl Guest {
         Ok(())
     }
 
-    /// What accounting adds to a call and to a switch of threads, level by level.
-    fn accounting(&self) {
-        for (name, level) in ACCOUNTING {
-            let set = |on: &str| -> io::Result<()> {
-                std::fs::write("/proc/sys/kernel/ppa_levels", level)?;
-                std::fs::write("/proc/sys/kernel/ppa", on)
-            };
-            if let Err(error) = set("1 0 0 1") {
-                self.failed(&format!("getppid_{name}"), &error);
-                continue;
-            }
-            self.job(Job::Calls, name);
-            self.job(Job::Switches, name);
-            self.job(Job::Interrupts, name);
-            if let Err(error) = set("0 0 0 1") {
-                self.failed(name, &error);
-            }
-        }
-    }
-
-    /// An operation while somebody looks at it.
-    fn job(&self, job: Job, by: &str) {
+    /// Measures a system call, a switch of threads or an interrupt.
+    pub fn job(&self, name: &str, job: Job) -> io::Result<()> {
         match job {
-            Job::Calls => self.operation(&format!("getppid_{by}"), 1, &mut |n| {
-                (0..n).for_each(|_| getppid());
-                Ok(())
-            }),
-            Job::Switches => self.switch(&format!("switch_{by}"), || Ok(())),
-            Job::Interrupts => self.interrupt(&format!("interrupt_{by}")),
+            Job::Calls => self.simple(name, |n| (0..n).for_each(|_| getppid())),
+            Job::Switches => self.switch(name, || Ok(())),
+            Job::Interrupts => self.interrupt(name),
         }
     }
 
-    /// The same by others.
-    fn others(&self) {
-        let jobs = [
-            (Job::Calls, "getppid"),
-            (Job::Switches, "switch"),
-            (Job::Interrupts, "interrupt"),
-        ];
-        // Records fit in a page of a ring in enough windows: the step to the next one is not
-        // in the numbers.
-        let few = Self {
-            cpus: self.cpus,
-            most: 8,
+    /// Measures an operation with accounting on.
+    fn accounting(&self, name: &str, job: Job, levels: &str) -> io::Result<()> {
+        std::fs::write("/proc/sys/kernel/ppa_levels", levels)?;
+        std::fs::write("/proc/sys/kernel/ppa", "1 0 0 1")?;
+        let measured = self.job(name, job);
+        std::fs::write("/proc/sys/kernel/ppa", "0 0 0 1")?;
+        measured
+    }
+
+    /// Measures an operation while another tool observes it.
+    fn observed(&self, name: &str, job: Job, way: Way) -> io::Result<()> {
+        let guest = Self {
+            most: way.most.min(self.most),
+            ..*self
         };
-        for (name, way) in WAYS {
-            for (job, what) in jobs {
-                let measures = if ["ftrace", "perf"].contains(&name) {
-                    &few
-                } else {
-                    self
-                };
-                match way(job) {
-                    Ok(_looks) => measures.job(job, name),
-                    Err(error) => self.failed(&format!("{what}_{name}"), &error),
-                }
-                settle();
-            }
-        }
+        let measured = (way.start)(job).and_then(|_looks| guest.job(name, job));
+        settle();
+        measured
     }
 
-    /// An interrupt that bench.ko sends to its own CPU.
-    fn interrupt(&self, name: &str) {
-        for again in (0..TRIES).rev() {
-            let line = std::fs::read_to_string("/proc/bench_interrupt");
-            match line.map(|line| module_line(line.trim_end(), self.cpus)) {
-                Ok(Some(count)) if again > 0 && count.doubt().is_some() => continue,
-                Ok(Some(count)) => tell(&Record::Count(Count {
-                    operation: name.into(),
-                    ..count
-                })),
-                Ok(None) => self.failed(name, &"/proc/bench_interrupt cannot be understood"),
-                Err(error) => self.failed(name, &error),
-            }
-            break;
-        }
+    /// Measures an interrupt that bench.ko sends to its own CPU.
+    fn interrupt(&self, name: &str) -> io::Result<()> {
+        tried(|| {
+            let line = std::fs::read_to_string("/proc/bench_interrupt")?;
+            let count = module_line(line.trim_end(), self.cpus);
+            let count =
+                count.ok_or_else(|| io::Error::other("cannot parse /proc/bench_interrupt"))?;
+            Ok(Count {
+                operation: name.into(),
+                ..count
+            })
+        })
     }
 
     fn adds(&self) -> io::Result<()> {
@@ -394,53 +348,79 @@ impl Guest {
         }
         Ok(())
     }
+
+    /// Measures the operations of a stage.
+    fn stage(&self, stage: Stage) {
+        for &Operation { name, run, .. } in OPERATIONS {
+            if run.stage() == Some(stage) {
+                if let Err(error) = self.run(name, run) {
+                    self.failed(name, &error);
+                }
+            }
+        }
+    }
+
+    fn run(&self, name: &str, run: Run) -> io::Result<()> {
+        match run {
+            Run::Guest(_, run) => run(self, name),
+            Run::Proc => self.proc_file(name),
+            Run::Event(run, flags) => self
+                .traced
+                .measure(run, flags, |run| self.operation(name, 1, run)),
+            Run::Accounted(job, levels) => self.accounting(name, job, levels),
+            Run::Observed(job, way) => self.observed(name, job, way),
+            Run::Module | Run::Handler | Run::Host(_) | Run::Lttng => Ok(()),
+        }
+    }
 }
 
-/// After perf events: the kernel looks for them at each switch until a second after the last
-/// one, which is not what comes next. Idle time is free.
+/// Waits after perf events: the kernel checks for them at each switch until one second after the
+/// last event, which would be measured as part of the next operation. Idle time costs nothing here.
 fn settle() {
     sleep(Duration::from_secs(2));
 }
 
-/// After contexts: their probes are kept for ten seconds, and what they add to a switch is not what
-/// comes next.
+/// Waits after contexts: their probes stay attached for ten seconds, and would be measured in the
+/// next switches.
 fn rest() {
     sleep(Duration::from_secs(12));
 }
 
-/// What bench.ko has seen of NMIs since the last time: the shortest, and how many
-/// took just as long.
+/// Returns the length of the shortest NMI since the last call, and the number of NMIs of the same
+/// length, as bench.ko recorded them.
 fn nmis() -> io::Result<(u64, u32)> {
     let text = std::fs::read_to_string("/proc/bench_nmi")?;
     let mut words = text.split_whitespace().map(str::parse);
     match (words.next(), words.next()) {
         (Some(Ok(ticks)), Some(Ok(agree))) => Ok((ticks, agree as u32)),
-        _ => Err(io::Error::other("/proc/bench_nmi says nothing")),
+        _ => Err(io::Error::other("cannot parse /proc/bench_nmi")),
     }
 }
 
-/// The callbacks of one timer function, as bench.ko has seen them.
+/// The callbacks of one timer function, as bench.ko recorded them.
 #[derive(Debug, PartialEq)]
 struct Callback {
-    /// The shortest.
+    /// Length of the shortest callback in ticks.
     ticks: u64,
-    /// How many took just as long.
+    /// Number of callbacks of that length.
     agree: u32,
     calls: u32,
-    /// Its name, and the module's in brackets.
+    /// Name of the function, with its module in brackets.
     function: String,
 }
 
-/// The callbacks of timers on this CPU since the last call of this function.
+/// Returns the callbacks of timers on this CPU since the last call.
 fn callbacks() -> io::Result<Vec<Callback>> {
     let text = std::fs::read_to_string("/proc/bench_timers")?;
     let callback = |line| {
-        callback_line(line).ok_or_else(|| io::Error::other(format!("/proc/bench_timers: {line}")))
+        callback_line(line).ok_or_else(|| {
+            io::Error::other(format!("cannot parse a line of /proc/bench_timers: {line}"))
+        })
     };
     text.lines().map(callback).collect()
 }
 
-/// A line of /proc/bench_timers; bench_main.c says what is in it.
+/// Parses a line of /proc/bench_timers; its format is in bench_main.c.
 fn callback_line(line: &str) -> Option<Callback> {
     let mut words = line.splitn(4, ' ');
     Some(Callback {
@@ -451,14 +431,14 @@ fn callback_line(line: &str) -> Option<Callback> {
     })
 }
 
-/// A line of /proc/bench; bench_main.c says what is in it.
+/// Parses a line of /proc/bench; its format is in bench_main.c.
 fn module_line(line: &str, cpus: u32) -> Option<Count> {
     let mut words = line.split(' ');
     let operation = words.next()?.to_owned();
     let mut next = || words.next()?.parse::<u64>().ok();
     let [few, many, short, long] = [next()?, next()?, next()?, next()?];
     let agree = [next()? as u32, next()? as u32];
-    // A group changes as many values as its name says.
+    // The name of a group says how many values it changes.
     let values = match operation.rsplit_once("group_") {
         Some((_, k)) => k.parse().ok()?,
         None => 1,
@@ -474,92 +454,39 @@ fn module_line(line: &str, cpus: u32) -> Option<Count> {
     })
 }
 
-/// Measures everything, after a loop of `late` microseconds. `adds`: 60,000 calls of
-/// perf_add() too.
+/// Measures everything, after a loop of `late` microseconds. With `adds` bench.ko also adds 60,000
+/// instances, and measures some of these calls of perf_add().
 pub fn run(adds: bool, late: u32) -> io::Result<()> {
     let mut here = CpuSet::new();
     here.set(CPU);
     sched_setaffinity(None, &here)?;
     nops(late);
+    let cpus = cpus("online")? as u32;
     let guest = Guest {
-        cpus: cpus("online")? as u32,
+        cpus,
         most: MOST_OPERATIONS,
+        traced: Traced::new(cpus),
     };
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease")?;
     tell(&Record::Place {
         what: "guest kernel".into(),
         name: release.trim().into(),
     });
-    guest.operation("self_check_user", 1, &mut |n| {
-        nops(n);
-        Ok(())
-    });
     if let Err(error) = guest.module() {
         guest.failed("bench.ko", &error);
     }
-    guest.operation("getppid", 1, &mut |n| {
-        (0..n).for_each(|_| getppid());
-        Ok(())
-    });
-    guest.operation("clock_gettime", 1, &mut |n| {
-        (0..n).for_each(|_| _ = clock_gettime(ClockId::Monotonic));
-        Ok(())
-    });
-    if let Err(error) = guest.reader() {
-        guest.failed("snapshot", &error);
-    }
-    let measured = Traced::new(guest.cpus).each(&mut |name, run| guest.operation(name, 1, run));
-    if let Err(error) = measured {
-        guest.failed("event", &error);
-    }
-    for name in ["stat", "interrupts", "softirqs", "vmstat"] {
-        if let Err(error) = guest.proc_file(name) {
-            guest.failed(&format!("proc_{name}"), &error);
-        }
-    }
-    for count in [1, 8, 16] {
-        guest.perf(&format!("perf_read_{count}"), PAGE_FAULTS, count);
-    }
-    // perf gives the PMU back some time after its last event: ours comes first.
-    guest.samples("sample_forward", || sample::context("ring"));
-    guest.samples("sample_backward", || sample::context("flight-recorder"));
-    let deep = |format| move || sample::deep_context(format);
-    guest.closes("close_forward", deep("ring"), sample::begin_again);
-    guest.closes(
-        "close_backward",
-        deep("flight-recorder"),
-        sample::begin_again,
-    );
-    guest.closes("close", || Ok(()), |()| Ok(()));
-    if let Err(error) = guest.contexts() {
-        guest.failed("context_read_1", &error);
-    }
+    guest.stage(Stage::First);
+    guest.stage(Stage::Context);
     rest();
-    guest.switch("switch", || Ok(()));
-    guest.switch("switch_context_4", || context(COUNTERS));
-    guest.life("life_context", || context(COUNTERS));
+    guest.stage(Stage::ContextSwitch);
     rest();
-    guest.switch("switch_perf_4", || {
-        PerfGroup::of_thread(INSTRUCTIONS, COUNTERS.into())
-    });
+    guest.stage(Stage::PerfSwitch);
     settle();
     rest();
-    guest.interrupt("interrupt");
-    guest.accounting();
-    guest.others();
-    guest.turns::<TwoSets>("turns_context");
-    guest.turns::<TwoGroups>("turns_perf");
-    guest.life("life_perf", || {
-        PerfGroup::of_thread(INSTRUCTIONS, COUNTERS.into())
-    });
-    guest.samples("sample_perf", sample::events);
-    for count in [1, 4] {
-        guest.perf(&format!("perf_pmu_{count}"), INSTRUCTIONS, count);
-    }
-    guest.rdpmc();
-    if let Err(error) = guest.bpf() {
-        guest.failed("bpf_lookup", &error);
-    }
+    guest.stage(Stage::Observed);
+    guest.stage(Stage::PerfGroups);
+    guest.stage(Stage::PerfSample);
+    guest.stage(Stage::Last);
     if adds {
         if let Err(error) = guest.adds() {
             guest.failed("perf_add", &error);

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What runs on this machine itself: pairs of ways, back to back. Times move
-//! from run to run by far more than their ratio, so only ratios are kept, and
-//! of those the median.
+//! Compares times on this machine, in pairs that run alternately. Times vary from run to run far
+//! more than their ratios, so only the ratios are evaluated, and of these the median.
 
 use std::fs::File;
 use std::hint::black_box;
@@ -15,27 +14,29 @@ use fake::Fake;
 use perfcounters::{Counters, Pattern};
 use rustix::thread::{sched_getcpu, sched_setaffinity, CpuSet};
 
+use crate::operations::{Run, OPERATIONS};
 use crate::peers::{cpus, PerfGroup, ProcFile, PAGE_FAULTS};
-use crate::record::{median, Failure, Ratio, Record};
+use crate::record::{median, tell, Failure, Ratio, Record};
 use crate::sys::{map_words, Lines, PerCpuArray};
 
-/// Runs of a pair, each with a ratio of its own.
+/// Number of runs of a pair. Each has one ratio.
 const RUNS: usize = 15;
-/// Turns of each side in a run; the shortest counts.
+/// Turns of each side in a run. The shortest one counts.
 const TURNS: usize = 31;
-/// Nanoseconds that one turn of a side should take.
+/// Intended duration of a turn in nanoseconds.
 const TURN_NS: f64 = 100_000.0;
-/// Counters to read, and so keys of the map.
+/// Number of counters to read, and of keys of the BPF map.
 const COUNTERS: u32 = 1000;
-const GROUP: usize = 16;
-/// Updates of 16 counters in one go, so that only they are seen.
+/// Events of a group of perf.
+pub const GROUP: usize = 16;
+/// Updates of 16 counters per call, so that the cost of the call does not matter.
 const ROUNDS: usize = 64;
 
-/// One side of a pair: what to do, and how many values doing it once gives.
+/// One side of a pair: the code to measure, and the number of values that one execution gives.
 struct Side<'a> {
     values: f64,
     run: &'a mut dyn FnMut() -> io::Result<()>,
-    /// Times in a turn.
+    /// Executions per turn.
     times: u32,
 }
 
@@ -52,7 +53,7 @@ impl<'a> Side<'a> {
         Ok(side)
     }
 
-    /// Nanoseconds for each value.
+    /// Runs one turn. Returns nanoseconds per value.
     fn turn(&mut self) -> io::Result<f64> {
         let start = Instant::now();
         for _ in 0..self.times {
@@ -82,7 +83,7 @@ fn pair(name: &str, mut ours: Side<'_>, mut theirs: Side<'_>) -> io::Result<Rati
     })
 }
 
-/// Our reader on counter pages in memory, kept by the engine's own code.
+/// The library's reader on counter pages in memory that the engine's own code maintains.
 struct Ours {
     _fake: Fake,
     counters: Counters,
@@ -135,26 +136,35 @@ impl Ours {
     }
 }
 
-fn against_perf(name: &str, count: usize) -> io::Result<Ratio> {
+/// Compares the library's reader on 2 CPUs with another way to read `values` values.
+fn against(
+    name: &str,
+    values: usize,
+    other: &mut dyn FnMut() -> io::Result<()>,
+) -> io::Result<Ratio> {
     let mut ours = Ours::new(2)?;
-    let mut group = PerfGroup::new(PAGE_FAULTS, count, sched_getcpu() as i32)?;
-    let values = ours.len();
+    let len = ours.len();
     pair(
         name,
-        Side::new(values, &mut || ours.read())?,
-        Side::new(count, &mut || group.read())?,
+        Side::new(len, &mut || ours.read())?,
+        Side::new(values, other)?,
     )
 }
 
-/// The pages read with nothing but loads, each value added up in a register:
-/// what the library adds to that is the copy.
-fn loads_against_perf(name: &str) -> io::Result<Ratio> {
+pub fn against_perf(name: &str, count: usize) -> io::Result<Ratio> {
+    let mut group = PerfGroup::new(PAGE_FAULTS, count, sched_getcpu() as i32)?;
+    against(name, count, &mut || group.read())
+}
+
+/// Compares plain loads of the pages with perf. Each value is added up in a register; the copy that
+/// the library makes is not included.
+pub fn loads_against_perf(name: &str) -> io::Result<Ratio> {
     let (mut fake, path) = Fake::in_memory(2, 1)?;
     for n in 0..COUNTERS {
         fake.add_counter(&format!("bench/c{n:05}"))
             .map_err(|e| io::Error::other(e.advice()))?;
     }
-    // Two chunks of two CPUs, behind the header's page.
+    // Two chunks of two CPUs, after the page of the header.
     let words = &map_words(&File::open(path)?, 5 * 512)?[512..];
     let mut group = PerfGroup::new(PAGE_FAULTS, GROUP, sched_getcpu() as i32)?;
     pair(
@@ -168,43 +178,29 @@ fn loads_against_perf(name: &str) -> io::Result<Ratio> {
     )
 }
 
-fn against_bpf_batch(name: &str, per_value: bool) -> io::Result<Ratio> {
-    let mut ours = Ours::new(2)?;
+pub fn against_bpf_batch(name: &str, per_value: bool) -> io::Result<Ratio> {
     let possible = cpus("possible")?;
     let mut map = PerCpuArray::new(COUNTERS, possible)?;
     let keys = COUNTERS as usize;
-    let (values, theirs) = (ours.len(), if per_value { keys * possible } else { keys });
-    pair(
-        name,
-        Side::new(values, &mut || ours.read())?,
-        Side::new(theirs, &mut || map.batch(keys).map(|v| _ = black_box(v)))?,
-    )
+    let values = if per_value { keys * possible } else { keys };
+    against(name, values, &mut || {
+        map.batch(keys).map(|v| _ = black_box(v))
+    })
 }
 
-fn against_bpf_lookup(name: &str) -> io::Result<Ratio> {
-    let mut ours = Ours::new(2)?;
+pub fn against_bpf_lookup(name: &str) -> io::Result<Ratio> {
     let mut map = PerCpuArray::new(COUNTERS, cpus("possible")?)?;
-    let values = ours.len();
-    pair(
-        name,
-        Side::new(values, &mut || ours.read())?,
-        Side::new(1, &mut || map.lookup(7).map(|v| _ = black_box(v)))?,
-    )
+    against(name, 1, &mut || map.lookup(7).map(|v| _ = black_box(v)))
 }
 
-fn against_vmstat(name: &str) -> io::Result<Ratio> {
-    let mut ours = Ours::new(2)?;
+pub fn against_vmstat(name: &str) -> io::Result<Ratio> {
     let mut file = ProcFile::open("/proc/vmstat")?;
-    let (tokens, values) = (file.parse()?.0 as usize, ours.len());
-    pair(
-        name,
-        Side::new(values, &mut || ours.read())?,
-        Side::new(tokens, &mut || file.parse().map(|v| _ = black_box(v)))?,
-    )
+    let tokens = file.parse()?.0 as usize;
+    against(name, tokens, &mut || file.parse().map(|v| _ = black_box(v)))
 }
 
-/// How much longer it takes to see that nothing was torn.
-fn flag_check(name: &str, nr_cpus: u32) -> io::Result<Ratio> {
+/// Measures the cost of the check that no group was torn.
+pub fn flag_check(name: &str, nr_cpus: u32) -> io::Result<Ratio> {
     let (mut plain, mut checked) = (Ours::new(nr_cpus)?, Ours::new(nr_cpus)?);
     let values = plain.len();
     pair(
@@ -214,8 +210,8 @@ fn flag_check(name: &str, nr_cpus: u32) -> io::Result<Ratio> {
     )
 }
 
-/// One update of each of 16 counters against another way to do the same.
-fn writers(name: &str, other: impl Fn(&mut Lines)) -> io::Result<Ratio> {
+/// Compares one update of each of 16 counters with another instruction sequence.
+pub fn writers(name: &str, other: impl Fn(&mut Lines)) -> io::Result<Ratio> {
     let lines = std::cell::RefCell::new(Lines::new()?);
     let ratio = pair(
         name,
@@ -236,34 +232,16 @@ fn writers(name: &str, other: impl Fn(&mut Lines)) -> io::Result<Ratio> {
     }
 }
 
-fn tell(name: &str, result: io::Result<Ratio>) {
-    let record = match result {
-        Ok(ratio) => Record::Ratio(ratio),
-        Err(error) => Record::Failure(Failure {
-            what: name.into(),
-            cpus: 0,
-            why: error.to_string(),
-        }),
-    };
-    match serde_json::to_string(&record) {
-        Ok(line) => println!("{line}"),
-        Err(error) => eprintln!("bench: {error}"),
-    }
-}
-
 fn place(what: &str, is: &str) {
-    let record = Record::Place {
+    tell(&Record::Place {
         what: what.into(),
         name: is.into(),
-    };
-    if let Ok(line) = serde_json::to_string(&record) {
-        println!("{line}");
-    }
+    });
 }
 
 /// Measures everything.
 pub fn run() -> io::Result<()> {
-    // On one CPU: a perf event of it is read there, and nothing migrates.
+    // All runs on one CPU: a perf event of that CPU is read there, and nothing migrates.
     let mut here = CpuSet::new();
     here.set(sched_getcpu());
     sched_setaffinity(None, &here)?;
@@ -279,25 +257,20 @@ pub fn run() -> io::Result<()> {
         model.map_or("unknown", |m| m.trim_start_matches([' ', '\t', ':'])),
     );
 
-    type Pair = (&'static str, fn(&str) -> io::Result<Ratio>);
-    const PAIRS: &[Pair] = &[
-        ("perf_read_16", |name| against_perf(name, GROUP)),
-        ("perf_read_1", |name| against_perf(name, 1)),
-        ("loads_perf_read_16", loads_against_perf),
-        ("bpf_batch_key", |name| against_bpf_batch(name, false)),
-        ("bpf_batch_value", |name| against_bpf_batch(name, true)),
-        ("bpf_lookup_key", against_bpf_lookup),
-        ("proc_vmstat_token", against_vmstat),
-        ("flag_check_1", |name| flag_check(name, 1)),
-        ("flag_check_2", |name| flag_check(name, 2)),
-        ("flag_check_64", |name| flag_check(name, 64)),
-        ("write_flagged", |name| {
-            writers(name, |lines| lines.flagged())
-        }),
-        ("write_locked", |name| writers(name, |lines| lines.locked())),
-    ];
-    for (name, run) in PAIRS {
-        tell(name, run(name));
+    for operation in OPERATIONS {
+        if let Run::Host(run) = operation.run {
+            let record = run(operation.name).map_or_else(
+                |error| {
+                    Record::Failure(Failure {
+                        what: operation.name.into(),
+                        cpus: 0,
+                        why: error.to_string(),
+                    })
+                },
+                Record::Ratio,
+            );
+            tell(&record);
+        }
     }
     Ok(())
 }

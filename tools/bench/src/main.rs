@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! make bench: what counting costs in instructions, what reading costs beside
-//! other ways to read, and whether the bars are met. tests/bench/run calls it.
+//! make bench: measures the instructions that counting costs, compares the cost of reading with
+//! other interfaces, and checks the bars. Run by tests/bench/run.
 //!
-//! | file | holds |
+//! | file | contents |
 //! |---|---|
-//! | `guest.rs`, `count.rs` | instructions of each operation, in the guest |
-//! | `events.rs` | events of user programs, and their bars |
+//! | `operations.rs` | the table of operations: name, label, how each is run |
+//! | `guest.rs`, `count.rs` | instructions of operations, in the guest |
+//! | `sample.rs`, `switch.rs`, `trace.rs` | contexts, and what other tools do instead |
+//! | `events.rs` | events of user programs |
 //! | `host.rs` | ratios of times, on this machine |
-//! | `peers.rs` | the other ways to read |
+//! | `peers.rs` | the other interfaces for reading |
 //! | `sys.rs` | the only unsafe code |
-//! | `record.rs` | what is measured, as it is kept |
-//! | `bars.rs` | what must be met, and whether it was |
-//! | `report.rs`, `plot.rs` | table, JSON, SVG |
+//! | `record.rs` | the records of measurements |
+//! | `bars.rs` | the limits, and whether they are met |
+//! | `results.rs`, `report.rs` | what counts; tables and JSON |
 
 use std::error::Error;
 use std::fs;
@@ -26,8 +28,8 @@ mod count;
 mod events;
 mod guest;
 mod host;
+mod operations;
 mod peers;
-mod plot;
 mod record;
 mod report;
 mod results;
@@ -48,37 +50,37 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Count instructions, in a guest with icount and bench.ko; a line of JSON each
+    /// Count instructions in a guest with icount and bench.ko; print JSON lines
     Guest {
-        /// Make 60,000 instances too
+        /// Also add 60,000 instances
         #[arg(long)]
         adds: bool,
-        /// First run for so many microseconds, so that the clock interrupts elsewhere
+        /// Run for LATE microseconds first, to move the interrupts of the clock
         #[arg(long, default_value_t = 0)]
         late: u32,
     },
-    /// Compare times on this machine; a line of JSON each
+    /// Compare times on this machine; print JSON lines
     Host,
-    /// Make bench.json, bench.md and bench.svg of such lines, and judge
+    /// Write bench.json and bench.md from JSON lines, and check the bars
     Report {
-        /// Files of lines
+        /// Files with JSON lines
         records: Vec<PathBuf>,
-        /// Files of lines of each guest's second boot; without any, no number of a guest counts
+        /// Files of the second boot of each guest; without any, no number of a guest counts
         #[arg(long, num_args = 1..)]
         again: Vec<PathBuf>,
-        /// Where to put them
+        /// Output directory
         #[arg(short, long)]
         output: PathBuf,
-        /// The guest part was asked for
+        /// Check the bars of the guest part
         #[arg(long)]
         guest: bool,
-        /// The host part was asked for
+        /// Check the bars of the host part
         #[arg(long)]
         host: bool,
     },
     /// Print the tables of a bench.json
     Table {
-        /// The file
+        /// The file bench.json
         file: PathBuf,
     },
 }
@@ -115,10 +117,10 @@ fn read(files: &[PathBuf]) -> Result<Results, Box<dyn Error>> {
     let mut all = Vec::new();
     for file in files {
         for line in fs::read_to_string(file)?.lines() {
-            // The serial line of a guest that dies may be cut off anywhere.
+            // The output of a guest that crashes may be cut off anywhere.
             match serde_json::from_str(line) {
                 Ok(record) => all.push(record),
-                Err(_) => eprintln!("bench: {}: not understood: {line}", file.display()),
+                Err(_) => eprintln!("bench: {}: invalid line: {line}", file.display()),
             }
         }
     }
@@ -139,7 +141,6 @@ fn make_report(
     let text = report::text(&results, &bars);
     fs::write(output.join("bench.json"), report::to_json(&results, &bars)?)?;
     fs::write(output.join("bench.md"), &text)?;
-    plot::draw(&results, &output.join("bench.svg"))?;
     print!("{text}");
     for bar in &bars {
         match bar.verdict {

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The other ways to read kernel counters, each at its cheapest: files of
-//! /proc kept open and read into a large buffer, groups of perf events,
-//! RDPMC, BPF maps.
+//! The other interfaces for reading kernel counters, each in its cheapest form: files of /proc kept
+//! open and read into a large buffer, groups of perf events, RDPMC, BPF maps.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -10,7 +9,7 @@ use std::os::unix::fs::FileExt;
 
 use crate::sys::{perf_event_open, PerfAttr, PerfPage, Ring};
 
-/// A file of /proc, read whole again and again.
+/// A file of /proc that is read repeatedly as a whole.
 pub struct ProcFile {
     file: File,
     buffer: Vec<u8>,
@@ -18,7 +17,7 @@ pub struct ProcFile {
 }
 
 impl ProcFile {
-    /// Opens it and makes room for more than it says now.
+    /// Opens the file, with a buffer for more than its current length.
     pub fn open(path: &str) -> io::Result<Self> {
         let mut text = Vec::new();
         File::open(path)?.read_to_end(&mut text)?;
@@ -29,7 +28,7 @@ impl ProcFile {
         })
     }
 
-    /// Reads it whole: to the read that returns nothing.
+    /// Reads the whole file, until a read returns nothing.
     pub fn read(&mut self) -> io::Result<&[u8]> {
         self.len = 0;
         loop {
@@ -41,14 +40,14 @@ impl ProcFile {
         }
     }
 
-    /// Reads it and parses every number in it: how many, and their sum.
+    /// Reads the file and parses its numbers. Returns their count and their sum.
     pub fn parse(&mut self) -> io::Result<(u64, u64)> {
         Ok(numbers(self.read()?))
     }
 }
 
-/// The words of a text that are decimal numbers: how many, and their sum. A
-/// parser that does less than any real one.
+/// Parses the words of a text that are decimal numbers. Returns their count and their sum. It does
+/// less than any real parser.
 pub fn numbers(text: &[u8]) -> (u64, u64) {
     let (mut count, mut sum) = (0, 0u64);
     let mut bytes = text.iter();
@@ -76,13 +75,13 @@ pub fn numbers(text: &[u8]) -> (u64, u64) {
     }
 }
 
-/// What perf counts: `type` and `config` of its `struct perf_event_attr`.
+/// A perf event: `type` and `config` of its `struct perf_event_attr`.
 #[derive(Clone, Copy)]
 pub struct PerfEvent(u64, u64);
 
-/// Of the kernel's own counting; every machine has it.
+/// A software event that every machine has.
 pub const PAGE_FAULTS: PerfEvent = PerfEvent(1, 2);
-/// Of the PMU.
+/// An event of the PMU.
 pub const INSTRUCTIONS: PerfEvent = PerfEvent(0, 1);
 
 const FORMAT_GROUP: u64 = 8;
@@ -94,14 +93,14 @@ impl PerfEvent {
     }
 }
 
-/// An event of the PMU, this thread's, read by itself with RDPMC.
+/// An event of the PMU for the calling thread, which reads it with RDPMC.
 pub struct PerfSelf {
     page: PerfPage,
     _event: File,
 }
 
 impl PerfSelf {
-    /// Counts from now on.
+    /// Opens the event, which counts from now on.
     pub fn new(event: PerfEvent) -> io::Result<Self> {
         let event = perf_event_open(&event.attr(0), 0, -1, None)?;
         Ok(Self {
@@ -110,7 +109,7 @@ impl PerfSelf {
         })
     }
 
-    /// What it has counted.
+    /// Returns the count.
     pub fn read(&self) -> io::Result<u64> {
         self.page
             .read()
@@ -118,33 +117,28 @@ impl PerfSelf {
     }
 }
 
-/// Events of one CPU, read together.
+/// A group of events that are read together.
 pub struct PerfGroup {
     events: Vec<File>,
     buffer: Vec<u8>,
 }
 
 impl PerfGroup {
-    /// `count` of an event on one CPU, whoever runs there: as the counter pages
-    /// count.
+    /// Opens `count` events on one CPU for all threads, as the counter pages count.
     pub fn new(event: PerfEvent, count: usize, cpu: i32) -> io::Result<Self> {
-        let attr = event.attr(if count > 1 { FORMAT_GROUP } else { 0 });
-        let mut events: Vec<File> = Vec::new();
-        for _ in 0..count {
-            events.push(perf_event_open(&attr, -1, cpu, events.first())?);
-        }
-        Ok(Self {
-            events,
-            buffer: vec![0; 8 * (count + 1)],
-        })
+        Self::open(event, count, -1, cpu)
     }
 
-    /// The same of the calling thread, wherever it runs.
+    /// Opens `count` events of the calling thread on all CPUs.
     pub fn of_thread(event: PerfEvent, count: usize) -> io::Result<Self> {
+        Self::open(event, count, 0, -1)
+    }
+
+    fn open(event: PerfEvent, count: usize, pid: i32, cpu: i32) -> io::Result<Self> {
         let attr = event.attr(if count > 1 { FORMAT_GROUP } else { 0 });
         let mut events: Vec<File> = Vec::new();
         for _ in 0..count {
-            events.push(perf_event_open(&attr, 0, -1, events.first())?);
+            events.push(perf_event_open(&attr, pid, cpu, events.first())?);
         }
         Ok(Self {
             events,
@@ -152,7 +146,7 @@ impl PerfGroup {
         })
     }
 
-    /// One read(2) of all.
+    /// Reads all events with one read(2).
     pub fn read(&mut self) -> io::Result<()> {
         let want = match self.events.len() {
             1 => 8,
@@ -163,26 +157,28 @@ impl PerfGroup {
             None => 0,
         };
         if got != want {
-            return Err(io::Error::other("a group came back short"));
+            return Err(io::Error::other(
+                "incomplete read of a group of perf events",
+            ));
         }
         Ok(())
     }
 
-    /// What its first event has counted.
+    /// Returns the count of the first event.
     pub fn first(&mut self) -> io::Result<u64> {
         self.read()?;
-        // A group's values have their number before them.
+        // In a group the number of values precedes them.
         let at = if self.events.len() > 1 { 8 } else { 0 };
         let word = self.buffer.get(at..at + 8).map(<[u8; 8]>::try_from);
         match word {
             Some(Ok(word)) => Ok(u64::from_ne_bytes(word)),
-            _ => Err(io::Error::other("a group has no event")),
+            _ => Err(io::Error::other("a group without perf events")),
         }
     }
 }
 
-/// Each hit of a tracepoint on CPU 0, with thread, time, CPU and what the tracepoint says,
-/// into a ring that is overwritten.
+/// Opens a perf event for a tracepoint on CPU 0. Each hit writes thread, time, CPU and the fields
+/// of the tracepoint into a ring that is overwritten.
 pub fn perf_tracepoint(id: u64) -> io::Result<Ring> {
     const TRACEPOINT: u64 = 2;
     const TID_TIME_CPU_RAW: u64 = 2 | 4 | 128 | 1024;
@@ -202,7 +198,7 @@ pub fn perf_tracepoint(id: u64) -> io::Result<Ring> {
     Ring::new(perf_event_open(&attr, -1, 0, None)?, 1 + 64)
 }
 
-/// The number of CPUs that a list such as `0-3,5` has.
+/// Returns the number of CPUs in a list such as `0-3,5`.
 pub fn cpus_listed(list: &str) -> usize {
     list.trim()
         .split(',')
@@ -216,11 +212,11 @@ pub fn cpus_listed(list: &str) -> usize {
         .sum()
 }
 
-/// The number of CPUs that are `what`: possible, online.
+/// Returns the number of CPUs in the list `what`, for example possible or online.
 pub fn cpus(what: &str) -> io::Result<usize> {
     let path = format!("/sys/devices/system/cpu/{what}");
-    match cpus_listed(&std::fs::read_to_string(path)?) {
-        0 => Err(io::Error::other("no CPU")),
+    match cpus_listed(&std::fs::read_to_string(&path)?) {
+        0 => Err(io::Error::other(format!("{path}: no CPU"))),
         n => Ok(n),
     }
 }

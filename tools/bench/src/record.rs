@@ -1,79 +1,88 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is measured, as it travels from the guest and is kept in the JSON file.
+//! The records of measurements, as lines from the guest and in the JSON file.
 //! Documentation/performance.md has the schema.
 
 use serde::{Deserialize, Serialize};
 
-/// Windows of each size, of which the shortest counts.
+/// Number of windows of each size, of which the shortest recurring one is used.
 pub const WINDOWS: u32 = 41;
-/// How many windows must have been as short as the shortest.
+/// Number of windows that must have the same length.
 pub const AGREE: u32 = 10;
-/// A window must be well under one tick of 4 ms, at an instruction per ns.
+/// Limit of a window in instructions: 1 ms at one instruction per ns, well below a clock tick of 4
+/// ms.
 pub const LONGEST: u64 = 1_000_000;
 
-/// One thing learnt, good or bad: a line of what the parts print.
+/// One line of output: a measurement, a failure, or a fact about the machine.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "record", rename_all = "snake_case")]
 pub enum Record {
-    /// Instructions of an operation in a guest.
+    /// The instructions of an operation in a guest.
     Count(Count),
     /// Single calls of perf_add().
     Adds(Adds),
-    /// Two ways side by side on this machine.
+    /// A comparison of two ways on this machine.
     Ratio(Ratio),
-    /// What a look at the machine code said.
+    /// The result of a test of the machine code.
     Code(Code),
-    /// What could not be measured.
+    /// An operation that could not be measured.
     Failure(Failure),
-    /// Where it was measured: "guest kernel", "host kernel", "host processor".
+    /// A property of the machine: "guest kernel", "host kernel", "host processor".
     Place {
-        /// What of it.
+        /// The property.
         what: String,
-        /// Its name.
+        /// The value of the property.
         name: String,
     },
 }
 
-/// Instructions of one operation, by the difference of two window sizes.
+/// Prints a record as a line of JSON.
+pub fn tell(record: &Record) {
+    match serde_json::to_string(record) {
+        Ok(line) => println!("{line}"),
+        Err(error) => eprintln!("bench: {error}"),
+    }
+}
+
+/// The instructions of one operation, from the difference of two window sizes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Count {
-    /// Which operation.
+    /// Name of the operation.
     pub operation: String,
-    /// CPUs online in the guest, all that were possible.
+    /// CPUs online in the guest, which are all possible ones.
     pub cpus: u32,
-    /// 64-bit values that one operation gives or changes.
+    /// Number of 64-bit values that one operation returns or changes.
     pub values: u64,
-    /// Operations in a short and in a long window.
+    /// Operations in a short window and in a long one.
     pub operations: [u32; 2],
-    /// Ticks of the shortest of each.
+    /// Ticks of a short window and of a long one.
     pub ticks: [u64; 2],
-    /// How many windows had that very length.
+    /// Number of windows that had exactly this length.
     pub agree: [u32; 2],
-    /// Why the number does not count. The guest does not know; the report compares two boots.
+    /// The reason why the number does not count, set by the report when it compares two boots.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why_not: Option<String>,
 }
 
 impl Count {
-    /// Instructions of one operation.
+    /// Returns the instructions of one operation.
     pub fn instructions(&self) -> f64 {
         let [few, many] = self.operations;
         let [short, long] = self.ticks;
         (long as f64 - short as f64) / (f64::from(many) - f64::from(few))
     }
 
-    /// Instructions for each value.
+    /// Returns the instructions per value.
     pub fn per_value(&self) -> f64 {
         self.instructions() / self.values as f64
     }
 
-    /// Do the guards hold? If not, why.
+    /// Returns the reason why the measurement is not reliable, or `None`.
     pub fn doubt(&self) -> Option<String> {
         let [few, many] = self.operations;
         let [short, long] = self.ticks;
         if many <= few || long < short {
-            return Some("the windows have no difference".into());
+            return Some("the long window is not longer than the short one".into());
         }
         if long >= LONGEST {
             return Some(format!("a window of {long} instructions is too long"));
@@ -83,61 +92,61 @@ impl Count {
     }
 }
 
-/// Ticks of single calls of perf_add().
+/// The ticks of single calls of perf_add().
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Adds {
     /// CPUs online in the guest.
     pub cpus: u32,
-    /// Number of the instance that the first call made.
+    /// Number of the instance that the first call added.
     pub from: u32,
     /// Ticks of each call.
     pub ticks: Vec<u64>,
-    /// Why the median and the least do not count, as in [`Count`].
+    /// The reason why median and least do not count, as in [`Count`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why_not: Option<String>,
 }
 
 impl Adds {
-    /// The middle one.
+    /// Returns the median.
     pub fn median(&self) -> u64 {
         let mut ticks = self.ticks.clone();
         ticks.sort_unstable();
         ticks.get(ticks.len() / 2).copied().unwrap_or(0)
     }
 
-    /// The least one.
+    /// Returns the smallest value.
     pub fn least(&self) -> u64 {
         self.ticks.iter().copied().min().unwrap_or(0)
     }
 }
 
-/// Two ways measured back to back, some runs.
+/// A comparison of two ways in several runs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Ratio {
-    /// What is compared.
+    /// Name of the comparison.
     pub name: String,
-    /// Nanoseconds of one way, for one value; the median of the runs.
+    /// Nanoseconds per value of our way: the median of the runs.
     pub ours_ns: f64,
-    /// The same of the other.
+    /// Nanoseconds per value of the other way: the median of the runs.
     pub theirs_ns: f64,
-    /// theirs / ours in each run, in order.
+    /// `theirs_ns / ours_ns` of each run, in the order of the runs.
     pub ratios: Vec<f64>,
 }
 
 impl Ratio {
-    /// The median ratio.
+    /// Returns the median ratio.
     pub fn median(&self) -> f64 {
         median(&self.ratios)
     }
 
-    /// The least and the greatest ratio.
+    /// Returns the smallest and the largest ratio.
     pub fn range(&self) -> (f64, f64) {
         let least = self.ratios.iter().copied().fold(f64::INFINITY, f64::min);
         (least, self.ratios.iter().copied().fold(0.0, f64::max))
     }
 }
 
-/// The middle one of some numbers.
+/// Returns the median of numbers, NaN if there are none.
 pub fn median(numbers: &[f64]) -> f64 {
     let mut sorted = numbers.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -147,19 +156,19 @@ pub fn median(numbers: &[f64]) -> f64 {
 /// A test of the machine code, run by tests/host/objdump.sh.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Code {
-    /// Its name.
+    /// Name of the test.
     pub test: String,
-    /// What it said.
+    /// Whether the test passed.
     pub ok: bool,
 }
 
-/// What could not be measured, and why.
+/// An operation that could not be measured, and the reason.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Failure {
-    /// The operation or comparison; a guest that did not come up is "guest".
+    /// The operation or comparison; "guest" if a guest did not start.
     pub what: String,
-    /// CPUs of the guest, 0 for the host.
+    /// CPUs of the guest; 0 for the host.
     pub cpus: u32,
-    /// The error, with its errno where there is one.
+    /// The error, with its errno if there is one.
     pub why: String,
 }

@@ -1,33 +1,33 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Everything that was measured, as records that hold.
+//! All measurements that are valid.
 
 use crate::record::{Adds, Code, Count, Failure, Ratio, Record};
 use crate::sys::NOPS;
 
-/// Why no number of instructions counts after a single boot.
+/// The reason why numbers of instructions do not count after a single boot.
 pub const ONCE: &str = "booted once";
 
-/// Everything that was measured, sorted.
+/// All measurements, sorted by kind.
 #[derive(Debug, Default)]
 pub struct Results {
-    /// Instructions.
+    /// Instructions of operations.
     pub counts: Vec<Count>,
-    /// perf_add().
+    /// Calls of perf_add().
     pub adds: Vec<Adds>,
-    /// Times.
+    /// Ratios of times.
     pub ratios: Vec<Ratio>,
-    /// Machine code.
+    /// Tests of the machine code.
     pub code: Vec<Code>,
-    /// What is missing.
+    /// Operations that could not be measured.
     pub failures: Vec<Failure>,
-    /// Where.
+    /// Properties of the machine.
     pub places: Vec<(String, String)>,
 }
 
 impl Count {
-    /// The number, with as many digits as tell two apart: there are at most 256 operations in
-    /// a window.
+    /// Returns the number with enough digits to tell two results apart: a window has at most 256
+    /// operations.
     fn shown(&self) -> String {
         let text = format!("{:.3}", self.instructions());
         text.trim_end_matches('0').trim_end_matches('.').into()
@@ -35,15 +35,15 @@ impl Count {
 }
 
 impl Adds {
-    /// The numbers that are looked at; single calls differ by the names' hash.
+    /// Returns the numbers that are compared. Single calls differ because of the hash of the names.
     fn shown(&self) -> String {
         format!("median {}, least {}", self.median(), self.least())
     }
 }
 
 impl Results {
-    /// Sorts records. A count whose guards do not hold becomes a failure, and
-    /// where the clock did not count instructions, all of that guest's do.
+    /// Sorts records. A count that is not reliable becomes a failure. If the clock of a guest did
+    /// not count instructions, all its measurements are dropped.
     pub fn new(records: Vec<Record>) -> Self {
         let mut results = Self::default();
         for record in records {
@@ -64,7 +64,7 @@ impl Results {
             if let Some(why) = results.void(cpus) {
                 results.counts.retain(|count| count.cpus != cpus);
                 results.adds.retain(|adds| adds.cpus != cpus);
-                results.failed("guest", cpus, format!("void: {why}"));
+                results.failed("guest", cpus, format!("invalid guest: {why}"));
             }
         }
         let doubts: Vec<_> = results
@@ -79,9 +79,9 @@ impl Results {
         results
     }
 
-    /// Compares each row of the guests with the same row of a second boot. A row counts if
-    /// both boots gave the same number. What only the second boot could not measure is a
-    /// failure, too.
+    /// Compares each row of the guests with the same row of a second boot. A row counts if both
+    /// boots gave the same number. Operations that could not be measured in the second boot are
+    /// failures, too.
     pub fn compare(&mut self, again: Option<&Self>) {
         for count in &mut self.counts {
             count.why_not = differ(
@@ -120,8 +120,8 @@ impl Results {
         });
     }
 
-    /// Why nothing of a guest counts: its loops of known length did not take
-    /// what they must.
+    /// Returns the reason why no number of a guest counts: loops of known length did not take the
+    /// expected number of ticks.
     fn void(&self, cpus: u32) -> Option<String> {
         let known = [("self_check", NOPS - 2), ("self_check_user", NOPS)];
         known.into_iter().find_map(|(name, want)| {
@@ -134,7 +134,7 @@ impl Results {
         })
     }
 
-    /// The numbers of CPUs of the guests, ascending.
+    /// Returns the numbers of CPUs of the guests in ascending order.
     pub fn cpus(&self) -> Vec<u32> {
         let mut cpus: Vec<u32> = self.counts.iter().map(|count| count.cpus).collect();
         cpus.sort_unstable();
@@ -142,18 +142,18 @@ impl Results {
         cpus
     }
 
-    /// What an operation took.
+    /// Returns the count of an operation.
     pub fn count(&self, operation: &str, cpus: u32) -> Option<&Count> {
         let found = |c: &&Count| c.operation == operation && c.cpus == cpus;
         self.counts.iter().find(found)
     }
 
-    /// What a pair gave.
+    /// Returns the ratio of a comparison.
     pub fn ratio(&self, name: &str) -> Option<&Ratio> {
         self.ratios.iter().find(|ratio| ratio.name == name)
     }
 
-    /// Why a guest has no such row.
+    /// Returns the reason why a guest has no result for an operation.
     fn why_missing(&self, what: &str, cpus: u32) -> &str {
         let of = |what: &str| {
             self.failures
@@ -165,7 +165,7 @@ impl Results {
             .map_or("not run", |failure| &failure.why)
     }
 
-    /// Why there is no such thing.
+    /// Returns the reason why there is no result, in any guest or on the host.
     pub fn why_not(&self, what: &str) -> String {
         let failed = self.failures.iter().find(|f| f.what == what);
         let failed = failed.or_else(|| self.failures.iter().find(|f| f.what == "guest"));
@@ -173,7 +173,7 @@ impl Results {
     }
 }
 
-/// A guest's CPUs, as text.
+/// Formats a number of CPUs.
 pub fn cpus_of(cpus: u32) -> String {
     match cpus {
         1 => "1 CPU".into(),
@@ -181,8 +181,8 @@ pub fn cpus_of(cpus: u32) -> String {
     }
 }
 
-/// Why a row does not count; `None` if the second boot, where `find` looks for the row,
-/// gave the same.
+/// Returns the reason why a row does not count; `None` if the second boot, in which `find` looks up
+/// the row, gave the same number.
 fn differ(
     again: Option<&Results>,
     what: &str,
@@ -234,7 +234,8 @@ mod tests {
         rows.map(|(name, each)| count(name, cpus, *each)).collect()
     }
 
-    /// Why the rows of a guest with 1 CPU do not count, without the checks of the clock.
+    /// Returns the reasons why rows of a guest with 1 CPU do not count, without the rows that check
+    /// the clock.
     fn compared(first: Vec<Record>, second: Vec<Record>) -> Vec<Option<String>> {
         let mut results = Results::new(first);
         results.compare(Some(&Results::new(second)));
@@ -246,7 +247,7 @@ mod tests {
     fn a_row_that_two_boots_agree_about_counts() {
         let boot = || guest(1, &[("event", 60)]);
         assert_eq!(compared(boot(), boot()), [None]);
-        // Neither how many windows agreed nor how long these were is the number.
+        // The number of agreeing windows and the size of the windows do not matter.
         let mut other = boot();
         other[2] = Record::Count(Count {
             operation: "event".into(),

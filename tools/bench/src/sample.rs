@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a sample costs: loops of known length with an overflow each, ours and perf's,
-//! with the same fields, into rings that are overwritten.
+//! Measures the cost of a sample: loops of known length with one overflow each, for contexts and
+//! for perf, with the same fields, into rings that are overwritten.
 
 use std::fs::File;
 use std::io;
@@ -13,63 +13,63 @@ use crate::sys::{map_ring, nops, perf_event_open, PerfAttr, NOPS};
 
 /// Rounds of nops() between two samples.
 const ROUNDS: u32 = 20;
-/// User-mode instructions between them.
+/// User-mode instructions between two samples.
 pub const PERIOD: u64 = ROUNDS as u64 * NOPS;
-/// Instructions between two samples of a [`deep_context`]: more than a storm has.
+/// Instructions between two samples of a [`deep_context`]: enough that it is not throttled.
 const DEEP_PERIOD: u64 = 20_000;
-/// Instructions, AMD's event, in user mode.
+/// The event code of AMD's retired instructions in user mode.
 const INSTRUCTIONS: u64 = 0xc0 | (1 << 16) | (1 << 22);
-/// Pages of a ring's data.
+/// Pages of data of a ring.
 const PAGES: usize = 16;
 
-/// So many periods.
+/// Runs the instructions of `n` periods.
 pub fn periods(n: u32) {
     nops(n * ROUNDS);
 }
 
-/// A context that samples the kernel, too, each [`DEEP_PERIOD`] instructions.
-pub fn deep_context(format: &str) -> io::Result<Context> {
+/// Creates a context for the calling thread, with a ring that is overwritten.
+fn started(format: &str, pmcs: &[Value], pmd: perfmon::Pmd) -> io::Result<Context> {
     let mut argument = [0u8; 64];
     argument[..8].copy_from_slice(&(PAGES as u64 * 4096).to_ne_bytes());
+    // perfmon_ring_arg.flags: the ring is overwritten.
     argument[8] = 2;
     let context = Context::create_format(Scope::Thread, format, &argument)?;
-    context.write_pmcs(&[Value::new(0, INSTRUCTIONS | (1 << 17))])?;
-    context.write(&[sampled(0, DEEP_PERIOD, 0)])?;
-    context.load(gettid().as_raw_nonzero().get() as u32)?;
-    context.start()?;
-    Ok(context)
-}
-
-/// Begins the first period of a [`deep_context`] again, so that what follows is sampled in the
-/// same places each time.
-pub fn begin_again(context: &Context) -> io::Result<()> {
-    context.stop()?;
-    context.write(&[sampled(0, DEEP_PERIOD, 0)])?;
-    context.start()
-}
-
-/// The calling thread's context: instruction, process, thread, time, CPU and another PMD
-/// of each sample.
-pub fn context(format: &str) -> io::Result<Context> {
-    let mut argument = [0u8; 64];
-    argument[..8].copy_from_slice(&(PAGES as u64 * 4096).to_ne_bytes());
-    // perfmon_ring_arg.flags: overwritten.
-    argument[8] = 2;
-    let context = Context::create_format(Scope::Thread, format, &argument)?;
-    context.write_pmcs(&[Value::new(0, INSTRUCTIONS), Value::new(1, INSTRUCTIONS)])?;
-    let mut pmd = sampled(0, PERIOD, 0);
-    pmd.reg_smpl_pmds.set(1);
+    context.write_pmcs(pmcs)?;
     context.write(&[pmd])?;
     context.load(gettid().as_raw_nonzero().get() as u32)?;
     context.start()?;
     Ok(context)
 }
 
-/// perf's: the same by PERF_SAMPLE_IP, TID, TIME, CPU and READ of a group of two.
+/// Creates a context that also samples the kernel, every [`DEEP_PERIOD`] instructions.
+pub fn deep_context(format: &str) -> io::Result<Context> {
+    let pmc = Value::new(0, INSTRUCTIONS | (1 << 17));
+    started(format, &[pmc], sampled(0, DEEP_PERIOD, 0))
+}
+
+/// Restarts the first period of a [`deep_context`], so that the following instructions are sampled
+/// at the same places each time.
+pub fn begin_again(context: &Context) -> io::Result<()> {
+    context.stop()?;
+    context.write(&[sampled(0, DEEP_PERIOD, 0)])?;
+    context.start()
+}
+
+/// Creates a context for the calling thread. Each sample has instruction, process, thread, time,
+/// CPU and another PMD.
+pub fn context(format: &str) -> io::Result<Context> {
+    let mut pmd = sampled(0, PERIOD, 0);
+    pmd.reg_smpl_pmds.set(1);
+    let pmcs = [Value::new(0, INSTRUCTIONS), Value::new(1, INSTRUCTIONS)];
+    started(format, &pmcs, pmd)
+}
+
+/// Opens perf events with the same fields: PERF_SAMPLE_IP, TID, TIME, CPU and READ of a group of
+/// two.
 pub fn events() -> io::Result<Vec<File>> {
     const IP_TID_TIME_READ_CPU: u64 = 1 | 2 | 4 | 16 | 128;
     const FORMAT_GROUP: u64 = 8;
-    // exclude_kernel, exclude_hv; watermark.
+    // The flags are exclude_kernel, exclude_hv and watermark.
     const FLAGS: u64 = (1 << 5) | (1 << 6) | (1 << 14);
     let attr = |period| -> PerfAttr {
         let size = size_of::<PerfAttr>() as u64;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a switch of threads costs while both are counted: two threads on one CPU
-//! that hand a byte to and fro. And what a turn of two sets of counters costs.
+//! Measures a switch of threads while both are counted: two threads on one CPU that pass a byte
+//! back and forth. Also measures a switch of two event sets.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -17,10 +17,10 @@ use crate::sys::first_in_line;
 
 /// Counters of each thread.
 pub const COUNTERS: u16 = 4;
-/// Instructions, AMD's event, in the kernel as well: as perf counts them.
+/// The event code of AMD's retired instructions, in user and kernel mode, as perf counts them.
 const INSTRUCTIONS: u64 = 0xc0 | (3 << 16) | (1 << 22);
 
-/// The calling thread's context, which counts with so many counters.
+/// Creates a context for the calling thread that counts with this number of counters.
 pub fn context(counters: u16) -> io::Result<Context> {
     let context = Context::create(Scope::Thread)?;
     let values: Vec<Value> = (0..counters).map(|n| Value::new(n, INSTRUCTIONS)).collect();
@@ -30,20 +30,20 @@ pub fn context(counters: u16) -> io::Result<Context> {
     Ok(context)
 }
 
-/// Two sets of counters of the calling thread that take turns of a millisecond, or longer
-/// ones where the clock allows no shorter ones. The callback of a timer ends each turn.
+/// Two sets of counters of the calling thread that alternate every millisecond, or at clock ticks
+/// if timers are not more precise. The callback of a timer ends each turn.
 pub trait Turns: Sized {
     /// Starts counting.
     fn new() -> io::Result<Self>;
-    /// Is this the timer's function, with its module in brackets?
+    /// Returns true if this is the function of the timer, with its module in brackets.
     fn is_callback(function: &str) -> bool;
-    /// What each of the two has counted so far.
+    /// Returns what each of the two sets has counted so far.
     fn counts(&mut self) -> io::Result<[u64; 2]>;
-    /// Was each of so many callbacks a turn, if the two have counted so much meanwhile?
+    /// Returns true if each callback was a turn, given the increments of the two sets.
     fn took_turns(callbacks: u32, counts: [u64; 2]) -> bool;
 }
 
-/// Event sets of a context, with [`COUNTERS`] each.
+/// Two event sets of a context, with [`COUNTERS`] counters each.
 pub struct TwoSets(Context);
 
 impl Turns for TwoSets {
@@ -66,27 +66,27 @@ impl Turns for TwoSets {
         Ok(Self(context))
     }
 
-    /// The modules have one function of timers.
+    /// The modules have only one timer function.
     fn is_callback(function: &str) -> bool {
         function.ends_with(" [perfcounters]")
     }
 
-    /// The runs of each set.
+    /// Returns the number of runs of each set.
     fn counts(&mut self) -> io::Result<[u64; 2]> {
         match self.0.set_infos(&[0, 1])?[..] {
             [first, second] => Ok([first.set_runs, second.set_runs]),
-            _ => Err(io::Error::other("there are not two sets")),
+            _ => Err(io::Error::other("the context does not have two event sets")),
         }
     }
 
-    /// One run more or less is one that began before the first look at the callbacks, or
-    /// after the last.
+    /// The numbers may differ by the run that had begun before the callbacks were first read, and
+    /// the one after the last read.
     fn took_turns(callbacks: u32, [first, second]: [u64; 2]) -> bool {
         (first + second).abs_diff(callbacks.into()) <= 2 && first.abs_diff(second) <= 1
     }
 }
 
-/// perf's groups, with [`COUNTERS`] events each.
+/// Two groups of perf, with [`COUNTERS`] events each.
 pub struct TwoGroups([PerfGroup; 2]);
 
 impl Turns for TwoGroups {
@@ -103,20 +103,20 @@ impl Turns for TwoGroups {
         function == "perf_mux_hrtimer_handler"
     }
 
-    /// The first counter of each group.
+    /// Returns the count of the first event of each group.
     fn counts(&mut self) -> io::Result<[u64; 2]> {
         let [first, second] = &mut self.0;
         Ok([first.first()?, second.first()?])
     }
 
-    /// perf starts its timer again only after a rotation, so that all callbacks but the last
-    /// rotate. Each group then counts during half of the turns.
+    /// perf restarts its timer only after a rotation, so all callbacks but the last rotate. Each
+    /// group then counts during half of the turns.
     fn took_turns(callbacks: u32, [first, second]: [u64; 2]) -> bool {
         callbacks > 1 && first.abs_diff(second) < (first + second) / 4
     }
 }
 
-/// This thread and another one.
+/// The calling thread and its partner.
 pub struct PingPong {
     to: File,
     from: File,
@@ -129,8 +129,8 @@ fn ends() -> io::Result<(File, File)> {
 }
 
 impl PingPong {
-    /// Starts the other one, which is counted by what `counted` makes there, on the
-    /// CPU that this one is bound to.
+    /// Starts the partner, which is counted by what `counted` returns there, on the CPU to which
+    /// the calling thread is bound.
     pub fn new<T: 'static>(counted: fn() -> io::Result<T>) -> io::Result<Self> {
         let (mut its, to) = ends()?;
         let (from, mut back) = ends()?;
@@ -148,20 +148,20 @@ impl PingPong {
             from,
             partner: Some(partner),
         };
-        // It is counted, or has failed, before this returns.
+        // When this turn ends, the partner is being counted or has failed.
         match pair.turn() {
             Ok(()) => Ok(pair),
             Err(error) => Err(pair.end().err().unwrap_or(error)),
         }
     }
 
-    /// Two switches: to it, and back.
+    /// Makes two switches: to the partner and back.
     pub fn turn(&mut self) -> io::Result<()> {
         self.to.write_all(&[0])?;
         self.from.read_exact(&mut [0])
     }
 
-    /// Ends the other one.
+    /// Ends the partner.
     pub fn end(mut self) -> io::Result<()> {
         drop(self.to);
         match self.partner.take().map(JoinHandle::join) {

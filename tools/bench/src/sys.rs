@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Instructions and system calls that have no safe form: the only unsafe code
-//! of the benchmarks.
+//! Instructions and system calls that have no safe form. All unsafe code of the benchmarks is here.
 #![expect(
     unsafe_code,
     reason = "RDTSC, RDPMC, single instructions, bpf(2), perf_event_open(2)"
@@ -16,12 +15,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::mm::{mmap, munmap, MapFlags, ProtFlags};
 
-/// The time stamp counter; under icount, instructions. The compiler moves no
-/// access to memory across it.
+/// Reads the time stamp counter; under icount it counts instructions. The compiler moves no memory
+/// access across it.
 #[inline(always)]
 pub fn ticks() -> u64 {
     let (low, high): (u32, u32);
-    // SAFETY: Every x86-64 has it, and the kernel lets programs use it.
+    // SAFETY: Every x86-64 CPU has RDTSC, and the kernel lets programs use it. It accesses no
+    // memory.
     unsafe { asm!("rdtsc", out("eax") low, out("edx") high, options(nostack)) };
     (u64::from(high) << 32) | u64::from(low)
 }
@@ -29,13 +29,13 @@ pub fn ticks() -> u64 {
 /// Instructions of one round of [`nops`].
 pub const NOPS: u64 = 1002;
 
-/// Rounds of a thousand nops and a loop of two instructions.
+/// Executes rounds of a thousand nops and two instructions of a loop.
 #[inline(always)]
 pub fn nops(rounds: u32) {
     if rounds == 0 {
         return;
     }
-    // SAFETY: It counts a register of its own down to zero.
+    // SAFETY: The loop only decrements a register that the asm owns.
     unsafe {
         asm!("2:", ".rept 1000", "nop", ".endr", "dec {n:e}", "jnz 2b",
             n = inout(reg) rounds => _, options(nomem, nostack))
@@ -51,25 +51,25 @@ fn checked(result: libc::c_long) -> io::Result<libc::c_long> {
 
 fn new_fd(result: libc::c_long) -> io::Result<OwnedFd> {
     let fd = checked(result)? as libc::c_int;
-    // SAFETY: The call has just made it, and nobody else knows it.
+    // SAFETY: The call has just created this descriptor, and nothing else has its number.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// The cheapest system call that does something.
+/// Calls getppid(), the cheapest system call that does something.
 #[inline(always)]
 pub fn getppid() {
-    // SAFETY: It takes nothing and changes nothing.
+    // SAFETY: The call has no arguments and changes nothing.
     unsafe { libc::syscall(libc::SYS_getppid) };
 }
 
-/// close(-1): a call that does nothing but be made.
+/// Calls close(-1), which only fails.
 pub fn close_nothing() {
-    // SAFETY: There is no such descriptor.
+    // SAFETY: There is no descriptor -1, so nothing is closed.
     unsafe { libc::syscall(libc::SYS_close, -1) };
 }
 
-/// The calling thread runs before all others until it waits: the scheduler has
-/// nothing to weigh then, and a switch always takes the same path. Or no longer.
+/// Makes the calling thread a FIFO task, or a normal one again. A FIFO task runs until it waits:
+/// the scheduler has nothing to decide, and a switch always takes the same path.
 pub fn first_in_line(first: bool) -> io::Result<()> {
     let (policy, priority) = match first {
         true => (libc::SCHED_FIFO, 1),
@@ -78,14 +78,14 @@ pub fn first_in_line(first: bool) -> io::Result<()> {
     let param = libc::sched_param {
         sched_priority: priority,
     };
-    // SAFETY: It reads the structure.
+    // SAFETY: The call reads `param`, which is valid until it returns.
     checked(unsafe { libc::sched_setscheduler(0, policy, &param) }.into()).map(drop)
 }
 
-/// `struct perf_event_attr` as of its first version, eight words.
+/// `struct perf_event_attr` in its first version of eight words.
 pub type PerfAttr = [u64; 8];
 
-/// perf_event_open(2); the first of a group has no leader.
+/// Calls perf_event_open(2). The leader of a group has no `leader`.
 pub fn perf_event_open(
     attr: &PerfAttr,
     pid: i32,
@@ -93,27 +93,28 @@ pub fn perf_event_open(
     leader: Option<&File>,
 ) -> io::Result<File> {
     let leader = leader.map_or(-1, |file| file.as_raw_fd());
-    // SAFETY: `attr` is valid for its size, which its second half-word says.
+    // SAFETY: The kernel reads as many bytes of `attr` as the upper half of its first word says.
+    // All callers set that to the size of PerfAttr.
     let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, attr, pid, cpu, leader, 0u64) };
     Ok(new_fd(fd)?.into())
 }
 
-/// `struct perf_event_mmap_page` of an event, from which its thread reads it.
+/// `struct perf_event_mmap_page` of an event, with which its thread reads the event.
 pub struct PerfPage(&'static [AtomicU64]);
 
 impl PerfPage {
-    /// Maps it; it stays mapped.
+    /// Maps the page. It is never unmapped.
     pub fn new(event: &File) -> io::Result<Self> {
         Ok(Self(map(event, 512)?))
     }
 
-    /// The count, as linux/perf_event.h says; `None` where the thread must not
-    /// or where the event has no counter just now.
+    /// Returns the count as linux/perf_event.h describes it. `None` if the thread may not use
+    /// RDPMC, or if the event has no counter at the moment.
     #[inline(always)]
     pub fn read(&self) -> Option<u64> {
         const USER_RDPMC: u64 = 1 << 2;
         loop {
-            // lock (its lower half) and index; offset; capabilities; pmc_width.
+            // The words are lock (lower half) and index; offset; capabilities; pmc_width.
             let [lock, offset, capabilities, width] =
                 [1, 2, 5, 6].map(|n| self.0[n].load(Ordering::Acquire));
             let counter = ((lock >> 32) as u32).checked_sub(1)?;
@@ -121,9 +122,9 @@ impl PerfPage {
                 return None;
             }
             let (low, high): (u32, u32);
-            // SAFETY: The kernel lets this thread read the counter it names; one
-            // that is taken away in between reads as another's or faults, as
-            // the interface has it.
+            // SAFETY: RDPMC accesses no memory, and the kernel has allowed this thread to read this
+            // counter. If the counter is taken away after the check, RDPMC returns another value,
+            // which the loop discards, or raises a fault that ends the program.
             unsafe {
                 asm!("rdpmc", in("ecx") counter, out("eax") low, out("edx") high,
                     options(nostack))
@@ -152,13 +153,13 @@ const MAP_LOOKUP_BATCH: u32 = 24;
 const PERCPU_ARRAY: u32 = 6;
 
 fn bpf<A>(command: u32, attr: &mut A) -> libc::c_long {
-    // SAFETY: Each caller's structure is the one of its command, and what it
-    // points to outlives the call and is large enough.
+    // SAFETY: Each caller passes the structure of its command, and the memory that it points to is
+    // large enough and outlives the call.
     unsafe { libc::syscall(libc::SYS_bpf, command, attr as *mut A, size_of::<A>()) }
 }
 
 impl PerCpuArray {
-    /// An array of `len` zeros for each of the possible CPUs.
+    /// Creates an array of `len` values for each possible CPU, all 0.
     pub fn new(len: u32, possible_cpus: usize) -> io::Result<Self> {
         let mut attr = [PERCPU_ARRAY, 4, 8, len, 0];
         Ok(Self {
@@ -169,7 +170,7 @@ impl PerCpuArray {
         })
     }
 
-    /// All CPUs' values of one key.
+    /// Returns all CPUs' values of one key.
     pub fn lookup(&mut self, key: u32) -> io::Result<&[u64]> {
         let values = &mut self.values[..self.possible_cpus];
         let mut attr = [
@@ -182,7 +183,7 @@ impl PerCpuArray {
         Ok(values)
     }
 
-    /// All CPUs' values of the first `count` keys, in one call.
+    /// Returns all CPUs' values of the first `count` keys, with one call.
     pub fn batch(&mut self, count: usize) -> io::Result<&[u64]> {
         #[repr(C)]
         struct Batch {
@@ -209,17 +210,17 @@ impl PerCpuArray {
         };
         checked(bpf(MAP_LOOKUP_BATCH, &mut attr))?;
         if attr.count as usize != count {
-            return Err(io::Error::other("a batch came back short"));
+            return Err(io::Error::other("incomplete batch of the BPF map"));
         }
         Ok(&self.values[..count * self.possible_cpus])
     }
 }
 
-/// A map of the kernel's BPF that only programs use.
+/// A BPF map that only programs in the kernel use.
 pub struct Map(OwnedFd);
 
 impl Map {
-    /// A value of so many bytes for each CPU.
+    /// Creates a map with one value of this size for each CPU.
     pub fn of_cpus(bytes: u32) -> io::Result<Self> {
         Ok(Self(new_fd(bpf(
             MAP_CREATE,
@@ -227,7 +228,7 @@ impl Map {
         ))?))
     }
 
-    /// Values of so many bytes by numbers of 64 bits.
+    /// Creates a hash map of values of this size, with 64-bit keys.
     pub fn by_number(bytes: u32) -> io::Result<Self> {
         const HASH: u32 = 1;
         Ok(Self(new_fd(bpf(
@@ -236,19 +237,19 @@ impl Map {
         ))?))
     }
 
-    /// As an instruction has it.
+    /// Returns the number of the map for an instruction: its descriptor.
     pub fn number(&self) -> u32 {
         self.0.as_raw_fd() as u32
     }
 }
 
-/// A BPF program that runs at each hit of a tracepoint, until it is dropped.
+/// A BPF program that runs at each hit of a tracepoint, until this is dropped.
 pub struct Attached {
     _link: OwnedFd,
 }
 
 impl Attached {
-    /// Loads it, and attaches it to the tracepoint.
+    /// Loads a program and attaches it to a tracepoint.
     pub fn new(instructions: &[u64], tracepoint: &str) -> io::Result<Self> {
         const PROG_LOAD: u32 = 5;
         const RAW_TRACEPOINT_OPEN: u32 = 17;
@@ -271,7 +272,8 @@ impl Attached {
     }
 }
 
-/// A perf event's ring, read-only: it is overwritten. Without it the event ends.
+/// The ring of a perf event, mapped read-only so that it is overwritten. The event ends when this
+/// is dropped.
 pub struct Ring {
     _event: File,
     at: *mut libc::c_void,
@@ -279,7 +281,7 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// So many pages, with the first.
+    /// Maps this number of pages, with the page of the header.
     pub fn new(event: File, pages: usize) -> io::Result<Self> {
         let len = pages * 4096;
         let at = pages_of(&event, len)?;
@@ -293,13 +295,12 @@ impl Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // SAFETY: Mapped in `new`, and never looked at.
+        // SAFETY: `new` mapped this memory. No reference to it was ever made.
         let _ = unsafe { munmap(self.at, self.len) };
     }
 }
 
-/// The first `words` words of a file of ours, mapped for as long as the program
-/// runs.
+/// Maps the first `words` words of a file for as long as the program runs.
 pub fn map_words(file: &File, words: usize) -> io::Result<&'static [AtomicU64]> {
     if file.metadata()?.len() < words as u64 * 8 {
         return Err(io::Error::other("the file is too short"));
@@ -307,14 +308,14 @@ pub fn map_words(file: &File, words: usize) -> io::Result<&'static [AtomicU64]> 
     map(file, words)
 }
 
-/// A ring's pages, read-only: it is overwritten. It stays mapped.
+/// Maps the pages of a ring read-only, so that it is overwritten. They are never unmapped.
 pub fn map_ring(file: &File, pages: usize) -> io::Result<()> {
     map(file, pages * 512).map(drop)
 }
 
-/// The first bytes of a file, read-only.
+/// Maps the first bytes of a file read-only.
 fn pages_of(file: &File, len: usize) -> io::Result<*mut std::ffi::c_void> {
-    // SAFETY: No address is asked for, so no existing memory is touched.
+    // SAFETY: The kernel chooses the address, so no existing mapping is replaced.
     let at = unsafe {
         mmap(
             std::ptr::null_mut(),
@@ -331,15 +332,15 @@ fn pages_of(file: &File, len: usize) -> io::Result<*mut std::ffi::c_void> {
 fn map(file: &File, words: usize) -> io::Result<&'static [AtomicU64]> {
     let len = words * size_of::<AtomicU64>();
     let at = pages_of(file, len)?;
-    // SAFETY: The file has these words, nobody makes it shorter, and nothing
-    // unmaps them. Whoever writes them writes whole words.
+    // SAFETY: The file has these words: callers have checked its length, or it is a perf event
+    // whose pages the kernel keeps as long as they are mapped. Nothing unmaps them. Concurrent
+    // writers write whole words, and AtomicU64 allows that.
     Ok(unsafe { std::slice::from_raw_parts(at.cast(), words) })
 }
 
-/// Values in 16 cache lines of this thread's own, behind %gs as a CPU's values
-/// are in the kernel.
+/// Values in 16 cache lines of this thread, addressed by %gs like per-CPU values in the kernel.
 pub struct Lines {
-    // One more for the seqflag.
+    // The first line is for the seqflag.
     lines: Box<[Line; 17]>,
 }
 
@@ -348,26 +349,28 @@ pub struct Lines {
 struct Line([u64; 8]);
 
 impl Lines {
-    /// Fresh ones. The thread's %gs is theirs from now on.
+    /// Allocates the lines and sets the %gs base of the thread to them.
     pub fn new() -> io::Result<Self> {
         const ARCH_SET_GS: u64 = 0x1001;
         let mut lines = Box::new([Line([0; 8]); 17]);
         let base = lines.as_mut_ptr() as u64;
-        // SAFETY: Programs for x86-64 Linux do not use %gs.
+        // SAFETY: Programs for x86-64 Linux do not use %gs, so changing its base affects nothing
+        // else.
         checked(unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_SET_GS, base) })?;
         Ok(Self { lines })
     }
 
-    /// What was counted in the lines, to see that it was.
+    /// Returns the sum of the counts, to check that something was counted.
     pub fn sum(&self) -> u64 {
         self.lines.iter().skip(1).map(|line| line.0[0]).sum()
     }
 
-    /// `perf_counter_add()`'s instruction once on each line.
+    /// Executes `perf_counter_add()`'s instruction once on each line.
     #[inline(always)]
     pub fn add(&mut self) {
         for n in 1..17u64 {
-            // SAFETY: Within `lines`, which %gs points to and which is borrowed.
+            // SAFETY: The address is inside `lines`: %gs has the address of the array, `n` is at
+            // most 16, and the array is mutably borrowed.
             unsafe {
                 asm!("addq {d}, %gs:({p})", d = in(reg) 1u64, p = in(reg) n * 64,
                     options(att_syntax, nostack))
@@ -375,11 +378,12 @@ impl Lines {
         }
     }
 
-    /// perf_adjust()'s three on each line: flag, value, flag.
+    /// Executes perf_adjust()'s three instructions on each line: flag, value, flag.
     #[inline(always)]
     pub fn flagged(&mut self) {
         for n in 1..17u64 {
-            // SAFETY: As in `add`; the flag is line 0.
+            // SAFETY: Both addresses are inside `lines`: %gs has the address of the array, the flag
+            // is in line 0, `n` is at most 16, and the array is mutably borrowed.
             unsafe {
                 asm!("incq %gs:({f})", "addq {d}, %gs:({p})", "addq $65535, %gs:({f})",
                     f = in(reg) 0u64, d = in(reg) 1u64, p = in(reg) n * 64,
@@ -388,11 +392,12 @@ impl Lines {
         }
     }
 
-    /// What counters that all CPUs share need, once on each line.
+    /// Executes the locked instruction that a counter shared by all CPUs needs, once on each line.
     #[inline(always)]
     pub fn locked(&mut self) {
         for n in 1..17u64 {
-            // SAFETY: As in `add`.
+            // SAFETY: The address is inside `lines`: %gs has the address of the array, `n` is at
+            // most 16, and the array is mutably borrowed.
             unsafe {
                 asm!("lock addq {d}, %gs:({p})", d = in(reg) 1u64, p = in(reg) n * 64,
                     options(att_syntax, nostack))

@@ -1,29 +1,30 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Others at accounting's job, each at its cheapest: the kernel's own tracing into its
-//! ring, perf into one that is overwritten, BPF programs that add up. And nobody: probes
-//! that do nothing.
+//! Other tools that do accounting's job, each in its cheapest form: ftrace into its ring, perf into
+//! a ring that is overwritten, BPF programs that add up. For comparison also probes that do
+//! nothing.
 
 use std::any::Any;
 use std::fs;
 use std::io;
 
+use crate::count::MOST_OPERATIONS;
 use crate::peers::perf_tracepoint;
 use crate::sys::{Attached, Map, Ring};
 
-/// What is looked at.
+/// The operation that is observed.
 #[derive(Clone, Copy)]
 pub enum Job {
-    /// System calls: begin and end.
+    /// System calls: entry and exit.
     Calls,
     /// Threads: wakeup and switch.
     Switches,
-    /// An interrupt's begin and end.
+    /// An interrupt: entry and exit.
     Interrupts,
 }
 
 impl Job {
-    /// Its tracepoints.
+    /// Returns the two tracepoints of the operation.
     fn events(self) -> [(&'static str, &'static str); 2] {
         match self {
             Self::Calls => [("raw_syscalls", "sys_enter"), ("raw_syscalls", "sys_exit")],
@@ -36,18 +37,33 @@ impl Job {
     }
 }
 
-/// Who looks, until what it gives is dropped.
-pub type Way = fn(Job) -> io::Result<Box<dyn Any>>;
+/// A way to observe an operation.
+#[derive(Clone, Copy)]
+pub struct Way {
+    /// Starts to observe. It ends when the returned value is dropped.
+    pub start: fn(Job) -> io::Result<Box<dyn Any>>,
+    /// Limit of operations in a window.
+    pub most: u32,
+}
 
-/// All of them, with their names in the results.
-pub const WAYS: [(&str, Way); 4] = [
-    ("empty", empty),
-    ("ftrace", ftrace),
-    ("perf", perf),
-    ("bpf", bpf),
-];
+/// Operations whose records fit into one page of a ring in most windows, so that the step to the
+/// next page does not count.
+const IN_A_PAGE: u32 = 8;
 
-/// A file that something else is written to in the end.
+/// Probes of bench.ko that do nothing.
+pub const EMPTY: Way = way(empty, MOST_OPERATIONS);
+/// ftrace, into its ring.
+pub const FTRACE: Way = way(ftrace, IN_A_PAGE);
+/// perf, into a ring that is overwritten.
+pub const PERF: Way = way(perf, IN_A_PAGE);
+/// BPF programs that add up.
+pub const BPF: Way = way(bpf, MOST_OPERATIONS);
+
+const fn way(start: fn(Job) -> io::Result<Box<dyn Any>>, most: u32) -> Way {
+    Way { start, most }
+}
+
+/// A file to which another text is written when this is dropped.
 struct Switched {
     path: String,
     off: &'static str,
@@ -70,7 +86,6 @@ impl Drop for Switched {
 
 const TRACING: &str = "/sys/kernel/tracing";
 
-/// bench.ko's.
 fn empty(job: Job) -> io::Result<Box<dyn Any>> {
     let which = match job {
         Job::Switches => "7",
@@ -101,7 +116,7 @@ fn perf(job: Job) -> io::Result<Box<dyn Any>> {
 }
 
 fn bpf(job: Job) -> io::Result<Box<dyn Any>> {
-    // Compiled, as it is by default.
+    // The JIT compiler is enabled, as it is by default.
     let _ = fs::write("/proc/sys/net/core/bpf_jit_enable", "1");
     let here = Map::of_cpus(24)?;
     let [(_, first), (_, second)] = job.events();
@@ -124,11 +139,11 @@ fn bpf(job: Job) -> io::Result<Box<dyn Any>> {
     }
 }
 
-/// A BPF program that is being written. r10 is its stack's end.
+/// Builds a BPF program. r10 is the end of its stack.
 #[derive(Default)]
 struct Program(Vec<u64>);
 
-/// A jump whose end is not known yet.
+/// A jump whose target is not known yet: the index after its instruction.
 struct Jump(usize);
 
 const OK_TO_INSERT: i32 = 1;
@@ -180,7 +195,7 @@ impl Program {
         self.push(0x85, 0, 0, 0, helper);
     }
 
-    /// r0: the time.
+    /// Calls bpf_ktime_get_ns(): r0 is the time.
     fn clock(&mut self) {
         self.call(5);
     }
@@ -190,7 +205,7 @@ impl Program {
         self.push(0, 0, 0, 0, 0);
     }
 
-    /// r0: the value of the key at the stack's end, or 0.
+    /// Looks up the key at the end of the stack: r0 is the address of the value, or 0.
     fn lookup(&mut self, map: &Map) {
         self.map(1, map);
         self.copy(2, 10);
@@ -211,7 +226,7 @@ impl Program {
         self.jump_if(0x55, register)
     }
 
-    /// Here it goes on.
+    /// Sets the target of a jump to the next instruction.
     fn land(&mut self, jump: Jump) {
         let by = self.0.len().wrapping_sub(jump.0) as u16;
         if let Some(jump) = self.0.get_mut(jump.0.wrapping_sub(1)) {
@@ -226,10 +241,11 @@ impl Program {
     }
 }
 
-// A CPU's value: when it began, its time, how often. A task's: when it was woken, its
-// time, its latency.
+// The value of a CPU has the time of the last begin or switch, the sum of times, and their number.
+// The value of a task has the time of its wakeup, its run time, and its latency.
 
-/// A program with this CPU's value in register 6 and the time in 0.
+/// Returns a program that runs `body` with the address of this CPU's value in r6 and the time in
+/// r0.
 fn on_this_cpu(here: &Map, body: impl FnOnce(&mut Program)) -> Vec<u64> {
     let mut p = Program::default();
     p.store_number(10, -8, 0);
@@ -242,12 +258,12 @@ fn on_this_cpu(here: &Map, body: impl FnOnce(&mut Program)) -> Vec<u64> {
     p.done()
 }
 
-/// Something begins on this CPU.
+/// Returns the program for the begin of an interval on this CPU.
 fn begins(here: &Map) -> Vec<u64> {
     on_this_cpu(here, |p| p.store(6, 0, 0))
 }
 
-/// It ends: its time is added up, and it is counted.
+/// Returns the program for the end of an interval: adds its length and counts it.
 fn ends(here: &Map) -> Vec<u64> {
     on_this_cpu(here, |p| {
         p.load(1, 6, 0);
@@ -261,7 +277,7 @@ fn ends(here: &Map) -> Vec<u64> {
     })
 }
 
-/// A task is woken: the first argument is its address.
+/// Returns the program for a wakeup. Its first argument is the address of the task.
 fn wakes(tasks: &Map) -> Vec<u64> {
     let mut p = Program::default();
     p.load(1, 1, 0);
@@ -275,8 +291,8 @@ fn wakes(tasks: &Map) -> Vec<u64> {
     p.done()
 }
 
-/// From one task, the second argument, to another, the third: the first one's time, the
-/// second one's latency.
+/// Returns the program for a switch. Its second argument is the previous task, the third the next
+/// one. Adds the run time of the former and the latency of the latter.
 fn switches(here: &Map, tasks: &Map) -> Vec<u64> {
     let mut p = Program::default();
     p.copy(9, 1);

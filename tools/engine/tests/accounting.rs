@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Accounting against a model that writes each tick down where it belongs, for random
-//! sequences of everything that happens on a CPU.
+//! Tests accounting with random sequences of all events of a CPU, against a model that adds each
+//! tick to the sums where it belongs.
 
 use std::cell::Cell;
 
@@ -10,24 +10,24 @@ use engine::sync::Word;
 use proptest::prelude::*;
 
 const TASKS: usize = 3;
-/// The idle task.
+/// Index of the idle task.
 const IDLE: usize = TASKS;
 
 #[derive(Clone, Debug)]
 enum Event {
     Pass(u64),
-    /// Another task, and why.
+    /// A switch to another task, and the index of the reason.
     Switch(usize, u8),
     Call,
     CallEnds,
-    /// An interrupt of so long in each of so many handlers.
+    /// An interrupt: ticks per handler, and number of handlers.
     Interrupt(u64, u8),
-    /// A softirq, with an interrupt inside.
+    /// A softirq: ticks before an interrupt, in the interrupt, and after it.
     Softirq(u64, u64, u64),
     Wake(usize),
-    /// Who runs gets words of its own, or others.
+    /// The running task gets new words, as if its accounting began now.
     Replace,
-    /// Everything is read, and must be right.
+    /// All values are read and compared.
     Read,
 }
 
@@ -174,7 +174,8 @@ proptest! {
                 }
                 Event::Wake(t) => {
                     tasks[t].wake(clock.get());
-                    // The last time counts; and one that is ready never slept.
+                    // The last wakeup counts. A task that is ready has not slept, so its wakeup is
+                    // ignored.
                     if ready[t].is_none() {
                         woken[t] = Some((clock.get(), t != on));
                     }
@@ -211,7 +212,8 @@ proptest! {
             prop_assert_eq!(of(value::SCHED), model.sched[t]);
             prop_assert_eq!(of(value::SYSTEM), model.calls_time[t]);
             prop_assert_eq!(of(value::INTERRUPTS), model.interrupted[t]);
-            // One that waits now has waited up to now, be it since it was woken.
+            // A task that waits now has waited until now: since its wakeup, or since it became
+            // ready.
             let (waits, is_ready) = match (on == t, woken[t], ready[t]) {
                 (false, Some((then, true)), _) => (now - then, 0),
                 (false, None, Some(then)) => (0, now - then),
@@ -230,7 +232,7 @@ proptest! {
 
 #[test]
 fn r4_4_lengths_of_latencies() {
-    // A tick is 10 ns.
+    // One tick is 10 ns.
     let bounds = Bounds::new(100_000);
     let us = 100;
     for (ticks, place) in [
@@ -276,8 +278,8 @@ fn r4_9_no_time_falls_where_a_call_begins() {
         || false,
         1100,
     );
-    // Its processor is taken away between the clock and the word that it is in a call: who
-    // reads meanwhile must not tell of a later time in user mode.
+    // The CPU stalls after it has read the clock and before it writes that it is in a call. A
+    // reader in this gap must not report user time beyond the begin of the call.
     let told = Cell::new((None, None));
     cpu.call(Some(&task), || {
         let read = task.read(|| 1500, |_| Some(&cpu));
@@ -312,7 +314,7 @@ fn r4_9_a_cpu_that_is_off_has_no_time() {
         cpu.switch(0, (prev, Leave::Blocked), after, || next.is_none(), now);
     };
     switch(&cpu, None, Some(&last), 1100);
-    // It is told to go: what runs still runs, and is idle no more.
+    // The CPU is about to go offline. The running task still counts, but idle time does not.
     cpu.set_away(true);
     assert_eq!(all(true, 1130), [30, 0, 0, 100]);
     assert_eq!(all(false, 1140), [40, 0, 0, 100]);
@@ -322,13 +324,13 @@ fn r4_9_a_cpu_that_is_off_has_no_time() {
         .read(|| 5000, |_| Some(&cpu))
         .expect("nobody changes it");
     assert_eq!((read.values[value::SCHED], read.running), (50, false));
-    // It comes: from the idle task that it begins with to the first one.
+    // Back online: the first switch is from the idle task to `first`.
     switch(&cpu, None, Some(&first), 6000);
     assert_eq!(all(true, 6020), [70, 0, 0, 100]);
     cpu.set_away(false);
     switch(&cpu, Some(&first), None, 6050);
     assert_eq!(all(true, 6100), [100, 0, 0, 150]);
-    // One that had not begun is no different.
+    // A CPU on which accounting has not begun can go offline and come back, too.
     let other = Cpu::default();
     other.die(1, None::<&Task<Vec<Word>>>, 7000);
     switch(&other, None, Some(&last), 8000);
@@ -345,7 +347,8 @@ fn r4_4_each_group_of_cpus_has_its_part() {
     let bounds = Bounds::new(100);
     assert_eq!(task.nr_groups(), 3);
     let mut now = 1000;
-    // It moves on, and the last CPU is a group of its own; there it still runs.
+    // The task runs on all CPUs in turn. The last CPU is a group of its own, on which the task
+    // still runs.
     for (cpu, n) in cpus.iter().zip(0..) {
         cpu.begin(true, now);
         cpu.begin_switch();
@@ -379,7 +382,7 @@ fn r4_4_each_group_of_cpus_has_its_part() {
     assert_eq!(read.cpu, 4);
 }
 
-/// On this CPU, off it, and on again.
+/// Switches the task in (`comes`) or out on CPU 0, at the time `now`.
 fn turn(cpu: &Cpu, task: &Task<Vec<Word>>, comes: bool, leave: Leave, now: u64) {
     let bounds = Bounds::new(100);
     let one = Some(task);
@@ -400,21 +403,21 @@ fn r4_4_a_wait_begins_when_the_task_was_woken_last() {
     };
     cpu.begin(true, 1000);
     turn(&cpu, &task, true, Leave::Blocked, 1000);
-    // While it ran, long ago, and again when it was just leaving.
+    // Woken twice while it runs: long before it leaves the CPU, and shortly before.
     task.wake(1100);
     task.wake(9000);
     turn(&cpu, &task, false, Leave::Blocked, 9010);
     assert_eq!(latency(9100), 0, "it may sleep");
     turn(&cpu, &task, true, Leave::Blocked, 9200);
     assert_eq!(latency(9300), 200);
-    // While it ran, and when it slept.
+    // Woken while it runs, and again while it sleeps.
     task.wake(9400);
     turn(&cpu, &task, false, Leave::Blocked, 9500);
     task.wake(20_000);
     assert_eq!(latency(20_050), 250);
     turn(&cpu, &task, true, Leave::Blocked, 20_100);
     assert_eq!(latency(30_000), 300);
-    // It had to leave: it never slept.
+    // Preempted: it has not slept, so its wakeup does not begin a latency.
     turn(&cpu, &task, false, Leave::Preempted, 30_000);
     task.wake(30_100);
     turn(&cpu, &task, true, Leave::Blocked, 30_500);
@@ -439,7 +442,8 @@ fn r4_9_a_wait_that_was_told_does_not_fall() {
     cpus[1].begin(true, 1000);
     task.wake(1000);
     assert_eq!(latencies(1400), Some([400, 0]));
-    // The clock of a switch is read after this: nothing is told in between.
+    // The clock of a switch is read after comes(). From there to the end of the switch no value is
+    // returned.
     cpus[1].begin_switch();
     task.comes();
     assert_eq!(latencies(1500), None);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Registers of a context: what may be written, what the hardware is told, and
-//! that narrow counters add up, against a model that counts in 64 bits.
+//! Tests of a context's registers: the values that may be written, the resulting program of the
+//! hardware, and narrow counters, compared with a model that counts in 64 bits.
 #![cfg(not(loom))]
 
 use engine::calls::{Ctx, Load, Pmc, Pmd, Start};
@@ -204,7 +204,7 @@ fn r1_3_the_hardware_is_told_what_was_written() {
     r.set_pmc(1, 0, ENABLE | 0xc0);
     r.set_pmd(&map, 2, 7);
     r.plan(&map, Scope::Thread);
-    // PMD 2 was written: whatever PMC 2 still does in the hardware must end.
+    // PMD 2 was written, so PMC 2 is reset: another context may have left it counting.
     let controls: Vec<_> = r
         .program
         .controls()
@@ -321,7 +321,7 @@ fn r1_3_numbers_are_a_set() {
 
 #[test]
 fn r1_3_reserved_fields_are_zero() {
-    // A CPU cannot be blocked, and there are no other flags.
+    // NOTIFY_BLOCK and SYSTEM_WIDE exclude each other, and other bits are unknown.
     for (ctx_flags, scope) in [
         (0, Ok(Scope::Thread)),
         (1, Ok(Scope::Thread)),
@@ -367,7 +367,7 @@ fn r1_3_reserved_fields_are_zero() {
         .check(),
         Ok(())
     );
-    // Bits to randomise need the flag.
+    // A random mask is accepted only with the flag RANDOM.
     for (reg_flags, reg_random_mask, checked) in [
         (1, 0, Ok(())),
         (3, 0xff, Ok(())),
@@ -415,14 +415,14 @@ fn r1_3_reserved_fields_are_zero() {
     );
 }
 
-/// What may happen to a context that counts on a machine with narrow counters.
+/// An event of a context on a machine with narrow counters.
 #[derive(Clone, Debug)]
 enum Step {
-    /// Its counter 0 moves, less than once around.
+    /// Counter 0 moves by less than its full range.
     Count(u64),
-    /// It is looked at.
+    /// The counters are folded and compared.
     Look,
-    /// Another thread's turn.
+    /// The thread is switched out and in again.
     Switch,
     /// PMD 0 is written.
     Write(u64),
@@ -450,7 +450,8 @@ proptest! {
         for step in steps {
             match step {
                 Step::Count(n) => {
-                    // More than once around between two looks cannot be told.
+                    // Two wraps of the counter between two reads cannot be detected, so it is read
+                    // before the second.
                     let n = n & mask;
                     if unseen.checked_add(n).is_none_or(|sum| sum > mask) {
                         r.fold(|_| Some(hardware));
@@ -467,7 +468,7 @@ proptest! {
                 }
                 Step::Switch => {
                     r.fold(|_| Some(hardware));
-                    // Back again: the counter is put at 0.
+                    // Switched in again: the counter starts at 0.
                     hardware = 0;
                     unseen = 0;
                     r.begin(|_| ());
@@ -499,8 +500,8 @@ proptest! {
     }
 }
 
-/// Virtual rows: one that grows by turns, one that is the thread's, one that a
-/// PMC chooses.
+/// Returns three virtual counters: one that counts while the context is in a PMU, one that follows
+/// the thread, and one whose PMC selects what it counts.
 fn growing() -> Pmu {
     let row = Register {
         kind: kind::VIRTUAL | kind::COUNTER,
@@ -542,12 +543,12 @@ fn r1_13_virtual_counters_count_what_they_grow_by() {
     r.grow(false, at(13));
     r.grow(true, at(4));
     assert_eq!((r.value(by_turns), r.value(the_threads)), (103, 105));
-    // It went off the CPU, where only the thread's goes on.
+    // Switched in again: the first counter starts at the new value, the thread's goes on.
     r.set_out(false, at(1000));
     r.grow(false, at(1001));
     r.grow(true, at(5));
     assert_eq!((r.value(by_turns), r.value(the_threads)), (104, 106));
-    // Of a CPU both grow by turns.
+    // In a context of a CPU both count only while the context is in a PMU.
     r.plan(&map, Scope::System);
     r.set_out(false, at(0));
     r.grow(true, at(77));
@@ -605,12 +606,12 @@ fn r1_6_both_kinds_of_contexts_share_by_registers() {
     assert!(shares.fits(Scope::System, &a) && !shares.is_empty());
     shares.remove(Scope::System, &b);
     assert!(shares.is_empty());
-    // The same PMC with two counters of it is the same PMC.
+    // Two counters of the same PMC conflict, because the PMC is shared.
     shares.add(Scope::System, &Claims { pmcs: 4, pmds: 8 });
     assert!(!shares.fits(Scope::Thread, &Claims { pmcs: 4, pmds: 16 }));
 }
 
-/// As much memory as there is need for.
+/// Memory that is allocated as needed.
 #[derive(Default)]
 struct Heap;
 
@@ -628,7 +629,7 @@ fn room(needs: &Needs) -> Room<Heap> {
     }
 }
 
-/// All that counts counts on.
+/// Lets all counters count once.
 fn work<M: Memory>(r: &mut Registers<M>, step: u64) {
     r.begin(|_| ());
     r.fold(|c| Some(c.start.wrapping_add(step) & c.mask));
@@ -647,7 +648,7 @@ proptest! {
         let map = pmu.map();
         let (mut whole, mut needed) = (registers(), Registers::<Heap>::default());
         for (step, (control, n, value)) in writes.into_iter().enumerate() {
-            // Numbers 0 to 3, and 256 and 257.
+            // Register numbers are 0 to 3, 256 and 257.
             let number = if n < 4 { n } else { FIRST_SOFT + n - 4 };
             let (mut pmcs, mut pmds) = (Numbers::default(), Numbers::default());
             if control { &mut pmcs } else { &mut pmds }.set(number.into());

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which events a trace wants: what is refused, and that what runs agrees with a naive model.
+//! Tests of event filters: which ones are rejected, and that the result of the others agrees with a
+//! naive model.
 #![cfg(not(loom))]
 
 use engine::filter::{
@@ -14,7 +15,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-/// A filter of these steps, whose `field` and patterns are numbers of texts.
+/// Builds a filter from steps. In `steps`, fields and patterns are indices of `texts`.
 fn program(steps: &[Step], texts: &[&str]) -> Vec<u8> {
     let mut places = Vec::new();
     let mut area = Vec::new();
@@ -81,7 +82,7 @@ fn r3_10_fields_are_compared_by_their_values() {
     assert!(asks(EQ, "count", 3) && asks(NE, "count", 4) && asks(GE, "count", 3));
     assert!(!asks(EQ, "count", 259) && !asks(GT, "count", 3));
     assert!(asks(ANY, "count", 2) && !asks(ANY, "count", 4));
-    // -10: less than any unsigned number.
+    // price is -10, less than any unsigned number.
     assert!(asks(EQ | SIGNED, "price", -10i64 as u64));
     assert!(asks(LT, "price", 0) && asks(LT, "price", u64::MAX));
     assert!(!asks(EQ, "price", -10i64 as u64));
@@ -114,7 +115,7 @@ fn r3_10_what_a_marker_has_not_makes_any_comparison_false() {
     for field in ["size", "count", "weight", "$thread", "$process"] {
         assert!(!asks_text(field, "*"), "{field}");
     }
-    // Of another type, and cut off.
+    // A field of another type, and payloads that end too early.
     let bytes = program(&[step(GE, 0, 0)], &["a"]);
     let filter = Filter::new(&bytes[..]);
     for (fields, payload) in [
@@ -137,7 +138,7 @@ fn r3_10_what_a_marker_has_not_makes_any_comparison_false() {
 
 #[test]
 fn r3_10_steps_lead_to_one_another() {
-    // count == 3 && (price > 0 || piece ~ "p*")
+    // The filter is: count == 3 && (price > 0 || piece ~ "p*").
     let steps = [
         Step {
             yes: 1,
@@ -153,7 +154,7 @@ fn r3_10_steps_lead_to_one_another() {
     let bytes = program(&steps, &texts);
     assert_eq!(verdict(&bytes), Ok(()));
     assert!(Filter::new(&bytes[..]).accepts(&EVENT));
-    // The same from a page with more behind it.
+    // In a whole page, bytes behind the filter are ignored.
     let mut page = bytes.clone();
     page.resize(FILTER_MAX, 0xaa);
     assert!(Filter::new(&page[..]).accepts(&EVENT));
@@ -188,7 +189,7 @@ fn r3_10_a_bad_filter_is_refused_with_its_step() {
     assert_eq!(verdict(&good), Ok(()));
     let texts = HEADER + 3 * STEP;
     let none = u32::MAX;
-    // Where, what, and the step that is refused.
+    // Offset, bytes to write there, and the step that is refused.
     let cases: &[(usize, &[u8], u32)] = &[
         (0, &[good.len() as u8 - 1], none),
         (0, &[good.len() as u8 + 1], none),
@@ -214,19 +215,19 @@ fn r3_10_a_bad_filter_is_refused_with_its_step() {
         (HEADER + 2, &[texts as u8 - 1], 0),
         (HEADER + 2, &[good.len() as u8], 0),
         (HEADER + 2, &[0xff, 0xff], 0),
-        // An empty name, and one that no field has.
+        // An empty name, and a name with a character that no field has.
         (HEADER + 2, &[texts as u8 + 5], 0),
         (HEADER + 2, &[texts as u8 + 6], 0),
         (texts, b"$", 0),
         (texts, b"a-b", 0),
-        // To itself, backwards, beyond the end.
+        // Jumps to the step itself, backwards, and beyond the end.
         (HEADER + 4, &[0, 0], 0),
         (HEADER + STEP + 4, &[1, 0], 1),
         (HEADER + STEP + 4, &[0, 0], 1),
         (HEADER + STEP + 6, &[3, 0], 1),
         (HEADER + STEP + 6, &[0xfd, 0xff], 1),
         (HEADER + 2 * STEP + 6, &[2, 0], 2),
-        // The pattern.
+        // Offsets of the pattern.
         (HEADER + STEP + 8, &[texts as u8 - 1], 1),
         (HEADER + STEP + 8, &[good.len() as u8], 1),
         (HEADER + STEP + 15, &[1], 1),
@@ -306,7 +307,7 @@ fn r3_10_globs() {
     assert!(globs(b"kernel:*", b"kernel:sys_enter"));
 }
 
-/// Nanoseconds for which the calling thread had a processor.
+/// Returns the CPU time of the calling thread in nanoseconds.
 fn cpu_time() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").expect("it is there");
     let first = text.split_whitespace().next().expect("three numbers");
@@ -390,7 +391,7 @@ fn r3_8_names_and_fields_of_markers() {
     assert_eq!(text(b"abc"), None);
 }
 
-/// What a field holds, for the model.
+/// The value of a field, for the model.
 #[derive(Clone, Debug)]
 enum Held {
     Integer(i128),
@@ -398,7 +399,7 @@ enum Held {
     Text(String),
 }
 
-/// A field's type and value: its bytes, and what they mean.
+/// Generates the type of a field, its bytes, and their value.
 fn held() -> impl Strategy<Value = (&'static str, Vec<u8>, Held)> {
     let small = prop_oneof![any::<u64>(), 0u64..8, Just(u64::MAX), Just(1 << 63)];
     let kinds = select(vec![
@@ -426,7 +427,7 @@ fn held() -> impl Strategy<Value = (&'static str, Vec<u8>, Held)> {
     })
 }
 
-/// As anybody would write a glob without classes: all ways are tried.
+/// Matches a glob without classes by trying all possibilities.
 fn naive_glob(pattern: &[u8], text: &[u8]) -> bool {
     match (pattern.first(), text.first()) {
         (None, None) => true,
@@ -497,7 +498,7 @@ fn naive_step(step: &Step, held: Option<&Held>) -> bool {
     }
 }
 
-/// Steps that [`check`] accepts; fields are texts 0 to 3, patterns those behind.
+/// Generates steps that [`check`] accepts. Fields are texts 0 to 3, patterns the texts behind them.
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let one = (
         (EQ..=GLOB, 0usize..3, 0u16..4, any::<prop::sample::Index>()),
@@ -539,7 +540,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     })
 }
 
-/// Whether this is the long form of the test (`LONG`, see Documentation/testing.md).
+/// Returns whether this is the long form of the test (`LONG`, see Documentation/testing.md).
 fn long_run() -> bool {
     std::env::var_os("LONG").is_some_and(|value| !value.is_empty())
 }

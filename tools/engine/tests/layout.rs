@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The layout: nothing overlaps, nothing moves, C and Rust agree.
+//! Tests of the file layout: nothing overlaps, growth moves nothing, and C and Rust agree.
 #![cfg(not(loom))]
 
 use std::collections::HashSet;
@@ -48,7 +48,7 @@ proptest! {
         let slots = chunks * layout.slots_per_chunk();
         prop_assert_eq!(layout.chunks_for(slots), chunks);
         prop_assert_eq!(layout.chunks_for(slots - 1), chunks);
-        // Everything that the chunks hold ends where the next one begins.
+        // The last slot of these chunks ends where the next chunk begins.
         let last = layout.offset(layout.nr_cpus() - 1, slots - 1);
         prop_assert_eq!(last + 8, layout.end(chunks));
         prop_assert_eq!(layout.offset(0, slots), layout.end(chunks));
@@ -92,7 +92,7 @@ proptest! {
         prop_assert!(first + count <= MAX_INSTANCES);
         let begin = layout.offset(0, first);
         prop_assert_eq!(layout.offset(0, first + count - 1), begin + 8 * u64::from(count - 1));
-        // No slot is wasted without need.
+        // Slots are skipped only if the run would cross the end of a chunk.
         if first != next {
             prop_assert!(first % layout.slots_per_chunk() == 0);
             prop_assert!(next % layout.slots_per_chunk() + count > layout.slots_per_chunk());
@@ -116,7 +116,7 @@ fn layout_pages_are_hit_once_each() {
     }
 }
 
-/// In numbers that cannot wrap: what [`Layout::offset`] should be.
+/// Computes [`Layout::offset`] in numbers that cannot wrap.
 fn offset(cpus: u32, pages: u32, cpu: u32, slot: u32) -> u128 {
     let (page, cpus, pages) = (PAGE_SIZE as u128, u128::from(cpus), u128::from(pages));
     let (cpu, slot) = (u128::from(cpu), u128::from(slot));
@@ -137,8 +137,8 @@ fn r0_4_8192_cpus_fit() {
                     assert!(matches!(page, Some(Page::Slots { cpu: of, .. }) if of == cpu));
                 }
             }
-            // The file of counters ends with the last CPU's part of the last
-            // chunk, long before the descriptors.
+            // The counters end with the last CPU's part of the last chunk, far below the
+            // descriptors.
             let slots = layout.max_chunks() * layout.slots_per_chunk();
             let end = offset(cpus, pages, cpus - 1, slots - 1) + 8;
             assert_eq!(u128::from(layout.end(layout.max_chunks())), end);
@@ -146,7 +146,7 @@ fn r0_4_8192_cpus_fit() {
             assert!(slots < MAX_INSTANCES + layout.slots_per_chunk());
         }
     }
-    // The file, descriptors and all, is one that a signed 64-bit offset reaches.
+    // The end of the file, after the descriptors, fits in a signed 64-bit offset.
     let descs = u64::from(MAX_INSTANCES) * size_of::<Desc>() as u64;
     assert!(DESC_OFFSET + descs < i64::MAX as u64);
 }
@@ -154,7 +154,7 @@ fn r0_4_8192_cpus_fit() {
 #[test]
 fn r0_3_the_bitmaps_have_a_bit_for_each_of_8192_cpus() {
     use engine::abi::{ONLINE_OFFSET, POSSIBLE_OFFSET};
-    // As the kernel and the library find a CPU's bit.
+    // Returns the byte of a CPU's bit, as the kernel and the library compute it.
     let byte = |offset: u32, cpu: u32| (offset + cpu / 64 * 8 + cpu % 64 / 8) as usize;
     let mut owner = vec![0; PAGE_SIZE];
     for at in owner.iter_mut().take(size_of::<Header>()) {
@@ -181,7 +181,7 @@ fn layout_impossible_numbers_are_refused() {
     assert_eq!(Layout::new(1, MAX_PAGES_PER_CHUNK + 1), None);
 }
 
-/// Compiles the uapi header with the C compiler of the machine and asks it.
+/// Compiles a program with the uapi header and compares the layout that it prints.
 #[test]
 fn r0_3_c_and_rust_agree_on_the_header() {
     use std::process::Command;
@@ -219,7 +219,7 @@ fn r0_3_c_and_rust_agree_on_the_header() {
     assert_eq!(String::from_utf8_lossy(&said.stdout), expected());
 }
 
-/// Prints sizes, every offset, and some places of slots.
+/// Prints the sizes, all offsets of fields, and the offsets of some slots.
 const C_PROGRAM: &str = r#"
 #include <linux/perfcounters.h>
 #include <stddef.h>

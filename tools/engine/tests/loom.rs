@@ -1,25 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The seqflag and the generations, in every order that the memory model
-//! allows (as far as loom models it: not load buffering, not SeqCst).
+//! Tests of the seqflag, the generations, growth and revival in every order that the memory model
+//! allows, as far as loom models it (no load buffering, no SeqCst).
 //!
 //! ```text
 //! RUSTFLAGS="--cfg loom" cargo test -p engine --test loom --release
 //! ```
 //!
-//! Preemption bound: PREEMPTIONS below. Cost: see
+//! The number of preemptions is bounded by PREEMPTIONS below. For the run time see
 //! `Documentation/barriers.md`.
 //!
-//! A trap of loom 0.7, found because the broken protocols below were not: it
-//! remembers only the last access to a word, so a thread that loads a word
-//! before it stores to it hides other threads' earlier loads, and orders go
-//! unexplored. So the writers here know what they wrote (`Own`) and only store.
+//! loom 0.7 remembers only the last access to a word. If a thread loads a word before it stores to
+//! it, other threads' earlier loads are lost, and some orders are not explored: the broken
+//! protocols below passed then. The writers here therefore keep the value in `Own` and only store;
+//! `Changer::Engine` runs the engine's own writer as well.
 //!
-//! The writer is one CPU: a task's update, an interrupt's within it and an
-//! NMI's within that, so they are calls on one thread, tried at every point
-//! where they can come. Each update adds one to both counters of a group. The
-//! reader is another CPU. Broken protocols, one for each of A, B, C and D, must
-//! be found out: those tests expect a panic.
+//! The writer is one CPU. The updates of a task, of an interrupt in it and of an NMI in that are
+//! nested calls on one thread, tried at every point where they can occur. Each update adds one to
+//! both counters of a group. The reader is another CPU. Protocols that are broken at A, B, C or D
+//! must be detected: their tests expect a panic.
 #![cfg(loom)]
 
 use std::cell::Cell;
@@ -30,8 +29,8 @@ use engine::sync::{fence_acquire, fence_release, Word};
 use loom::sync::Arc;
 use loom::thread;
 
-/// How often a thread is stopped in favour of another: enough for every mistake
-/// below. More would cost hours where updates nest.
+/// Limit of preemptions: enough to detect every broken protocol below. A higher limit would take
+/// hours for nested updates.
 const PREEMPTIONS: usize = 3;
 const PREEMPTIONS_NESTED: usize = 2;
 
@@ -41,7 +40,7 @@ fn model(preemptions: usize, f: impl Fn() + Sync + Send + 'static) {
     builder.check(f);
 }
 
-/// A CPU's flag and a group of two of its counters.
+/// The flag of a CPU, and a group of two of its counters.
 struct Cpu {
     flag: Word,
     a: Word,
@@ -58,7 +57,7 @@ impl Cpu {
     }
 }
 
-/// A word and what its only writer last stored in it.
+/// A word, with the value that its only writer stored last.
 struct Own<'a> {
     word: &'a Word,
     value: Cell<u64>,
@@ -77,7 +76,7 @@ impl<'a> Own<'a> {
         self.value.get()
     }
 
-    /// One instruction on the real thing.
+    /// Adds to the word. On the real CPU this is one instruction.
     fn add(&self, delta: u64) {
         self.word.store_relaxed(self.plus(delta));
     }
@@ -87,7 +86,7 @@ impl<'a> Own<'a> {
     }
 }
 
-/// What is wrong with a writer.
+/// The defect of a writer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Writer {
     Right,
@@ -97,17 +96,17 @@ enum Writer {
     BBeforeValues,
 }
 
-/// The CPU, as it sees itself.
+/// The words of a CPU as their writer sees them.
 struct Owner<'a> {
     flag: Own<'a>,
     a: Own<'a>,
     b: Own<'a>,
 }
 
-/// Where an interrupt comes in an update.
+/// Number of points of an update at which an interrupt is tried.
 const POINTS: usize = 5;
 
-/// An update with others nested in it: `nested[0]` is where the next one comes.
+/// Makes an update with others nested in it. `nested[0]` is the point at which the next one occurs.
 fn update(cpu: &Owner<'_>, writer: Writer, nested: &[usize]) {
     let at = |point: usize| {
         if let Some((first, rest)) = nested.split_first() {
@@ -132,7 +131,7 @@ fn update(cpu: &Owner<'_>, writer: Writer, nested: &[usize]) {
     cpu.b.add(1);
     at(3);
     let end = match writer {
-        // One completed, none begun.
+        // One more completed, and in flight as before, since no BEGIN was added.
         Writer::NoA => END + BEGIN,
         _ => END,
     };
@@ -155,7 +154,7 @@ fn read(cpu: &Cpu) -> Option<Copy> {
     try_read(&cpu.flag, || copy(cpu))
 }
 
-/// Without C: the first look does not hold back the copy.
+/// Reads without C: the first load of the flag does not hold back the loads of the copy.
 fn read_without_c(cpu: &Cpu) -> Option<Copy> {
     let before = cpu.flag.load_relaxed();
     if !quiet(before) {
@@ -166,7 +165,7 @@ fn read_without_c(cpu: &Cpu) -> Option<Copy> {
     (cpu.flag.load_relaxed() == before).then_some(copied)
 }
 
-/// Without D: the second look does not wait for the copy.
+/// Reads without D: the second load of the flag may come before the loads of the copy.
 fn read_without_d(cpu: &Cpu) -> Option<Copy> {
     let before = cpu.flag.load_acquire();
     if !quiet(before) {
@@ -176,7 +175,8 @@ fn read_without_d(cpu: &Cpu) -> Option<Copy> {
     (cpu.flag.load_relaxed() == before).then_some(copied)
 }
 
-/// As in 2002: nothing in flight before and after, but nothing counted.
+/// Reads as the 2002 proposal did: no update is in flight before and after the copy, but an update
+/// that completed in between is not detected.
 fn read_without_count(cpu: &Cpu) -> Option<Copy> {
     if !quiet(cpu.flag.load_acquire()) {
         return None;
@@ -186,9 +186,9 @@ fn read_without_count(cpu: &Cpu) -> Option<Copy> {
     quiet(cpu.flag.load_relaxed()).then_some(copied)
 }
 
-/// Runs a writer with nested updates against a reader that looks twice.
+/// Runs a writer with nested updates against a reader that reads up to twice.
 fn race(writer: Writer, reader: fn(&Cpu) -> Option<Copy>, nested: &'static [usize]) {
-    // Deeply nested, one look is dear enough.
+    // With two nested updates a second read would take too long.
     let (preemptions, looks) = match nested.len() {
         0 => (PREEMPTIONS, 2),
         1 => (PREEMPTIONS_NESTED, 2),
@@ -217,7 +217,7 @@ fn race(writer: Writer, reader: fn(&Cpu) -> Option<Copy>, nested: &'static [usiz
             }
         }
         writing.join().expect("the writer ends");
-        // Nobody writes any more: a look succeeds, and sees everything.
+        // The writer has ended: a read succeeds and returns all updates.
         let (_, a, b) = reader(&cpu).expect("all is quiet");
         let all = 1 + nested.len() as u64;
         assert_eq!((a, b), (all, all));
@@ -287,7 +287,7 @@ fn loom_finds_the_hole_of_a_flag_that_does_not_count() {
     race(Writer::Right, read_without_count, &[]);
 }
 
-/// A header's two words, and metadata of two words.
+/// The two generation words of a header, and metadata of two words.
 struct Header {
     gen1: Word,
     gen2: Word,
@@ -308,7 +308,7 @@ impl Header {
     }
 }
 
-/// The writer's side of a change: the engine's, and the same with `Own` words.
+/// The writer of a change: the engine's, the same with `Own` words, or a broken one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Changer {
     Engine,
@@ -339,7 +339,7 @@ fn change_twice(header: &Header, changer: Changer) {
     }
 }
 
-/// Runs two changes against a reader that looks twice.
+/// Runs two changes against a reader that reads twice.
 fn change(changer: Changer, enter: fn(&Header) -> u64, holds: fn(&Header, u64) -> bool) {
     model(PREEMPTIONS, move || {
         let header = Header::new();
@@ -401,9 +401,8 @@ fn loom_finds_a_look_at_gen1_that_does_not_wait() {
     });
 }
 
-/// A chunk of two words, and the count that says it exists: the growth rule.
-/// The memory is there for the model from the start; what a reader must never
-/// see is memory that was not yet made ready (0).
+/// A chunk of two words, and the count that says that it exists. In the model its memory exists
+/// from the start. A reader that sees the count must not see memory that is not ready (0).
 fn growth(count_last: bool, barrier: bool) {
     const READY: u64 = 1;
     model(PREEMPTIONS, move || {
@@ -451,30 +450,31 @@ fn loom_finds_a_count_without_barrier() {
     growth(true, false);
 }
 
-/// What is wrong with a revival.
+/// The defect of a revival.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Revival {
     Right,
-    /// Zeroed at once, whoever may still be counting.
+    /// The value is zeroed without waiting for updates in flight.
     NoSettle,
-    /// Live again before it is zeroed.
+    /// The instance is live again before its value is zeroed.
     LiveBeforeZero,
-    /// Zeroed before readers are told.
+    /// The value is zeroed before the change of generation begins.
     ZeroBeforeChange,
 }
 
-/// An instance that is updated by number, deleted and revived, and a reader of
-/// its incarnation and value.
+/// An instance that is updated by number, deleted and revived, and a reader of its incarnation and
+/// value.
 ///
-/// A grace period is a join: an update that began before it is over after it.
-/// Updates that begin later are another thread's.
+/// The grace period is a join: updates that began before it have ended after it. Updates that begin
+/// later are made by another thread.
 fn revive(revival: Revival) {
     struct Instance {
         header: Header,
         live: Word,
         value: Word,
     }
-    /// perf_adjust(): by tens in the first life, by ones in the second.
+    /// Models perf_adjust(): stores 10 in the first life and 1 in the second, if the instance is
+    /// live.
     fn adjust(i: &Instance, delta: u64) -> bool {
         let live = i.live.load_acquire() == 1;
         if live {
@@ -508,13 +508,13 @@ fn revive(revival: Revival) {
                 }
             })
         };
-        // perf_del()
+        // perf_del() begins here.
         i.live.store_relaxed(0);
         let mut old = Some(old);
         if revival != Revival::NoSettle {
             old.take().map(thread::JoinHandle::join);
         }
-        // perf_add()
+        // perf_add() begins here.
         if revival == Revival::LiveBeforeZero {
             i.live.store_release(1);
         }
@@ -526,22 +526,22 @@ fn revive(revival: Revival) {
             i.header.meta[0].store_relaxed(2);
             i.value.store_relaxed(0);
         }
-        // Only stored to here: see the trap at the top.
+        // gen1 is stored without a load: see the head of this file.
         i.header.gen1.store_relaxed(1);
         fence_release();
         if revival != Revival::ZeroBeforeChange {
             i.header.meta[0].store_relaxed(2);
             i.value.store_relaxed(0);
         }
-        // As the kernel publishes it: behind a write barrier.
+        // The kernel publishes a live instance after a write barrier, too.
         fence_release();
         i.live.store_relaxed(1);
         i.header.gen2.store_release(1);
         let counted = new.join().expect("it ends");
         old.take().map(thread::JoinHandle::join);
         reading.join().expect("the reader ends");
-        // Nobody updates any more: what the first life counted is gone, what
-        // the second one did is there.
+        // All updates have ended: the count of the first life is gone and that of the second is
+        // complete.
         assert_eq!(i.value.load_relaxed(), u64::from(counted));
     });
 }

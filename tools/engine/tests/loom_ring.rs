@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The ring's writer and reader in every order that the memory model allows: see
-//! `loom.rs` for how it is run, and for a trap. Here the engine's own two sides are
-//! run; the writer loads none of the words that it stores to, and neither does the
-//! reader.
+//! Tests of the ring's writer and reader in every order that the memory model allows. `loom.rs`
+//! says how to run them and what loom does not explore. The engine's own writer and reader are run:
+//! neither loads a word that it stores to.
 //!
-//! Rings of four words, few records: each position is written over at least once.
+//! The rings have four words and few records. Each position is overwritten at least once.
 #![cfg(loom)]
 
 use engine::ring::{
@@ -53,8 +52,8 @@ impl Ring {
         }
     }
 
-    /// Writes records of so many words; each one's are its number, from 1 on. How many
-    /// were lost.
+    /// Writes records of these sizes in words. All words of a record but the header are its number,
+    /// from 1 on. Returns the number of lost records.
     fn write(&self, records: &[usize]) -> u64 {
         let mut writer = Writer::new(self.flags, BYTES, 0);
         let mut lost = 0;
@@ -67,7 +66,7 @@ impl Ring {
     }
 }
 
-/// Is it one of `records`, and whole? Its number.
+/// Checks that a record is one of `records` and not torn. Returns its number.
 fn whole(copied: &[u64], records: &[usize]) -> u64 {
     let n = copied[1];
     let size = records.get(n as usize - 1).copied();
@@ -81,8 +80,8 @@ fn whole(copied: &[u64], records: &[usize]) -> u64 {
     n
 }
 
-/// Everything that a snapshot of a backward ring gives: each record whole, the newest
-/// first, none left out, none but those that were there when it was taken.
+/// Takes snapshots of a backward ring: each must hold whole records, newest first, without gaps,
+/// and none that is newer than the head.
 fn backward(records: &'static [usize]) {
     model(move || {
         let ring = Ring::new(BACKWARD | OVERWRITE);
@@ -93,7 +92,7 @@ fn backward(records: &'static [usize]) {
         let look = || {
             let mut to = [0; WORDS];
             let head = head(&ring.shared());
-            // Where records begin is known: the newest is what was written up to here.
+            // The sizes are known, so the head tells how many records were written up to it.
             let mut up_to = 0;
             let mut known = 0;
             for words in records {
@@ -120,7 +119,7 @@ fn backward(records: &'static [usize]) {
         };
         look();
         writing.join().expect("the writer ends");
-        // Nobody writes any more: the newest that fit.
+        // The writer has ended: the snapshot holds the newest records that fit.
         let mut left = WORDS;
         let fit = records.iter().rev().take_while(|words| {
             let fits = **words <= left;
@@ -146,8 +145,8 @@ fn r2_5_backward_a_small_one_over_a_large_one() {
     backward(&[4, 2, 3]);
 }
 
-/// A consumer gets every record whole and in order, and is told of those that were
-/// lost: it looks so many times while it is written.
+/// A consumer must get every record whole and in order, and the number of lost ones. It reads
+/// `looks` times during the writes.
 fn with_tail(records: &'static [usize], looks: usize) {
     model(move || {
         let ring = Ring::new(0);
@@ -186,7 +185,7 @@ fn with_tail(records: &'static [usize], looks: usize) {
         let lost = writing.join().expect("the writer ends");
         let (last, told) = look();
         let all = records.len() as u64;
-        // Those at the end are not told yet.
+        // Losses after the last record that was kept have not been reported yet.
         assert_eq!(all - last, lost - told);
         assert_eq!(lost, ring.page.lost());
     });
@@ -202,7 +201,7 @@ fn r2_7_forward_with_a_tail_records_across_the_end() {
     with_tail(&[3, 3, 2], 2);
 }
 
-/// The same backward: it takes what there is, from the newest to what it has.
+/// A consumer of a backward ring: it takes the records from the newest back to those that it has.
 fn backward_with_tail(records: &'static [usize]) {
     model(move || {
         let ring = Ring::new(BACKWARD);
@@ -246,8 +245,8 @@ fn r2_7_backward_with_a_tail() {
     backward_with_tail(&[3, 3, 2]);
 }
 
-/// A reader of an overwritten forward ring follows it record by record, and begins
-/// anew at the head where it was overtaken.
+/// A reader of a forward ring with overwriting follows it record by record. When the writer has
+/// overtaken it, it continues at the head.
 fn overwritten(records: &'static [usize]) {
     model(move || {
         let ring = Ring::new(OVERWRITE);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What an operation of the registry costs, counted: descriptors looked at,
-//! everything the store is asked for. No clock.
+//! Counts the cost of the registry's operations: descriptors read, and all calls of the store. No
+//! clock is used.
 #![cfg(not(loom))]
 
 use std::cell::Cell;
@@ -15,15 +15,15 @@ use engine::registry::{Registry, Store, BUCKETS};
 use engine::spec::Spec;
 use proptest::prelude::*;
 
-/// A store that counts how often it is asked.
+/// A store that counts its calls.
 struct Counting {
     heads: Vec<u32>,
     nexts: Vec<u32>,
     descs: Vec<Desc>,
-    /// Descriptors looked at: a name's probes, and one more where the instance
-    /// is looked up by number.
+    /// Descriptors read: one for each probe of a name, and one for each instance looked up by
+    /// number.
     looks: Cell<u32>,
-    /// All calls.
+    /// Calls of all functions.
     calls: Cell<u32>,
 }
 
@@ -105,7 +105,7 @@ fn registry(key: (u64, u64)) -> Counted {
     Registry::new(layout, key, Counting::new()).expect("nothing is allocated")
 }
 
-/// What an operation asked the store for: looks at descriptors, and all calls.
+/// Returns the cost of an operation: descriptors read, and calls of the store.
 fn cost(r: &mut Counted, operation: impl FnOnce(&mut Counted)) -> (u32, u32) {
     r.store().looks.set(0);
     r.store().calls.set(0);
@@ -119,7 +119,7 @@ fn add(r: &mut Counted, name: &str) -> (u32, u32) {
     })
 }
 
-/// Looks of a number of operations.
+/// Descriptors read by a number of operations.
 #[derive(Clone, Copy, Debug, Default)]
 struct Looks {
     count: u32,
@@ -143,8 +143,8 @@ impl Looks {
 
 const MANY: u32 = 60_000;
 
-/// Names as they come: numbered, of devices, alike but for a letter in the
-/// middle, long ones that differ in the last byte only.
+/// Typical names: numbered ones, names of disks, names with hexadecimal digits in the middle, and
+/// long names that differ in the last 16 characters only.
 const FAMILIES: [fn(u32) -> String; 4] = [
     |n| format!("n{n}"),
     |n| {
@@ -164,16 +164,16 @@ fn scale_a_name_costs_the_same_at_the_10th_and_the_60000th() {
     for (family, name) in FAMILIES.iter().enumerate().take(families) {
         let mut r = registry((0x0123_4567_89ab_cdef, 0xfedc_ba98_7654_3210));
         let costs: Vec<_> = (0..MANY).map(|n| add(&mut r, &name(n))).collect();
-        // Apart from the chain of its bucket each takes the same steps.
+        // Apart from the chain of its bucket each addition takes the same steps.
         let steps = |(looks, calls): (u32, u32)| calls - 2 * looks;
         assert!(costs.iter().all(|c| steps(*c) == steps(costs[10])));
         let first = Looks::of(costs[..1000].iter().map(|c| c.0));
         let last = Looks::of(costs[59_000..].iter().map(|c| c.0));
         eprintln!("family {family}: first 1000 {first:?}, last 1000 {last:?}");
-        // 60,000 names in 65,536 buckets: 0.92 looks are to be expected.
+        // With 60,000 names in 65,536 buckets 0.92 descriptors are read on average.
         assert!(last.mean() < 1.1, "{last:?}");
         assert!(last.most <= 8, "{last:?}");
-        // Names that are there already, and names that are not.
+        // Lookups of names that exist, and of names that do not.
         let found = Looks::of((0..MANY).map(|n| {
             cost(&mut r, |r| {
                 assert_eq!(r.find(name(n).as_bytes()), Some(n + 1))
@@ -213,7 +213,7 @@ fn scale_deleting_and_reviving_cost_the_same_too() {
         add(&mut r, &name(n));
     }
     let many: Vec<_> = (MANY - 100..MANY).map(|n| round(&mut r, n)).collect();
-    // Deleting is by number: it never depends on how many there are.
+    // Deletion is by number, so its cost does not depend on the number of instances.
     assert!(few.iter().chain(&many).all(|c| c.0 == few[0].0));
     let steps = |(looks, calls): (u32, u32)| calls - 2 * looks;
     assert!(few
@@ -224,14 +224,14 @@ fn scale_deleting_and_reviving_cost_the_same_too() {
     assert!(looks.mean() < 1.8 && looks.most <= 12, "{looks:?}");
 }
 
-#[expect(deprecated, reason = "see the import")]
+#[expect(deprecated, reason = "as for the import")]
 fn bucket(key: (u64, u64), name: &str) -> u64 {
     let mut hasher = SipHasher::new_with_keys(key.0, key.1);
     hasher.write(name.as_bytes());
     hasher.finish() % u64::from(BUCKETS)
 }
 
-/// Names that all fall into one bucket, for one who knows the key.
+/// Returns names that all fall into one bucket if the key is known.
 fn flood(key: (u64, u64), count: usize) -> Vec<String> {
     (0u64..)
         .map(|n| format!("net/evil{n:x}/rx_packets"))
@@ -248,7 +248,7 @@ fn scale_names_made_to_collide_do_not_without_the_key() {
         let mut r = registry(key);
         Looks::of(names.iter().map(|name| add(&mut r, name).0)).most
     };
-    // The attack is one: with the key each looks at all before it.
+    // With the known key the attack works: each addition reads all earlier names.
     assert_eq!(longest(known), names.len() as u32 - 1);
     // Every load of the module has a key of its own.
     for other in 0..32 {
@@ -257,25 +257,25 @@ fn scale_names_made_to_collide_do_not_without_the_key() {
     }
 }
 
-/// Whether this is the long form of the test (`LONG`, see Documentation/testing.md).
+/// Returns whether this is the long form of the test (`LONG`, see Documentation/testing.md).
 fn long_run() -> bool {
     std::env::var_os("LONG").is_some_and(|value| !value.is_empty())
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(if long_run() { 24 } else { 6 }))]
-    /// Any key, any pattern of names: no chain is long.
+    /// No chain is long, for any key and any family of names.
     #[test]
     fn scale_no_chain_is_long_whatever_the_key(
         key: (u64, u64), family in 0..FAMILIES.len(), stride in 1..97u32,
     ) {
         let mut r = registry(key);
         let name = FAMILIES[family];
-        // Names of a family repeat after 2^16.
+        // The factor is odd, so the 20,000 products modulo 2^16 are different.
         let names = (0..20_000u32).map(|n| name(n.wrapping_mul(stride * 2 + 1) % 65_536));
         let looks = Looks::of(names.map(|name| add(&mut r, &name).0));
-        // 20,000 in 65,536 buckets: the longest of random chains has 7 or 8 with
-        // a probability of less than 1 in 1,000.
+        // With 20,000 names in 65,536 buckets, a random chain of more than 10 names has a
+        // probability of 3e-9.
         prop_assert!(looks.most <= 9, "{:?}", looks);
         prop_assert!(looks.mean() < 0.25, "{:?}", looks);
     }

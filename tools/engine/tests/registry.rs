@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The registry against a model: a map of names, and a store made of vectors.
+//! Tests the registry with a store made of vectors, against a model that is a map of names.
 #![cfg(not(loom))]
 
 use std::collections::HashMap;
@@ -16,10 +16,10 @@ use proptest::prelude::*;
 
 const CPUS: u32 = 2;
 
-/// Everything the registry keeps, and a log of what it did.
+/// A store in memory that asserts the registry's use of it.
 struct Vectors {
     layout: Layout,
-    /// Slots that exist.
+    /// Number of slots that exist.
     slots: u32,
     max_slots: u32,
     nr_slots: u32,
@@ -30,7 +30,7 @@ struct Vectors {
     values: Vec<[i64; CPUS as usize]>,
     gen1: Word,
     gen2: Word,
-    /// The last one that was asked about; and whether the answer is no.
+    /// The instance of the last call of is_settled().
     settled: std::cell::Cell<u32>,
     unsettled: bool,
     clock: std::cell::Cell<u64>,
@@ -67,7 +67,7 @@ impl Vectors {
 
 impl Store for Vectors {
     fn grow(&mut self, slots: u32) -> Result<(), Error> {
-        // Whole chunks, as the kernel does.
+        // Whole chunks are added, as in the kernel.
         let slots = self.layout.chunks_for(slots) * self.layout.slots_per_chunk();
         if slots > self.max_slots {
             return Err(Error::NoMemory);
@@ -174,7 +174,7 @@ fn r0_10_values_begin_at_zero_in_each_life() {
         r.store_mut().values[slot as usize] = [7; CPUS as usize];
     }
     r.del(n).expect("live");
-    // The last values stay while it is dormant.
+    // A dormant instance keeps its last values.
     assert_eq!(r.store().values[n as usize], [7; CPUS as usize]);
     assert_eq!(r.add(&histogram("h", 5)), Ok(n));
     for slot in n..n + 5 {
@@ -235,7 +235,7 @@ fn r0_10_a_name_takes_another_shape_with_its_next_life() {
     let n = r.add(&histogram("h", 8)).expect("room");
     let behind = add(&mut r, "behind").expect("room");
     r.del(n).expect("live");
-    // There is room for fewer, and for as many again.
+    // The number is kept for fewer slots, and for as many as before.
     assert_eq!(r.add(&histogram("h", 4)), Ok(n));
     assert_eq!(r.store().desc(n).nr_slots, 4);
     r.del(n).expect("live");
@@ -243,7 +243,7 @@ fn r0_10_a_name_takes_another_shape_with_its_next_life() {
     assert_eq!(r.store().desc(n).incarnation, 3);
     assert_eq!(r.add(&histogram("h", 16)), Err(Error::Exists));
     r.del(n).expect("live");
-    // For more there is not: another number, in one change.
+    // More slots do not fit at this number: another number is used, in one change.
     let before = r.store().generations();
     let more = r.add(&histogram("h", 16)).expect("room");
     assert_eq!(more, behind + 1);
@@ -254,7 +254,7 @@ fn r0_10_a_name_takes_another_shape_with_its_next_life() {
     assert_eq!(r.store().desc(n).state, FREE);
     assert_eq!(r.del(n), Err(Error::Unknown));
     assert_eq!(r.store().desc(behind).state, LIVE);
-    // What is not there cannot be given, and nothing has changed then.
+    // Without memory for more slots the addition fails, and nothing has changed.
     r.del(more).expect("live");
     r.store_mut().max_slots = r.nr_slots();
     let before = r.store().generations();
@@ -281,7 +281,7 @@ fn r0_10_nothing_changes_while_the_last_life_is_not_over() {
 
 #[test]
 fn r0_10_another_shape_leaves_the_others_of_its_chain() {
-    // Some of them share a chain; those that have a neighbour get another number.
+    // Some of the names share a chain. Names whose next slot is in use get another number.
     let mut r = registry(MAX_INSTANCES);
     let names: Vec<String> = (0..1000).map(|n| format!("n{n}")).collect();
     let old: Vec<u32> = names
@@ -304,7 +304,7 @@ fn r0_10_another_shape_leaves_the_others_of_its_chain() {
 
 #[test]
 fn registry_no_memory_changes_nothing() {
-    // One chunk: slots 1..512.
+    // One chunk has the slots 1 to 511 for instances.
     let mut r = registry(512);
     for n in 1..512 {
         assert_eq!(add(&mut r, &format!("n{n}")), Ok(n));
@@ -314,7 +314,7 @@ fn registry_no_memory_changes_nothing() {
     assert_eq!(r.find(b"more"), None);
     let after = (r.nr_slots(), r.store().generations(), r.store().nr_slots);
     assert_eq!(before, after);
-    // What was there works as before, and memory may come.
+    // Existing instances work as before, and so do additions once there is memory.
     r.del(7).expect("live");
     assert_eq!(add(&mut r, "n7"), Ok(7));
     r.store_mut().max_slots = 1024;
@@ -332,7 +332,7 @@ fn registry_every_number_can_be_used_and_found() {
     for n in (1..MAX_INSTANCES).step_by(997) {
         assert_eq!(r.find(format!("n{n}").as_bytes()), Some(n));
     }
-    // Full is full for new names only.
+    // Only new names fail: a dormant one can be revived.
     r.del(65_535).expect("live");
     assert_eq!(add(&mut r, "n65535"), Ok(65_535));
 }
@@ -355,7 +355,7 @@ fn acts() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// What the model knows of a name.
+/// The model of a name.
 #[derive(Clone, Copy)]
 struct Known {
     number: u32,
@@ -364,7 +364,7 @@ struct Known {
     live: bool,
 }
 
-/// Whether this is the long form of the test (`LONG`, see Documentation/testing.md).
+/// Returns whether this is the long form of the test (`LONG`, see Documentation/testing.md).
 fn long_run() -> bool {
     std::env::var_os("LONG").is_some_and(|value| !value.is_empty())
 }
@@ -452,7 +452,7 @@ proptest! {
     }
 }
 
-/// Everything that the model knows is so, and there is nothing else.
+/// Checks that the registry holds exactly the instances of the model.
 fn check(r: &Registry<Vectors>, model: &HashMap<String, Known>) -> Result<(), TestCaseError> {
     let mut owner = vec![None; r.nr_slots() as usize];
     for (name, known) in model {
@@ -462,7 +462,7 @@ fn check(r: &Registry<Vectors>, model: &HashMap<String, Known>) -> Result<(), Te
         prop_assert_eq!(desc.incarnation, known.life);
         prop_assert_eq!(desc.state == LIVE, known.live);
         let end = known.number + u32::from(known.slots);
-        // Within one chunk.
+        // All slots are in one chunk.
         prop_assert_eq!(known.number / 512, (end - 1) / 512);
         for slot in known.number..end {
             prop_assert_eq!(r.store().live[slot as usize], known.live);

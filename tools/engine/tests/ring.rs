@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The ring against a model: what was written, record by record. All four kinds, in
-//! rings of 2 to 64 words, from positions around the wrap of 2^64 on.
+//! Tests the ring against a model, the list of records written. All four kinds of rings, with 2 to
+//! 64 words, also with positions around the wrap at 2^64.
 #![cfg(not(loom))]
 
 use std::collections::VecDeque;
@@ -15,13 +15,13 @@ use proptest::prelude::*;
 
 const SAMPLE: u16 = 1;
 const CANARY: u64 = 0x00ca_9a47_00ca_9a47;
-/// Words around the data that nobody may touch.
+/// Number of words before and behind the data that must not change.
 const AROUND: usize = 64;
 
-/// A record as it should be read: its kind, its words without the header.
+/// A record as it should be read: its kind, and its words without the header.
 type Record = (u16, Vec<u64>);
 
-/// A ring, its writer, and what was written.
+/// A ring, its writer, and the records written.
 struct Bench {
     page: Page,
     tail: Word,
@@ -31,7 +31,7 @@ struct Bench {
     writer: Writer,
     begin: u64,
     head: u64,
-    /// Newest last: where each one begins, and what it is.
+    /// Position and contents of each record, the newest last.
     log: Vec<(u64, Record)>,
     written: u64,
     kept: u64,
@@ -87,7 +87,7 @@ impl Bench {
         self.flags & BACKWARD != 0
     }
 
-    /// Bytes that may be written, by the definition in the header.
+    /// Returns the bytes that may be written, as the header file defines it.
     fn room(&self) -> u64 {
         if self.flags & OVERWRITE != 0 {
             return self.bytes();
@@ -108,7 +108,7 @@ impl Bench {
         self.memory.iter().map(Word::load_relaxed).collect()
     }
 
-    /// Something of so many words went in: where it is.
+    /// Appends a record to the model.
     fn grown(&mut self, record: Record) {
         let bytes = 8 + record.1.len() as u64 * 8;
         let at = match self.backward() {
@@ -122,8 +122,8 @@ impl Bench {
         self.log.push((at, record));
     }
 
-    /// Writes a record of so many words, checks what became of it and that nothing
-    /// else was touched.
+    /// Writes a record of this size in words, and checks the result and that no other word was
+    /// written.
     fn write(&mut self, words: usize) -> Written {
         let payload: Vec<u64> = (1..words as u64)
             .map(|n| (self.serial << 16).wrapping_add(n))
@@ -156,7 +156,7 @@ impl Bench {
         assert_eq!(self.kept + self.lost, self.written);
         assert_eq!(head(&self.shared()), self.head);
 
-        // Only what lies between the old head and the new one is another.
+        // Only words between the old head and the new one may change.
         let grown = match self.backward() {
             false => self.head.wrapping_sub(from),
             true => from.wrapping_sub(self.head),
@@ -172,7 +172,7 @@ impl Bench {
             assert!(may || *before == after, "word {n} was written");
         }
         assert!(self.image()[..AROUND].iter().all(|w| *w == CANARY));
-        // And none of it was the reader's.
+        // The writer has not overwritten words that belong to the reader.
         assert!(
             grown <= room,
             "{grown} bytes were written where {room} may be"
@@ -185,7 +185,7 @@ impl Bench {
         self.page.pause(paused);
     }
 
-    /// A record as the model has it, as words.
+    /// Returns the words of a record of the model.
     fn words_of(record: &Record) -> Vec<u64> {
         let size = 8 + record.1.len() as u64 * 8;
         let mut words = vec![size | (u64::from(record.0) << 32)];
@@ -193,7 +193,8 @@ impl Bench {
         words
     }
 
-    /// Reads at a position what must be this record; room for less is said.
+    /// Reads the record at a position and compares it. With one word less room its size must be
+    /// returned.
     fn expect(&self, head: u64, at: u64, record: &Record) -> u64 {
         let expected = Self::words_of(record);
         let mut to = vec![0; expected.len()];
@@ -206,14 +207,15 @@ impl Bench {
         words as u64 * 8
     }
 
-    /// Everything that is whole in a backward ring, newest first: exactly that is read.
+    /// Reads a whole backward ring, which must give exactly the records that are not overwritten,
+    /// newest first.
     fn snapshot(&self, head: u64, log: &[(u64, Record)]) {
         let mut at = head;
         let mut left = self.bytes();
         for (place, record) in log.iter().rev() {
             let bytes = 8 + record.1.len() as u64 * 8;
             if bytes > left {
-                // The first one that is written over in part.
+                // The first record that is partly overwritten.
                 let mut to = vec![0; self.words];
                 assert_eq!(read(&self.shared(), head, at, &mut to), Found::Gone);
                 return;
@@ -230,17 +232,17 @@ impl Bench {
     }
 }
 
-/// What is done to a ring.
+/// An operation on a ring.
 #[derive(Clone, Debug)]
 enum Step {
-    /// A record of so many words.
+    /// Write a record of this size in words.
     Write(usize),
-    /// The reader takes so many.
+    /// Read this number of records.
     Take(usize),
     Pause(bool),
-    /// The tail, as it is or far from it.
+    /// Set the tail to any value.
     Tail(u64),
-    /// The tail, so many bytes from the head.
+    /// Set the tail to this distance from the head, in bytes.
     Near(i64),
 }
 
@@ -315,7 +317,7 @@ proptest! {
                 }
             }
         }
-        // What was lost is told, but for what comes before the next record.
+        // All losses are reported, except those after the last record that was kept.
         let unread: u64 = unread.iter().filter(|(_, r)| r.0 == LOST).map(|(_, r)| r.1[0]).sum();
         assert_eq!(told + unread + b.untold, b.lost);
     }
@@ -341,7 +343,8 @@ proptest! {
                         } else {
                             let found = read(&b.shared(), head, *at, &mut [0; 64]);
                             assert_eq!(found, Found::Gone);
-                            // Where others begin is known of the head only.
+                            // The positions of newer records are not known, so the reader continues
+                            // at the head.
                             next = b.log.len();
                         }
                     }
@@ -367,7 +370,7 @@ proptest! {
         b.snapshot(head(&b.shared()), &b.log);
     }
 
-    /// The writer goes on after the reader looked where the head is.
+    /// Reads a snapshot although the writer has continued after its head was read.
     #[test]
     fn r2_5_of_an_old_snapshot_only_what_is_whole_is_read(
         (words, begin) in ring(),
@@ -403,7 +406,7 @@ proptest! {
     ) {
         let mut b = Bench::new(BACKWARD, words, begin);
         let mut done = 0;
-        // A snapshot that is being read: its head and records.
+        // A snapshot that is being read: its head and its number of records.
         let mut open: Option<(u64, usize)> = None;
         for step in steps {
             match step {
@@ -412,7 +415,7 @@ proptest! {
                 _ => match open.take() {
                     None => open = Some((head(&b.shared()), b.log.len())),
                     Some((head, known)) => {
-                        // Whatever was written since: all of it is still there.
+                        // The tail protects the records of the snapshot from being overwritten.
                         let mut at = head;
                         for (place, record) in b.log[done..known].iter().rev() {
                             assert_eq!(*place, at);
@@ -427,7 +430,7 @@ proptest! {
         }
     }
 
-    /// Bench::write() looks that nothing is touched but what is free.
+    /// The tail has arbitrary values; Bench::write() checks that only free words are written.
     #[test]
     fn r1_9_a_hostile_tail_only_loses_records(
         backward in any::<bool>(),
@@ -452,7 +455,7 @@ proptest! {
                 _ => {}
             }
         }
-        // Sane again: the ring goes on.
+        // With a valid tail the ring works again.
         b.tail.store_relaxed(b.head);
         let fits = b.words >= 4 || b.untold == 0;
         assert_eq!(b.write(2) != Written::Lost, fits);
@@ -467,7 +470,7 @@ proptest! {
     ) {
         let page = Page::new();
         page.init(flags, 4096, fields[0]);
-        // Head, reserve and what else there is, as it comes: by way of a writer.
+        // A writer stores arbitrary head and reserve positions.
         let mut hostile = Writer::new(flags | OVERWRITE, fields[1], 0);
         let nowhere = Shared { page: &page, tail: &Word::new(fields[3]), data: &[][..] };
         hostile.begin(&nowhere, fields[2]);
@@ -480,7 +483,7 @@ proptest! {
             (fields[4], fields[4]),
         ] {
             let mut to = vec![CANARY; 80];
-            // As every reader does: bounded by what the ring has room for.
+            // The number of reads is bounded by the size of the ring, as in every reader.
             for n in 0.. {
                 assert!(n <= data.len() + 1, "it does not end");
                 let found = read(&ring, head, at, &mut to[..room]);
@@ -494,7 +497,7 @@ proptest! {
     }
 }
 
-/// Numbers that are near something, or sizes, or any.
+/// Generates small numbers, sizes, record headers, negative numbers, and any numbers.
 fn number() -> impl Strategy<Value = u64> {
     prop_oneof![
         0u64..100,
@@ -522,14 +525,14 @@ fn r1_9_the_reader_is_woken_at_the_watermark_and_before_the_ring_is_full() {
         [Written::Kept, Written::Kept, Written::Due]
     );
     assert_eq!(write(4), Written::Kept);
-    // No room for another one.
+    // There is no room for another record of this size.
     assert_eq!(write(3), Written::Due);
     assert_eq!(write(2), Written::Lost);
     release(&ring, 120);
-    // What says that one was lost counts, too: 16 of 64 bytes.
+    // The record of losses counts for the watermark, too: 16 of 64 bytes.
     assert_eq!([write(2), write(4)], [Written::Kept, Written::Due]);
 
-    // A reader who waits for more than there will be is woken by what finds no room.
+    // If the watermark is larger than the room left, the first lost record wakes the reader.
     let mut late = Writer::new(0, 128, 128);
     page.init(0, 0, 128);
     tail.store_relaxed(0);
@@ -543,7 +546,7 @@ fn r1_9_the_reader_is_woken_at_the_watermark_and_before_the_ring_is_full() {
         [Written::Full, Written::Lost]
     );
 
-    // A watermark that no number of records meets.
+    // The watermark is not reached by whole records: the last one that fits wakes the reader.
     let mut write = Writer::new(BACKWARD, 128, 128);
     page.init(BACKWARD, 0, 128);
     tail.store_relaxed(0);
@@ -571,18 +574,18 @@ fn r2_4_paused_nothing_is_written_and_all_is_counted() {
     }
 }
 
-/// What a reader and a writer say to each other.
+/// Flags by which reader and writer end.
 #[derive(Default)]
 struct Ends {
-    /// The reader has seen what it wanted: the writer may end.
+    /// The reader has seen enough, so the writer may end.
     enough: AtomicBool,
     /// The writer has ended.
     done: AtomicBool,
 }
 
-/// Two real threads: no model of memory, but far more records than loom can have. The
-/// writer goes on until the reader has had enough, too: on a busy machine it could write
-/// everything before the reader's thread runs at all.
+/// Runs a writer and a reader on two real threads: no model of memory, but far more records than
+/// with loom. The writer does not end before the reader has seen enough. On a loaded machine it
+/// could otherwise write everything before the reader is scheduled.
 fn run(flags: u32, records: u64, mut reader: impl FnMut(&Shared<'_>, &Ends)) {
     let page = Page::new();
     let data: Vec<Word> = (0..64).map(|_| Word::new(0)).collect();
@@ -614,12 +617,12 @@ fn run(flags: u32, records: u64, mut reader: impl FnMut(&Shared<'_>, &Ends)) {
     });
 }
 
-/// Whether this is the long form of the test (`LONG`, see Documentation/testing.md).
+/// Returns whether this is the long form of the test (`LONG`, see Documentation/testing.md).
 fn long_run() -> bool {
     std::env::var_os("LONG").is_some_and(|value| !value.is_empty())
 }
 
-/// Is it one of `run`'s, and whole? Its number.
+/// Checks that a record is one that `run` writes and not torn. Returns its number.
 fn whole(copied: &[u64]) -> u64 {
     let n = copied[1];
     assert!(copied[1..].iter().all(|w| *w == n), "torn: {copied:?}");
@@ -656,7 +659,7 @@ fn r2_7_every_record_arrives_while_it_is_written() {
     run(0, records, |ring, ends| {
         let mut to = [0; 64];
         let (mut at, mut last) = (0u64, 0);
-        // The ring is full until it reads.
+        // The writer may end at once: the ring is full until the reader reads.
         ends.enough.store(true, Ordering::Relaxed);
         loop {
             let ended = ends.done.load(Ordering::Acquire);
@@ -665,7 +668,7 @@ fn r2_7_every_record_arrives_while_it_is_written() {
                 let Found::Record { kind, words } = read(ring, head, at, &mut to) else {
                     panic!("a record is not there");
                 };
-                // Numbers that are missing are told.
+                // Missing numbers are reported as lost.
                 last += match kind {
                     LOST => to[1],
                     _ => {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The queue of messages: as deep as its format says, with room for the end of a context.
+//! Tests of the queue of messages: it is as deep as its format says, with room for a fault and the
+//! end of a context.
 #![cfg(not(loom))]
 
 use engine::sampling::{Message, Queue, END, EVICTED, FAULT, OVFL};
@@ -13,7 +14,7 @@ fn message(msg_type: u32, pid: u32) -> Message {
     }
 }
 
-/// A queue of that depth with as many messages of overflows as it takes: how many.
+/// Fills a queue of this depth with overflow messages. Returns the number that it accepted.
 fn full(depth: usize) -> (Queue, usize) {
     let mut queue = Queue::default();
     queue.set_depth(depth);
@@ -28,7 +29,7 @@ fn r9_4_as_many_messages_as_the_depth_and_no_more() {
     for depth in [1, 2, 8, 29, 30] {
         assert_eq!(full(depth).1, depth);
     }
-    // One that is deeper would leave no room for the end.
+    // A deeper queue would have no room for a fault and the end.
     assert_eq!(full(31).1, 30);
     assert_eq!(full(0).1, 1);
 }

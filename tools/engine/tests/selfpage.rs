@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The self page: what is read is of one moment, whatever the order; under loom
-//! as in `loom.rs`, and by itself.
+//! Tests of the self page: a reader gets values of one update only. With loom (see `loom.rs`) in
+//! every order, otherwise on one thread.
 
 use engine::context::Registers;
 use engine::pmu::{kind, Map, Register, Scope, Tables};
 use engine::program::Whole;
 use engine::selfpage::{Reading, SelfPage, COUNTING, RDPMC};
 
-/// The thread pointer of whoever reads.
+/// The thread pointer of the reader.
 const ME: u64 = 0x7000;
 
 fn registers(width: u16) -> Box<Registers<Whole>> {
@@ -48,14 +48,14 @@ mod alone {
         page.init();
         r.fold(|_| Some((1 << 40) - 2));
         page.update(r.program.counters(), (COUNTING | RDPMC, ME), |_| 1000, 0, 0);
-        // The counter turned over since.
+        // The counter has wrapped since the update.
         let read = page.read(0, ME, |counter| {
             assert_eq!(counter, (1 << 30) | 5);
             3
         });
         assert_eq!(read, Some(Reading::Value(1005)));
         assert_eq!(page.read(1, ME, |_| 0), Some(Reading::Ask));
-        // Another thread's is another processor's.
+        // A reader with another thread pointer may be on another CPU, whose counter is unrelated.
         let read = page.read(0, ME + 1, |_| panic!("not its own"));
         assert_eq!(read, Some(Reading::Ask));
         page.update(r.program.counters(), (COUNTING, ME), |_| 1000, 0, 0);
@@ -101,7 +101,7 @@ mod alone {
                 page.read(last, ME, |_| 0),
                 Some(Reading::Value(last.into()))
             );
-            // One more: the kernel is asked for it.
+            // A counter beyond the page's room is read by a call of the kernel.
             assert_eq!(page.read(last + 1, ME, |_| 0), Some(Reading::Ask));
         }
     }
@@ -121,7 +121,7 @@ mod alone {
         let r = registers(64);
         let page = SelfPage::new();
         page.update(r.program.counters(), (COUNTING | RDPMC, ME), |_| 1, 0, 0);
-        // Its thread is switched out and in between the sum and RDPMC.
+        // The thread is switched out and in between the load of the sum and RDPMC.
         let read = page.read(0, ME, |_| {
             page.update(r.program.counters(), (0, ME), |_| 7, 0, 0);
             page.update(r.program.counters(), (COUNTING | RDPMC, ME), |_| 7, 0, 0);
@@ -132,7 +132,8 @@ mod alone {
     }
 }
 
-/// Another thread looks while the kernel writes: value and time belong together.
+/// A reader runs while the kernel updates the page: it gets the value of the update or none. The
+/// time is compared after the update.
 #[cfg(loom)]
 #[test]
 fn r1_18_what_is_read_is_of_one_moment() {

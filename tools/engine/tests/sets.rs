@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Event sets: order, time, sums over turns, against plain models of them.
+//! Tests of event sets: order, timeouts, and sums over runs, against simple models.
 
 use engine::context::Error;
 use engine::sets::{after, Moments, Terms, Turns, EXPL_NEXT, LEAST, OVFL_SWITCH, TIME_SWITCH};
@@ -68,8 +68,8 @@ proptest! {
         prop_assert_eq!(after(&terms, at, ids.len(), place), Err(Error::NoSet));
     }
 
-    /// A context that goes in and out of the hardware, while the turn of its set ends now
-    /// and then: each run is known to the model, by itself.
+    /// A context is loaded and unloaded, and its set's runs end at random. The model keeps the time
+    /// and the count of each run.
     #[test]
     fn r1_12_turns_are_added_up(
         steps in prop::collection::vec((0u64..1 << 34, 0u64..1 << 40, 0u8..8), 1..80),
@@ -80,7 +80,7 @@ proptest! {
         turns.terms = terms;
         let (mut now, mut value, mut inside) = (1_000, 0u64, false);
         let mut moments = Moments::new(3, value);
-        // Time and count of each turn; the last one is on, if any is.
+        // Time and count of each run. The last one is in progress if `on` is set.
         let mut runs: Vec<(u64, u64)> = Vec::new();
         let mut on = false;
         for (time, counted, what) in steps {
@@ -107,7 +107,7 @@ proptest! {
                     inside = false;
                 }
                 (true, _) => {}
-                // It is switched, or chosen away.
+                // A switch, or another set was selected.
                 (false, _) => {
                     let spent = turns.end();
                     prop_assert_eq!(spent, if on { runs.last().expect("begun").0 } else { 0 });

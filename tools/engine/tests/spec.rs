@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What may be added, and what is refused with which error.
+//! Tests of the checks of a new instance, and of the errors that they return.
 #![cfg(not(loom))]
 
 use engine::abi::{Kind, Unit, HELP_MAX, NAME_MAX};

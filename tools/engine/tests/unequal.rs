@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Contexts on CPUs that differ: which registers a CPU must have, what shares a control register, and
-//! which values are short.
+//! Tests of contexts on CPUs with different registers: which registers a CPU must have, counters
+//! that share a control register, and incomplete values.
 #![cfg(not(loom))]
 
 use engine::claims::Claims;
@@ -68,7 +68,7 @@ fn registers() -> Box<Registers<Whole>> {
     Box::default()
 }
 
-/// Four counters that share PMC 4, as Intel's fixed ones, of which some CPUs lack the last.
+/// Adds four counters that share PMC 4, like Intel's fixed counters. Some CPUs lack the last.
 fn shared() -> Pmu {
     let mut pmu = pmu();
     pmu.pmcs.push(Register {
@@ -109,7 +109,7 @@ fn r1_4_a_counter_that_nobody_asked_for_does_not_keep_others_from_cpus_that_lack
     r.plan(&map, Scope::Thread);
     assert_eq!((values(&r), r.program.counters().len()), (vec![0x22], 3));
     assert!(!r.is_any_short());
-    // Its bits in the PMC are set, but its PMD was not written.
+    // The bits of counter 7 in the PMC are set, but its PMD was not written.
     r.set_pmc(4, 0, 0x2022);
     assert_eq!(uses(&r), claims(0x70));
     r.plan(&map, Scope::Thread);
@@ -125,7 +125,7 @@ fn r1_4_a_counter_that_nobody_asked_for_does_not_keep_others_from_cpus_that_lack
     r.plan(&map, Scope::Thread);
     assert_eq!((values(&r), r.program.counters().len()), (vec![0x2022], 4));
     assert!(!r.is_any_short());
-    // Where all CPUs have it, nothing is different from other counters.
+    // If all CPUs have the counter, it is treated like any other.
     let mut r = registers();
     r.set_pmc(4, 0, 0x2022);
     assert_eq!(r.uses(&pmu.map(), Claims::NONE), claims(0xf0));

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A stand-in for `/dev/perfcounters`: the same layout in an ordinary file,
-//! kept by the engine's own registry. For tests and for looking at `pfc`
-//! without the module; nothing here is shipped.
+//! A substitute for `/dev/perfcounters`: an ordinary file with the same layout, maintained by the
+//! engine's registry. For tests, and to try `pfc` without the module. Not shipped.
 //!
-//! [`Fake`] adds and deletes instances (one at a time, as under the kernel's
-//! lock); a [`Cpu`] updates counters as that CPU would. Give each `Cpu` to one
-//! thread at most.
+//! A [`Fake`] adds and deletes instances, one at a time, as the kernel does under its lock. A
+//! [`Cpu`] updates counters as that CPU would. At most one thread may update the counters of a CPU,
+//! because updates are not atomic.
 
 mod memory;
 
@@ -37,21 +36,19 @@ pub struct Fake {
 struct Shared {
     memory: Memory,
     layout: Layout,
-    /// Behind the mapped file's own structures: is this slot's number live?
+    /// Whether each instance number is live. Kept outside the file: readers do not need it.
     live: Vec<Word>,
 }
 
-/// The registry's store: descriptors and counters in the file, chains beside.
+/// The registry's store. Descriptors and counters are in the file, the hash chains in vectors.
 struct Pages {
     shared: Arc<Shared>,
     heads: Vec<u32>,
     nexts: Vec<u32>,
-    /// Fails when asked to grow beyond.
-    max_slots: u32,
 }
 
 impl Fake {
-    /// Lays the structures out in a file of its own, all CPUs possible and
+    /// Creates or truncates a file and writes the structures into it. All CPUs are possible and
     /// online.
     pub fn create(path: &Path, nr_cpus: u32, pages_per_chunk: u32) -> io::Result<Self> {
         let file = File::options()
@@ -63,10 +60,11 @@ impl Fake {
         Self::new(file, nr_cpus, pages_per_chunk)
     }
 
-    /// The same in memory; gives the path to open it by, good for this process.
+    /// Creates a file in memory. Also returns the path to open it, which is valid in this process.
     pub fn in_memory(nr_cpus: u32, pages_per_chunk: u32) -> io::Result<(Self, String)> {
         let fd = rustix::fs::memfd_create("perfcounters", rustix::fs::MemfdFlags::CLOEXEC)?;
-        // A number that stays, with the file, as long as the process: tests.
+        // The descriptor is never closed, so that the path stays valid for as long as the test
+        // runs.
         let file = Box::leak(Box::new(File::from(fd)));
         let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(file));
         Ok((
@@ -89,7 +87,6 @@ impl Fake {
             shared: Arc::clone(&shared),
             heads: vec![0; BUCKETS as usize],
             nexts: vec![0; abi::MAX_INSTANCES as usize],
-            max_slots: abi::MAX_INSTANCES,
         };
         let registry =
             Registry::new(layout, (1, 2), store).map_err(|e| io::Error::other(e.advice()))?;
@@ -99,32 +96,27 @@ impl Fake {
         })
     }
 
-    /// As the kernel's `perf_add_desc`.
+    /// Adds an instance like the kernel's `perf_add_desc`.
     pub fn add(&mut self, spec: &Spec<'_>) -> Result<u32, Error> {
         self.registry.add(spec)
     }
 
-    /// As `perf_add`.
+    /// Adds a counter like the kernel's `perf_add`.
     pub fn add_counter(&mut self, name: &str) -> Result<u32, Error> {
         self.add(&Spec::counter(name.as_bytes()))
     }
 
-    /// As `perf_del`.
+    /// Makes an instance dormant like the kernel's `perf_del`.
     pub fn del(&mut self, instance: u32) -> Result<(), Error> {
         self.registry.del(instance)
     }
 
-    /// The number of a name.
+    /// Returns the number of a name, live or dormant.
     pub fn find(&self, name: &str) -> Option<u32> {
         self.registry.find(name.as_bytes())
     }
 
-    /// From now on there is no memory for more slots than this.
-    pub fn limit_slots(&mut self, max: u32) {
-        self.registry.store_mut().max_slots = max;
-    }
-
-    /// What updates the counters of a CPU.
+    /// Returns the writer of a CPU's counters.
     pub fn cpu(&self, cpu: u32) -> Cpu {
         Cpu {
             pages: Arc::clone(&self.pages),
@@ -132,17 +124,17 @@ impl Fake {
         }
     }
 
-    /// Takes a CPU on- or offline.
+    /// Sets or clears a CPU in the bitmap of online CPUs.
     pub fn set_online(&self, cpu: u32, online: bool) {
         self.set_bit(abi::ONLINE_OFFSET, cpu, online);
     }
 
-    /// Makes a CPU possible, or not.
+    /// Sets or clears a CPU in the bitmap of possible CPUs.
     pub fn set_possible(&self, cpu: u32, possible: bool) {
         self.set_bit(abi::POSSIBLE_OFFSET, cpu, possible);
     }
 
-    /// Pretends that the module was loaded anew.
+    /// Changes the boot id, as loading the module again would.
     pub fn set_boot_id(&self, id: [u8; 16]) {
         let at = std::mem::offset_of!(Header, boot_id) as u64;
         for (n, half) in id.chunks_exact(8).enumerate() {
@@ -151,17 +143,17 @@ impl Fake {
         }
     }
 
-    /// Overwrites a word of the file, to see what readers make of it.
+    /// Overwrites a word of the file, to test readers with invalid contents.
     pub fn poke(&self, offset: u64, value: u64) {
         self.pages.word(offset).store_relaxed(value);
     }
 
-    /// A change begins that never ends, until [`Self::end_change`].
+    /// Begins a change of the set of instances that lasts until [`Self::end_change`].
     pub fn begin_change(&mut self) {
         self.registry.store_mut().begin_change();
     }
 
-    /// See [`Self::begin_change`].
+    /// Ends the change that [`Self::begin_change`] began.
     pub fn end_change(&mut self) {
         self.registry.store_mut().end_change();
     }
@@ -181,37 +173,37 @@ pub struct Cpu {
 }
 
 impl Cpu {
-    /// An update of any number of counters begins.
+    /// Begins an update of any number of counters.
     pub fn begin(&self) {
         let flag = self.slot(0);
-        // A of the seqflag.
+        // A of the seqflag protocol.
         flag.store_relaxed(flag.load_relaxed().wrapping_add(seqflag::BEGIN));
         fence_release();
     }
 
-    /// It is complete.
+    /// Ends the update.
     pub fn end(&self) {
         let flag = self.slot(0);
-        // B of the seqflag.
+        // B of the seqflag protocol.
         flag.store_release(flag.load_relaxed().wrapping_add(seqflag::END));
     }
 
-    /// Adds without the flag, as the inline `perf_counter_add`.
+    /// Adds to a slot without an update of the seqflag, like the inline `perf_counter_add`.
     pub fn add(&self, slot: u32, delta: i64) {
         let slot = self.slot(slot);
         slot.store_relaxed(slot.load_relaxed().wrapping_add(delta as u64));
     }
 
-    /// As `perf_adjust`: adds if the instance is live.
+    /// Adds if the instance is live, like the kernel's `perf_adjust`.
     pub fn adjust(&self, instance: u32, delta: i64) {
         self.group(&[(instance, delta)]);
     }
 
-    /// Adds to several instances in one update, if they are all live.
+    /// Adds to several instances in one update, if all of them are live.
     pub fn group(&self, deltas: &[(u32, i64)]) {
         self.begin();
-        // Pairs with the fence in is_settled: either we see that an instance is
-        // dormant, or it sees that we are at it.
+        // Pairs with the fence in is_settled: either this thread sees that an instance is dormant,
+        // or is_settled sees that this update is in flight.
         fence(Ordering::SeqCst);
         if deltas.iter().all(|(n, _)| self.pages.is_live(*n)) {
             for (instance, delta) in deltas {
@@ -221,7 +213,7 @@ impl Cpu {
         self.end();
     }
 
-    /// A slot's value.
+    /// Returns the value of a slot.
     pub fn get(&self, slot: u32) -> i64 {
         self.slot(slot).load_relaxed() as i64
     }
@@ -276,7 +268,7 @@ impl Shared {
         }
     }
 
-    /// Replaces the high or low half of a word, as a store of a `u32` would.
+    /// Replaces one half of a word, as a store of a `u32` would.
     fn put_half(&self, offset: u64, value: u32) {
         let word = self.word(offset & !7);
         let mut bytes = word.load_relaxed().to_ne_bytes();
@@ -295,11 +287,11 @@ impl Shared {
 
 impl Store for Pages {
     fn grow(&mut self, slots: u32) -> Result<(), Error> {
-        if slots > self.max_slots {
+        if slots > abi::MAX_INSTANCES {
             return Err(Error::NoMemory);
         }
-        // The file is sparse: all of it is there already. Readers must not
-        // look, though, before this says so.
+        // The file is sparse, so all chunks exist already. Readers may access them only after
+        // nr_chunks has been raised.
         let chunks = self.shared.layout.chunks_for(slots);
         let at = std::mem::offset_of!(Header, nr_chunks) as u64;
         self.shared.put_half(at, chunks);
@@ -340,7 +332,8 @@ impl Store for Pages {
         self.shared.live[instance as usize].store_relaxed(u64::from(live));
     }
 
-    /// Waits: there is nobody who could be kept waiting by it.
+    /// Waits until every CPU has ended the update that is in flight, then returns true. Unlike in
+    /// the kernel, waiting here delays no other caller.
     fn is_settled(&self, _instance: u32) -> bool {
         // Pairs with the fence in group.
         fence(Ordering::SeqCst);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The file, mapped for writing: the only unsafe code of the stand-in.
+//! The writable mapping of the file. All unsafe code of this crate is here.
 #![expect(unsafe_code, reason = "mmap, and structures as words")]
 
 use std::fs::File;
@@ -15,15 +15,16 @@ use rustix::mm::{mmap, munmap, MapFlags, ProtFlags};
 
 const DESC_BYTES: usize = abi::MAX_INSTANCES as usize * size_of::<Desc>();
 
-/// The two mapped parts of the file, chunks as many as can ever be.
+/// The two mapped parts of the file: the header with all chunks that can ever exist, and the
+/// descriptors.
 pub(crate) struct Memory {
     counters: (NonNull<Word>, usize),
     descs: (NonNull<Word>, usize),
 }
 
-// SAFETY: memory of the process, only ever seen as atomics.
+// SAFETY: The mappings belong to the process, not to a thread, so any thread may unmap them.
 unsafe impl Send for Memory {}
-// SAFETY: as above.
+// SAFETY: Shared access is through `&Word` only, and `Word` is an atomic, which is `Sync`.
 unsafe impl Sync for Memory {}
 
 impl Memory {
@@ -42,8 +43,9 @@ impl Memory {
             None => (self.counters, offset as usize),
         };
         assert!(offset % 8 == 0 && offset < bytes);
-        // SAFETY: inside a mapping of a file that is as long, aligned; a Word
-        // is an atomic.
+        // SAFETY: The word is inside a mapping (asserted), and set_len() made the file as long as
+        // both mappings. The mapping is page-aligned and lives as long as `self`. `Word` is an
+        // atomic that any bits are valid for.
         unsafe { &*at.as_ptr().add(offset / 8) }
     }
 }
@@ -51,14 +53,15 @@ impl Memory {
 impl Drop for Memory {
     fn drop(&mut self) {
         for (at, bytes) in [self.counters, self.descs] {
-            // SAFETY: ours, whole; no reference outlives `self`.
+            // SAFETY: Each of the two is a whole mapping that nothing else unmaps. No reference
+            // outlives `self`.
             let _ = unsafe { munmap(at.as_ptr().cast(), bytes) };
         }
     }
 }
 
 fn map(file: &File, offset: u64, bytes: usize) -> io::Result<(NonNull<Word>, usize)> {
-    // SAFETY: no address is asked for.
+    // SAFETY: The kernel chooses the address, so no existing mapping is replaced.
     let at = unsafe {
         mmap(
             std::ptr::null_mut(),
@@ -73,20 +76,23 @@ fn map(file: &File, offset: u64, bytes: usize) -> io::Result<(NonNull<Word>, usi
     Ok((at, bytes))
 }
 
-/// A header as the words of the file.
+/// Returns the words of a header.
 pub(crate) fn header_words(header: &Header) -> [u64; size_of::<Header>() / 8] {
-    // SAFETY: same size; repr(C) integers without padding.
+    // SAFETY: Both types have the same size, and `Header` is repr(C) with integer fields and no
+    // padding.
     unsafe { std::mem::transmute(*header) }
 }
 
-/// A descriptor as the words of the file.
+/// Returns the words of a descriptor.
 pub(crate) fn desc_words(desc: &Desc) -> [u64; size_of::<Desc>() / 8] {
-    // SAFETY: as above.
+    // SAFETY: Both types have the same size, and `Desc` is repr(C) with integer fields and no
+    // padding.
     unsafe { std::mem::transmute(*desc) }
 }
 
-/// And back.
+/// Returns the descriptor that these words hold.
 pub(crate) fn desc_of(words: &[u64; size_of::<Desc>() / 8]) -> Desc {
-    // SAFETY: as above; any bits are integers.
+    // SAFETY: Both types have the same size, and any bits are valid in the integer fields of
+    // `Desc`.
     unsafe { std::mem::transmute(*words) }
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What the examples share: two events, instructions and cycles, on counters 0
- * and 1 of this processor. The kernel knows registers and no events; the values
- * are from the processor's manual.
+ * Code shared by the examples: counts two events, instructions and cycles, on
+ * counters 0 and 1. The kernel interface has registers but no event names; the
+ * event codes are from the processors' manuals.
  */
 #ifndef EVENTS_H
 #define EVENTS_H
@@ -15,7 +15,7 @@
 
 #define EVENTS	2
 
-/* Bits of a PMC, with Intel as with AMD. */
+/* Bits of a PMC, the same on Intel and AMD processors. */
 #define USER	(1 << 16)
 #define KERNEL	(1 << 17)
 #define ENABLE	(1 << 22)
@@ -37,7 +37,7 @@ static int is_amd(void)
 	return amd;
 }
 
-/* A context that will count both events where level says. */
+/* Creates a context that counts both events at the privilege levels USER, KERNEL or both. */
 static int new_context(uint32_t flags, uint64_t level)
 {
 	pfarg_ctx_t ctx = { .ctx_flags = flags };

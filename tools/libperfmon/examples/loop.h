@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Something to count: two instructions a round. */
+/* A loop to be counted: it executes two instructions per round. */
 #ifndef LOOP_H
 #define LOOP_H
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What Documentation/install.md shows: with libperfmon, the page faults of one's
- * own, which need no PMU.
+ * Counts the page faults of the calling thread with libperfmon. Needs no PMU.
+ * Documentation/install.md describes how to build it.
  *
  *	cc page_faults.c $(pkg-config --cflags --libs libperfmon) -o page_faults
  */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A stopwatch that counts instructions: laps of a loop, read while it counts and
- * without a system call where the processor and the kernel allow it.
+ * Measures laps of a loop in instructions. The counter is read while it counts,
+ * and without a system call if the processor and the kernel allow that.
  *
  * Usage: selfpage [LAPS [ROUNDS]]
  */

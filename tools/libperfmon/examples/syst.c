@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Counts instructions and cycles of each CPU while a command runs, or for a
- * second: a context for each, to which only a thread on that CPU may speak.
+ * Counts instructions and cycles of each CPU while a command runs, or for one
+ * second. Each CPU has a context, which can be used only by a thread that runs
+ * on this CPU.
  *
  * Usage: syst [COMMAND [ARGUMENT...]]
  */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Counts instructions and cycles of a command, from its first instruction to its
- * last. It is stopped at its exec until the context is loaded.
+ * last. The command is stopped at its exec until the context is attached.
  *
  * Usage: task COMMAND [ARGUMENT...]
  */
@@ -26,7 +26,7 @@ static pid_t start_stopped(char **command)
 	}
 	if (waitpid(pid, &status, 0) != pid)
 		err(1, "waitpid");
-	/* It could not be run, and has said so. */
+	/* The exec failed, and the child has printed the reason. */
 	if (!WIFSTOPPED(status))
 		exit(127);
 	return pid;
@@ -48,7 +48,7 @@ int main(int argc, char **argv)
 		err(1, "ptrace");
 	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
 		;
-	/* The thread has gone; its counts are still there. */
+	/* The thread has exited; its counts can still be read. */
 	print_counts(fd, "");
 	close(fd);
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 1;

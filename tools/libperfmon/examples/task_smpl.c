@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Samples a command, as programs of perfmon2's time did: an entry each PERIOD
- * instructions, in the default format's buffer; a message when it is full. With each
- * entry, the cycles that the period took.
+ * Samples a command in the way of programs for perfmon2: the kernel writes an entry
+ * after each PERIOD instructions into the buffer of the default format, and queues a
+ * message when the buffer is full. Each entry has the number of cycles of its period.
  *
  * Usage: task_smpl PERIOD BUFFER-SIZE COMMAND [ARGUMENT...]
  */
@@ -15,11 +15,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* What the entries told. */
+/* Statistics of the entries and messages. */
 static uint64_t entries, cycles, full, others;
 static uint64_t lowest = -1, highest;
 
-/* Each entry has one PMD behind it. */
+/* Processes all entries of the buffer. Each entry is followed by the value of one PMD. */
 static void process_smpl_buf(const pfm_dfl_smpl_hdr_t *hdr, pid_t tid, uint64_t period)
 {
 	const size_t entry_size = sizeof(pfm_dfl_smpl_entry_t) + sizeof(uint64_t);
@@ -27,7 +27,7 @@ static void process_smpl_buf(const pfm_dfl_smpl_hdr_t *hdr, pid_t tid, uint64_t 
 	static uint64_t last_time, last_overflows = -1, last_count = -1;
 	uint64_t count;
 
-	/* Nothing came since: it ended before it could be restarted. */
+	/* The buffer has not changed: the thread ended before the context was restarted. */
 	if (hdr->hdr_overflows == last_overflows && hdr->hdr_count == last_count)
 		return;
 	last_overflows = hdr->hdr_overflows;
@@ -145,7 +145,7 @@ int main(int argc, char **argv)
 		    msg.pfm_ovfl_msg.msg_ovfl_pmds[0] != 1)
 			others++;
 		process_smpl_buf(hdr, pid, period);
-		/* It has ended meanwhile: what is in the buffer was seen. */
+		/* EBUSY, ESRCH: the thread has ended meanwhile. The buffer has been processed. */
 		if (pfm_restart(fd) && errno != EBUSY && errno != ESRCH)
 			err(1, "pfm_restart");
 	}

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The functions of the C library.
+//! The functions of the C library. They return 0 unless the text says otherwise, and -1 with errno
+//! on failure.
 #![expect(unsafe_code, reason = "functions of the C ABI, given C's pointers")]
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
@@ -16,11 +17,14 @@ use selfpage::{counter, Mapping, SelfPage};
 use crate::device::{call, call_vector, create, open, refuse, Format};
 use crate::ring::Ring;
 
-/// A new context. Without a sampling format, its argument is not looked at.
+/// Creates a context and returns its file descriptor.
+///
+/// `smpl_name` is null or the name of a sampling format. The argument is ignored if it is null.
 ///
 /// # Safety
 ///
-/// As in C: `ctx` is null, or can be read; so can what a format wants.
+/// `ctx` is null or valid for reads. `smpl_name` is null or a NUL-terminated string, and then
+/// `smpl_arg` has `smpl_size` bytes.
 #[no_mangle]
 pub unsafe extern "C" fn pfm_create_context(
     ctx: *const Ctx,
@@ -35,179 +39,185 @@ pub unsafe extern "C" fn pfm_create_context(
     });
     match open() {
         -1 => -1,
-        // SAFETY: By the caller's word.
+        // SAFETY: By the function's contract `ctx`, the name and the argument are valid for reads.
         fd => unsafe { create(fd, ctx, format) },
     }
 }
 
-/// Configures.
+/// Writes PMCs.
 ///
 /// # Safety
 ///
-/// As in C: there are `n` at `pmcs`.
+/// `pmcs` points to `n` elements that are valid for reads.
 #[no_mangle]
 pub unsafe extern "C" fn pfm_write_pmcs(fd: c_int, pmcs: *mut Pmc, n: c_int) -> c_int {
-    // SAFETY: By the caller's word.
+    // SAFETY: By the function's contract `pmcs` points to `n` elements that the kernel may access.
     unsafe { call_vector(fd, WRITE_PMCS, pmcs, n) }
 }
 
-/// Writes data.
+/// Writes PMDs.
 ///
 /// # Safety
 ///
-/// As in C: there are `n` at `pmds`.
+/// `pmds` points to `n` elements that are valid for reads.
 #[no_mangle]
 pub unsafe extern "C" fn pfm_write_pmds(fd: c_int, pmds: *mut Pmd, n: c_int) -> c_int {
-    // SAFETY: By the caller's word.
+    // SAFETY: By the function's contract `pmds` points to `n` elements that the kernel may access.
     unsafe { call_vector(fd, WRITE_PMDS, pmds, n) }
 }
 
-/// Reads data.
+/// Reads PMDs.
 ///
 /// # Safety
 ///
-/// As in C: there are `n` at `pmds`, and nobody else looks at them.
+/// `pmds` points to `n` elements that are valid for reads and writes, and that no other thread
+/// accesses during the call.
 #[no_mangle]
 pub unsafe extern "C" fn pfm_read_pmds(fd: c_int, pmds: *mut Pmd, n: c_int) -> c_int {
-    // SAFETY: By the caller's word.
+    // SAFETY: By the function's contract `pmds` points to `n` elements that the kernel may access.
     unsafe { call_vector(fd, READ_PMDS, pmds, n) }
 }
 
-/// Attaches.
+/// Attaches a context to a thread or a CPU.
 ///
 /// # Safety
 ///
-/// As in C: `load` is null, or an address that the kernel may read.
+/// `load` is null, or an address that the kernel may read.
 #[no_mangle]
 pub unsafe extern "C" fn pfm_load_context(fd: c_int, load: *const Load) -> c_int {
-    // SAFETY: By the caller's word.
+    // SAFETY: By the function's contract the kernel may read `load`.
     unsafe { call(fd, LOAD, load.cast()) }
 }
 
-/// Detaches.
+/// Detaches a context.
 #[no_mangle]
 pub extern "C" fn pfm_unload_context(fd: c_int) -> c_int {
-    // SAFETY: It has no argument.
+    // SAFETY: The ioctl has no argument, and the kernel does not access memory.
     unsafe { call(fd, UNLOAD, null()) }
 }
 
-/// Counts.
+/// Starts counting.
 ///
 /// # Safety
 ///
-/// As in C: `start` is null, or an address that the kernel may read.
+/// `start` is null, or an address that the kernel may read.
 #[no_mangle]
 pub unsafe extern "C" fn pfm_start(fd: c_int, start: *const Start) -> c_int {
-    // SAFETY: By the caller's word.
+    // SAFETY: By the function's contract the kernel may read `start`.
     unsafe { call(fd, START, start.cast()) }
 }
 
-/// Counts no more.
+/// Stops counting.
 #[no_mangle]
 pub extern "C" fn pfm_stop(fd: c_int) -> c_int {
-    // SAFETY: It has no argument.
+    // SAFETY: The ioctl has no argument, and the kernel does not access memory.
     unsafe { call(fd, STOP, null()) }
 }
 
-/// State since it was attached: `PERFMON_STATUS_*`, storms and what was lost in them.
+/// Returns the state of a context since it was attached: `PERFMON_STATUS_*`, how often and how long
+/// sampling was throttled, and how many samples were lost meanwhile.
 ///
 /// # Safety
 ///
-/// As in C: `status` is null, or an address that the kernel may write.
+/// `status` is null, or an address that the kernel may write.
 #[no_mangle]
 pub unsafe extern "C" fn pfm_get_status(fd: c_int, status: *mut Status) -> c_int {
-    // SAFETY: By the caller's word.
+    // SAFETY: By the function's contract the kernel may write `status`.
     unsafe { call(fd, STATUS, status.cast()) }
 }
 
-/// Goes on after a notification.
+/// Resumes a context that was masked by an overflow.
 #[no_mangle]
 pub extern "C" fn pfm_restart(fd: c_int) -> c_int {
-    // SAFETY: It has no argument.
+    // SAFETY: The ioctl has no argument, and the kernel does not access memory.
     unsafe { call(fd, RESTART, null()) }
 }
 
-/// Writes no records, or does so again.
+/// Pauses the ring of a context, if `paused` is not 0, or resumes it.
 #[no_mangle]
 pub extern "C" fn pfm_pause(fd: c_int, paused: c_int) -> c_int {
     let paused = u32::from(paused != 0);
-    // SAFETY: It lives until the call is over.
+    // SAFETY: `paused` is valid during the call.
     unsafe { call(fd, PAUSE, (&raw const paused).cast()) }
 }
 
-/// Makes event sets, or changes them.
+/// Creates event sets, or changes them.
 ///
 /// # Safety
 ///
-/// As in C: there are `n` at `sets`, and nobody else looks at them.
+/// `sets` points to `n` elements that are valid for reads and writes, and that no other thread
+/// accesses during the call.
 #[no_mangle]
 pub unsafe extern "C" fn pfm_create_evtsets(fd: c_int, sets: *mut SetDesc, n: c_int) -> c_int {
-    // SAFETY: By the caller's word.
+    // SAFETY: By the function's contract `sets` points to `n` elements that the kernel may access.
     unsafe { call_vector(fd, CREATE_EVTSETS, sets, n) }
 }
 
-/// Removes event sets.
+/// Deletes event sets.
 ///
 /// # Safety
 ///
-/// As in C: there are `n` at `sets`, and nobody else looks at them.
+/// `sets` points to `n` elements that are valid for reads and writes, and that no other thread
+/// accesses during the call.
 #[no_mangle]
 pub unsafe extern "C" fn pfm_delete_evtsets(fd: c_int, sets: *mut SetDesc, n: c_int) -> c_int {
-    // SAFETY: By the caller's word.
+    // SAFETY: By the function's contract `sets` points to `n` elements that the kernel may access.
     unsafe { call_vector(fd, DELETE_EVTSETS, sets, n) }
 }
 
-/// What became of event sets.
+/// Returns the state of event sets: runs, times and usable registers.
 ///
 /// # Safety
 ///
-/// As in C: there are `n` at `sets`, and nobody else looks at them.
+/// `sets` points to `n` elements that are valid for reads and writes, and that no other thread
+/// accesses during the call.
 #[no_mangle]
 pub unsafe extern "C" fn pfm_getinfo_evtsets(fd: c_int, sets: *mut SetInfo, n: c_int) -> c_int {
-    // SAFETY: By the caller's word.
+    // SAFETY: By the function's contract `sets` points to `n` elements that the kernel may access.
     unsafe { call_vector(fd, GETINFO_EVTSETS, sets, n) }
 }
 
-/// How the turns of event sets differed.
+/// Returns sums over the runs of event sets.
 ///
 /// # Safety
 ///
-/// As in C: there are `n` at `sets`, and nobody else looks at them.
+/// `sets` points to `n` elements that are valid for reads and writes, and that no other thread
+/// accesses during the call.
 #[no_mangle]
 pub unsafe extern "C" fn pfm_read_runs(fd: c_int, sets: *mut Runs, n: c_int) -> c_int {
-    // SAFETY: By the caller's word.
+    // SAFETY: By the function's contract `sets` points to `n` elements that the kernel may access.
     unsafe { call_vector(fd, READ_RUNS, sets, n) }
 }
 
-/// Maps the self page of a context.
+/// Maps the self page of a context and stores its address in `page`.
 ///
 /// # Safety
 ///
-/// As in C: there is room for an address at `page`.
+/// `page` is valid for writes.
 #[no_mangle]
 pub unsafe extern "C" fn pfm_self_map(fd: c_int, page: *mut NonNull<SelfPage>) -> c_int {
     match Mapping::new(fd) {
         Ok(mapping) => {
-            // SAFETY: By the caller's word.
+            // SAFETY: By the function's contract `page` is valid for writes.
             unsafe { page.write(mapping.into_raw()) };
             0
         }
-        // What is no context has no page.
+        // The file cannot be mapped, so it is not a context.
         Err(libc::ENODEV) => refuse(libc::EBADF),
         Err(error) => refuse(error),
     }
 }
 
-/// Unmaps it.
+/// Unmaps a self page.
 ///
 /// # Safety
 ///
-/// As in C: `page` is null, or of [`pfm_self_map`] and not used any more.
+/// `page` is null, or was stored by [`pfm_self_map`] and is not used after the call.
 #[no_mangle]
 pub unsafe extern "C" fn pfm_self_unmap(page: Option<NonNull<SelfPage>>) -> c_int {
     match page {
         Some(page) => {
-            // SAFETY: By the caller's word.
+            // SAFETY: By the function's contract `page` is from `into_raw()` and is not used again.
             drop(unsafe { Mapping::from_raw(page) });
             0
         }
@@ -220,7 +230,7 @@ pub unsafe extern "C" fn pfm_self_unmap(page: Option<NonNull<SelfPage>>) -> c_in
 ///
 /// # Safety
 ///
-/// As in C: `page` is null or mapped, and there is room for a number at `value`.
+/// `page` is null or a self page that is mapped. `value` is valid for writes.
 #[no_mangle]
 pub unsafe extern "C" fn pfm_self_read(
     fd: c_int,
@@ -237,14 +247,14 @@ pub unsafe extern "C" fn pfm_self_read(
             reg_num,
             ..Pmd::default()
         };
-        // SAFETY: There is one, and it is this function's.
+        // SAFETY: `pmd` is one element, which only this function accesses.
         if unsafe { call_vector(fd, READ_PMDS, &raw mut pmd, 1) } == 0 {
             got = Some(pmd.reg_value);
         }
     }
     match got {
         Some(got) => {
-            // SAFETY: By the caller's word.
+            // SAFETY: By the function's contract `value` is valid for writes.
             unsafe { value.write(got) };
             0
         }
@@ -252,35 +262,35 @@ pub unsafe extern "C" fn pfm_self_read(
     }
 }
 
-/// Maps the ring of a context.
+/// Maps the ring of a context and stores a handle in `ring`.
 ///
 /// # Safety
 ///
-/// As in C: there is room for an address at `ring`.
+/// `ring` is valid for writes.
 #[no_mangle]
 pub unsafe extern "C" fn pfm_ring_open(fd: c_int, ring: *mut NonNull<Ring>) -> c_int {
     match Ring::open(fd) {
         Ok(opened) => {
-            // SAFETY: By the caller's word.
+            // SAFETY: By the function's contract `ring` is valid for writes.
             unsafe { ring.write(opened) };
             0
         }
-        // What is no context has no ring.
+        // The file cannot be mapped, so it is not a context.
         Err(libc::ENODEV) => refuse(libc::EBADF),
         Err(error) => refuse(error),
     }
 }
 
-/// Unmaps it.
+/// Unmaps a ring.
 ///
 /// # Safety
 ///
-/// As in C: `ring` is null, or of [`pfm_ring_open`] and not used any more.
+/// `ring` is null, or was stored by [`pfm_ring_open`] and is not used after the call.
 #[no_mangle]
 pub unsafe extern "C" fn pfm_ring_close(ring: Option<NonNull<Ring>>) -> c_int {
     match ring {
         Some(ring) => {
-            // SAFETY: By the caller's word.
+            // SAFETY: By the function's contract `ring` is from `open()` and is not used again.
             unsafe { Ring::close(ring) };
             0
         }
@@ -288,11 +298,11 @@ pub unsafe extern "C" fn pfm_ring_close(ring: Option<NonNull<Ring>>) -> c_int {
     }
 }
 
-/// Takes what a backward ring holds now: the next record read is its newest.
+/// Takes a snapshot of a backward ring: the next record read is the newest one at this time.
 ///
 /// # Safety
 ///
-/// As in C: `ring` is null, or of [`pfm_ring_open`], and no other thread uses it.
+/// `ring` is null, or was stored by [`pfm_ring_open`] and no other thread uses it during the call.
 #[no_mangle]
 pub unsafe extern "C" fn pfm_ring_snapshot(ring: Option<&mut Ring>) -> c_int {
     match ring {
@@ -304,16 +314,18 @@ pub unsafe extern "C" fn pfm_ring_snapshot(ring: Option<&mut Ring>) -> c_int {
     }
 }
 
-/// Copies the next record: 1; there is none: 0.
+/// Copies the next record and stores the address of the copy in `record`. Returns 1, or 0 if no
+/// record is left.
 ///
 /// # Safety
 ///
-/// As for [`pfm_ring_snapshot`], and there is room for an address at `record`.
+/// `ring` is null, or was stored by [`pfm_ring_open`] and no other thread uses it during the call.
+/// `record` is valid for writes.
 #[no_mangle]
 pub unsafe extern "C" fn pfm_ring_read(ring: Option<&mut Ring>, record: *mut *const u64) -> c_int {
     match ring.map(Ring::next) {
         Some(Ok(Some(copy))) => {
-            // SAFETY: By the caller's word.
+            // SAFETY: By the function's contract `record` is valid for writes.
             unsafe { record.write(copy.as_ptr()) };
             1
         }
@@ -323,16 +335,17 @@ pub unsafe extern "C" fn pfm_ring_read(ring: Option<&mut Ring>, record: *mut *co
     }
 }
 
-/// Records that could not be written, so far.
+/// Stores in `lost` the number of records that were lost so far.
 ///
 /// # Safety
 ///
-/// As for [`pfm_ring_snapshot`], and there is room for a number at `lost`.
+/// `ring` is null, or was stored by [`pfm_ring_open`] and no other thread uses it during the call.
+/// `lost` is valid for writes.
 #[no_mangle]
 pub unsafe extern "C" fn pfm_ring_lost(ring: Option<&Ring>, lost: *mut u64) -> c_int {
     match ring {
         Some(ring) => {
-            // SAFETY: By the caller's word.
+            // SAFETY: By the function's contract `lost` is valid for writes.
             unsafe { lost.write(ring.lost()) };
             0
         }

@@ -1,22 +1,28 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The ioctls of `/dev/perfmon`. They answer as C's do: -1, and errno says why.
+//! The ioctls of `/dev/perfmon`. Functions return -1 and set errno on failure, like C functions.
 //!
-//! libc's, not rustix's: errno is for the program to see, and any number may be
-//! given for a descriptor.
+//! They use libc and not rustix, because the program must find the error in errno, and may pass any
+//! number as a descriptor.
 #![expect(unsafe_code, reason = "ioctl, errno")]
 
 use core::ffi::{c_char, c_int, c_void};
 
 use engine::calls::{Create, Ctx, Vector, CREATE, CREATE_FORMAT};
 
-/// An open device without a context; perfmon2's descriptors lived over exec.
+/// Opens the device. The file has no context yet.
+///
+/// `O_CLOEXEC` is not set, because file descriptors of perfmon2 stayed open across execve().
+///
+/// # Errors
+///
+/// `ENOSYS` if there is no device, `EPERM` if it may not be opened.
 #[expect(
     clippy::disallowed_methods,
-    reason = "it is the kernel whose char is unsigned"
+    reason = "the lint is for the kernel, whose char is unsigned"
 )]
 pub(crate) fn open() -> c_int {
-    // SAFETY: The path is a C string.
+    // SAFETY: The path is a NUL-terminated string that is static.
     let fd = unsafe { libc::open(c"/dev/perfmon".as_ptr(), libc::O_RDWR) };
     match errno() {
         _ if fd >= 0 => fd,
@@ -26,23 +32,24 @@ pub(crate) fn open() -> c_int {
     }
 }
 
-/// A sampling format, by its name, and its argument.
+/// A sampling format: its name, its argument and the size of the argument.
 pub(crate) struct Format {
     pub(crate) name: *const c_char,
     pub(crate) arg: *const c_void,
     pub(crate) arg_size: usize,
 }
 
-/// Makes an open device a context, or closes it.
+/// Creates a context on the open device `fd` and returns `fd`. On failure it closes `fd`.
 ///
 /// # Safety
 ///
-/// As for [`call`]; with a format, `ctx` is null or can be read.
+/// `ctx` is null or an address that the kernel may read; with a format, `ctx` is null or valid for
+/// reads. The kernel may read the name and the argument of the format.
 pub(crate) unsafe fn create(fd: c_int, ctx: *const Ctx, format: Option<Format>) -> c_int {
     let done = match format {
-        // SAFETY: By the caller's word.
+        // SAFETY: By the function's contract the kernel may read `ctx`.
         None => unsafe { call(fd, CREATE, ctx.cast()) },
-        // SAFETY: By the caller's word.
+        // SAFETY: By the function's contract `ctx` is null or valid for reads.
         Some(format) => match unsafe { ctx.as_ref() } {
             None => refuse(libc::EFAULT),
             Some(ctx) => {
@@ -53,7 +60,8 @@ pub(crate) unsafe fn create(fd: c_int, ctx: *const Ctx, format: Option<Format>) 
                     arg: format.arg as u64,
                     arg_size: format.arg_size as u64,
                 };
-                // SAFETY: By the caller's word; `create` lives until the call is over.
+                // SAFETY: `create` is valid during the call. By the function's contract the kernel
+                // may read the name and the argument.
                 unsafe { call(fd, CREATE_FORMAT, (&raw const create).cast()) }
             }
         },
@@ -62,19 +70,22 @@ pub(crate) unsafe fn create(fd: c_int, ctx: *const Ctx, format: Option<Format>) 
         return fd;
     }
     let error = errno();
-    // SAFETY: It was opened for this, and nobody else knows it yet.
+    // SAFETY: The caller opened `fd` for this function. It was not returned to the program yet, so
+    // no other code uses it.
     unsafe { libc::close(fd) };
     refuse(error)
 }
 
-/// A call. The kernel checks the address; what is no context is EBADF, as it was.
+/// Executes the ioctl `number`. Returns 0, or -1 with errno.
+///
+/// The kernel checks the address. `EBADF` if `fd` is not a context, as in perfmon2.
 ///
 /// # Safety
 ///
-/// What `argument` points to, and what that points to in turn, is the kernel's to
-/// read and, when PMDs or the status are read, to write.
+/// The kernel may read the memory at `argument`, and the memory that it points to. It may also
+/// write this memory, if the ioctl returns data.
 pub(crate) unsafe fn call(fd: c_int, number: u32, argument: *const c_void) -> c_int {
-    // SAFETY: By the caller's word.
+    // SAFETY: By the function's contract the kernel may access the memory at `argument`.
     let done = unsafe { libc::ioctl(fd, number.into(), argument) };
     match errno() {
         _ if done >= 0 => 0,
@@ -83,11 +94,11 @@ pub(crate) unsafe fn call(fd: c_int, number: u32, argument: *const c_void) -> c_
     }
 }
 
-/// A call with `n` registers.
+/// Executes the ioctl `number` with a vector of `n` elements. Returns 0, or -1 with errno.
 ///
 /// # Safety
 ///
-/// `items` is the kernel's to read, and to write when they are PMDs to read.
+/// The kernel may read `n` elements at `items`, and write them if the ioctl returns data.
 pub(crate) unsafe fn call_vector<T>(fd: c_int, number: u32, items: *mut T, n: c_int) -> c_int {
     let Some(nr) = count::<T>(n) else {
         return refuse(libc::EINVAL);
@@ -97,24 +108,28 @@ pub(crate) unsafe fn call_vector<T>(fd: c_int, number: u32, items: *mut T, n: c_
         nr,
         size: size_of::<T>() as u32,
     };
-    // SAFETY: By the caller's word; the vector lives until the call is over.
+    // SAFETY: `vector` is valid during the call. By the function's contract the kernel may access
+    // the `n` elements to which it points.
     unsafe { call(fd, number, (&raw const vector).cast()) }
 }
 
-/// How many, unless it is negative or their size is no int.
+/// Returns `n`, or `None` if it is negative or the size of `n` elements exceeds an int.
 pub(crate) fn count<T>(n: c_int) -> Option<u32> {
     let most = c_int::MAX / size_of::<T>() as c_int;
     u32::try_from(n).ok().filter(|_| n < most)
 }
 
+/// Returns errno of the calling thread.
 pub(crate) fn errno() -> c_int {
-    // SAFETY: It is this thread's, always there.
+    // SAFETY: The C library returns the address of the calling thread's errno, which is always
+    // valid.
     unsafe { *libc::__errno_location() }
 }
 
-/// -1, with a reason.
+/// Sets errno and returns -1.
 pub(crate) fn refuse(error: c_int) -> c_int {
-    // SAFETY: It is this thread's, always there.
+    // SAFETY: The C library returns the address of the calling thread's errno, which is always
+    // valid.
     unsafe { *libc::__errno_location() = error };
     -1
 }

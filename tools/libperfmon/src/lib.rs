@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! perfmon2's twelve calls, and reading of the own counters and of rings without one,
-//! as a C library: `include/perfmon/perfmon.h` says what each does.
+//! libperfmon: the twelve system calls of perfmon2 as a C library, and functions that read the
+//! counters of the calling thread and the rings of contexts without a system call.
 //!
-//! What a program hands over is handed on to the kernel unread, which checks it.
-//! Nothing here can panic. Programs get it without std: it wants nothing of them
-//! but their C library, and brings no other symbols. Where a panic would unwind,
-//! which is in builds for lints only, that is not possible.
+//! `include/perfmon/perfmon.h` describes the functions. Arguments are passed to the kernel
+//! unread; the kernel checks them.
 //!
-//! | file | holds |
+//! The library cannot panic, and is built without std. It needs the C library only, and exports no
+//! symbols but its functions. Builds in which a panic unwinds, which are for lints only, use std,
+//! because unwinding needs it.
+//!
+//! | file | contents |
 //! |---|---|
 //! | `abi.rs` | the functions of the C library; unsafe |
 //! | `device.rs` | the ioctls of `/dev/perfmon`; unsafe |
-//! | `ring.rs` | the ring of a context, mapped; unsafe |
-//! | `panic.rs` | the end of the program, if it came to that; unsafe |
+//! | `ring.rs` | the mapped ring of a context, and its reader; unsafe |
+//! | `panic.rs` | the panic handler, which aborts the program; unsafe |
 
 #![cfg_attr(panic = "abort", no_std)]
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The ring of a context, mapped, and one reader of it. The protocol and its barriers
-//! are the engine's; here are its memory and where the reader stands.
+//! The mapped ring of a context, and its reader. The protocol and its memory barriers are in
+//! [`engine::ring`]; this file has the mappings and the position of the reader.
 #![expect(unsafe_code, reason = "mmap, malloc")]
 
 use core::ffi::c_int;
@@ -20,7 +20,7 @@ use crate::device::errno;
 ///
 /// # Invariants
 ///
-/// `at` is a live mapping of `bytes`, a page at least, which nothing else unmaps.
+/// `at` is the address of a mapping of `bytes`, at least a page, that only this value unmaps.
 struct Mapping {
     at: NonNull<u8>,
     bytes: usize,
@@ -36,43 +36,47 @@ impl Mapping {
     ) -> Result<Self, c_int> {
         let bytes = bytes.max(PAGE_SIZE);
         let offset = offset as off_t;
-        // SAFETY: No address is asked for, so no existing memory is touched.
+        // SAFETY: The kernel chooses an address that is not in use, so no existing mapping is
+        // changed.
         let at = unsafe { libc::mmap(null_mut(), bytes, protection, flags, fd, offset) };
         if at == libc::MAP_FAILED {
             return Err(errno());
         }
         let at = NonNull::new(at.cast()).ok_or(libc::EFAULT)?;
-        // INVARIANT: It was mapped just now.
+        // INVARIANT: mmap() returned `at` for `bytes`, and no other value knows it.
         Ok(Self { at, bytes })
     }
 
-    /// All of it.
+    /// Returns the whole mapping as words.
     fn words(&self) -> &[Word] {
-        // SAFETY: By the invariant. Others write it meanwhile, and a word is an atomic.
+        // SAFETY: By the type's invariant the memory is mapped. The kernel may write it at the same
+        // time, which is sound because a `Word` is an atomic.
         unsafe { slice::from_raw_parts(self.at.as_ptr().cast(), self.bytes / 8) }
     }
 
-    /// The page that a ring's memory begins with.
+    /// Returns the control page, with which the memory of a ring begins.
     fn page(&self) -> &Page {
-        // SAFETY: By the invariant, and a page is nothing but words.
+        // SAFETY: By the type's invariant at least a page is mapped. A `Page` consists of words,
+        // which are atomics.
         unsafe { self.at.cast().as_ref() }
     }
 
-    /// The word that it begins with.
+    /// Returns the first word of the mapping.
     fn first(&self) -> &Word {
-        // SAFETY: By the invariant.
+        // SAFETY: By the type's invariant at least a page is mapped. A `Word` is an atomic.
         unsafe { self.at.cast().as_ref() }
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: By the invariant; no reference to it outlives `self`.
+        // SAFETY: By the type's invariant only this value unmaps the memory. No reference to it
+        // outlives `self`.
         let _ = unsafe { libc::munmap(self.at.as_ptr().cast(), self.bytes) };
     }
 }
 
-/// Memory of this process alone.
+/// Anonymous memory that is private to the process.
 struct Private(Mapping);
 
 impl Private {
@@ -82,25 +86,28 @@ impl Private {
     }
 
     fn words(&mut self) -> &mut [u64] {
-        // SAFETY: By the mapping's invariant, and nobody else has it.
+        // SAFETY: By the mapping's invariant the memory is mapped. It is private, so neither the
+        // kernel nor another process writes it, and `self` is borrowed exclusively.
         unsafe { slice::from_raw_parts_mut(self.0.at.as_ptr().cast(), self.0.bytes / 8) }
     }
 }
 
 /// The memory of a ring.
 struct Memory {
-    /// The page and the data.
+    /// The control page and the data, read-only.
     ring: Mapping,
-    /// The page that the reader writes.
+    /// The page that the reader writes; `None` for rings that are overwritten.
     tail: Option<Mapping>,
-    /// Without one: a word that nobody looks at.
+    /// Stands in for the tail if there is no tail page. The kernel does not see it.
     nowhere: Word,
-    /// Bytes from the page to the data, and of the data.
+    /// Offset of the data in `ring`, in bytes.
     offset: usize,
+    /// Size of the data in bytes.
     bytes: usize,
 }
 
 impl Memory {
+    /// Returns the parts of the ring as the engine's functions take them.
     fn shared(&self) -> Shared<'_> {
         let words = self.offset / 8..(self.offset + self.bytes) / 8;
         Shared {
@@ -114,18 +121,20 @@ impl Memory {
 /// A ring and its reader.
 pub struct Ring {
     memory: Memory,
-    /// The last record, with room for the largest.
+    /// The copy of the last record. Has room for a record as large as the ring.
     copy: Private,
+    /// Flags of the ring, `PERFMON_RING_*`.
     flags: u32,
-    /// Backward: the snapshot.
+    /// The head that was loaded last; in a backward ring, at the time of the snapshot.
     head: u64,
-    /// The next record.
+    /// Position of the next record to read.
     at: u64,
-    /// Backward: the snapshot was read to its end.
+    /// Backward rings only: all records of the snapshot were read.
     done: bool,
 }
 
-/// Bytes from the page to the data, bytes of the data, flags.
+/// Returns the offset of the data, the size of the data and the flags of a ring, or `None` if the
+/// page is not the control page of a known version.
 fn shape(page: &Page) -> Option<(usize, usize, u32)> {
     let offset = page.data_offset() as usize;
     let bytes = usize::try_from(page.data_size()).ok()?;
@@ -139,8 +148,13 @@ fn shape(page: &Page) -> Option<(usize, usize, u32)> {
 }
 
 impl Ring {
-    /// Maps the ring of a context; or says the errno: EPROTO if there is none that this
-    /// library knows.
+    /// Maps the ring of a context and takes the first snapshot. The result is allocated with
+    /// malloc().
+    ///
+    /// # Errors
+    ///
+    /// An errno: `EPROTO` if the buffer is not a ring, or one of an unknown version; `ENOMEM`;
+    /// errors of mmap().
     pub(crate) fn open(fd: c_int) -> Result<NonNull<Self>, c_int> {
         let page = Mapping::new(PAGE_SIZE, PROT_READ, MAP_SHARED, fd, 0)?;
         let (offset, bytes, flags) = shape(page.page()).ok_or(libc::EPROTO)?;
@@ -164,7 +178,7 @@ impl Ring {
             bytes,
         };
         let mut ring = Self {
-            // Where the reader before this one stopped.
+            // Continue where the previous reader of the ring stopped.
             at: memory.shared().tail.load_relaxed(),
             memory,
             copy: Private::new(bytes)?,
@@ -173,33 +187,35 @@ impl Ring {
             done: false,
         };
         ring.snapshot();
-        // SAFETY: Any size may be asked for.
+        // SAFETY: malloc() may be called with any size.
         let to = unsafe { libc::malloc(size_of::<Self>()) };
         let to = NonNull::new(to.cast::<Self>()).ok_or(libc::ENOMEM)?;
-        // SAFETY: It was allocated for it.
+        // SAFETY: malloc() returned memory for a `Self`, aligned for every type.
         unsafe { to.write(ring) };
         Ok(to)
     }
 
-    /// Unmaps it.
+    /// Unmaps a ring and frees it.
     ///
     /// # Safety
     ///
-    /// `ring` is of [`open`](Self::open), and not used any more.
+    /// `ring` was returned by [`open`](Self::open), and is not used after the call.
     pub(crate) unsafe fn close(ring: NonNull<Self>) {
-        // SAFETY: By the caller's word.
+        // SAFETY: By the function's contract `ring` is a valid `Self` in memory from malloc(), and
+        // is not used again.
         unsafe {
             ring.drop_in_place();
             libc::free(ring.as_ptr().cast());
         }
     }
 
-    /// Records that could not be written.
+    /// Returns the number of records that were lost so far.
     pub(crate) fn lost(&self) -> u64 {
         self.memory.ring.page().lost()
     }
 
-    /// Of a backward ring, what it holds now; forward rings are read as they are.
+    /// Takes a snapshot of a backward ring: its present records are read, the newest first. Does
+    /// nothing for a forward ring.
     pub(crate) fn snapshot(&mut self) {
         if self.flags & BACKWARD != 0 {
             self.head = head(&self.memory.shared());
@@ -208,14 +224,19 @@ impl Ring {
         }
     }
 
-    /// The next record, if there is one. EOVERFLOW: some were written over, and it goes
-    /// on with those to come. EPROTO: this is no ring.
+    /// Copies the next record. Returns `None` if there is none.
+    ///
+    /// # Errors
+    ///
+    /// `EOVERFLOW` if the kernel has overwritten unread records of a forward ring; the next call
+    /// continues after the newest record. `EPROTO` if the contents of the ring are invalid.
     pub(crate) fn next(&mut self) -> Result<Option<&[u64]>, c_int> {
         let ring = self.memory.shared();
         let backward = self.flags & BACKWARD != 0;
         let overwritten = self.flags & OVERWRITE != 0;
         if backward {
-            // Of what was read before, only the tail tells.
+            // In a ring that is not overwritten, records from the tail on were consumed with an
+            // earlier snapshot. Once the tail is reached, this snapshot is consumed as well.
             let read_before = !overwritten && self.at == ring.tail.load_relaxed();
             if read_before && !self.done {
                 release(&ring, self.head);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * An event of a program, by perftrace and by LTTng-UST, in turns: a line of make bench's JSON.
- * Both overwrite the oldest events, as lttng.sh has set it up; ours in memory that stands in for
- * the kernel, which has no part in an event.
+ * Measures an event of a program, by perftrace and by LTTng-UST in turns, and prints a line of
+ * the JSON of make bench. Both overwrite the oldest events, as lttng.sh has set it up. perftrace
+ * writes into the memory of a simulated kernel, because the kernel takes no part in an event.
  */
 #define _GNU_SOURCE
 #include <inttypes.h>
@@ -75,7 +75,7 @@ int main(int argc, char **argv)
 	CPU_ZERO(&here);
 	CPU_SET(sched_getcpu(), &here);
 	sched_setaffinity(0, sizeof(here), &here);
-	/* Pages come when they are touched. */
+	/* Touch the pages first: they are allocated at the first access. */
 	for (int n = 0; n < 50; n++) {
 		ours();
 		theirs();

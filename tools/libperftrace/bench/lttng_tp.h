@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* LTTng-UST's description of the event that ours is compared with. */
+/* LTTng-UST's description of the event with which an event of perftrace is compared. */
 #undef LTTNG_UST_TRACEPOINT_PROVIDER
 #define LTTNG_UST_TRACEPOINT_PROVIDER bench
 

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Events of C and C++ programs: `include/perftrace/perftrace.h` says what each function does. The
-//! library is the crate `perftrace`; here are its C names.
+//! The C names of the crate `perftrace`, for C and C++ programs. `include/perftrace/perftrace.h`
+//! declares these functions.
 //!
-//! Programs get it without std: it wants nothing of them but their C library, and brings no
-//! other symbols. Where a panic would unwind, which is in builds for lints only, that is not
-//! possible; nor in builds for tests.
+//! The library is built without std, so it needs only the C library and adds no other symbols to a
+//! program. Builds for lints, in which a panic unwinds, and builds for tests use std.
 //!
-//! | file | holds |
+//! | file | contents |
 //! |---|---|
-//! | `panic.rs` | the end of the program, if it came to that; unsafe |
+//! | `panic.rs` | panic handler: aborts the program; unsafe |
 
 #![cfg_attr(all(panic = "abort", not(feature = "simulate")), no_std)]
 #![expect(unsafe_code, reason = "C")]
@@ -19,83 +18,85 @@ mod panic;
 
 use perftrace::{c, Module, Site, Value};
 
-/// A program or library has been loaded.
+/// Registers a program or library that has been loaded.
 ///
 /// # Safety
 ///
-/// It is as the header says, until it is given to [`perftrace_unregister`].
+/// The module is as the header describes it, until it is passed to [`perftrace_unregister`].
 #[no_mangle]
 pub unsafe extern "C" fn perftrace_register(module: *mut Module) {
-    // SAFETY: By the caller's word.
+    // SAFETY: The caller guarantees a valid module until it is unregistered.
     unsafe { c::register(module) }
 }
 
-/// It is about to be unloaded.
+/// Unregisters a program or library that is about to be unloaded.
 ///
 /// # Safety
 ///
-/// It was given to [`perftrace_register`].
+/// The module was passed to [`perftrace_register`].
 #[no_mangle]
 pub unsafe extern "C" fn perftrace_unregister(module: *mut Module) {
-    // SAFETY: By the caller's word.
+    // SAFETY: The caller guarantees that the module was registered.
     unsafe { c::unregister(module) }
 }
 
-/// An event without fields.
+/// Writes an event without fields.
 ///
 /// # Safety
 ///
-/// As for [`perftrace_write_2`].
+/// The site belongs to a registered module, and it has no fields.
 #[no_mangle]
 pub unsafe extern "C" fn perftrace_write_0(site: *const Site) {
-    // SAFETY: By the caller's word.
+    // SAFETY: The caller guarantees a registered site without fields.
     unsafe { c::write_0(site) }
 }
 
-/// An event with at most 8 bytes of fields.
+/// Writes an event with at most 8 bytes of fields.
 ///
 /// # Safety
 ///
-/// As for [`perftrace_write_2`].
+/// The site belongs to a registered module, and its fields have that size.
 #[no_mangle]
 pub unsafe extern "C" fn perftrace_write_1(site: *const Site, first: u64) {
-    // SAFETY: By the caller's word.
+    // SAFETY: The caller guarantees a registered site with one word of fields.
     unsafe { c::write_1(site, first) }
 }
 
-/// An event with 9 to 16 bytes of fields.
+/// Writes an event with 9 to 16 bytes of fields.
 ///
 /// # Safety
 ///
-/// The site is one of a registered module, and its fields have that size.
+/// The site belongs to a registered module, and its fields have that size.
 #[no_mangle]
 pub unsafe extern "C" fn perftrace_write_2(site: *const Site, first: u64, second: u64) {
-    // SAFETY: By the caller's word.
+    // SAFETY: The caller guarantees a registered site with two words of fields.
     unsafe { c::write_2(site, first, second) }
 }
 
-/// An event with more, but no text.
+/// Writes an event with more bytes of fields, none of which is a text.
 ///
 /// # Safety
 ///
-/// As for [`perftrace_write_2`]; there are so many words of fields, at least one.
+/// The site belongs to a registered module, and its fields take `words` words, at least one, which
+/// can be read at `fields`.
 #[no_mangle]
 pub unsafe extern "C" fn perftrace_write(site: *const Site, fields: *const u64, words: usize) {
-    // SAFETY: By the caller's word.
+    // SAFETY: The caller guarantees a registered site and `words` words of fields.
     unsafe { c::write(site, fields, words) }
 }
 
-/// An event with texts.
+/// Writes an event with texts.
 ///
 /// # Safety
 ///
-/// As for [`perftrace_write_2`]; there is a value for each field.
+/// The site belongs to a registered module. There is a value for each field, and the texts can be
+/// read.
 #[no_mangle]
 pub unsafe extern "C" fn perftrace_write_values(
     site: *const Site,
     values: *const Value<'_>,
     n: usize,
 ) {
-    // SAFETY: By the caller's word.
+    // SAFETY: The caller guarantees a registered site, a value for each field, and readable texts.
     unsafe { c::write_values(site, values, n) }
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What std would bring.
+//! The panic handler, which std would provide.
 #![expect(unsafe_code, reason = "abort")]
 
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
-    // SAFETY: It does not come back.
+    // SAFETY: abort() takes no arguments and does not return.
     unsafe { libc::abort() }
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! libpfm4: what the events of this processor are called, and which values of
-//! its registers count them.
+//! Bindings of libpfm4: lists the tables of events of this processor, and translates the name of an
+//! event to the register value that counts it.
 #![expect(unsafe_code, reason = "a C library")]
 #![expect(
     clippy::disallowed_methods,
-    reason = "the rule is the kernel's, for its own kind of char"
+    reason = "the lint is for the kernel, whose char is unsigned"
 )]
 
 use std::ffi::{c_char, c_int, c_uint, c_void, CStr, CString};
@@ -13,19 +13,21 @@ use std::fmt;
 use std::ptr;
 use std::sync::OnceLock;
 
-/// perfmon/pfmlib.h: levels of privilege.
+/// Privilege levels of perfmon/pfmlib.h: 0 is kernel mode, 3 is user mode.
 const PFM_PLM0: c_int = 0x1;
 const PFM_PLM3: c_int = 0x8;
-/// The values of registers, for no operating system.
+/// Requests the values of the hardware registers, not the encoding for an operating system.
 const PFM_OS_NONE: c_int = 0;
-/// pfm_get_pmu_info(): no table has this number any more.
+/// pfm_get_pmu_info() returns it for numbers beyond the last table.
 const PFM_ERR_INVAL: c_int = -2;
-/// Tables of the processor's core, and of the operating system.
+/// Type of a table of events of the processor core.
 const PFM_PMU_TYPE_CORE: c_int = 1;
+/// Type of a table of events of the operating system.
 const PFM_PMU_TYPE_OS_GENERIC: c_int = 3;
+/// No table has an event of the given name.
 const PFM_ERR_NOTFOUND: c_int = -4;
 
-/// `pfm_pmu_info_t`.
+/// C's `pfm_pmu_info_t`: a table of events.
 #[repr(C)]
 struct PmuInfo {
     name: *const c_char,
@@ -38,11 +40,11 @@ struct PmuInfo {
     max_encoding: c_int,
     num_cntrs: c_int,
     num_fixed_cntrs: c_int,
-    /// Bit 0: present here; bit 1: the architecture's default.
+    /// Bit 0: the PMU is present in this machine; bit 1: it is the default of the architecture.
     flags: c_uint,
 }
 
-/// `pfm_pmu_encode_arg_t`.
+/// C's `pfm_pmu_encode_arg_t`: argument and result of pfm_get_os_event_encoding().
 #[repr(C)]
 struct EncodeArg {
     codes: *mut u64,
@@ -52,7 +54,7 @@ struct EncodeArg {
     idx: c_int,
 }
 
-/// `pfm_event_info_t`.
+/// C's `pfm_event_info_t`: an event.
 #[repr(C)]
 struct EventInfo {
     name: *const c_char,
@@ -82,12 +84,12 @@ extern "C" {
     ) -> c_int;
 }
 
-/// A refusal of libpfm's.
+/// An error code of libpfm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Error(c_int);
 
 impl Error {
-    /// No table of this processor has an event of that name.
+    /// Returns true if no table of this processor has an event of the given name.
     pub fn is_not_found(self) -> bool {
         self.0 == PFM_ERR_NOTFOUND
     }
@@ -95,7 +97,7 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // SAFETY: it takes any number, and gives a text that stays.
+        // SAFETY: pfm_strerror() accepts any number and returns a static string.
         let text = unsafe { CStr::from_ptr(pfm_strerror(self.0)) };
         f.write_str(&text.to_string_lossy())
     }
@@ -110,29 +112,34 @@ fn checked(code: c_int) -> Result<(), Error> {
     }
 }
 
-/// The library, once for all threads.
+/// Initializes the library, once for all threads.
 fn initialized() -> Result<(), Error> {
     static DONE: OnceLock<c_int> = OnceLock::new();
-    // SAFETY: called once, before any other function of the library.
+    // SAFETY: `OnceLock` calls pfm_initialize() once. All other functions of the library are called
+    // after it, except pfm_strerror(), which needs no initialization.
     checked(*DONE.get_or_init(|| unsafe { pfm_initialize() }))
 }
 
-/// A table of events.
+/// A table of events: one PMU that libpfm knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
-    /// What libpfm calls it; `name::EVENT` is an event of it.
+    /// Name of the table in libpfm; `name::EVENT` is the full name of an event.
     pub name: String,
-    /// The processor, in words.
+    /// Description of the PMU or processor.
     pub description: String,
-    /// How many events it has.
+    /// Number of events.
     pub events: u32,
-    /// General counters, as libpfm knows them.
+    /// Number of general counters according to libpfm.
     pub counters: u32,
-    /// Fixed counters.
+    /// Number of fixed counters according to libpfm.
     pub fixed: u32,
 }
 
-/// The tables that are of this processor; those of the operating system, too.
+/// Returns the tables for this processor, and those for the operating system.
+///
+/// # Errors
+///
+/// The error of pfm_initialize().
 pub fn tables() -> Result<Vec<Table>, Error> {
     initialized()?;
     let mut tables = Vec::new();
@@ -153,7 +160,8 @@ pub fn tables() -> Result<Vec<Table>, Error> {
     Ok(tables)
 }
 
-/// What is known of a table; once the library is initialized.
+/// Returns the error code of pfm_get_pmu_info() and the description of table `number`. The library
+/// must be initialized.
 fn pmu_info(number: c_int) -> (c_int, PmuInfo) {
     let mut info = PmuInfo {
         name: ptr::null(),
@@ -168,49 +176,54 @@ fn pmu_info(number: c_int) -> (c_int, PmuInfo) {
         num_fixed_cntrs: 0,
         flags: 0,
     };
-    // SAFETY: initialized; the structure is ours, and says its size.
+    // SAFETY: The caller has initialized the library. `info` is valid for writes, and its `size` is
+    // set.
     let found = unsafe { pfm_get_pmu_info(number, &mut info) };
     (found, info)
 }
 
-/// A text that the library keeps for ever.
+/// Copies a string of the library. `at` is null or a static string.
 fn text(at: *const c_char) -> String {
     if at.is_null() {
         return String::new();
     }
-    // SAFETY: the caller has it from a table, whose names end with a 0 and stay.
+    // SAFETY: `at` is from a table of the library, whose strings are NUL-terminated and static.
     unsafe { CStr::from_ptr(at) }.to_string_lossy().into_owned()
 }
 
-/// Whose events a table has.
+/// The kind of events in a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// The processor core's.
+    /// Events of the processor core.
     Core,
-    /// The operating system's, whose values are no register's.
+    /// Events of the operating system. Their values are not register values.
     System,
-    /// Another unit's: of the socket, of power, of the kernel's trace.
+    /// Events of other units: the socket, power, tracepoints of the kernel.
     Other,
 }
 
-/// How an event is counted.
+/// The encoding of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Encoding {
-    /// The value of the control register that counts it, in user mode and in the kernel if
-    /// its name does not say otherwise. Whether the bits of modes and of enabling are in it
-    /// depends on the table.
+    /// Value of the control register that counts the event, in user mode and in kernel mode unless
+    /// the name of the event selects one of them. It depends on the table whether the bits that
+    /// select the modes and enable the counter are included.
     pub select: u64,
-    /// It takes more than that register.
+    /// The event needs values of further registers as well.
     pub has_more: bool,
-    /// Of which table it is.
+    /// Kind of the table that the event is in.
     pub kind: Kind,
 }
 
-/// How an event is counted.
+/// Returns the encoding of the event with the given name.
+///
+/// # Errors
+///
+/// The error of libpfm; see [`Error::is_not_found`].
 pub fn encode(event: &str) -> Result<Encoding, Error> {
     initialized()?;
     let name = CString::new(event).map_err(|_| Error(PFM_ERR_NOTFOUND))?;
-    // As many words as any table asks for: more are filters of some machines.
+    // Enough words for every table. The words after the first are filters on some machines.
     let mut codes = [0u64; 8];
     let mut arg = EncodeArg {
         codes: codes.as_mut_ptr(),
@@ -219,7 +232,8 @@ pub fn encode(event: &str) -> Result<Encoding, Error> {
         count: codes.len() as c_int,
         idx: 0,
     };
-    // SAFETY: initialized; `arg` has as many codes as it says, and no string.
+    // SAFETY: The library is initialized. `arg.codes` has room for `arg.count` words, `arg.fstr` is
+    // null, and `name` is a NUL-terminated string.
     checked(unsafe {
         pfm_get_os_event_encoding(
             name.as_ptr(),
@@ -241,7 +255,7 @@ pub fn encode(event: &str) -> Result<Encoding, Error> {
         reserved: 0,
         flags: 0,
     };
-    // SAFETY: initialized; the structure is ours, and says its size.
+    // SAFETY: The library is initialized. `event` is valid for writes, and its `size` is set.
     checked(unsafe { pfm_get_event_info(arg.idx, PFM_OS_NONE, &mut event) })?;
     let kind = match pmu_info(event.pmu) {
         (0, info) if info.kind == PFM_PMU_TYPE_CORE => Kind::Core,

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Keeps a file that looks like a busy `/dev/perfcounters`, to try `pfc` and
-//! the library without the module:
+//! Maintains a file that looks like a busy `/dev/perfcounters`, to try `pfc` and the library
+//! without the module:
 //!
 //! ```text
 //! cargo run -p perfcounters --example fake_device -- /dev/shm/counters 4 &
 //! pfc --device /dev/shm/counters watch
 //! ```
 //!
-//! A disk comes and goes, a CPU goes offline and comes back, new network
-//! devices keep appearing.
+//! A disk is added and removed every 10 seconds, CPU 1 goes offline every 14 seconds for 7 seconds,
+//! and a new network device appears every 10 seconds.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,10 +18,10 @@ use engine::abi::{Kind, Unit};
 use engine::spec::Spec;
 use fake::{Cpu, Fake};
 
-/// Milliseconds from one update to the next.
+/// Milliseconds between two updates.
 const TICK: u64 = 10;
 
-/// A name, and how often it happens per second and CPU.
+/// Name, events per second on CPU 0, help text. CPU n counts n + 1 times as many events.
 const EVENTS: &[(&str, i64, &str)] = &[
     (
         "sched/context_switches",
@@ -164,7 +164,7 @@ fn offline(tick: u64) -> bool {
     tick / 700 % 2 == 1
 }
 
-/// What happens to devices, once per second.
+/// Sets the online state of CPU 1 at each tick. Once per second, adds or removes devices.
 fn second(fake: &mut Fake, tick: u64, nr_cpus: u32) -> Result<(), &'static str> {
     if nr_cpus > 1 {
         fake.set_online(1, !offline(tick));
@@ -200,7 +200,7 @@ fn spec<'a>(name: &'a str, help: &'a str, kind: Kind, unit: Unit, exponent: i8) 
     }
 }
 
-/// A number below `sides`, from a xorshift.
+/// Returns a pseudo-random number from 0 to `sides - 1`, by xorshift.
 fn roll(dice: &mut u64, sides: i64) -> i64 {
     *dice ^= *dice << 13;
     *dice ^= *dice >> 7;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The set of instances at one generation, and parts of it.
+//! Instances: the catalogue of one generation, selections from it, and name patterns.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -13,17 +13,17 @@ use crate::error::Error;
 use crate::map::Map;
 use crate::raw;
 
-/// Does the owner of an instance still exist?
+/// Whether the owner of an instance still counts with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// It counts.
+    /// The instance counts.
     Live,
-    /// Its owner has gone; number and last values stay.
+    /// The owner has deleted the instance. Its number and its last values are kept.
     Dormant,
 }
 
 impl State {
-    /// The word for it, everywhere.
+    /// Returns the name of the state, as all output prints it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Live => "live",
@@ -32,39 +32,45 @@ impl State {
     }
 }
 
-/// What one instance is.
+/// The description of one instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Instance {
-    /// Its number; the same name keeps it as long as the counters are loaded, unless it comes
-    /// back with more slots.
+    /// The number. A name keeps its number while `perfcounters.ko` is loaded, unless it is added
+    /// again with more slots than there is room for at its number.
     pub number: u32,
-    /// Its name, such as `block/sda1/read_bytes`; no control characters.
+    /// The name, such as `block/sda1/read_bytes`. Control characters are replaced.
     pub name: String,
-    /// One sentence, or empty; no control characters.
+    /// One sentence, or empty. Control characters are replaced.
     pub help: String,
-    /// How values of several CPUs, and of two snapshots, combine. Of one that this reader does
-    /// not know: as a gauge's, or a histogram's if there are several slots.
+    /// Determines how the values of several CPUs, and of two snapshots, are combined. A kind that
+    /// this reader does not know is treated as a gauge, or as a histogram if there are several
+    /// slots.
     pub kind: Kind,
-    /// The number of a kind that this reader does not know.
+    /// The raw number of a kind that this reader does not know.
     pub unknown_kind: Option<u16>,
-    /// A value is value * 10^exponent of this.
+    /// The unit: a value stands for value * 10^exponent of it. An unknown unit is read as
+    /// `Unit::None`.
     pub unit: Unit,
-    /// See `unit`; -9 for nanoseconds.
+    /// The power of ten of the unit: -9 for nanoseconds.
     pub exponent: i8,
-    /// 64-bit slots per CPU: 1, but a histogram has one per bucket.
+    /// Number of 64-bit slots per CPU: the number of buckets of a histogram, otherwise 1.
     pub slots: u16,
-    /// 1 for the first life, one more each time the name came back.
+    /// Counts the lives of the name: 1 at first, one more each time it is added again.
     pub incarnation: u32,
-    /// Live or dormant.
+    /// Whether the instance is live or dormant.
     pub state: State,
     /// CLOCK_REALTIME in nanoseconds when this life began.
     pub created_ns: u64,
-    /// CLOCK_REALTIME in nanoseconds when it became dormant, 0 while live.
+    /// CLOCK_REALTIME in nanoseconds when the instance became dormant; 0 while it is live.
     pub ended_ns: u64,
 }
 
 impl Instance {
-    /// `None`: there is no instance.
+    /// Checks a descriptor and converts it. Returns `None` if the descriptor is free.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupt`] if number, kind and slots contradict each other.
     fn from_desc(number: u32, desc: &Desc) -> Result<Option<Self>, Error> {
         let state = match desc.state {
             abi::LIVE => State::Live,
@@ -77,10 +83,14 @@ impl Instance {
             _ => Kind::Histogram,
         });
         if desc.instance != number || desc.nr_slots == 0 {
-            return Err(Error::Corrupt("a descriptor is not where it belongs"));
+            return Err(Error::Corrupt(
+                "descriptor with the number of another instance, or without slots",
+            ));
         }
         if kind != Kind::Histogram && desc.nr_slots != 1 {
-            return Err(Error::Corrupt("a plain instance has several slots"));
+            return Err(Error::Corrupt(
+                "several slots in an instance that is not a histogram",
+            ));
         }
         Ok(Some(Self {
             number,
@@ -98,7 +108,7 @@ impl Instance {
         }))
     }
 
-    /// The word for its kind; of one that this reader does not know: its number.
+    /// Returns the name of the kind, or the raw number of a kind that this reader does not know.
     pub fn kind_name(&self) -> Cow<'static, str> {
         match self.unknown_kind {
             Some(number) => number.to_string().into(),
@@ -106,18 +116,20 @@ impl Instance {
         }
     }
 
-    /// Do its slots count values by powers of two? Those of a kind that is not known may not.
+    /// Returns true if the slots count values by powers of two. The slots of an unknown kind may
+    /// count something else.
     pub fn is_histogram(&self) -> bool {
         self.kind == Kind::Histogram && self.unknown_kind.is_none()
     }
 
-    /// The slots of each CPU that are this instance's.
+    /// Returns the slots of the instance, which are the same on every CPU.
     fn run(&self) -> Range<u32> {
         self.number..self.number.saturating_add(u32::from(self.slots))
     }
 }
 
-/// Text that can be shown: the kernel sends no other, a stray file might.
+/// Converts bytes to text that can be printed. The kernel accepts only UTF-8 without control
+/// characters, but a file may hold anything.
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).replace(char::is_control, "\u{fffd}")
 }
@@ -134,8 +146,8 @@ pub struct Catalogue {
 }
 
 impl Catalogue {
-    /// A set of nothing, of no generation that the kernel has (it counts up
-    /// from zero).
+    /// Creates an empty catalogue. Its generation is `u64::MAX`, which the kernel does not reach:
+    /// it counts up from zero.
     pub(crate) fn empty(boot_id: [u8; 16], cpus: Arc<[u32]>) -> Self {
         Self {
             generation: u64::MAX,
@@ -147,8 +159,8 @@ impl Catalogue {
         }
     }
 
-    /// Copies the descriptors. The caller discards the result, good or bad, if
-    /// the generation did not hold meanwhile.
+    /// Copies the descriptors. If the generation has changed meanwhile, the caller must discard the
+    /// result, an error included.
     pub(crate) fn copy(
         map: &Map,
         generation: u64,
@@ -167,10 +179,12 @@ impl Catalogue {
             };
             let run = instance.run();
             if run.start < free || run.end > nr_slots {
-                return Err(Error::Corrupt("two instances share a slot"));
+                return Err(Error::Corrupt(
+                    "slot shared by two instances, or beyond the last one",
+                ));
             }
             if run.start / per_chunk != (run.end - 1) / per_chunk {
-                return Err(Error::Corrupt("a histogram crosses its chunk"));
+                return Err(Error::Corrupt("histogram crosses the end of its chunk"));
             }
             free = run.end;
             by_name.insert(instance.name.clone(), instances.len());
@@ -186,32 +200,33 @@ impl Catalogue {
         })
     }
 
-    /// The generation this is the set of.
+    /// Returns the generation of this set of instances.
     pub fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// Which load of `perfcounters.ko` the numbers belong to.
+    /// Returns the identifier of the load of `perfcounters.ko` to which the instance numbers
+    /// belong.
     pub fn boot_id(&self) -> [u8; 16] {
         self.boot_id
     }
 
-    /// The possible CPUs, ascending: the rows of every snapshot.
+    /// Returns the possible CPUs in ascending order. Every snapshot has one row for each.
     pub fn cpus(&self) -> &[u32] {
         &self.cpus
     }
 
-    /// All instances by number, dormant ones included.
+    /// Returns all instances in the order of their numbers, including dormant ones.
     pub fn instances(&self) -> &[Instance] {
         &self.instances
     }
 
-    /// The instance with this name.
+    /// Returns the instance with this name, live or dormant.
     pub fn find(&self, name: &str) -> Option<&Instance> {
         self.instances.get(*self.by_name.get(name)?)
     }
 
-    /// The instance with this number.
+    /// Returns the instance with this number, live or dormant.
     pub fn get(&self, number: u32) -> Option<&Instance> {
         let at = self
             .instances
@@ -220,7 +235,7 @@ impl Catalogue {
         self.instances.get(at)
     }
 
-    /// The instances that match.
+    /// Selects the instances that match a pattern.
     pub fn select(self: &Arc<Self>, pattern: &Pattern) -> Selection {
         let mut picks = Vec::new();
         let mut runs: Vec<Run> = Vec::new();
@@ -253,7 +268,7 @@ impl Catalogue {
     }
 }
 
-/// Neighbouring slots in a chunk, copied in one go.
+/// Adjacent slots in one chunk, copied together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
     pub chunk: u32,
@@ -261,14 +276,14 @@ pub(crate) struct Run {
     pub len: usize,
 }
 
-/// A selected instance: which, and where its values lie in a row.
+/// A selected instance: its index in the catalogue, and the column of its first value in a row.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pick {
     pub index: usize,
     pub column: usize,
 }
 
-/// A part of a catalogue, and the words that hold its values.
+/// A part of a catalogue, and the position of its values in the mapping.
 #[derive(Debug)]
 pub struct Selection {
     pub(crate) catalogue: Arc<Catalogue>,
@@ -278,24 +293,24 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// What was selected from.
+    /// Returns the catalogue from which this was selected.
     pub fn catalogue(&self) -> &Arc<Catalogue> {
         &self.catalogue
     }
 
-    /// The selected instances, by number.
+    /// Returns the selected instances in the order of their numbers.
     pub fn instances(&self) -> impl ExactSizeIterator<Item = &Instance> + '_ {
         self.picks
             .iter()
             .map(|pick| &self.catalogue.instances[pick.index])
     }
 
-    /// Values of one CPU: the slots of all selected instances, in order.
+    /// Returns the number of values per CPU: the slots of all selected instances.
     pub fn width(&self) -> usize {
         self.width
     }
 
-    /// Was nothing selected?
+    /// Returns true if no instance is selected.
     pub fn is_empty(&self) -> bool {
         self.picks.is_empty()
     }
@@ -309,11 +324,10 @@ impl Selection {
     }
 }
 
-/// Which instances are wanted: those that match any of some words.
+/// Selects instances by state and by name. A name is selected if it matches at least one word.
 ///
-/// A word with `*`, `?` or `[` is a glob for the whole name, `*` passing over
-/// slashes too; any other word is looked for anywhere in the name. No words:
-/// everything.
+/// A word with `*`, `?` or `[` is a glob that must match the whole name; its `*` also matches
+/// slashes. Any other word matches if the name contains it. Without words every name matches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pattern {
     words: Vec<String>,
@@ -321,7 +335,7 @@ pub struct Pattern {
 }
 
 impl Pattern {
-    /// Live instances whose names match one of these words.
+    /// Selects the live instances whose names match at least one of these words.
     pub fn new<W: Into<String>>(words: impl IntoIterator<Item = W>) -> Self {
         Self {
             words: words.into_iter().map(Into::into).collect(),
@@ -329,23 +343,23 @@ impl Pattern {
         }
     }
 
-    /// All live instances.
+    /// Selects all live instances.
     pub fn all() -> Self {
         Self::default()
     }
 
-    /// Dormant instances too, or not.
+    /// Sets whether dormant instances are selected as well.
     pub fn dormant(mut self, too: bool) -> Self {
         self.dormant = too;
         self
     }
 
-    /// Is this instance wanted?
+    /// Returns true if an instance is selected.
     pub fn matches(&self, instance: &Instance) -> bool {
         (self.dormant || instance.state == State::Live) && self.matches_name(&instance.name)
     }
 
-    /// Does a name match one of the words?
+    /// Returns true if a name matches at least one of the words.
     pub fn matches_name(&self, name: &str) -> bool {
         self.words.is_empty() || self.words.iter().any(|word| word_matches(word, name))
     }
@@ -361,7 +375,8 @@ fn word_matches(word: &str, name: &str) -> bool {
     }
 }
 
-/// Matches a glob without ever going back further than the last star.
+/// Matches a glob. Backtracks to the last star only, so that the time does not grow exponentially
+/// with the number of stars.
 fn glob(word: &[char], name: &[char]) -> bool {
     let (mut w, mut n) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
@@ -383,21 +398,22 @@ fn glob(word: &[char], name: &[char]) -> bool {
     word[w..].iter().all(|c| *c == '*')
 }
 
-/// Where the pattern goes on if its element at `w` takes the character.
+/// Matches the pattern element at `w` with one character. Returns the index of the next element.
 fn one(word: &[char], w: usize, c: char) -> Option<usize> {
     match word.get(w)? {
         '?' => Some(w + 1),
         '[' => match class(word, w, c) {
             Some((true, next)) => Some(next),
             Some((false, _)) => None,
-            // No closing bracket: it is a bracket.
+            // Without a closing bracket, `[` matches itself.
             None => (c == '[').then_some(w + 1),
         },
         other => (*other == c).then_some(w + 1),
     }
 }
 
-/// `[abc]`, `[a-z]`, `[!a]`: does it take the character, where does it end?
+/// Matches a class such as `[abc]`, `[a-z]`, `[!a]` or `[^a]`. Returns whether the character
+/// matches and the index behind the class, or `None` if the class is not closed.
 fn class(word: &[char], w: usize, c: char) -> Option<(bool, usize)> {
     let mut at = w + 1;
     let negated = matches!(word.get(at), Some('!' | '^'));

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The opened device: following growth, retrying, copying.
+//! An opened device: tracks growth of the file, copies values, and retries.
 //!
-//! A copy is good when three looks agree: the seqflag of each CPU around that
-//! CPU's words (nothing torn, no group half seen), and the generation around
-//! everything (no instance came, went or began anew). What is not good is
-//! thrown away and tried again, a bounded number of times.
+//! Two checks make a copy consistent:
+//!
+//! - The seqflag of each CPU is read before and after that CPU's values. No value is torn and no
+//!   group of counters is copied halfway.
+//! - The generation is read before and after the whole copy. No instance was added, deleted or
+//!   revived meanwhile.
+//!
+//! A copy that fails a check is discarded and repeated, at most `TRIES` times.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,14 +25,14 @@ use crate::map::Map;
 use crate::snapshot::Snapshot;
 use crate::wide;
 
-/// Where the kernel shows its counters.
+/// The device through which the kernel exports its counters.
 pub const DEVICE: &str = "/dev/perfcounters";
 
-/// Tries before giving up; all but the first few let others run in between,
-/// so this is about a second.
+/// Limit of attempts. The first 16 spin, the next 984 yield the CPU, all others sleep for 50 us:
+/// about one second in all.
 const TRIES: u32 = 10_000;
 
-/// The counters of this machine.
+/// The counters of this machine, mapped for reading.
 pub struct Counters {
     map: Map,
     path: PathBuf,
@@ -36,19 +40,19 @@ pub struct Counters {
     selected: Option<(Pattern, Arc<Selection>)>,
 }
 
-/// When and of what a copy was taken.
+/// The time and the generation of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
     /// The generation of the set of instances.
     pub generation: u64,
-    /// Which load of `perfcounters.ko`.
+    /// The load of `perfcounters.ko`: a new identifier each time the module is loaded.
     pub boot_id: [u8; 16],
-    /// CLOCK_MONOTONIC in nanoseconds, just after the copy.
+    /// CLOCK_MONOTONIC in nanoseconds, right after the copy.
     pub monotonic_ns: u64,
-    /// CLOCK_REALTIME in nanoseconds, just after the copy.
+    /// CLOCK_REALTIME in nanoseconds, right after the copy.
     pub realtime_ns: u64,
-    /// Do the values of each CPU belong together? If not, each is right by
-    /// itself, but groups may have been seen half.
+    /// The values of each CPU were copied with no update of that CPU in between. If false, each
+    /// value is correct by itself, but a group may have been copied halfway through its update.
     pub consistent: bool,
 }
 
@@ -58,13 +62,13 @@ impl Counters {
         Self::open_path(DEVICE)
     }
 
-    /// Opens a device, or a file laid out like it.
+    /// Opens a device, or a regular file with the same layout.
     pub fn open_path(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref().to_path_buf();
         let map = Map::open(&path)?;
         let cpus = bitmap(&map, map.header().possible_offset);
         if cpus.is_empty() {
-            return Err(Error::Corrupt("it has no possible CPU"));
+            return Err(Error::Corrupt("no possible CPU"));
         }
         let mut counters = Self {
             catalogue: Arc::new(Catalogue::empty(map.header().boot_id, cpus.into())),
@@ -76,33 +80,33 @@ impl Counters {
         Ok(counters)
     }
 
-    /// What was opened.
+    /// Returns the path that was opened.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Which load of `perfcounters.ko` this is. Numbers and values of another
-    /// one have nothing to do with these.
+    /// Returns the identifier of the load of `perfcounters.ko` that was opened. Instance numbers
+    /// and values of two loads are unrelated.
     pub fn boot_id(&self) -> [u8; 16] {
         self.map.header().boot_id
     }
 
-    /// CLOCK_REALTIME in nanoseconds when the counters came to life.
+    /// Returns CLOCK_REALTIME in nanoseconds at the time when `perfcounters.ko` was loaded.
     pub fn loaded_ns(&self) -> u64 {
         self.map.header().loaded_ns
     }
 
-    /// The possible CPUs, ascending.
+    /// Returns the possible CPUs in ascending order.
     pub fn cpus(&self) -> &[u32] {
         &self.catalogue.cpus
     }
 
-    /// The CPUs that are online now, ascending.
+    /// Returns the CPUs that are online now, in ascending order.
     pub fn online(&self) -> Vec<u32> {
         bitmap(&self.map, self.map.header().online_offset)
     }
 
-    /// The set of instances as it is now.
+    /// Returns the current set of instances, copied again if the generation has changed.
     pub fn catalogue(&mut self) -> Result<Arc<Catalogue>, Error> {
         let generation = self.map.generation();
         let now = generation.enter();
@@ -112,7 +116,8 @@ impl Counters {
         Ok(Arc::clone(&self.catalogue))
     }
 
-    /// The instances that match, as of now.
+    /// Returns the current instances that match. The last selection is reused while pattern and
+    /// generation stay the same.
     pub fn select(&mut self, pattern: &Pattern) -> Result<Arc<Selection>, Error> {
         let catalogue = self.catalogue()?;
         if let Some((selected, selection)) = &self.selected {
@@ -125,20 +130,25 @@ impl Counters {
         Ok(selection)
     }
 
-    /// The values of what matches, of one generation, those of each CPU
-    /// belonging together. Selects anew when the set changes.
+    /// Copies the values of the instances that match, at one generation; the values of each CPU are
+    /// consistent. If the set of instances changes meanwhile, the selection is repeated.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Busy`] if a CPU was in an update at every attempt, [`Error::Unsettled`] if the set
+    /// of instances changed at every attempt.
     pub fn snapshot(&mut self, pattern: &Pattern) -> Result<Snapshot, Error> {
         self.retry(pattern, Self::fill)
     }
 
-    /// As [`Self::snapshot`], but each value stands alone, so it succeeds also
-    /// while a CPU updates groups of counters without a pause.
+    /// Copies values like [`Self::snapshot`], but without the check of the seqflag. It therefore
+    /// succeeds even if a CPU updates groups of counters without a pause.
     pub fn snapshot_each(&mut self, pattern: &Pattern) -> Result<Snapshot, Error> {
         self.retry(pattern, Self::fill_each)
     }
 
-    /// As [`Self::snapshot`], falling back to [`Self::snapshot_each`] for CPUs
-    /// that are never quiet. [`Stamp::consistent`] says which it was.
+    /// Calls [`Self::snapshot`], and [`Self::snapshot_each`] if that fails with [`Error::Busy`].
+    /// [`Stamp::consistent`] tells the two apart.
     pub fn snapshot_any(&mut self, pattern: &Pattern) -> Result<Snapshot, Error> {
         match self.snapshot(pattern) {
             Err(Error::Busy(_)) => self.snapshot_each(pattern),
@@ -146,16 +156,20 @@ impl Counters {
         }
     }
 
-    /// Copies the values of a selection into a buffer that may be used again:
-    /// for each possible CPU one row of [`Selection::width`] values. Allocates
-    /// only to make the buffer larger.
+    /// Copies the values of a selection into a buffer of the caller, one row of
+    /// [`Selection::width`] values for each possible CPU. The buffer can be reused: it is
+    /// reallocated only if it is too small.
     ///
-    /// [`Error::Changed`]: the set of instances is another one now.
+    /// # Errors
+    ///
+    /// [`Error::Changed`] if the set of instances is no longer the one of the selection; the caller
+    /// selects again. [`Error::Busy`] as in [`Self::snapshot`].
     pub fn fill(&self, selection: &Selection, values: &mut Vec<i64>) -> Result<Stamp, Error> {
         self.copy(selection, values, true)
     }
 
-    /// As [`Self::fill`], each value by itself.
+    /// Copies values like [`Self::fill`], but without the check of the seqflag: each value is
+    /// correct by itself.
     pub fn fill_each(&self, selection: &Selection, values: &mut Vec<i64>) -> Result<Stamp, Error> {
         self.copy(selection, values, false)
     }
@@ -192,7 +206,7 @@ impl Counters {
             return Err(Error::Changed);
         }
         values.resize(selection.width * catalogue.cpus.len(), 0);
-        // An empty selection has no rows.
+        // With an empty selection the width is 0, which chunks_exact_mut() does not accept.
         let rows = values.chunks_exact_mut(selection.width.max(1));
         for (&cpu, row) in catalogue.cpus.iter().zip(rows) {
             if consistent {
@@ -214,10 +228,10 @@ impl Counters {
         })
     }
 
-    /// One CPU's values, with no update of that CPU in between.
+    /// Copies one CPU's values, with no update of that CPU in between.
     fn copy_together(&self, cpu: u32, selection: &Selection, row: &mut [i64]) -> Result<(), Error> {
         let Some(flag) = self.map.block(cpu, 0).and_then(<[Word]>::first) else {
-            return Err(Error::Corrupt("a possible CPU has no counters"));
+            return Err(Error::Corrupt("no counters for a possible CPU"));
         };
         for tries in 0..TRIES {
             if seqflag::try_read(flag, || self.copy_row(cpu, selection, row)).is_some() {
@@ -228,7 +242,7 @@ impl Counters {
         Err(Error::Busy(cpu))
     }
 
-    /// One CPU's values, chunk by chunk.
+    /// Copies one CPU's values, one run of adjacent slots at a time.
     #[inline]
     fn copy_row(&self, cpu: u32, selection: &Selection, mut row: &mut [i64]) {
         for run in &selection.runs {
@@ -253,7 +267,7 @@ impl Counters {
             let grown = self.map.follow();
             let cpus = Arc::clone(&self.catalogue.cpus);
             let copied = grown.and_then(|()| Catalogue::copy(&self.map, entered, boot_id, cpus));
-            // Only now is known whether what was found, good or bad, counts.
+            // An error of the copy is valid only if the generation did not change meanwhile.
             if self.map.generation().holds(entered) {
                 self.catalogue = Arc::new(copied?);
                 return Ok(());
@@ -273,7 +287,7 @@ impl Counters {
     }
 }
 
-/// The set bits of a bitmap in page 0, as far as there are CPUs.
+/// Returns the CPUs whose bits are set in a bitmap of page 0, below `nr_cpus`.
 fn bitmap(map: &Map, offset: u32) -> Vec<u32> {
     let nr_cpus = map.layout().nr_cpus();
     let words = map.page0(offset as usize / 8, nr_cpus.div_ceil(64) as usize);
@@ -283,7 +297,7 @@ fn bitmap(map: &Map, offset: u32) -> Vec<u32> {
         .collect()
 }
 
-/// Lets a writer finish: at first for the length of an update, then longer.
+/// Waits for a writer: spins at first, for about the length of an update, then yields, then sleeps.
 fn pause(tries: u32) {
     match tries {
         0..16 => std::hint::spin_loop(),
@@ -299,7 +313,7 @@ fn now(clock: ClockId) -> u64 {
         .wrapping_add(t.tv_nsec as u64)
 }
 
-/// Combines two CPUs' values of one slot.
+/// Combines the values of one slot of two CPUs: the maximum for a peak, otherwise the wrapping sum.
 pub(crate) fn combine(kind: Kind, a: i64, b: i64) -> i64 {
     match kind {
         Kind::Peak => a.max(b),

@@ -1,31 +1,31 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What can go wrong when counters are read.
+//! Errors of opening and reading the counters.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// Why there is no answer.
+/// The reason why no counters were read.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// The device could not be opened.
+    /// The device could not be opened, or `fstat` on it failed.
     Open(PathBuf, std::io::Error),
-    /// The device could be opened, but not used.
+    /// The device was opened, but could not be mapped, or the size of the file not be read.
     Io(&'static str, std::io::Error),
-    /// The path leads to something else.
+    /// The path leads to a file that does not hold counters.
     NotCounters(&'static str),
-    /// The kernel side speaks another version of the layout.
+    /// The kernel uses a version of the layout that this library does not know.
     Version(u32),
-    /// The mapped structures contradict themselves.
+    /// The mapped structures contradict each other.
     Corrupt(&'static str),
-    /// The set of instances is not the one that was selected from any more.
+    /// The set of instances has changed since the selection was made.
     Changed,
-    /// The set of instances changed again at each of very many tries.
+    /// The set of instances changed at each of `TRIES` attempts.
     Unsettled,
-    /// A CPU was in the middle of an update at each of very many tries.
+    /// This CPU was in the middle of an update at each of `TRIES` attempts.
     Busy(u32),
-    /// `perfcounters.ko` was loaded anew: open the device again.
+    /// `perfcounters.ko` was loaded again. The device must be opened again.
     OtherBoot,
 }
 
@@ -34,21 +34,21 @@ impl fmt::Display for Error {
         match self {
             Self::Open(path, e) => write!(f, "{}: {e}", path.display()),
             Self::Io(what, e) => write!(f, "cannot {what} the counters: {e}"),
-            Self::NotCounters(why) => write!(f, "these are no counters: {why}"),
+            Self::NotCounters(why) => write!(f, "not perfcounters data: {why}"),
             Self::Version(n) => write!(
                 f,
-                "the kernel lays out its counters in version {n}; this reader knows version {}",
+                "the kernel uses version {n} of the counter layout, but this program only version {}",
                 engine::abi::VERSION
             ),
-            Self::Corrupt(why) => write!(f, "these counters can not be read: {why}"),
+            Self::Corrupt(why) => write!(f, "invalid counter data: {why}"),
             Self::Changed => f.write_str("the set of instances has changed; select again"),
-            Self::Unsettled => f.write_str("the set of instances changes all the time; try again"),
+            Self::Unsettled => f.write_str("the set of instances changed at every attempt; try again"),
             Self::Busy(cpu) => write!(
                 f,
-                "CPU {cpu} updates its counters all the time, no consistent snapshot was had; \
-                 try again, or select less"
+                "no consistent snapshot: CPU {cpu} was updating its counters at every attempt; \
+                 try again, or select fewer instances"
             ),
-            Self::OtherBoot => f.write_str("the counters were loaded anew; open them again"),
+            Self::OtherBoot => f.write_str("perfcounters.ko was loaded again; open the counters again"),
         }
     }
 }

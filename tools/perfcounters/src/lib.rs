@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Kernel counters from `/dev/perfcounters`, read with plain loads.
+//! Reads kernel counters from `/dev/perfcounters` with plain loads, without system calls.
 //!
 //! ```no_run
 //! use perfcounters::{Counters, Pattern};
@@ -16,20 +16,20 @@
 //! # Ok::<(), perfcounters::Error>(())
 //! ```
 //!
-//! What is had from here is never torn, never of two generations of the set of
-//! instances, and never passes off a new life of a name as the old one's:
+//! Guarantees: no value is torn, all values of a snapshot are of one generation of the set of
+//! instances, and two lives of the same name are never mixed up.
 //!
-//! - a [`Catalogue`] is the set of instances at one generation;
-//! - a [`Selection`] is a part of a catalogue, and knows which words to read;
-//! - a [`Snapshot`] holds the values of a selection, at one generation;
-//! - a [`Change`] is what became of an instance between two snapshots.
+//! - A [`Catalogue`] is the set of instances at one generation.
+//! - A [`Selection`] is a part of a catalogue with the position of its values.
+//! - A [`Snapshot`] holds the values of a selection, at one generation.
+//! - A [`Change`] is the difference between two snapshots of an instance.
 //!
-//! | file | holds |
+//! | file | contents |
 //! |---|---|
-//! | `map.rs` | the mapping; unsafe |
-//! | `wide.rs` | copying words out of it; unsafe |
-//! | `raw.rs` | words to ABI structures |
-//! | `counters.rs` | the device: following growth, retrying, copying |
+//! | `map.rs` | the mapping (unsafe) |
+//! | `wide.rs` | copies words out of the mapping (unsafe) |
+//! | `raw.rs` | converts words to the structures of the ABI |
+//! | `counters.rs` | the device: tracks growth, copies, retries |
 //! | `catalogue.rs` | instances, patterns, selections |
 //! | `snapshot.rs` | values, totals, changes and rates |
 

@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The mapping of `/dev/perfcounters`: unsafe, as is otherwise only `wide.rs`.
+//! The read-only mapping of `/dev/perfcounters`. Only this file and `wide.rs` have unsafe code.
 //!
-//! The whole file as it can ever become is mapped at once, read-only and
-//! shared: page 0, room for every chunk that may be appended, and, as a second
-//! mapping, the descriptors. Growth needs no remapping: a chunk that has come
-//! into being is simply faulted in. What does not exist yet raises SIGBUS when
-//! touched, so nothing here hands out a word without having asked the header
-//! (and, for a regular file, its size) whether the word exists.
+//! The file is mapped at once at its largest possible size, shared, in two parts: page 0 with all
+//! chunks that may ever be appended, and the descriptors. Growth needs no new mapping: an appended
+//! chunk is faulted in at the first access. A page that does not exist yet raises SIGBUS, so a word
+//! is handed out only after the header (and the size of a regular file) has shown that it exists.
 //!
-//! The kernel writes these pages while they are read. So they are only ever
-//! seen as [`Word`]s, atomics loaded one by one, never as plain integers.
+//! The kernel writes these pages while they are read. They are therefore accessed as [`Word`]s
+//! only, atomics that are loaded one by one, never as plain integers.
 #![expect(unsafe_code, reason = "mmap; every other file goes through this one")]
 
 use std::fs::File;
@@ -34,27 +32,27 @@ const PAGE: u64 = abi::PAGE_SIZE as u64;
 const HEADER_WORDS: usize = size_of::<Header>() / size_of::<u64>();
 const DESC_WORDS: usize = size_of::<Desc>() / size_of::<u64>();
 
-/// One mapping, unmapped when dropped.
+/// A mapping that is unmapped when dropped.
 ///
 /// # Invariants
 ///
-/// `at` is the page-aligned beginning of a live PROT_READ mapping of `words`
-/// 64-bit words that nothing else unmaps.
+/// `at` is the page-aligned start of a PROT_READ mapping of `words` 64-bit words. The mapping is
+/// valid until `self` is dropped.
 struct Region {
     at: NonNull<Word>,
     words: usize,
 }
 
-// SAFETY: a region is memory of the process, not of a thread, and it is only
-// read, through atomics.
+// SAFETY: A mapping belongs to the process, not to a thread, so `munmap` may be called on any
+// thread.
 unsafe impl Send for Region {}
-// SAFETY: as above.
+// SAFETY: A shared region gives out `&[Word]` only, and `Word` is an atomic, which is `Sync`.
 unsafe impl Sync for Region {}
 
 impl Region {
     fn map(file: &File, offset: u64, bytes: u64) -> Result<Self, Error> {
-        let len = usize::try_from(bytes).map_err(|_| Error::Corrupt("it is too large to map"))?;
-        // SAFETY: no address is asked for, so no existing memory is touched.
+        let len = usize::try_from(bytes).map_err(|_| Error::Corrupt("too large to map"))?;
+        // SAFETY: The kernel chooses the address, so no existing mapping is replaced.
         let at = unsafe {
             mmap(
                 std::ptr::null_mut(),
@@ -66,59 +64,60 @@ impl Region {
             )
         }
         .map_err(|e| Error::Io("map", e.into()))?;
-        let at = NonNull::new(at.cast()).ok_or(Error::Corrupt("it was mapped nowhere"))?;
-        // INVARIANT: mmap gives whole pages, page-aligned; len is a multiple
-        // of the page size at each caller.
+        let at = NonNull::new(at.cast()).ok_or(Error::Corrupt("mapped at address 0"))?;
+        // INVARIANT: mmap returns a page-aligned address. All callers pass a multiple of the page
+        // size as length, and nothing else has the address, so nothing else unmaps it.
         Ok(Self {
             at,
             words: len / size_of::<Word>(),
         })
     }
 
-    /// The words `from..from + count`.
+    /// Returns the words `from..from + count`.
     ///
     /// # Safety
     ///
-    /// The caller has made sure that the file has these words.
+    /// The file has these words for as long as the mapping exists.
     unsafe fn words(&self, from: usize, count: usize) -> &[Word] {
         assert!(from.checked_add(count).is_some_and(|end| end <= self.words));
-        // SAFETY: inside the mapping, which lives as long as `self` and is
-        // aligned for a word; the file has these words, by the caller's word.
-        // Whoever writes them concurrently writes whole words, and `Word` is
-        // an atomic with the size and alignment of u64.
+        // SAFETY: The range is inside the mapping (asserted), which lives as long as `self` and is
+        // aligned for a word. The file has these words, by the function's contract. They are
+        // written concurrently, as whole words; `Word` is an atomic with the size and alignment of
+        // u64.
         unsafe { std::slice::from_raw_parts(self.at.as_ptr().add(from), count) }
     }
 }
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: by the invariant, this is ours and whole; no slice of it
+        // SAFETY: By the invariant this is a whole mapping that nothing else unmaps. No slice of it
         // outlives `self`.
         let _ = unsafe { munmap(self.at.as_ptr().cast(), self.words * size_of::<Word>()) };
     }
 }
 
-/// The mapped file, its geometry checked once.
+/// The mapped file. Its geometry was checked when it was opened.
 ///
 /// # Invariants
 ///
-/// - page 0 exists;
-/// - the first `extent.chunks` chunks and the pages with the descriptors of
-///   the first `extent.slots` slots exist. They never go away again.
+/// - Page 0 exists.
+/// - The first `extent.chunks` chunks exist, and the pages with the descriptors of the first
+///   `extent.slots` slots. The kernel never removes them; a regular file must not be truncated
+///   while it is open here.
 pub(crate) struct Map {
     counters: Region,
     descs: Region,
     layout: Layout,
-    /// First word of chunk 0 in `counters`.
+    /// Index of the first word of chunk 0 in `counters`.
     first: usize,
     desc_stride: usize,
     header: Header,
-    /// The file if it is a regular one; a device has no size to ask.
+    /// The file, if it is a regular one. A device has no size that could be checked.
     file: Option<File>,
     extent: Extent,
 }
 
-/// How much of the file exists.
+/// The part of the file that exists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Extent {
     pub chunks: u32,
@@ -127,7 +126,7 @@ pub(crate) struct Extent {
 
 impl Map {
     pub(crate) fn open(path: &Path) -> Result<Self, Error> {
-        // A pipe would wait for somebody to write into it.
+        // Without O_NONBLOCK the open of a pipe would wait for a writer.
         let nonblock = OFlags::NONBLOCK.bits() as i32;
         let mut options = File::options();
         let file = options.read(true).custom_flags(nonblock).open(path);
@@ -141,7 +140,7 @@ impl Map {
                 kind if kind.is_dir() => "it is a directory",
                 kind if kind.is_fifo() => "it is a pipe",
                 kind if kind.is_block_device() => "it is a block device",
-                _ => "it is neither a device nor a file",
+                _ => "it is neither a character device nor a regular file",
             };
             return Err(Error::NotCounters(what));
         }
@@ -150,12 +149,12 @@ impl Map {
             false => None,
         };
         if size.is_some_and(|size| size < PAGE) {
-            return Err(Error::NotCounters("it is shorter than a page"));
+            return Err(Error::NotCounters("it is shorter than one page"));
         }
 
         let page = Region::map(&file, 0, PAGE)?;
-        // SAFETY: page 0 exists: checked above for a regular file; the device
-        // maps nothing without it.
+        // SAFETY: Page 0 exists: a regular file has at least one page (checked above), and the
+        // device always has page 0.
         let header = raw::header(unsafe { page.words(0, HEADER_WORDS) });
         let layout = check(&header)?;
 
@@ -171,17 +170,21 @@ impl Map {
             desc_stride: header.desc_size as usize / size_of::<u64>(),
             header,
             file: kind.is_file().then_some(file),
-            // INVARIANT: page 0 exists; nothing else is claimed yet.
+            // INVARIANT: Page 0 exists. The extent is empty until follow().
             extent: Extent::default(),
         };
         map.follow()?;
         if map.extent.chunks == 0 {
-            return Err(Error::Corrupt("it has no chunk"));
+            return Err(Error::Corrupt("no chunk"));
         }
         Ok(map)
     }
 
-    /// Takes note of what has been appended since the last call.
+    /// Updates the extent to what the header and, for a regular file, its size show.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupt`] if the counts in the header contradict each other or exceed the file.
     pub(crate) fn follow(&mut self) -> Result<(), Error> {
         let now = raw::header(self.page0(0, HEADER_WORDS));
         let extent = Extent {
@@ -195,7 +198,9 @@ impl Map {
             || extent.slots > self.header.max_instances
             || self.layout.chunks_for(extent.slots) > extent.chunks
         {
-            return Err(Error::Corrupt("its counts of chunks and slots disagree"));
+            return Err(Error::Corrupt(
+                "numbers of chunks and slots contradict each other",
+            ));
         }
         if let Some(file) = &self.file {
             let size = file_size(file)?;
@@ -203,11 +208,11 @@ impl Map {
             let descs_end = self.header.desc_offset
                 + u64::from(extent.slots) * u64::from(self.header.desc_size);
             if size < chunks_end || size < descs_end {
-                return Err(Error::Corrupt("it is shorter than its header says"));
+                return Err(Error::Corrupt("file is shorter than its header says"));
             }
         }
-        // INVARIANT: the kernel raises the counts after the pages exist, and
-        // never lowers them; a regular file was asked for its size.
+        // INVARIANT: The kernel creates pages before it raises the counts, and never lowers the
+        // counts. The size of a regular file was checked just above.
         self.extent = Extent {
             chunks: extent.chunks.max(self.extent.chunks),
             slots: extent.slots.max(self.extent.slots),
@@ -215,7 +220,7 @@ impl Map {
         Ok(())
     }
 
-    /// The header as it was when the file was opened.
+    /// Returns the header as it was when the file was opened.
     pub(crate) fn header(&self) -> &Header {
         &self.header
     }
@@ -228,10 +233,10 @@ impl Map {
         self.extent
     }
 
-    /// Words of page 0.
+    /// Returns words of page 0.
     pub(crate) fn page0(&self, from: usize, count: usize) -> &[Word] {
         assert!(from + count <= abi::PAGE_SIZE / size_of::<Word>());
-        // SAFETY: page 0 exists, by the invariant.
+        // SAFETY: Page 0 exists by the invariant, and the range is inside it (asserted).
         unsafe { self.counters.words(from, count) }
     }
 
@@ -239,11 +244,11 @@ impl Map {
         const GEN1: usize = std::mem::offset_of!(Header, gen1) / size_of::<u64>();
         match self.page0(GEN1, 2) {
             [gen1, gen2] => Generation::new(gen1, gen2),
-            _ => unreachable!("two words were asked for"),
+            _ => unreachable!("the slice has two words"),
         }
     }
 
-    /// The slots of one CPU in one chunk, if that chunk exists.
+    /// Returns the slots of one CPU in one chunk, or `None` if the chunk or the CPU does not exist.
     #[inline]
     pub(crate) fn block(&self, cpu: u32, chunk: u32) -> Option<&[Word]> {
         if chunk >= self.extent.chunks || cpu >= self.layout.nr_cpus() {
@@ -251,16 +256,17 @@ impl Map {
         }
         let len = self.layout.slots_per_chunk() as usize;
         let nth = chunk as usize * self.layout.nr_cpus() as usize + cpu as usize;
-        // SAFETY: the chunk exists, by the invariant on `extent`.
+        // SAFETY: The chunk exists, by the invariant of `extent`.
         Some(unsafe { self.counters.words(self.first + nth * len, len) })
     }
 
-    /// The words of a descriptor, if the instance's number is in use.
+    /// Returns the words of a descriptor, or `None` if the number is not below `nr_slots`. The
+    /// descriptor may be free.
     pub(crate) fn desc(&self, instance: u32) -> Option<&[Word]> {
         if instance >= self.extent.slots {
             return None;
         }
-        // SAFETY: the descriptor exists, by the invariant on `extent`.
+        // SAFETY: The descriptor exists, by the invariant of `extent`.
         Some(unsafe {
             self.descs
                 .words(instance as usize * self.desc_stride, DESC_WORDS)
@@ -269,44 +275,48 @@ impl Map {
 }
 
 fn file_size(file: &File) -> Result<u64, Error> {
-    Ok(file.metadata().map_err(|e| Error::Io("look at", e))?.len())
+    Ok(file.metadata().map_err(|e| Error::Io("stat", e))?.len())
 }
 
-/// Refuses what this library can not read; gives the geometry of the rest.
+/// Checks that this library can read the file. Returns its geometry.
 fn check(h: &Header) -> Result<Layout, Error> {
-    // Versions will stay small; zeroes and text are something else.
+    // Versions are small numbers. A file of zeroes or text does not begin with one.
     if !(1..0x10000).contains(&h.version) {
-        return Err(Error::NotCounters("it does not begin like them"));
+        return Err(Error::NotCounters(
+            "it does not start with a version number",
+        ));
     }
     if h.version != abi::VERSION {
         return Err(Error::Version(h.version));
     }
     if (h.min_size as usize) < size_of::<Header>() || h.size < h.min_size {
-        return Err(Error::Corrupt("its header is too short"));
+        return Err(Error::Corrupt("header is too short"));
     }
     if h.page_size as usize != abi::PAGE_SIZE {
-        return Err(Error::Corrupt("its pages have another size than ours"));
+        return Err(Error::Corrupt("unsupported page size"));
     }
     if h.flags & abi::F_ATOMIC64 == 0 {
-        return Err(Error::Corrupt("its counters may tear"));
+        return Err(Error::Corrupt(
+            "64-bit reads may tear (PERFCOUNTERS_F_ATOMIC64 is not set)",
+        ));
     }
     if h.nr_cpus > abi::MAX_CPUS || h.max_instances > abi::MAX_INSTANCES {
-        return Err(Error::Corrupt("it has too many CPUs or instances"));
+        return Err(Error::Corrupt("too many CPUs or instances"));
     }
     if (h.desc_size as usize) < size_of::<Desc>()
         || h.desc_size % WORD as u32 != 0
         || h.desc_size as usize > abi::PAGE_SIZE
         || h.max_instances == 0
     {
-        return Err(Error::Corrupt("its descriptors have no possible size"));
+        return Err(Error::Corrupt("invalid size of descriptors"));
     }
     let layout = Layout::new(h.nr_cpus, h.pages_per_chunk)
-        .ok_or(Error::Corrupt("its chunks have no possible size"))?;
+        .ok_or(Error::Corrupt("invalid size of chunks"))?;
     let bitmap = h.nr_cpus.div_ceil(64) * WORD as u32;
     for offset in [h.possible_offset, h.online_offset] {
         let end = offset.checked_add(bitmap);
         if offset % WORD as u32 != 0 || end.is_none_or(|end| end as usize > abi::PAGE_SIZE) {
-            return Err(Error::Corrupt("its CPU bitmaps lie outside the header"));
+            return Err(Error::Corrupt("CPU bitmap outside of the header page"));
         }
     }
     let chunks_bytes = layout.end(layout.max_chunks());
@@ -317,7 +327,9 @@ fn check(h: &Header) -> Result<Layout, Error> {
         || h.desc_offset < h.counters_offset + chunks_bytes
         || h.desc_offset > 1 << 60
     {
-        return Err(Error::Corrupt("its parts overlap"));
+        return Err(Error::Corrupt(
+            "invalid or overlapping offsets of counters and descriptors",
+        ));
     }
     Ok(layout)
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! From words to the structures of the ABI, without a cast.
+//! Converts words of the mapping to the structures of the ABI, without pointer casts.
 
 use std::mem::offset_of;
 
 use engine::abi::{Desc, Header, HELP_MAX, NAME_MAX};
 use engine::sync::Word;
 
-/// The bytes of some words, each loaded once.
+/// Copies words to bytes. Each word is loaded once.
 fn bytes<const N: usize>(words: &[Word]) -> [u8; N] {
     let mut out = [0; N];
     for (to, word) in out.chunks_exact_mut(8).zip(words) {
@@ -30,8 +30,8 @@ macro_rules! int {
     };
 }
 
-/// A header, copied. Each field is whole; which generation it is of, the
-/// caller must see to.
+/// Copies a header. No field is torn, but fields may be of different generations: the caller checks
+/// the generation where it matters.
 pub(crate) fn header(words: &[Word]) -> Header {
     let b: [u8; size_of::<Header>()] = bytes(words);
     Header {
@@ -58,7 +58,8 @@ pub(crate) fn header(words: &[Word]) -> Header {
     }
 }
 
-/// A descriptor, copied; as [`header`].
+/// Copies a descriptor. No integer field is torn, but name, help and integers may be of different
+/// generations: the caller checks the generation.
 pub(crate) fn desc(words: &[Word]) -> Desc {
     let b: [u8; size_of::<Desc>()] = bytes(words);
     Desc {

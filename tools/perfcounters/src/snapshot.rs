@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Values of one moment, and what changed between two.
+//! The values of a snapshot, and the differences between two.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use engine::abi::Kind;
 use crate::catalogue::{Catalogue, Instance, Pick, Selection};
 use crate::counters::{combine, Stamp};
 
-/// The values of a selection, of one generation.
+/// The values of a selection, all of one generation.
 #[derive(Debug)]
 pub struct Snapshot {
     selection: Arc<Selection>,
@@ -34,43 +34,43 @@ impl Snapshot {
         }
     }
 
-    /// When and of what.
+    /// Returns the time and the generation of the copy.
     pub fn stamp(&self) -> &Stamp {
         &self.stamp
     }
 
-    /// The instances it has values of.
+    /// Returns the selection whose values these are.
     pub fn selection(&self) -> &Arc<Selection> {
         &self.selection
     }
 
-    /// The set of instances that was selected from.
+    /// Returns the catalogue from which the selection was made.
     pub fn catalogue(&self) -> &Arc<Catalogue> {
         &self.selection.catalogue
     }
 
-    /// The possible CPUs, ascending.
+    /// Returns the possible CPUs in ascending order.
     pub fn cpus(&self) -> &[u32] {
         self.catalogue().cpus()
     }
 
-    /// The CPUs that were online, ascending. Values of the others stay and
-    /// count.
+    /// Returns the CPUs that were online right after the copy, in ascending order. The values of
+    /// offline CPUs are kept and are part of all totals.
     pub fn online(&self) -> &[u32] {
         &self.online
     }
 
-    /// The values of each instance, by number.
+    /// Returns the values of each selected instance, in the order of the instance numbers.
     pub fn readings(&self) -> impl ExactSizeIterator<Item = Reading<'_>> + '_ {
         self.selection.picks.iter().map(|pick| self.at(*pick))
     }
 
-    /// The values of one instance, if it was selected.
+    /// Returns the values of one instance, or `None` if it was not selected.
     pub fn reading(&self, number: u32) -> Option<Reading<'_>> {
         Some(self.at(self.selection.pick(number)?))
     }
 
-    /// What became of each instance since an earlier snapshot.
+    /// Returns the change of each instance since an earlier snapshot.
     pub fn since<'a>(
         &'a self,
         earlier: &'a Snapshot,
@@ -96,12 +96,12 @@ pub struct Reading<'a> {
 }
 
 impl<'a> Reading<'a> {
-    /// What it is a value of.
+    /// Returns the instance whose values these are.
     pub fn instance(&self) -> &'a Instance {
         self.instance
     }
 
-    /// The slots of each possible CPU: one, or the buckets of a histogram.
+    /// Returns the slots of each possible CPU: one value, or the buckets of a histogram.
     pub fn per_cpu(&self) -> impl ExactSizeIterator<Item = (u32, &'a [i64])> + 'a {
         let this = *self;
         let slots = usize::from(this.instance.slots);
@@ -114,8 +114,8 @@ impl<'a> Reading<'a> {
             .map(move |(cpu, row)| (*cpu, &row[this.column..this.column + slots]))
     }
 
-    /// The values over all CPUs: their sum (wrapping, as the kernel counts),
-    /// or the largest for a peak. One, or one per bucket of a histogram.
+    /// Combines the values of all CPUs: the largest for a peak, otherwise their sum, which wraps
+    /// like the kernel's counters. The result has one value, or one per bucket of a histogram.
     pub fn combined(&self) -> Vec<i64> {
         let mut all = vec![0; usize::from(self.instance.slots)];
         for (cpu, slots) in self.per_cpu().enumerate() {
@@ -129,24 +129,26 @@ impl<'a> Reading<'a> {
         all
     }
 
-    /// The value over all CPUs; of a histogram: how many it has counted.
+    /// Returns the value over all CPUs. For a histogram it is the number of values in all buckets.
     pub fn total(&self) -> i64 {
         self.combined().into_iter().fold(0, i64::wrapping_add)
     }
 }
 
-/// What the difference between two snapshots of an instance counts from.
+/// The start of the interval of which [`Change::delta`] is the difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Since {
-    /// The earlier snapshot: it is the same life of the same instance.
+    /// The earlier snapshot, which has values of the same life of the instance.
     Before,
-    /// Its birth: this life began between the two snapshots, at zero.
+    /// The begin of this life, with value 0: the instance was added, or the module loaded again,
+    /// after the earlier snapshot.
     Birth,
-    /// Nothing: the earlier snapshot did not select it. There is no difference.
+    /// Unknown: the life had begun before the earlier snapshot, but was not selected there. All
+    /// differences are 0.
     Unknown,
 }
 
-/// What became of one instance between two snapshots.
+/// The change of one instance between two snapshots.
 #[derive(Clone, Copy, Debug)]
 pub struct Change<'a> {
     after: Reading<'a>,
@@ -181,33 +183,33 @@ impl<'a> Change<'a> {
         }
     }
 
-    /// What changed.
+    /// Returns the instance that changed.
     pub fn instance(&self) -> &'a Instance {
         self.after.instance
     }
 
-    /// The values of the later snapshot.
+    /// Returns the values of the later snapshot.
     pub fn after(&self) -> Reading<'a> {
         self.after
     }
 
-    /// What [`Self::delta`] counts from.
+    /// Returns the start of the interval that [`Self::delta`] covers.
     pub fn since(&self) -> Since {
         self.since
     }
 
-    /// Seconds between the snapshots.
+    /// Returns the time between the snapshots in seconds.
     pub fn seconds(&self) -> f64 {
         self.seconds
     }
 
-    /// How much was added over all CPUs. Of a histogram: how many values; of a
-    /// peak: how much it rose.
+    /// Returns the increment over all CPUs. For a histogram it is the number of values added, for a
+    /// peak the amount by which it rose.
     pub fn delta(&self) -> i64 {
         self.combined().into_iter().fold(0, i64::wrapping_add)
     }
 
-    /// [`Self::delta`] slot by slot: one, or one per bucket.
+    /// Returns the parts of [`Self::delta`] by slot: one value, or one per bucket.
     pub fn combined(&self) -> Vec<i64> {
         let mut after = self.after.combined();
         match (self.since, self.before) {
@@ -222,7 +224,8 @@ impl<'a> Change<'a> {
         after
     }
 
-    /// [`Self::delta`] CPU by CPU.
+    /// Returns the parts of [`Self::delta`] by CPU. For a peak these are the increments of each
+    /// CPU's own peak, which do not add up.
     pub fn per_cpu(&self) -> Vec<(u32, i64)> {
         let sum = |slots: &[i64]| slots.iter().fold(0, |a: i64, b| a.wrapping_add(*b));
         let mut cpus: Vec<_> = self
@@ -233,7 +236,7 @@ impl<'a> Change<'a> {
         match (self.since, self.before) {
             (Since::Unknown, _) => cpus.iter_mut().for_each(|(_, value)| *value = 0),
             (_, None) => {}
-            // The same boot has the same possible CPUs.
+            // Two snapshots of one boot_id have the same possible CPUs.
             (_, Some(before)) => {
                 for ((_, value), (_, old)) in cpus.iter_mut().zip(before.per_cpu()) {
                     *value = value.wrapping_sub(sum(old));
@@ -243,8 +246,8 @@ impl<'a> Change<'a> {
         cpus
     }
 
-    /// [`Self::delta`] per second. `None` for a peak, which has no rate, and
-    /// where there is no difference or no time between the snapshots.
+    /// Returns [`Self::delta`] per second. `None` for a peak, which has no rate, if there is no
+    /// difference, and if no time passed between the snapshots.
     pub fn rate(&self) -> Option<f64> {
         if self.instance().kind == Kind::Peak || self.since == Since::Unknown || self.seconds <= 0.0
         {

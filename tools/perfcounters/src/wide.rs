@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Copying words out of the mapping, two at a time where the processor promises
-//! that no word is torn by it.
+//! Copies words out of the mapping, two per instruction where the processor guarantees that neither
+//! word is torn.
 //!
-//! The promise: a processor with AVX carries out an aligned 16-byte load as one
-//! (Intel SDM volume 3A, 10.1.1 "Guaranteed Atomic Operations"; AMD64 APM volume
-//! 2, 7.3.2). So each of its two words is one the kernel wrote, as with two
-//! loads. The order of loads among each other does not matter: what belongs
-//! together is told by the seqflag, before and after all of them.
+//! The guarantee: a processor with AVX carries out an aligned 16-byte load as one access (Intel SDM
+//! volume 3A, 10.1.1 "Guaranteed Atomic Operations"; AMD64 APM volume 2, 7.3.2). Each of the two
+//! words is therefore one that the kernel has written, as with two loads of 8 bytes. The order of
+//! the loads does not matter: the seqflag, read before and after all of them, shows whether they
+//! are consistent.
 
 #![expect(unsafe_code, reason = "an instruction Rust has no name for")]
 
@@ -15,10 +15,10 @@ use std::arch::{asm, is_x86_feature_detected};
 
 use engine::sync::Word;
 
-/// Words to a round: a cache line pair.
+/// Words per round of the loop: two cache lines.
 const ROUND: usize = 16;
 
-/// Copies as many words as both have.
+/// Copies words up to the length of the shorter slice.
 #[inline]
 pub(crate) fn copy(from: &[Word], to: &mut [i64]) {
     let words = from.len().min(to.len());
@@ -33,8 +33,9 @@ pub(crate) fn copy(from: &[Word], to: &mut [i64]) {
         return singly(from, to);
     }
     singly(&from[..odd], &mut to[..odd]);
-    // SAFETY: The features were asked for; odd + wide is at most what both have,
-    // and the first word after the odd one is aligned, a Word being 8 bytes.
+    // SAFETY: AVX was detected, otherwise `wide` is 0 and this line is not reached. Both slices
+    // have `wide` words, a nonzero multiple of ROUND. `from[odd]` is aligned to 16 bytes: a Word
+    // has 8 bytes and `odd` is 1 if the slice begins at an odd multiple of 8.
     unsafe { rounds(&from[odd..odd + wide], &mut to[odd..odd + wide]) };
     singly(&from[odd + wide..], &mut to[odd + wide..]);
 }
@@ -45,16 +46,19 @@ fn singly(from: &[Word], to: &mut [i64]) {
     }
 }
 
+/// Copies `from` to `to` in rounds of [`ROUND`] words.
+///
 /// # Safety
 ///
-/// As many words in both, a multiple of [`ROUND`] and not none; `from` is
-/// aligned to 16 bytes; the processor has AVX.
+/// Both slices have the same length, a nonzero multiple of [`ROUND`]. `from` is aligned to 16
+/// bytes. The processor has AVX.
 #[inline]
 unsafe fn rounds(from: &[Word], to: &mut [i64]) {
     let source = from.as_ptr();
-    // SAFETY: Reads `from` and writes `to`, no further: both are as long as
-    // `to`. Written as assembly, and so never an access Rust's memory model
-    // knows of: others write those words, and each load is one instruction.
+    // SAFETY: The loop ends at the end of `to`, and `from` is as long as `to`, by the function's
+    // contract: no access is outside the two slices. The kernel writes the words of `from`
+    // concurrently. The loads are in assembly, so Rust's memory model sees no data race, and each
+    // is one instruction.
     unsafe {
         asm!(
             "2:",
@@ -94,8 +98,8 @@ unsafe fn rounds(from: &[Word], to: &mut [i64]) {
 mod tests {
     use super::*;
 
-    /// Every start, length and alignment around a few rounds, and not a word
-    /// more than asked for.
+    /// Copies with every start, length and alignment around a few rounds, and checks that no word
+    /// outside the requested range is written.
     #[test]
     fn copies_all_and_nothing_else() {
         let from: Vec<Word> = (0..70).map(|n| Word::new(n * 0x0101_0101_0101)).collect();
@@ -111,7 +115,8 @@ mod tests {
         }
     }
 
-    /// Words of which all eight bytes are the same, while they change.
+    /// Copies words whose eight bytes are equal while a thread changes them: a torn word has
+    /// unequal bytes.
     #[test]
     fn tears_no_word() {
         use std::sync::atomic::{AtomicBool, Ordering};

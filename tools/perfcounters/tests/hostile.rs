@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Files that are not, or lie about, counters: errors, never a crash.
+//! Opens files that are not counters, and files with false headers or descriptors: the library must
+//! return an error and never crash.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -13,7 +14,7 @@ use perfcounters::{Counters, Error, Pattern};
 use proptest::prelude::*;
 use std::mem::offset_of;
 
-/// A file in memory that goes away with the test.
+/// The path of a temporary file, in /dev/shm if there is one. The file is removed on drop.
 struct Temporary(PathBuf);
 
 impl Temporary {
@@ -48,7 +49,7 @@ fn error(path: &Path) -> Error {
     }
 }
 
-/// Opens and reads; whatever comes of it, it must not crash.
+/// Opens and reads a file. The result does not matter, but it must not crash.
 fn try_all(path: &Path) -> Result<(), Error> {
     let mut counters = Counters::open_path(path)?;
     let snapshot = counters.snapshot_any(&Pattern::all().dormant(true))?;
@@ -59,7 +60,8 @@ fn try_all(path: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// A good file with some instances, in bytes: header page and first chunk.
+/// Creates a valid file with five instances. Returns the first three pages as well: the header and
+/// the first chunk.
 fn good() -> (Fake, String, Vec<u8>) {
     let (mut fake, path) = Fake::in_memory(2, 1).expect("memory");
     for n in 0..5 {
@@ -97,13 +99,13 @@ fn library_truncated_files_are_refused() {
     let (_fake, _, bytes) = good();
     for len in [1, 100, 112, 4095, 4096, 4097, 8192, 12_287, 12_288] {
         let file = Temporary::with(&format!("cut{len}"), &bytes[..len]);
-        // The descriptors, at least, are missing.
+        // All of these lengths end before the descriptors.
         assert!(
             matches!(error(&file.0), Error::NotCounters(_) | Error::Corrupt(_)),
             "{len}"
         );
     }
-    // With everything up to the last descriptor it is good, and not a byte less.
+    // The file is valid from the end of the last descriptor on, and not one byte below.
     let file = Temporary::with("grown", &bytes);
     let f = File::options().write(true).open(&file.0).expect("ours");
     f.set_len(DESC_OFFSET + 6 * 256 - 1).expect("sparse");
@@ -143,7 +145,7 @@ fn library_instances_that_overlap_are_refused() {
     let h = fake.add(&histogram).expect("room");
     fake.add_counter("after").expect("room");
     try_all(Path::new(&path)).expect("good");
-    // Kind, unit, exponent and nr_slots are the second word.
+    // Kind, unit, exponent and nr_slots are the second word of a descriptor.
     let at = DESC_OFFSET + u64::from(h) * 256 + 8;
     let word = |slots: u64| 4 | (slots << 48);
     for slots in [0, 5, 400, 65_535] {
@@ -153,7 +155,7 @@ fn library_instances_that_overlap_are_refused() {
             "{slots}"
         );
     }
-    // A kind from the future has a number.
+    // A kind that this library does not know is shown by its number.
     fake.poke(at, 77 | (4 << 48));
     let mut counters = Counters::open_path(&path).expect("good");
     let all = counters.catalogue().expect("settled");
@@ -163,7 +165,7 @@ fn library_instances_that_overlap_are_refused() {
     assert_eq!(all.find("after").expect("there").unknown_kind, None);
 }
 
-/// Whether this is the long form of the test (`LONG`, see Documentation/testing.md).
+/// Returns whether this is the long form of the test (`LONG`, see Documentation/testing.md).
 fn long_run() -> bool {
     std::env::var_os("LONG").is_some_and(|value| !value.is_empty())
 }
@@ -182,7 +184,7 @@ proptest! {
         let file = Temporary::with("lies", &bytes);
         let f = File::options().write(true).open(&file.0).expect("ours");
         for (at, word) in words.iter().filter(|(at, _)| ![2, 3].contains(at)) {
-            // (A set of instances that never settles is only waited for.)
+            // Words 2 and 3, the generation, stay: a set that never settles only costs time.
             f.write_at(&word.to_ne_bytes(), at * 8).expect("ours");
         }
         f.set_len(len).expect("sparse");
@@ -200,7 +202,7 @@ proptest! {
         if let Ok(mut counters) = Counters::open_path(&path) {
             let all = counters.catalogue().expect("settled");
             for instance in all.instances() {
-                // Nothing that a terminal would obey.
+                // Control characters could change the state of a terminal.
                 prop_assert!(!instance.name.chars().any(char::is_control));
                 prop_assert!(!instance.help.chars().any(char::is_control));
             }

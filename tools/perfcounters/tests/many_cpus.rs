@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The largest machine there can be: 8,192 CPUs and 65,536 slots, in a sparse
-//! file. What is touched exists; the rest is address space.
+//! The largest possible machine: 8,192 CPUs and 65,536 slots, in a sparse file. Only pages that are
+//! accessed use memory.
 
 use engine::abi::{Kind, MAX_CPUS, MAX_INSTANCES};
 use engine::error::Error;
@@ -15,7 +15,7 @@ const BUCKETS: u32 = 64;
 fn scale_8192_cpus_are_mapped_and_added_up() {
     for pages_per_chunk in [1, 8] {
         let (mut fake, path) = Fake::in_memory(MAX_CPUS, pages_per_chunk).expect("address space");
-        // CPUs that cannot exist, at both ends of a bitmap's word.
+        // CPUs that are not possible, at both ends of a word of the bitmap and inside.
         for absent in [63, 64, 4095, 8190] {
             fake.set_possible(absent, false);
             fake.set_online(absent, false);
@@ -26,8 +26,7 @@ fn scale_8192_cpus_are_mapped_and_added_up() {
         assert_eq!(counters.cpus().last(), Some(&(MAX_CPUS - 1)));
         assert_eq!(counters.online(), counters.cpus());
 
-        // A single counter, and histograms to the last slot: every chunk is in
-        // use.
+        // Adds one counter, then histograms up to the last slot: every chunk is used.
         let first = fake.add_counter("first").expect("room");
         let (mut last, mut last_name) = (first, String::new());
         for n in 0.. {

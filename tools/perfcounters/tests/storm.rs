@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Reading while everything changes: counters, groups, instances, the file.
+//! Reads while counters, groups, the set of instances and the size of the file change.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,15 +10,16 @@ use fake::Fake;
 use perfcounters::{Counters, Error, Pattern, Snapshot, State};
 
 const CPUS: u32 = 2;
-/// By then a busy machine, too, has let everybody run for long enough.
+/// Limit of one test, so long that even on a loaded machine every thread has run often enough.
 const TOO_LONG: Duration = Duration::from_secs(900);
 
-/// Whether this is the long form of the test (`LONG`, see Documentation/testing.md).
+/// Returns whether this is the long form of the test (`LONG`, see Documentation/testing.md).
 fn long_run() -> bool {
     std::env::var_os("LONG").is_some_and(|value| !value.is_empty())
 }
 
-/// Runs `reader` for some time, and until it says that it has seen enough, while `others` run.
+/// Calls `reader` repeatedly while each of `others` runs in a loop on its own thread. Stops when
+/// the time is over and `reader` has returned true, or after `TOO_LONG`.
 fn while_running(others: Vec<Box<dyn FnMut() + Send + '_>>, mut reader: impl FnMut() -> bool) {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -32,7 +33,8 @@ fn while_running(others: Vec<Box<dyn FnMut() + Send + '_>>, mut reader: impl FnM
         }
         let time = Duration::from_millis(if long_run() { 1500 } else { 300 });
         let begin = Instant::now();
-        // A failed assertion must not leave the others running.
+        // After a failed assertion the other threads must be stopped, otherwise the scope waits for
+        // them forever.
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             while (!reader() || begin.elapsed() < time) && begin.elapsed() < TOO_LONG {}
         }));
@@ -51,7 +53,7 @@ fn by_cpu(snapshot: &Snapshot, number: u32) -> Vec<i64> {
 #[test]
 fn r0_9_groups_are_seen_whole() {
     let (mut fake, path) = Fake::in_memory(CPUS, 1).expect("memory");
-    // Far apart: the second lies in another chunk.
+    // The two counters are in different chunks.
     let a = fake.add_counter("a").expect("room");
     for n in 0..600 {
         fake.add_counter(&format!("between/{n}")).expect("room");
@@ -63,7 +65,7 @@ fn r0_9_groups_are_seen_whole() {
         .map(|cpu| {
             let write: Box<dyn FnMut() + Send> = Box::new(move || {
                 cpu.group(&[(a, 1), (b, 1)]);
-                // Rests, as a CPU does: a reader needs a gap as long as its
+                // A pause after each update, as on a real CPU: a reader needs a gap as long as its
                 // own copy.
                 for _ in 0..200 {
                     std::hint::spin_loop();
@@ -101,7 +103,7 @@ fn r0_14_the_file_grows_while_it_is_read() {
     let cpu = fake.cpu(0);
     let mut n = 0;
     let grow: Box<dyn FnMut() + Send> = Box::new(|| {
-        // 16 chunks, then only counting.
+        // Adds up to 8,000 instances, which need 16 chunks, then only counts.
         if n < 8000 {
             let number = fake.add_counter(&format!("n/{n}")).expect("room");
             cpu.adjust(number, i64::from(n));
@@ -161,7 +163,8 @@ fn r0_14_instances_come_and_go_while_they_are_read() {
     others.push(Box::new(move || {
         let p = turn % 4;
         turn += 1;
-        // Both go before one comes back: else one would count without the other.
+        // Both are deleted before the first is added again. Otherwise the pair would count the new
+        // life of one with the old life of the other, and the two would differ.
         for number in pairs[p] {
             fake.del(number).expect("live");
             std::thread::sleep(Duration::from_micros(200));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the library reads is what the counters hold.
+//! Compares the values that the library reads with those that were counted.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -46,10 +46,10 @@ fn acts() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// The model's instance: life, liveness, value of each CPU.
+/// The model of an instance: incarnation, whether it is live, the value of each CPU.
 type Model = HashMap<u8, (u32, bool, [i64; 3])>;
 
-/// Whether this is the long form of the test (`LONG`, see Documentation/testing.md).
+/// Returns whether this is the long form of the test (`LONG`, see Documentation/testing.md).
 fn long_run() -> bool {
     std::env::var_os("LONG").is_some_and(|value| !value.is_empty())
 }
@@ -125,7 +125,7 @@ fn r0_5_values_are_signed_and_64_bits_wide() {
     fake.cpu(0).adjust(n, i64::MIN + 5);
     assert_eq!(total(&mut counters, "g"), i64::MIN + 2);
     fake.cpu(1).adjust(n, -3);
-    // Sums wrap, as counters do.
+    // Sums wrap like the counters themselves.
     assert_eq!(total(&mut counters, "g"), i64::MAX);
 }
 
@@ -199,7 +199,7 @@ fn library_changes_know_what_they_count_from() {
         (change(new).since(), change(new).delta()),
         (Since::Birth, 9)
     );
-    // Dormant: it stands still.
+    // A dormant instance does not count: its delta is 0.
     assert_eq!(
         (change(other).since(), change(other).delta()),
         (Since::Before, 0)
@@ -233,7 +233,7 @@ fn r0_14_offline_cpus_keep_their_values_and_impossible_ones_do_not_count() {
     assert!(!snapshot.cpus().contains(&5) && !snapshot.cpus().contains(&69));
     assert!(!snapshot.online().contains(&64) && snapshot.online().contains(&63));
     assert_eq!(snapshot.reading(n).expect("selected").total(), 68);
-    // Online changes while it is open.
+    // The online bitmap is read again at each call.
     fake.set_online(64, true);
     assert!(counters.online().contains(&64));
 }
@@ -247,7 +247,7 @@ fn r0_7_values_copied_across_a_change_are_discarded() {
     let mut values = Vec::new();
     counters.fill(&selection, &mut values).expect("quiet");
 
-    // In the middle of a change: nothing is given out.
+    // During a change of the set of instances no copy is returned.
     fake.begin_change();
     assert!(matches!(
         counters.fill(&selection, &mut values),
@@ -258,7 +258,7 @@ fn r0_7_values_copied_across_a_change_are_discarded() {
         Err(Error::Unsettled)
     ));
     fake.end_change();
-    // After it: the old selection is of no use, a new one is.
+    // After the change the old selection is rejected and a new one works.
     assert!(matches!(
         counters.fill(&selection, &mut values),
         Err(Error::Changed)
@@ -284,7 +284,8 @@ fn r0_9_a_cpu_in_an_update_is_waited_for_or_said_to_be_busy() {
     let each = counters.snapshot_any(&everything).expect("each by itself");
     assert!(!each.stamp().consistent);
     assert_eq!(each.reading(n).expect("selected").total(), 3);
-    // It ends while a reader waits, who gives up when the other thread gets no processor.
+    // The update ends while a reader waits. The reader may return Busy before that if the other
+    // thread is not scheduled in time; then it tries again.
     let ended = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -324,7 +325,7 @@ fn library_another_boot_is_noticed() {
     let after = again.snapshot(&Pattern::all()).expect("quiet");
     let change = after.since(&before).next().expect("one instance");
     assert_eq!((change.since(), change.delta()), (Since::Birth, 40));
-    // What was selected from the old one can not be read from the new one.
+    // A selection from the old mapping is rejected by the new one.
     assert!(matches!(
         again.fill(before.selection(), &mut Vec::new()),
         Err(Error::OtherBoot)

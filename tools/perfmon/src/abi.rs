@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The calls of `linux/perfmon.h`, with the engine's structures. All that is unsafe here.
+//! The ioctls of `linux/perfmon.h`, with the engine's structures. All unsafe code of this crate is
+//! here.
 #![expect(unsafe_code, reason = "ioctls")]
 
 use std::ffi::CStr;
@@ -11,34 +12,37 @@ use engine::calls::{self, Create, Ctx, Load, Pmc, Pmd, Runs, SetDesc, SetInfo, S
 use rustix::io;
 use rustix::ioctl::{ioctl, Getter, NoArg, Opcode, Setter};
 
-/// A PMD whose overflow is told of.
-pub const OVFL_NOTIFY: u32 = 0x01;
-/// A PMD whose next period is random.
-pub const RANDOM: u32 = 0x02;
-/// Bytes of a message.
+/// `PFM_REGFL_OVFL_NOTIFY`: an overflow of the PMD sends a notification.
+pub(crate) const OVFL_NOTIFY: u32 = 0x01;
+/// Size of a message in bytes.
 pub(crate) const MESSAGE_BYTES: usize = 64;
 
-/// The first number of the kernel's own registers.
+/// The first register number that is not a hardware register.
 pub const FIRST_SOFT: u16 = 256;
-/// Nanoseconds on a CPU, or of it.
+/// Nanoseconds that the thread spent on a CPU; in a context of a CPU, nanoseconds of that CPU.
 pub const CPU_CLOCK: u16 = 256;
-/// The same, in contexts of threads only.
+/// Nanoseconds that the thread spent on a CPU. Only in contexts of threads.
 pub const TASK_CLOCK: u16 = 257;
 /// Context switches.
 pub const CONTEXT_SWITCHES: u16 = 258;
 /// Page faults, minor and major.
 pub const PAGE_FAULTS: u16 = 259;
-/// Moves to another CPU.
+/// Migrations to another CPU.
 pub const MIGRATIONS: u16 = 260;
-/// Page faults with a read from a disk.
+/// Page faults that needed a read from a disk.
 pub const MAJOR_FAULTS: u16 = 261;
-/// The first of the PMCs that hold the number of a counter page's instance, and
-/// of the PMDs that count how much it grows.
+/// The first of the registers for counter pages: PMC `INSTANCE + n` holds the number of an
+/// instance, PMD `INSTANCE + n` counts by how much its value grows.
 pub const INSTANCE: u16 = 272;
-/// How many of them there are.
+/// Number of these PMCs and PMDs.
 pub const NR_INSTANCES: u16 = 4;
 
-/// The caller hands it to a call that does with the items what it may.
+/// Describes an array of `nr` items at `at`. The pointer is dereferenced by the kernel only, so the
+/// caller passes the vector to a call that reads or writes no more than the pointer permits.
+///
+/// # Errors
+///
+/// `E2BIG` if `nr` does not fit in 32 bits.
 fn vector<T>(at: *const T, nr: usize) -> io::Result<Vector> {
     Ok(Vector {
         items: at as u64,
@@ -47,7 +51,7 @@ fn vector<T>(at: *const T, nr: usize) -> io::Result<Vector> {
     })
 }
 
-/// A structure of the engine's, which holds whatever bits the kernel writes.
+/// A structure of the engine for which any bits are valid, so that the kernel may write it.
 trait Plain {}
 
 impl Plain for Pmd {}
@@ -56,25 +60,25 @@ impl Plain for SetDesc {}
 impl Plain for SetInfo {}
 impl Plain for Status {}
 
-/// A call that reads and writes the items of a vector.
+/// Calls an ioctl that reads and writes the items of a vector.
 fn refill<T: Plain, const CALL: Opcode>(fd: BorrowedFd<'_>, items: &mut [T]) -> io::Result<()> {
     let vector = vector(items.as_mut_ptr(), items.len())?;
-    // SAFETY: the call writes as many structures as the vector says, which are
-    // borrowed until it is over and hold whatever bits it writes.
+    // SAFETY: The call accesses as many structures as the vector says. They are mutably borrowed
+    // until it returns, and any bits that it writes are valid (`Plain`).
     unsafe { ioctl(fd, Setter::<CALL, _>::new(vector)) }
 }
 
-/// `PERFMON_CREATE`.
+/// Calls `PERFMON_CREATE`.
 pub fn create(fd: BorrowedFd<'_>, flags: u32) -> io::Result<()> {
     let arg = Ctx {
         ctx_flags: flags,
         ..Ctx::default()
     };
-    // SAFETY: the call reads such a structure and nothing else.
+    // SAFETY: The call reads a `struct pfarg_ctx`, which `arg` is, and writes nothing.
     unsafe { ioctl(fd, Setter::<{ calls::CREATE as Opcode }, _>::new(arg)) }
 }
 
-/// `PERFMON_CREATE_FORMAT`: the format of that name, with its argument.
+/// Calls `PERFMON_CREATE_FORMAT` with the name of a sampling format and its argument.
 pub fn create_format(
     fd: BorrowedFd<'_>,
     flags: u32,
@@ -91,8 +95,8 @@ pub fn create_format(
         arg: argument.as_ptr() as u64,
         arg_size: argument.len() as u64,
     };
-    // SAFETY: the call reads such a structure, the name up to its NUL, and as many
-    // bytes of the argument as it says; both are borrowed until it is over.
+    // SAFETY: The call reads a `struct perfmon_create`, the name up to its NUL, and `arg_size`
+    // bytes of the argument. Name and argument are borrowed until it returns.
     unsafe {
         ioctl(
             fd,
@@ -101,10 +105,11 @@ pub fn create_format(
     }
 }
 
-/// `PERFMON_WRITE_PMCS`.
+/// Calls `PERFMON_WRITE_PMCS`.
 pub fn write_pmcs(fd: BorrowedFd<'_>, pmcs: &[Pmc]) -> io::Result<()> {
     let vector = vector(pmcs.as_ptr(), pmcs.len())?;
-    // SAFETY: the call reads the vector and as many structures as it says.
+    // SAFETY: The call reads the vector and as many structures as it says, which are borrowed until
+    // it returns.
     unsafe {
         ioctl(
             fd,
@@ -113,10 +118,11 @@ pub fn write_pmcs(fd: BorrowedFd<'_>, pmcs: &[Pmc]) -> io::Result<()> {
     }
 }
 
-/// `PERFMON_WRITE_PMDS`.
+/// Calls `PERFMON_WRITE_PMDS`.
 pub fn write_pmds(fd: BorrowedFd<'_>, pmds: &[Pmd]) -> io::Result<()> {
     let vector = vector(pmds.as_ptr(), pmds.len())?;
-    // SAFETY: as in write_pmcs().
+    // SAFETY: The call reads the vector and as many structures as it says, which are borrowed until
+    // it returns.
     unsafe {
         ioctl(
             fd,
@@ -125,64 +131,64 @@ pub fn write_pmds(fd: BorrowedFd<'_>, pmds: &[Pmd]) -> io::Result<()> {
     }
 }
 
-/// `PERFMON_READ_PMDS`.
+/// Calls `PERFMON_READ_PMDS`.
 pub fn read_pmds(fd: BorrowedFd<'_>, pmds: &mut [Pmd]) -> io::Result<()> {
     refill::<_, { calls::READ_PMDS as Opcode }>(fd, pmds)
 }
 
-/// `PERFMON_CREATE_EVTSETS`.
+/// Calls `PERFMON_CREATE_EVTSETS`.
 pub fn create_sets(fd: BorrowedFd<'_>, sets: &mut [SetDesc]) -> io::Result<()> {
     refill::<_, { calls::CREATE_EVTSETS as Opcode }>(fd, sets)
 }
 
-/// `PERFMON_GETINFO_EVTSETS`.
+/// Calls `PERFMON_GETINFO_EVTSETS`.
 pub fn set_infos(fd: BorrowedFd<'_>, sets: &mut [SetInfo]) -> io::Result<()> {
     refill::<_, { calls::GETINFO_EVTSETS as Opcode }>(fd, sets)
 }
 
-/// `PERFMON_READ_RUNS`.
+/// Calls `PERFMON_READ_RUNS`.
 pub fn read_runs(fd: BorrowedFd<'_>, runs: &mut [Runs]) -> io::Result<()> {
     refill::<_, { calls::READ_RUNS as Opcode }>(fd, runs)
 }
 
-/// `PERFMON_LOAD`.
+/// Calls `PERFMON_LOAD`.
 pub fn load(fd: BorrowedFd<'_>, target: u32, set: u16) -> io::Result<()> {
     let arg = Load {
         load_pid: target,
         load_set: set,
         ..Load::default()
     };
-    // SAFETY: the call reads such a structure and nothing else.
+    // SAFETY: The call reads a `struct pfarg_load`, which `arg` is, and writes nothing.
     unsafe { ioctl(fd, Setter::<{ calls::LOAD as Opcode }, _>::new(arg)) }
 }
 
-/// `PERFMON_UNLOAD`.
+/// Calls `PERFMON_UNLOAD`.
 pub fn unload(fd: BorrowedFd<'_>) -> io::Result<()> {
-    // SAFETY: the call takes nothing.
+    // SAFETY: The call has no argument.
     unsafe { ioctl(fd, NoArg::<{ calls::UNLOAD as Opcode }>::new()) }
 }
 
-/// `PERFMON_START`.
+/// Calls `PERFMON_START` for the active event set.
 pub fn start(fd: BorrowedFd<'_>) -> io::Result<()> {
-    // SAFETY: without a structure, it takes nothing.
+    // SAFETY: `NoArg` passes a null pointer, for which the call reads no structure.
     unsafe { ioctl(fd, NoArg::<{ calls::START as Opcode }>::new()) }
 }
 
-/// `PERFMON_STOP`.
+/// Calls `PERFMON_STOP`.
 pub fn stop(fd: BorrowedFd<'_>) -> io::Result<()> {
-    // SAFETY: the call takes nothing.
+    // SAFETY: The call has no argument.
     unsafe { ioctl(fd, NoArg::<{ calls::STOP as Opcode }>::new()) }
 }
 
-/// `PERFMON_RESTART`.
+/// Calls `PERFMON_RESTART`.
 pub fn restart(fd: BorrowedFd<'_>) -> io::Result<()> {
-    // SAFETY: the call takes nothing.
+    // SAFETY: The call has no argument.
     unsafe { ioctl(fd, NoArg::<{ calls::RESTART as Opcode }>::new()) }
 }
 
-/// `PERFMON_PAUSE`.
+/// Calls `PERFMON_PAUSE`.
 pub fn pause(fd: BorrowedFd<'_>, paused: bool) -> io::Result<()> {
-    // SAFETY: the call reads such a number and nothing else.
+    // SAFETY: The call reads a `__u32` and writes nothing.
     unsafe {
         ioctl(
             fd,
@@ -191,10 +197,11 @@ pub fn pause(fd: BorrowedFd<'_>, paused: bool) -> io::Result<()> {
     }
 }
 
-/// `PERFMON_STATUS`.
+/// Calls `PERFMON_STATUS`.
 pub fn status(fd: BorrowedFd<'_>) -> io::Result<Status> {
     fn get<T: Plain, const CALL: Opcode>(fd: BorrowedFd<'_>) -> io::Result<T> {
-        // SAFETY: the call writes such a structure, which holds whatever bits it writes.
+        // SAFETY: The call writes one structure of the size in its number, which is that of `T`.
+        // Any bits that it writes are valid (`Plain`).
         unsafe { ioctl(fd, Getter::<CALL, T>::new()) }
     }
     get::<_, { calls::STATUS as Opcode }>(fd)

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which general counters can count an event: on some processors not all of them can, and the
-//! others count nothing, or something else.
+//! The general counters that can count an event. On some processors only part of the counters can;
+//! the others count nothing, or something else.
 
 mod amd;
 mod intel;
 
-/// Events of which only these counters count right.
+/// A range of events that only some counters count correctly.
 struct Rule {
-    /// Codes from here to there, of the bits of `mask`.
+    /// The first and the last code of the range, compared after masking with `mask`.
     first: u16,
     last: u16,
     mask: u16,
-    /// Bit n: counter n.
+    /// Bit n is set if counter n can count these events.
     counters: u64,
 }
 
@@ -25,11 +25,12 @@ const fn rule(first: u16, last: u16, mask: u16, counters: u64) -> Rule {
     }
 }
 
-/// An event that is counted whole only with a second register beside its counter's.
+/// An event that is counted correctly only if a second register is programmed besides the
+/// counter's.
 struct Extra {
-    /// Event and unit mask.
+    /// Event number and unit mask.
     code: u16,
-    /// perf's name of the model-specific register.
+    /// perf's name of the register, an MSR.
     register: &'static str,
 }
 
@@ -37,7 +38,7 @@ const fn extra(code: u16, register: &'static str) -> Extra {
     Extra { code, register }
 }
 
-/// Family, model, rules of counters, and events with a second register.
+/// Family, model, tables of rules, and tables of events that need a second register.
 type Model = (
     u32,
     u32,
@@ -45,16 +46,17 @@ type Model = (
     &'static [&'static [Extra]],
 );
 
-/// Why a processor's counters alone cannot count an event.
+/// The reason why a processor's counters alone cannot count an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lacking {
-    /// Intel's: this register would have to be programmed as well.
+    /// Intel: this register would have to be programmed as well.
     Register(&'static str),
-    /// AMD's: two counters would have to be merged into one.
+    /// AMD: two counters would have to be merged into one.
     Merge,
 }
 
-/// What an event of that code lacks on that model of Intel's, as far as that is known.
+/// Returns what is missing to count an event on an Intel model. `None` if nothing is, or if the
+/// model is unknown.
 pub fn lacking_of_intel(family: u32, model: u32, code: u64) -> Option<Lacking> {
     let known = intel::MODELS
         .iter()
@@ -64,18 +66,18 @@ pub fn lacking_of_intel(family: u32, model: u32, code: u64) -> Option<Lacking> {
     Some(Lacking::Register(found.register))
 }
 
-/// What an event of that code lacks in that family of AMD's.
+/// Returns what is missing to count an event on an AMD family. `None` if nothing is.
 pub fn lacking_of_amd(family: u32, code: u64) -> Option<Lacking> {
     amd::is_merged(family, code).then_some(Lacking::Merge)
 }
 
-/// AMD's counters, bit by bit, that can count an event of that code in that family.
+/// Returns the mask of AMD's counters that can count an event on a family.
 pub fn of_amd(family: u32, code: u64) -> u64 {
     amd::counters(family, code)
 }
 
-/// Intel's general counters, bit by bit, that can count an event of that code on that model. All
-/// of them, where nothing is known. Of a model with two kinds of CPU: on either.
+/// Returns the mask of Intel's general counters that can count an event on a model: all of them, if
+/// no rule is known. On a model with two kinds of CPU only counters that can on both kinds.
 pub fn of_intel(family: u32, model: u32, code: u64) -> u64 {
     let known = intel::MODELS
         .iter()
@@ -83,7 +85,7 @@ pub fn of_intel(family: u32, model: u32, code: u64) -> u64 {
     known
         .flat_map(|m| m.2)
         .filter_map(|table| {
-            // The first one that fits, as in perf.
+            // The first rule that matches is used, as in perf.
             let fits = |rule: &&Rule| (rule.first..=rule.last).contains(&(code as u16 & rule.mask));
             table.iter().find(fits)
         })
@@ -96,15 +98,15 @@ mod tests {
 
     #[test]
     fn r1_16_some_counters_count_some_events() {
-        // Haswell's L1D_PEND_MISS.PENDING, and another one of the same event.
+        // Haswell: L1D_PEND_MISS.PENDING, and another unit mask of the same event.
         assert_eq!(of_intel(6, 0x3c, 0x0148), 4);
         assert_eq!(of_intel(6, 0x3c, 0x0248), u64::MAX);
-        // Ice Lake's loads retired, a range; the first rule that fits counts.
+        // Ice Lake: loads retired, a range of codes. Of several rules that match the first is used.
         assert_eq!(of_intel(6, 0x7e, 0x81d0), 0xf);
         assert_eq!(of_intel(6, 0x7e, 0x04a3), 0xff);
         assert_eq!(of_intel(6, 0x7e, 0x01a3), 0xf);
         assert_eq!(of_intel(6, 0x7e, 0x00c0), u64::MAX);
-        // Nobody knows this model.
+        // Unknown models.
         assert_eq!(of_intel(6, 0x01, 0x0148), u64::MAX);
         assert_eq!(of_intel(0x17, 0x3c, 0x0148), u64::MAX);
     }
@@ -119,7 +121,8 @@ mod tests {
         assert_eq!(of(0x5e, 0x01cd), register("PEBS_LD_LAT_THRESHOLD"));
         assert_eq!(of(0x5e, 0x01c6), register("PEBS_FRONTEND"));
         assert_eq!(of(0x5e, 0x00c0), None);
-        // Haswell has no such events of its front end, Sapphire Rapids others of memory.
+        // Haswell has no PEBS_FRONTEND events; on Sapphire Rapids the OFFCORE_RSP events have other
+        // codes.
         assert_eq!(of(0x3c, 0x01c6), None);
         assert_eq!(of(0x8f, 0x012a), register("OFFCORE_RSP_0"));
         assert_eq!(of(0x8f, 0x01b7), None);

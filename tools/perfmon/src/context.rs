@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A context: registers of a thread or a CPU, which count and sample.
+//! A context: the registers of a thread or a CPU, for counting and sampling.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -16,34 +16,35 @@ use rustix::thread::{sched_getaffinity, sched_setaffinity, CpuSet};
 
 use crate::abi::{self, MESSAGE_BYTES};
 
-/// Where contexts come from.
+/// The device whose open files are contexts.
 pub const DEVICE: &str = "/dev/perfmon";
 
-/// The kernel takes a page of registers in a call.
+/// Registers per call: the kernel accepts 4096 bytes of them.
 const AT_ONCE: usize = 4096 / size_of::<Pmd>();
 
-/// What a context is for.
+/// The target of a context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// A thread.
     Thread,
-    /// A CPU. All calls are made from it: see [`on_cpu`].
+    /// A CPU. While the context is attached, registers can be accessed on that CPU only: see
+    /// [`on_cpu`].
     System,
 }
 
-/// A register's number, and what is written there.
+/// A value to write to a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Value {
     /// The event set.
     pub set: u16,
-    /// The logical number.
+    /// The logical register number.
     pub number: u16,
     /// The value.
     pub value: u64,
 }
 
 impl Value {
-    /// This value for that register of set 0.
+    /// A value for a register of event set 0.
     pub const fn new(number: u16, value: u64) -> Self {
         Self {
             set: 0,
@@ -52,18 +53,18 @@ impl Value {
         }
     }
 
-    /// The same of another set.
+    /// Returns this value for a register of another event set.
     pub const fn of(self, set: u16) -> Self {
         Self { set, ..self }
     }
 }
 
-/// What a register holds.
+/// The value of a register, as it was read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reading {
     /// The value.
     pub value: u64,
-    /// Counts are missing in it: on some CPU the register was not there
+    /// Some counts are missing in the value, because the register was not available on some CPU
     /// (`PERFMON_REGFL_SHORT`).
     pub is_short: bool,
 }
@@ -77,14 +78,14 @@ impl Reading {
     }
 }
 
-/// An open context; drop detaches and ends it.
+/// An open context. Dropping it detaches the context and destroys it.
 #[derive(Debug)]
 pub struct Context {
     file: File,
 }
 
 impl Context {
-    /// A new one. Its descriptor is closed on exec.
+    /// Creates a context. Its descriptor is closed on exec.
     pub fn create(scope: Scope) -> io::Result<Self> {
         let file = File::options().read(true).write(true).open(DEVICE)?;
         let flags = match scope {
@@ -95,8 +96,8 @@ impl Context {
         Ok(Self { file })
     }
 
-    /// A new one that samples in a format, with the argument that this format wants.
-    /// `NotFound`: there is no such format.
+    /// Creates a context that samples in a format. `argument` has the layout that this format
+    /// defines. The error is `NotFound` if there is no such format.
     pub fn create_format(scope: Scope, format: &str, argument: &[u8]) -> io::Result<Self> {
         let file = File::options().read(true).write(true).open(DEVICE)?;
         let flags = match scope {
@@ -108,7 +109,7 @@ impl Context {
         Ok(Self { file })
     }
 
-    /// Configures. With more registers than a page holds, a page at a time.
+    /// Writes PMCs, in several calls if they do not fit in one.
     pub fn write_pmcs(&self, values: &[Value]) -> io::Result<()> {
         for some in values.chunks(AT_ONCE) {
             let args: Vec<Pmc> = some
@@ -124,7 +125,7 @@ impl Context {
         Ok(())
     }
 
-    /// Writes data. A counter counts once it was written.
+    /// Writes PMDs. A counter counts only after it has been written.
     pub fn write_pmds(&self, values: &[Value]) -> io::Result<()> {
         for some in values.chunks(AT_ONCE) {
             let args: Vec<Pmd> = some.iter().map(|v| pmd(v.set, v.number, v.value)).collect();
@@ -133,7 +134,7 @@ impl Context {
         Ok(())
     }
 
-    /// Writes registers with all that sampling needs: see [`sampled`].
+    /// Writes PMDs with the fields for sampling: see [`sampled`].
     pub fn write(&self, pmds: &[Pmd]) -> io::Result<()> {
         for some in pmds.chunks(AT_ONCE) {
             abi::write_pmds(self.file.as_fd(), some)?;
@@ -141,13 +142,8 @@ impl Context {
         Ok(())
     }
 
-    /// Reads data of set 0, in the order of the numbers.
-    pub fn read_pmds(&self, numbers: &[u16]) -> io::Result<Vec<Reading>> {
-        let registers: Vec<(u16, u16)> = numbers.iter().map(|n| (0, *n)).collect();
-        self.read_sets(&registers)
-    }
-
-    /// Reads data, in the order of sets and numbers.
+    /// Reads PMDs, given as pairs of event set and number. The values are in the order of
+    /// `registers`.
     pub fn read_sets(&self, registers: &[(u16, u16)]) -> io::Result<Vec<Reading>> {
         let mut values = Vec::with_capacity(registers.len());
         for some in registers.chunks(AT_ONCE) {
@@ -158,7 +154,8 @@ impl Context {
         Ok(values)
     }
 
-    /// Makes event sets or changes them, detached; says what their timeouts became.
+    /// Creates or changes event sets. The context must be detached. Timeouts that the kernel has
+    /// rounded up are written back.
     pub fn create_sets(&self, sets: &mut [SetDesc]) -> io::Result<()> {
         for some in sets.chunks_mut(4096 / size_of::<SetDesc>()) {
             abi::create_sets(self.file.as_fd(), some)?;
@@ -166,7 +163,7 @@ impl Context {
         Ok(())
     }
 
-    /// What became of event sets.
+    /// Returns the state of event sets.
     pub fn set_infos(&self, sets: &[u16]) -> io::Result<Vec<SetInfo>> {
         let info = |id: &u16| SetInfo {
             set_id: *id,
@@ -179,7 +176,8 @@ impl Context {
         Ok(infos)
     }
 
-    /// How the turns of sets differed, of PMDs that count and do not sample.
+    /// Returns sums over the runs of event sets, from which variances follow. Only for PMDs that
+    /// count and do not sample.
     pub fn read_runs(&self, registers: &[(u16, u16)]) -> io::Result<Vec<Runs>> {
         let runs = |(set, number): &(u16, u16)| Runs {
             reg_num: *number,
@@ -193,56 +191,56 @@ impl Context {
         Ok(all)
     }
 
-    /// Reads registers in place, as the call has them: a page of them at most.
+    /// Reads PMDs in place, in one call: at most 4096 bytes of them.
     pub fn refresh(&self, pmds: &mut [Pmd]) -> io::Result<()> {
         Ok(abi::read_pmds(self.file.as_fd(), pmds)?)
     }
 
-    /// Reads one register.
+    /// Reads a PMD of event set 0.
     pub fn read_pmd(&self, number: u16) -> io::Result<Reading> {
         let mut arg = [pmd(0, number, 0)];
         abi::read_pmds(self.file.as_fd(), &mut arg)?;
         Ok(Reading::of(&arg[0]))
     }
 
-    /// State since it was attached: its flags are those of [`status`](crate::status). Also
-    /// from another CPU than the context's.
+    /// Returns the state of the context and its statistics since it was attached. The flags are
+    /// those of [`status`](crate::status). The caller need not be on the context's CPU.
     pub fn status(&self) -> io::Result<Status> {
         Ok(abi::status(self.file.as_fd())?)
     }
 
-    /// Attaches to a thread or to the CPU that the caller is on, not yet
-    /// counting.
+    /// Attaches the context to a thread, or to the CPU on which the caller runs. Counting begins
+    /// with [`Self::start`].
     pub fn load(&self, target: u32) -> io::Result<()> {
         self.load_set(target, 0)
     }
 
-    /// The same, beginning with that event set.
+    /// Attaches the context like [`Self::load`], with another active event set.
     pub fn load_set(&self, target: u32, set: u16) -> io::Result<()> {
         Ok(abi::load(self.file.as_fd(), target, set)?)
     }
 
-    /// Counts.
+    /// Starts counting.
     pub fn start(&self) -> io::Result<()> {
         Ok(abi::start(self.file.as_fd())?)
     }
 
-    /// Counts no more.
+    /// Stops counting.
     pub fn stop(&self) -> io::Result<()> {
         Ok(abi::stop(self.file.as_fd())?)
     }
 
-    /// Goes on after a message of an overflow.
+    /// Continues after a notification.
     pub fn restart(&self) -> io::Result<()> {
         Ok(abi::restart(self.file.as_fd())?)
     }
 
-    /// Records are dropped, and counted, until it is no longer so.
+    /// While the context is paused, records are dropped and counted as lost.
     pub fn pause(&self, paused: bool) -> io::Result<()> {
         Ok(abi::pause(self.file.as_fd(), paused)?)
     }
 
-    /// The next message, if there is one already.
+    /// Returns the next message, or `None` if there is no message yet. Does not wait.
     pub fn message(&self) -> io::Result<Option<Message>> {
         let mut fds = [PollFd::new(&self.file, PollFlags::IN)];
         if retry_on_intr(|| poll(&mut fds, Some(&Timespec::default())))? == 0
@@ -258,7 +256,7 @@ impl Context {
         }
     }
 
-    /// Detaches; values stay.
+    /// Detaches the context. Its values can still be read.
     pub fn unload(&self) -> io::Result<()> {
         Ok(abi::unload(self.file.as_fd())?)
     }
@@ -270,34 +268,35 @@ impl AsFd for Context {
     }
 }
 
-/// A message of a context.
+/// A message from a context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// Counters have overflowed, or a ring has something to read.
+    /// PMDs have overflowed, or there is data in the ring buffer.
     Overflow {
-        /// The process.
+        /// The process that was interrupted.
         pid: u32,
-        /// The thread.
+        /// The thread that was interrupted.
         tid: u32,
-        /// Where it was.
+        /// The CPU that was interrupted.
         cpu: u16,
-        /// The instruction.
+        /// The address of the interrupted instruction.
         ip: u64,
-        /// The PMDs, a bit each.
+        /// The PMDs that overflowed, as a bit mask.
         pmds: [u64; 5],
     },
-    /// The monitored thread has ended, or the CPU is offline.
+    /// The monitored thread has exited or may no longer be monitored, or the CPU is offline.
     End,
-    /// A CPU has not all of the context's registers: the context has ended.
+    /// A CPU lacks a register of the context. The context has ended.
     Fault,
-    /// A context of the administrator's needed its registers: the context has ended.
+    /// A context of the administrator needed registers or the thread of this context, which has
+    /// ended.
     Evicted,
-    /// A message that this library does not know, with its number.
+    /// A message of a type that this library does not know.
     Other(u32),
 }
 
 impl Message {
-    /// `struct pfarg_ovfl_msg`.
+    /// Parses a `struct pfarg_ovfl_msg`.
     fn parse(bytes: &[u8; MESSAGE_BYTES]) -> Self {
         let word = |n: usize| {
             let mut word = [0; 8];
@@ -320,8 +319,8 @@ impl Message {
     }
 }
 
-/// A PMD that overflows each `period` counts, and tells of it. What it is recorded as
-/// is `id`.
+/// Returns a PMD that overflows after every `period` counts, with a notification. Samples are
+/// recorded with the event id `id`.
 pub fn sampled(number: u16, period: u64, id: u64) -> Pmd {
     let from = period.wrapping_neg();
     Pmd {
@@ -341,7 +340,7 @@ fn pmd(set: u16, number: u16, value: u64) -> Pmd {
     arg
 }
 
-/// Does something on a CPU, and takes the caller back to where it may run.
+/// Calls `work` on a CPU, then restores the caller's affinity.
 pub fn on_cpu<T>(cpu: u32, work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     let before = sched_getaffinity(None)?;
     let mut only = CpuSet::new();

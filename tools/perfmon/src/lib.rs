@@ -14,13 +14,13 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! | file | holds |
+//! | file | contents |
 //! |---|---|
-//! | `abi.rs` | the structures and calls of `linux/perfmon.h`; unsafe |
-//! | `constraints.rs` | which counters can count which event |
+//! | `abi.rs` | the ioctls and structures of `linux/perfmon.h` (unsafe) |
+//! | `constraints.rs` | the counters that can count an event |
 //! | `context.rs` | a context |
 //! | `map.rs` | `/proc/perfmon_map` |
-//! | `solve.rs` | which counter counts which event, in how many sets |
+//! | `solve.rs` | assigns events to counters and event sets |
 
 mod abi;
 pub mod constraints;
@@ -30,10 +30,10 @@ pub mod solve;
 
 pub use abi::{
     CONTEXT_SWITCHES, CPU_CLOCK, FIRST_SOFT, INSTANCE, MAJOR_FAULTS, MIGRATIONS, NR_INSTANCES,
-    OVFL_NOTIFY, PAGE_FAULTS, RANDOM, TASK_CLOCK,
+    PAGE_FAULTS, TASK_CLOCK,
 };
 pub use context::{on_cpu, sampled, Context, Message, Reading, Scope, Value, DEVICE};
 pub use engine::calls::{status, Pmd, Runs, SetDesc, SetInfo, Status};
 pub use engine::context::SHORT;
 pub use engine::sets::{EXPL_NEXT, OVFL_SWITCH, TIME_SWITCH};
-pub use map::{Control, Data, Description, Map, MAP};
+pub use map::{Control, Data, Description, Map};

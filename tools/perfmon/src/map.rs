@@ -1,77 +1,77 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `/proc/perfmon_map`: which logical registers there are.
+//! `/proc/perfmon_map`: the logical registers of this machine.
 
 use std::io;
 
 use crate::abi::FIRST_SOFT;
 use crate::context::{Context, Scope};
 
-/// The file.
-pub const MAP: &str = "/proc/perfmon_map";
+/// Path of the map.
+const MAP: &str = "/proc/perfmon_map";
 
-/// A PMC.
+/// A PMC: a register that configures.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Control {
     /// The logical number.
     pub number: u16,
-    /// The manual's name.
+    /// The name in the processor's manual.
     pub name: String,
-    /// The MSR.
+    /// The address of the MSR.
     pub address: u64,
-    /// The value before it is written.
+    /// The value at reset, before the first write.
     pub reset: u64,
     /// Bits that a write does not change.
     pub reserved: u64,
-    /// Only for a thread, or only system-wide; empty for both.
+    /// `thread` or `system-wide` if only such contexts may use the register; empty if both may.
     pub scope: String,
-    /// The CPUs that have it, such as 0,2-3; empty: all.
+    /// The CPUs that have the register, such as 0,2-3; empty if all have it.
     pub cpus: String,
 }
 
-/// A PMD.
+/// A PMD: a register that holds data.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Data {
     /// The logical number.
     pub number: u16,
-    /// The manual's name.
+    /// The name in the processor's manual.
     pub name: String,
-    /// The MSR; none is not the hardware's.
+    /// The address of the MSR; `None` if the register is not in the hardware.
     pub address: Option<u64>,
-    /// Bits of the counter.
+    /// Width of the counter in bits.
     pub width: u32,
-    /// Bit n: the n-th PMC of the description controls it.
+    /// Bit n is set if the n-th PMC of the description controls the PMD.
     pub pmcs: u64,
-    /// What RDPMC calls it.
+    /// The index of the counter for RDPMC.
     pub rdpmc: Option<u32>,
-    /// Counts; else it is a value of now.
+    /// True for a counter; false for a register that shows a current value.
     pub is_counter: bool,
-    /// Only for a thread, or only system-wide; empty for both.
+    /// `thread` or `system-wide` if only such contexts may use the register; empty if both may.
     pub scope: String,
-    /// The CPUs that have it, such as 0,2-3; empty: all.
+    /// The CPUs that have the register, such as 0,2-3; empty if all have it.
     pub cpus: String,
 }
 
 /// The registers of one description.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Description {
-    /// What it calls itself.
+    /// The name of the description.
     pub name: String,
-    /// Configure.
+    /// The registers that configure.
     pub pmcs: Vec<Control>,
-    /// Hold data.
+    /// The registers that hold data.
     pub pmds: Vec<Data>,
-    /// The types of cores, where there are several: 0x20 is Intel's Atom, 0x40 its Core.
+    /// The core types of a hybrid processor: 0x20 is Intel's Atom, 0x40 its Core. Otherwise empty.
     pub cores: Vec<String>,
 }
 
 impl Description {
-    /// The PMC of a number.
+    /// Returns the PMC with this number.
     pub fn pmc(&self, number: u16) -> Option<&Control> {
         self.pmcs.iter().find(|r| r.number == number)
     }
 
-    /// The PMD of a number.
+    /// Returns the PMD with this number.
     pub fn pmd(&self, number: u16) -> Option<&Data> {
         self.pmds.iter().find(|r| r.number == number)
     }
@@ -84,24 +84,24 @@ impl Description {
     }
 }
 
-/// All registers that there are.
+/// All registers of this machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Map {
-    /// The processor's, if there is a description of it.
+    /// The processor's registers, if a description for it is loaded.
     pub hardware: Option<Description>,
-    /// The kernel's own.
+    /// The registers that the kernel provides.
     pub soft: Vec<Description>,
 }
 
 impl Map {
-    /// As it is now. `NotFound`: the module is not loaded.
+    /// Reads the current map. The error is `NotFound` if the module is not loaded.
     pub fn read() -> io::Result<Self> {
         let text = std::fs::read_to_string(MAP)?;
         if !text.is_empty() {
             return Ok(Self::parse(&text));
         }
-        // The kernel looks for descriptions when the first context is made; whether one can be
-        // made does not matter here.
+        // The kernel loads descriptions when the first context is created, also if that fails
+        // later.
         drop(Context::create(Scope::Thread));
         Ok(Self::parse(&std::fs::read_to_string(MAP)?))
     }
@@ -115,23 +115,23 @@ impl Map {
         self
     }
 
-    /// The PMC of a number.
+    /// Returns the PMC with this number.
     pub fn pmc(&self, number: u16) -> Option<&Control> {
         self.all().find_map(|d| d.pmc(number))
     }
 
-    /// The PMD of a number.
+    /// Returns the PMD with this number.
     pub fn pmd(&self, number: u16) -> Option<&Data> {
         self.all().find_map(|d| d.pmd(number))
     }
 
-    /// The descriptions, the processor's first.
+    /// Returns all descriptions, the processor's first.
     pub fn all(&self) -> impl Iterator<Item = &Description> {
         self.hardware.iter().chain(&self.soft)
     }
 
-    /// Of the file's text. Words that are not known are passed over: a later
-    /// kernel side may say more.
+    /// Parses the text of the map. Unknown lines and words are ignored, because a later kernel
+    /// module may print more.
     pub fn parse(text: &str) -> Self {
         let mut all: Vec<Description> = Vec::new();
         for line in text.lines() {

@@ -1,51 +1,52 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which counter counts which event, and in how many sets.
+//! Assigns events to counters (PMDs), in as few event sets as possible.
 //!
-//! With the groups' sets given, it is a matching of events and counters of each set, which
-//! is found exactly. The groups' sets are searched, fewest first; single events then go
-//! wherever a counter is left. Only with more large groups than is sensible the search is
-//! cut off, and the answer may have more sets than needed.
+//! Once each group has an event set, the assignment is a bipartite matching of events and counters,
+//! which is solved exactly. The sets of the groups are found by backtracking, with the smallest
+//! number of sets first; single events take any counter that is left. For each number of sets the
+//! search ends after `TRIES` steps, so with many large groups the result may have more sets than
+//! necessary.
 
 use std::fmt;
 
-/// An event that is to be counted.
+/// An event to be counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Demand {
-    /// PMDs that could, the best first.
+    /// The PMDs that can count the event, the best first.
     pub choices: Vec<u16>,
-    /// Those of one group are in one set.
+    /// Events of the same group must be in the same event set.
     pub group: Option<usize>,
 }
 
-/// An event's set and PMD.
+/// The event set and the PMD of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seat {
-    /// Counted from 0.
+    /// Index of the event set, from 0.
     pub set: u16,
-    /// The PMD.
+    /// The logical number of the PMD.
     pub pmd: u16,
 }
 
-/// Where all events are.
+/// An assignment of all events.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seating {
-    /// In the order of the events.
+    /// One entry per event, in the order of the events.
     pub seats: Vec<Seat>,
-    /// How many sets.
+    /// Number of event sets.
     pub sets: u16,
 }
 
-/// Why there is none.
+/// The reason why there is no assignment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unplaceable {
-    /// No counter counts this event.
+    /// No PMD can count this event.
     NoCounter(usize),
-    /// Events of this group want the same counters, the last one in vain.
+    /// The events of this group compete for the same PMDs and do not fit into one set.
     Together {
         /// The group.
         group: usize,
-        /// The first of its events that has no counter left.
+        /// The first event of the group that gets no PMD.
         event: usize,
     },
 }
@@ -53,10 +54,10 @@ pub enum Unplaceable {
 impl fmt::Display for Unplaceable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoCounter(event) => write!(f, "no counter counts event {event}"),
+            Self::NoCounter(event) => write!(f, "no counter can count event {event}"),
             Self::Together { group, event } => write!(
                 f,
-                "the events of group {group} want the same counters; there is none left for event {event}"
+                "the events of group {group} compete for the same counters; none is left for event {event}"
             ),
         }
     }
@@ -64,13 +65,13 @@ impl fmt::Display for Unplaceable {
 
 impl std::error::Error for Unplaceable {}
 
-/// Tries of groups' sets before the search is cut off.
+/// Limit of steps of the search for one number of sets.
 const TRIES: usize = 20_000;
 
-/// Counters of all sets, as a matching has them: who sits where.
+/// A matching of events and PMDs in all event sets.
 struct Matching<'a> {
     events: &'a [Demand],
-    /// `taken[set]` is PMDs and who has them.
+    /// PMDs in use in each set, with the index of the event that uses the PMD.
     taken: Vec<Vec<(u16, usize)>>,
     sets_of: Vec<Option<u16>>,
 }
@@ -84,14 +85,15 @@ impl<'a> Matching<'a> {
         }
     }
 
-    /// Finds a counter for an event, by moving others if need be: an augmenting path.
+    /// Finds a PMD for an event, by moving other events if necessary (an augmenting path). `seen`
+    /// holds the places that this search has tried. On failure the matching is unchanged.
     fn seat(&mut self, event: usize, seen: &mut Vec<(u16, u16)>) -> bool {
         let sets: Vec<u16> = match self.sets_of[event] {
             Some(set) => vec![set],
             None => (0..self.taken.len() as u16).collect(),
         };
         let events = self.events;
-        // One that is free, before anybody is moved.
+        // Take a free PMD before any event is moved.
         for set in &sets {
             for pmd in &events[event].choices {
                 let taken = &mut self.taken[usize::from(*set)];
@@ -125,7 +127,7 @@ impl<'a> Matching<'a> {
         false
     }
 
-    /// An event sits nowhere else: it is about to be moved.
+    /// Removes an event from all places except this one. Called before the event is moved.
     fn forget_but(&mut self, event: usize, set: u16, pmd: u16) {
         for (n, taken) in self.taken.iter_mut().enumerate() {
             taken.retain(|(p, e)| *e != event || (n == usize::from(set) && *p == pmd));
@@ -149,7 +151,8 @@ impl<'a> Matching<'a> {
     }
 }
 
-/// A matching of these events, groups in these sets; or the first event that has no counter.
+/// Matches the events `some`, each in the set that `sets_of` returns, or in any set. The error is
+/// the first event that gets no PMD.
 fn matching(
     events: &[Demand],
     some: impl Iterator<Item = usize>,
@@ -166,7 +169,7 @@ fn matching(
     Ok(matching)
 }
 
-/// A search for sets of the groups.
+/// A backtracking search for the event sets of the groups.
 struct Search<'a> {
     events: &'a [Demand],
     groups: Vec<Vec<usize>>,
@@ -182,14 +185,14 @@ impl Search<'_> {
         }
         self.tries += 1;
         let nr = placed.len();
-        // The groups placed so far, and all single events, must fit.
+        // The groups placed so far and all single events must have a matching.
         let set_of = |event: usize| self.group_of[event].map(|g| placed[g]);
         let some = (0..self.events.len()).filter(|e| self.group_of[*e].is_none_or(|g| g < nr));
         let found = matching(self.events, some, self.sets, set_of).ok()?;
         if nr == self.groups.len() {
             return Some(found.seating());
         }
-        // Sets without a group yet are alike.
+        // Empty sets are interchangeable, so only the first of them is tried.
         let used = placed.iter().map(|set| set + 1).max().unwrap_or(0);
         for set in 0..(used + 1).min(self.sets as u16) {
             placed.push(set);
@@ -203,7 +206,8 @@ impl Search<'_> {
     }
 }
 
-/// Fewer sets there cannot be: events that want some counters only have those of each.
+/// Returns a lower bound of the number of sets: events that can use no PMDs but those of a certain
+/// list need as many sets as it takes to have one PMD each.
 fn bound(events: &[Demand]) -> usize {
     let mut wanted: Vec<Vec<u16>> = events.iter().map(|e| e.choices.clone()).collect();
     wanted.push(wanted.concat());
@@ -226,7 +230,7 @@ fn bound(events: &[Demand]) -> usize {
     kinds.iter().map(sets).max().unwrap_or(1).max(1)
 }
 
-/// The fewest sets in which all events are counted, groups together.
+/// Assigns all events, groups together, to as few event sets as possible.
 pub fn solve(events: &[Demand]) -> Result<Seating, Unplaceable> {
     if let Some(event) = events.iter().position(|e| e.choices.is_empty()) {
         return Err(Unplaceable::NoCounter(event));
@@ -251,7 +255,7 @@ pub fn solve(events: &[Demand]) -> Result<Seating, Unplaceable> {
             });
         }
     }
-    // The largest first: they are the hardest.
+    // The largest groups are placed first, as they have the fewest possible places.
     groups.sort_by_key(|(_, members)| std::cmp::Reverse(members.len()));
     let mut group_of = vec![None; events.len()];
     for (n, (_, members)) in groups.iter().enumerate() {
@@ -259,7 +263,7 @@ pub fn solve(events: &[Demand]) -> Result<Seating, Unplaceable> {
             group_of[*event] = Some(n);
         }
     }
-    // Fewer cannot be: without groups, the same as with each in any set.
+    // Without groups each event may be in any set. The number of sets needed then is a lower bound.
     let fewest = (bound(events)..=events.len())
         .find(|sets| matching(events, 0..events.len(), *sets, |_| None).is_ok())
         .unwrap_or(events.len());
@@ -275,8 +279,11 @@ pub fn solve(events: &[Demand]) -> Result<Seating, Unplaceable> {
             return Ok(found);
         }
     }
-    // Not reached: each event has a set of its own in the last try, and each group one.
-    Err(Unplaceable::NoCounter(0))
+    // The search for the last number of sets was cut off. Each group has a set of its own then.
+    let own = |event: usize| group_of[event].map(|g| g as u16);
+    matching(events, 0..events.len(), events.len(), own)
+        .map(|found| found.seating())
+        .map_err(Unplaceable::NoCounter)
 }
 
 #[cfg(test)]
@@ -311,13 +318,13 @@ mod tests {
         let found = solve(&events).expect("fits");
         is_right(&events, &found);
         assert_eq!(found.sets, 3);
-        // One counter alone can: as many sets.
+        // All three events need the same counter: three sets.
         let events = vec![demand(&[2], None); 3];
         assert_eq!(solve(&events).expect("fits").sets, 3);
-        // Others make room.
+        // The first event moves to counter 1, because the second can use counter 0 only.
         let events = [demand(&[0, 1], None), demand(&[0], None)];
         assert_eq!(solve(&events).expect("fits").sets, 1);
-        // Three pairs and two single ones in two sets of four.
+        // Three pairs and two single events fit into two sets of four counters.
         let mut events: Vec<Demand> = (0..6).map(|n| demand(&any, Some(n / 2))).collect();
         events.extend([demand(&any, None), demand(&any, None)]);
         let found = solve(&events).expect("fits");
@@ -325,7 +332,7 @@ mod tests {
         assert_eq!(found.sets, 2);
     }
 
-    /// Many are no harder than few.
+    /// 2,000 events are placed in the smallest number of sets.
     #[test]
     fn r1_12_thousands() {
         let events: Vec<Demand> = (0..2000)
@@ -338,6 +345,15 @@ mod tests {
         let found = solve(&events).expect("fits");
         is_right(&events, &found);
         assert_eq!(found.sets, 500);
+    }
+
+    /// So many groups need the same counter that the search for their sets is cut off.
+    #[test]
+    fn r1_12_groups_beyond_the_search() {
+        let events: Vec<Demand> = (0..210).map(|n| demand(&[0], Some(n))).collect();
+        let found = solve(&events).expect("fits");
+        is_right(&events, &found);
+        assert_eq!(found.sets, 210);
     }
 
     #[test]
@@ -358,7 +374,7 @@ mod tests {
         assert_eq!(solve(&[]), Ok(Seating::default()));
     }
 
-    /// Every way to put groups into so many sets, and every way to give them counters.
+    /// Tries every assignment of events to `sets` sets and to counters, with groups together.
     fn fits(
         events: &[Demand],
         sets: u16,

@@ -1,34 +1,34 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Filters of user tracing: from text to the program that the kernel takes.
+//! Compiler for filters of user-space tracing: from text to the program that the kernel takes.
 //!
 //! ```text
 //! count > 3 && (piece ~ "p*" || !(flags & 0x10)) && $process == 4242
 //! ```
 //!
-//! | | |
+//! | syntax | meaning |
 //! |---|---|
-//! | `field == 3`, `!=` `<` `<=` `>` `>=` | by values; `-3`, `0x1f`, `2.5` |
-//! | `field & 0x10` | one of these bits is set |
-//! | `field ~ "glob"`, `!~` | `*` `?` `[a-z]` `[!a-z]` `\x` |
-//! | `field == "text"`, `!=` | exactly this; `\"` and `\\` |
-//! | `$thread` `$process` `$marker` | numbers, and "provider:event" |
-//! | `&&` `\|\|` `!` `( )` | from the tightest: `!`, `&&`, `\|\|` |
+//! | `field == 3`, `!=` `<` `<=` `>` `>=` | compares values with constants: `-3`, `0x1f`, `2.5` |
+//! | `field & 0x10` | true if one of these bits is set |
+//! | `field ~ "glob"`, `!~` | matches `*` `?` `[a-z]` `[!a-z]` `\x` |
+//! | `field == "text"`, `!=` | matches exactly this text; `\"` and `\\` are escapes |
+//! | `$thread` `$process` `$marker` | two numbers, and the text "provider:event" |
+//! | `&&` `\|\|` `!` `( )` | `!` binds tightest, then `&&`, then `\|\|` |
 //!
-//! A comparison with a field that a marker has not, or of another kind, is false: `!=` and `!~`
-//! as well. `!(field == 3)` is true then.
+//! A comparison is false if the marker has no such field, or if the field is of the other kind
+//! (number or text). That includes `!=` and `!~`, while `!(field == 3)` is true then.
 
 use std::fmt;
 
 mod parse;
 mod program;
 
-/// What is wrong with a filter, and where.
+/// An error in the text of a filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
-    /// The byte in the text.
+    /// The offset in the text, in bytes.
     pub position: usize,
-    /// What was expected there.
+    /// A description of what was expected or is wrong there.
     pub message: String,
 }
 
@@ -50,7 +50,7 @@ fn error<T>(position: usize, message: impl Into<String>) -> Result<T, Error> {
     Err(Error { position, message })
 }
 
-/// The program of a filter: what `perftrace_create.filter` points to.
+/// Compiles a filter to the program that `perftrace_create.filter` points to.
 pub fn compile(text: &str) -> Result<Vec<u8>, Error> {
     program::assemble(&parse::parse(text)?)
 }

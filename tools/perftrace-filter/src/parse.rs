@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! From text to a tree.
+//! Parses a filter's text into a tree.
 
 use engine::filter::{ANY, EQ, FIELD_NAME_MAX, FLOAT, GE, GT, LE, LT, NE, SIGNED};
 
 use crate::{error, Error};
 
-/// How deep parentheses may be: the parser calls itself.
+/// Maximum depth of parentheses, because the parser is recursive.
 const DEEPEST: u32 = 100;
 
 const OPERATORS: &str = "== != < <= > >= & ~ !~";
 
-/// What a filter says.
+/// A node of the tree.
 #[derive(Debug)]
 pub(crate) enum Node {
     All(Vec<Node>),
@@ -20,23 +20,23 @@ pub(crate) enum Node {
     Compare(Compare),
 }
 
-/// A field held against a constant.
+/// A comparison of a field with a constant.
 #[derive(Debug)]
 pub(crate) struct Compare {
-    /// Where it is in the text.
+    /// The offset in the text, in bytes.
     pub position: usize,
     pub field: String,
     pub what: What,
 }
 
-/// With what, and how.
+/// The operator of a comparison, and its constant.
 #[derive(Debug)]
 pub(crate) enum What {
     Number { op: u8, value: u64 },
     Glob { pattern: String, matches: bool },
 }
 
-/// A comparison as it was written.
+/// An operator as it is written, before the kind of the constant is known.
 #[derive(Clone, Copy, PartialEq)]
 enum Sign {
     Number(u8),
@@ -58,8 +58,8 @@ pub(crate) fn parse(text: &str) -> Result<Node, Error> {
     let node = parser.any()?;
     match parser.peek() {
         None => Ok(node),
-        Some(')') => error(parser.at, "this ) closes nothing"),
-        Some(_) => error(parser.at, "expected && or || or the end"),
+        Some(')') => error(parser.at, "unmatched )"),
+        Some(_) => error(parser.at, "expected &&, || or the end of the filter"),
     }
 }
 
@@ -68,7 +68,7 @@ impl<'t> Parser<'t> {
         &self.text[self.at..]
     }
 
-    /// The next character that is no blank.
+    /// Skips blanks and returns the next character.
     fn peek(&mut self) -> Option<char> {
         self.at = self.text.len() - self.rest().trim_start().len();
         self.rest().chars().next()
@@ -83,7 +83,7 @@ impl<'t> Parser<'t> {
         there
     }
 
-    /// What is made of such characters.
+    /// Takes characters as long as they are good.
     fn word(&mut self, good: impl Fn(char) -> bool) -> &'t str {
         let rest = self.rest();
         let end = rest.find(|one| !good(one)).unwrap_or(rest.len());
@@ -116,13 +116,13 @@ impl<'t> Parser<'t> {
             let opened = self.at - 1;
             self.deep += 1;
             if self.deep > DEEPEST {
-                return error(opened, "too many parentheses within one another");
+                return error(opened, format!("more than {DEEPEST} nested parentheses"));
             }
             let node = self.any()?;
             if !self.take(")") {
                 return match self.peek() {
-                    None => error(opened, "this ( is not closed"),
-                    Some(_) => error(self.at, "expected && or || or )"),
+                    None => error(opened, "unmatched ("),
+                    Some(_) => error(self.at, "expected &&, || or )"),
                 };
             }
             self.deep -= 1;
@@ -156,10 +156,12 @@ impl<'t> Parser<'t> {
                 matches: op == EQ,
             },
             (Some('"'), _) => {
-                return error(sign_at, "texts are compared with == != ~ !~");
+                return error(sign_at, "a text can be compared with == != ~ !~ only");
             }
             (Some('0'..='9' | '-' | '+' | '.'), Sign::Number(op)) => self.number(op)?,
-            (_, Sign::Matches(_)) => return error(at, "expected a glob in quotes, as \"p*\""),
+            (_, Sign::Matches(_)) => {
+                return error(at, "expected a glob in quotes, for example \"p*\"")
+            }
             (_, Sign::Number(EQ | NE)) => {
                 return error(at, "expected a number, or a text in quotes");
             }
@@ -167,10 +169,10 @@ impl<'t> Parser<'t> {
         };
         match (&what, field.as_str()) {
             (What::Number { .. }, "$marker") => {
-                error(at, "$marker is a text: expected one in quotes")
+                error(at, "$marker is a text: expected a text in quotes")
             }
             (What::Glob { .. }, "$thread" | "$process") => {
-                error(at, format!("{field} is a number: expected one"))
+                error(at, format!("{field} is a number: expected a number"))
             }
             _ => Ok(Compare {
                 position,
@@ -191,12 +193,12 @@ impl<'t> Parser<'t> {
             };
         }
         if name.is_empty() {
-            return error(position, "expected a comparison, as count > 3");
+            return error(position, "expected a comparison, for example count > 3");
         }
         if name.len() > FIELD_NAME_MAX {
             return error(
                 position,
-                format!("a field's name has at most {FIELD_NAME_MAX} characters"),
+                format!("name of a field with more than {FIELD_NAME_MAX} characters"),
             );
         }
         Ok(name.to_string())
@@ -224,10 +226,8 @@ impl<'t> Parser<'t> {
                 self.at += written.len();
                 Ok(*sign)
             }
-            _ if self.rest().starts_with('=') => {
-                error(at, "expected ==: a single = compares nothing")
-            }
-            _ => error(at, format!("expected one of {OPERATORS} behind {field}")),
+            _ if self.rest().starts_with('=') => error(at, "expected == instead of ="),
+            _ => error(at, format!("expected one of {OPERATORS} after {field}")),
         }
     }
 
@@ -238,10 +238,13 @@ impl<'t> Parser<'t> {
         let decimal = |word: &str| !word.is_empty() && word.bytes().all(|b| b.is_ascii_digit());
         if let Some((whole, fraction)) = word.split_once('.') {
             if !decimal(whole) || !decimal(fraction) {
-                return error(position, "expected a number, as 3, -3, 0x1f or 2.5");
+                return error(
+                    position,
+                    "expected a number, for example 3, -3, 0x1f or 2.5",
+                );
             }
             if op == ANY {
-                return error(position, "bits are those of a number without a fraction");
+                return error(position, "& needs a number without a fraction");
             }
             let value: f64 = word.parse().unwrap_or(f64::INFINITY);
             let value = if negative { -value } else { value };
@@ -256,20 +259,23 @@ impl<'t> Parser<'t> {
             None => decimal(word),
         };
         if !good {
-            return error(position, "expected a number, as 3, -3, 0x1f or 2.5");
+            return error(
+                position,
+                "expected a number, for example 3, -3, 0x1f or 2.5",
+            );
         }
         let parsed = match hex {
             Some(digits) => u64::from_str_radix(digits, 16),
             None => word.parse(),
         };
         let Ok(value) = parsed else {
-            return error(position, "the largest number is 18446744073709551615");
+            return error(position, "number above the maximum, 18446744073709551615");
         };
         if !negative || value == 0 {
             return Ok(What::Number { op, value });
         }
         if value > 1 << 63 {
-            return error(position, "the smallest number is -9223372036854775808");
+            return error(position, "number below the minimum, -9223372036854775808");
         }
         Ok(What::Number {
             op: op | SIGNED,
@@ -277,14 +283,15 @@ impl<'t> Parser<'t> {
         })
     }
 
-    /// What is between quotes, as it is written.
+    /// Takes a text in quotes. Returns its offset, and what is between the quotes, escapes
+    /// included.
     fn quoted(&mut self) -> Result<(usize, &'t str), Error> {
         let opened = self.at;
         self.at += 1;
         let mut escaped = false;
         for (at, byte) in self.rest().bytes().enumerate() {
             match byte {
-                0 => return error(self.at + at, "no field has a NUL"),
+                0 => return error(self.at + at, "NUL byte in a text"),
                 b'\\' if !escaped => escaped = true,
                 b'"' if !escaped => {
                     let inner = &self.rest()[..at];
@@ -295,12 +302,12 @@ impl<'t> Parser<'t> {
                 _ => escaped = false,
             }
         }
-        error(opened, "this \" is not closed")
+        error(opened, "unmatched \"")
     }
 
     fn glob(&mut self) -> Result<String, Error> {
         let (from, inner) = self.quoted()?;
-        // What the kernel would take for a [ is more likely a mistake.
+        // The kernel would take a [ without a ] as a character, but it is more likely a mistake.
         let mut class = None;
         let mut skipped = false;
         for (at, byte) in inner.bytes().enumerate() {
@@ -319,12 +326,12 @@ impl<'t> Parser<'t> {
             }
         }
         match class {
-            Some((at, _)) => error(from + at, "this [ is not closed; \\[ is the character"),
+            Some((at, _)) => error(from + at, "unmatched [; use \\[ for the character"),
             None => Ok(inner.to_string()),
         }
     }
 
-    /// The glob of one text.
+    /// Takes a text in quotes, and returns a glob that matches only this text.
     fn exactly(&mut self) -> Result<String, Error> {
         let (from, inner) = self.quoted()?;
         let mut pattern = String::new();
@@ -333,7 +340,7 @@ impl<'t> Parser<'t> {
             let literal = match one {
                 '\\' => match characters.next() {
                     Some((_, next @ ('"' | '\\'))) => next,
-                    _ => return error(from + at, "expected \\\" or \\\\; globs are behind ~"),
+                    _ => return error(from + at, "expected \\\" or \\\\; for a glob use ~"),
                 },
                 _ => one,
             };

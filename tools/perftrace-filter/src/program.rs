@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! From a tree to steps: each comparison says where to go on, so that `&&`, `||` and `!` are
-//! no steps at all.
+//! Assembles a tree into steps. Each comparison names the steps that follow it, so `&&`, `||` and
+//! `!` need no steps of their own.
 
 use std::collections::HashMap;
 
@@ -11,14 +11,14 @@ use engine::trace::FILTER_MAX;
 use crate::parse::{Compare, Node, What};
 use crate::{error, Error};
 
-/// Where a step leads: an end, or a place that is known later.
+/// The step that follows another one: an end, or a label that is bound to a step later.
 #[derive(Clone, Copy)]
 enum Target {
     End(u16),
     Label(usize),
 }
 
-/// A step whose texts and targets have no place yet.
+/// A step before the places of its texts and targets are known.
 struct Draft {
     op: u8,
     field: usize,
@@ -35,12 +35,12 @@ enum Constant {
 #[derive(Default)]
 struct Program {
     steps: Vec<Draft>,
-    /// The steps that labels are bound to.
+    /// The step to which each label is bound.
     labels: Vec<u16>,
     texts: Vec<String>,
     known: HashMap<String, usize>,
     text_bytes: usize,
-    /// The first comparison that is too much.
+    /// The position of the comparison with which the filter became too large.
     too_much: Option<usize>,
 }
 
@@ -50,7 +50,7 @@ pub(crate) fn assemble(node: &Node) -> Result<Vec<u8>, Error> {
     match program.too_much {
         Some(position) => error(
             position,
-            format!("the filter is too large: all of it takes more than {FILTER_MAX} bytes"),
+            format!("the filter is too long: more than {FILTER_MAX} bytes when compiled"),
         ),
         None => Ok(program.bytes()),
     }
@@ -72,7 +72,7 @@ impl Program {
         }
     }
 
-    /// Each of them but the last one is told where the next one begins.
+    /// Assembles nodes in order. `each` gets the label of the next node; the last node has none.
     fn chain(&mut self, nodes: &[Node], each: impl Fn(&mut Self, &Node, Option<Target>)) {
         let Some((last, others)) = nodes.split_last() else {
             return;
@@ -106,7 +106,7 @@ impl Program {
     }
 
     fn compare(&mut self, compare: &Compare, yes: Target, no: Target) {
-        // More than fits is not even collected.
+        // Comparisons that do not fit are not collected.
         if self.too_much.is_some() {
             return;
         }
@@ -123,7 +123,8 @@ impl Program {
                 pattern,
                 matches: true,
             } => self.glob(field, pattern, yes, no),
-            // Where there is no such text, it is not another one, either.
+            // If there is no such text field, `!=` and `!~` are false, too. The glob `*` checks for
+            // the field. `$marker` is always there.
             What::Glob { pattern, .. } => {
                 if compare.field != "$marker" {
                     let label = self.label();

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the language means: each case is run by the engine, as programs and the kernel do.
+//! Tests the meaning of filters. Each one is evaluated by the engine, as in traced programs and in
+//! the kernel.
 
 use engine::filter::{check, Event, Filter, HEADER, STEP};
 use engine::trace::FILTER_MAX;
 use perftrace_filter::compile;
 
-/// piece `pear`, code `a*[b"\`, count 3, flags 0x14, price -10, weight 2.5, big 2^64 - 1.
+/// An event: piece `pear`, code `a*[b"\`, count 3, flags 0x14, price -10, weight 2.5, big 2^64 - 1.
 const EVENT: Event<'_> = Event {
     marker: b"shop:sold",
     fields: b"piece:str code:str count:u8 flags:x16 price:s32 weight:f64 big:u64 7up:u8",
@@ -161,52 +162,52 @@ fn r3_10_what_is_refused_and_where() {
         ("count == price", 9, "expected a number, or a text"),
         ("count == 'x'", 9, "expected a number, or a text"),
         ("count < ", 8, "expected a number"),
-        ("count < \"x\"", 6, "texts are compared with"),
-        ("count & \"x\"", 6, "texts are compared with"),
+        ("count < \"x\"", 6, "a text can be compared with"),
+        ("count & \"x\"", 6, "a text can be compared with"),
         ("count & 2.5", 8, "without a fraction"),
-        ("count == 3x", 9, "expected a number, as"),
-        ("count == 0x", 9, "expected a number, as"),
-        ("count == 0xfg", 9, "expected a number, as"),
-        ("count == -0x-1", 9, "expected a number, as"),
-        ("count == 3.", 9, "expected a number, as"),
-        ("count == .5", 9, "expected a number, as"),
-        ("count == 1.2.3", 9, "expected a number, as"),
-        ("count == - 3", 9, "expected a number, as"),
-        ("count == +3", 9, "expected a number, as"),
-        ("count == 18446744073709551616", 9, "the largest number"),
-        ("count == 0x10000000000000000", 9, "the largest number"),
-        ("count == -9223372036854775809", 9, "the smallest number"),
+        ("count == 3x", 9, "expected a number, for example"),
+        ("count == 0x", 9, "expected a number, for example"),
+        ("count == 0xfg", 9, "expected a number, for example"),
+        ("count == -0x-1", 9, "expected a number, for example"),
+        ("count == 3.", 9, "expected a number, for example"),
+        ("count == .5", 9, "expected a number, for example"),
+        ("count == 1.2.3", 9, "expected a number, for example"),
+        ("count == - 3", 9, "expected a number, for example"),
+        ("count == +3", 9, "expected a number, for example"),
+        ("count == 18446744073709551616", 9, "above the maximum"),
+        ("count == 0x10000000000000000", 9, "above the maximum"),
+        ("count == -9223372036854775809", 9, "below the minimum"),
         ("piece ~ 3", 8, "expected a glob in quotes"),
         ("piece ~ p*", 8, "expected a glob in quotes"),
         ("piece ~", 7, "expected a glob in quotes"),
-        ("piece ~ \"p*", 8, "is not closed"),
-        ("piece ~ \"p*\\\"", 8, "is not closed"),
-        ("piece ~ \"a[b\"", 10, "this [ is not closed"),
-        ("piece ~ \"a[]\"", 10, "this [ is not closed"),
-        ("piece ~ \"a[!]\"", 10, "this [ is not closed"),
-        ("piece == \"a\\*\"", 11, "globs are behind ~"),
+        ("piece ~ \"p*", 8, "unmatched \""),
+        ("piece ~ \"p*\\\"", 8, "unmatched \""),
+        ("piece ~ \"a[b\"", 10, "unmatched ["),
+        ("piece ~ \"a[]\"", 10, "unmatched ["),
+        ("piece ~ \"a[!]\"", 10, "unmatched ["),
+        ("piece == \"a\\*\"", 11, "for a glob use ~"),
         ("piece == \"a\0b\"", 11, "NUL"),
         ("$marker == 3", 11, "$marker is a text"),
         ("$thread == \"x\"", 11, "$thread is a number"),
         ("$process ~ \"x\"", 11, "$process is a number"),
         ("$cpu == 3", 0, "expected $thread, $process or $marker"),
         ("$ thread == 3", 0, "expected $thread"),
-        (&name, 0, "at most 31 characters"),
-        ("count == 3 price == 4", 11, "expected && or ||"),
-        ("count == 3 & price == 4", 11, "expected && or ||"),
-        ("count == 3 and price == 4", 11, "expected && or ||"),
+        (&name, 0, "more than 31 characters"),
+        ("count == 3 price == 4", 11, "expected &&, ||"),
+        ("count == 3 & price == 4", 11, "expected &&, ||"),
+        ("count == 3 and price == 4", 11, "expected &&, ||"),
         ("count == 3 &&", 13, "expected a comparison"),
         ("|| count == 3", 0, "expected a comparison"),
         ("count == 3 || || count == 4", 14, "expected a comparison"),
-        ("(count == 3", 0, "this ( is not closed"),
-        ("(count == 3 count == 4)", 12, "expected && or || or )"),
-        ("count == 3)", 10, "closes nothing"),
+        ("(count == 3", 0, "unmatched ("),
+        ("(count == 3 count == 4)", 12, "expected &&, || or )"),
+        ("count == 3)", 10, "unmatched )"),
         ("()", 1, "expected a comparison"),
         ("!", 1, "expected a comparison"),
         ("!= 3", 1, "expected a comparison"),
         ("größe == 3", 2, "expected one of =="),
         ("count == 3 || größe == 3", 16, "expected one of =="),
-        (&deep, 100, "too many parentheses"),
+        (&deep, 100, "more than 100 nested parentheses"),
     ] {
         let error = compile(text).expect_err(text);
         assert_eq!(error.position, position, "{text}: {error}");
@@ -215,7 +216,7 @@ fn r3_10_what_is_refused_and_where() {
     let error = compile("count = 3").unwrap_err();
     assert_eq!(
         error.to_string(),
-        "at character 7 of the filter: expected ==: a single = compares nothing"
+        "at character 7 of the filter: expected == instead of ="
     );
 }
 
@@ -226,16 +227,16 @@ fn r3_10_as_much_as_fits() {
     assert!(compile(&most(fits)).is_ok());
     let error = compile(&most(fits + 1)).unwrap_err();
     assert_eq!(error.position, fits * "a == 1 && ".len());
-    assert!(error.message.contains("too large"), "{error}");
+    assert!(error.message.contains("too long"), "{error}");
     let long = format!("a == \"{}\" || b == 1", "x".repeat(FILTER_MAX));
     assert_eq!(compile(&long).unwrap_err().position, 0);
-    // A text that is there twice is there once.
+    // A text that is used twice is stored once.
     let one = compile("piece == \"pear\"").unwrap().len();
     let two = compile("piece == \"pear\" || piece == \"pear\"")
         .unwrap()
         .len();
     assert_eq!(two, one + STEP);
-    // What is neither && nor a comparison is no step.
+    // Only comparisons become steps.
     let bytes = compile("!(a == 1 && !(b == 2)) || c == 3").unwrap();
     assert_eq!(bytes.len(), HEADER + 3 * STEP + "a\0b\0c\0".len());
     assert!(compile(&"!".repeat(1_000_001)).is_err());

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is compiled agrees with a naive evaluation of what was meant.
+//! Compares compiled filters with a naive evaluation of the expressions that they were written
+//! from.
 
 use engine::filter::{check, Event, Filter};
 use perftrace_filter::compile;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-/// A filter as it was meant.
+/// An expression, from which a filter's text is written.
 #[derive(Clone, Debug)]
 enum Meant {
     Number(usize, &'static str, i128),
@@ -18,7 +19,7 @@ enum Meant {
     Any(Vec<Meant>),
 }
 
-/// Two numbers, two texts, and a field that there is not.
+/// The fields: two numbers, two texts, and one that the event does not have.
 const FIELDS: [&str; 5] = ["low", "high", "first", "second", "none"];
 
 #[derive(Clone, Debug)]
@@ -65,7 +66,8 @@ fn meant() -> impl Strategy<Value = Meant> {
     })
 }
 
-/// As a person would write it; `tight` of what is around decides about parentheses.
+/// Writes an expression as text, with parentheses where they are needed. `tight` is the precedence
+/// of the operator around it.
 fn written(node: &Meant, tight: u8) -> String {
     let around = |own: u8, text: String| match own < tight {
         true => format!("({text})"),
@@ -119,7 +121,7 @@ fn naive(node: &Meant, given: &Given) -> bool {
             _ => ordered(sign, held.cmp(value)),
         }),
         Meant::Fraction(field, sign, halves) => number(*field).is_some_and(|held| {
-            // Exact: small halves against integers.
+            // Exact: both sides are doubled, so that halves become integers.
             ordered(sign, (held * 2).cmp(&i128::from(*halves)))
         }),
         Meant::Text(field, sign, text) => {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Traces that are made up, as CTF, and what a reader of CTF must say of each:
+//! Writes synthetic traces as CTF, and the output that a reader of CTF must give for each:
 //!
 //! ```text
 //! synthetic DIRECTORY
 //! ```
 //!
-//! writes DIRECTORY/CASE/, DIRECTORY/CASE.expected (as babeltrace2 prints it, in ticks) and
-//! DIRECTORY/CASE.discarded (a line for each time that events were lost).
+//! The files are DIRECTORY/CASE/, DIRECTORY/CASE.expected (the events as babeltrace2 prints them,
+//! in ticks) and DIRECTORY/CASE.discarded (a line for each report of lost events).
 
 #[path = "../tests/fake/mod.rs"]
 mod fake;
@@ -20,19 +20,19 @@ use fake::{Bytes, Fake, ALL};
 use perftrace_reader::output::{About, Ctf, Output};
 use perftrace_reader::{Reader, Source};
 
-/// An event that is to be seen.
+/// An event that the reader must print.
 struct Seen {
     time: u64,
     line: String,
 }
 
-/// A trace, and what is to be seen of it.
+/// A trace, and the expected output of a reader.
 struct Case {
     name: &'static str,
     fake: Fake,
     seen: Vec<Seen>,
     discarded: Vec<String>,
-    /// Nothing ends it.
+    /// The output is not finished, as if the recorder was killed.
     killed: bool,
 }
 
@@ -81,12 +81,12 @@ fn bytes(parts: &[&[u8]]) -> Vec<u8> {
     parts.concat()
 }
 
-/// As babeltrace2 has it, in nanoseconds: tick 0 is 22:13:20.
+/// Formats a time as babeltrace2 does, in nanoseconds. Tick 0 is 22:13:20.
 fn clock(time: u64) -> String {
     format!("[22:13:20.{:09}]", time * 1_000_000 / u64::from(fake::KHZ))
 }
 
-/// Every type, with its least and its greatest.
+/// Every type, with a small and a large value.
 fn types() -> Case {
     let fields = "a:u8 b:u16 c:u32 d:u64 e:s8 f:s16 g:s32 h:s64 i:x8 j:x16 k:x32 l:x64 m:f32 n:f64";
     let fake = Fake::new()
@@ -141,7 +141,7 @@ fn texts() -> Case {
         .marker(17, 2, "text:none", "");
     let long = "x".repeat(1900);
     let mixed = bytes(&[&[7], b"\xc3\xa9\0", &513_u16.to_ne_bytes(), b"\0"]);
-    // Not UTF-8, and behind a byte that could be the first one of a letter.
+    // Not UTF-8; the byte before this text could be the first one of a letter.
     let broken = bytes(&[&[0xc3], b"\xa9x\0", &0xffff_u16.to_ne_bytes(), b"y\0"]);
     let all = Bytes::default()
         .event(0, 100, 2000, b"hello\0")
@@ -175,7 +175,7 @@ fn texts() -> Case {
     case
 }
 
-/// 64 CPUs, 3 processes, 5 rounds: each round goes on in the midst of the one before.
+/// 64 CPUs, 3 processes and 5 rounds. The times of a round's buffers overlap.
 fn many() -> Case {
     let mut fake = Fake::new();
     for key in 17..20 {
@@ -213,7 +213,7 @@ fn many() -> Case {
     case
 }
 
-/// Lost before the first event, in the midst, and at the end.
+/// Losses before the first event, between events, and at the end.
 fn lost() -> Case {
     let fake = Fake::new()
         .process(17, 100, "app")
@@ -248,7 +248,7 @@ fn lost() -> Case {
     case
 }
 
-/// What makes no sense is left out, what is around it is there.
+/// Invalid records are left out, and the valid records around them are kept.
 fn corrupt() -> Case {
     let fake = Fake::new()
         .process(17, 100, "app")
@@ -265,13 +265,13 @@ fn corrupt() -> Case {
         .raw(&[0; 64])
         .event(0, 2, 2002, &n(3));
     let odd = Bytes::default()
-        // Unknown marker, fields that are none, a text without an end, too much, too little.
+        // An unknown marker, invalid fields, a text without an end, too many bytes, too few bytes.
         .event(9, 2, 2003, &n(4))
         .event(1, 2, 2004, &n(5))
         .event(2, 2, 2005, b"12345678")
         .event(0, 2, 2006, &[0; 16])
         .event(0, 2, 2006, &[])
-        // A time to come, and one that falls.
+        // A time in the future, and a time before the previous one.
         .event(0, 2, u64::MAX, &n(6))
         .event(0, 2, 5, &n(7))
         .raw(&[0xff; 8]);
@@ -288,7 +288,7 @@ fn corrupt() -> Case {
     case
 }
 
-/// Newest first, the oldest one half overwritten.
+/// A flight recorder: the newest record is first, and the oldest one is partly overwritten.
 fn flight() -> Case {
     let fake = Fake::flight()
         .process(17, 100, "app")

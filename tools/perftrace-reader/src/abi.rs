@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The calls of `linux/perftrace.h`, as far as a reader needs them, with the engine's
-//! structures. All that is unsafe here.
+//! The ioctls of `linux/perftrace.h` that a reader needs, with the engine's structures. All unsafe
+//! code of the crate is here.
 #![expect(unsafe_code, reason = "ioctls")]
 
 use std::os::fd::BorrowedFd;
@@ -12,14 +12,15 @@ use rustix::ioctl::{ioctl, NoArg, Setter, Updater};
 
 /// `PERFTRACE_NEXT_TRACE`.
 pub fn next_trace(fd: BorrowedFd<'_>, info: &mut Info) -> io::Result<()> {
-    // SAFETY: the call reads and writes such a structure, which is borrowed until it is
-    // over and holds whatever bits it writes.
+    // SAFETY: The call reads and writes an `Info`, which is borrowed until it returns. All bit
+    // patterns that it may write are valid.
     unsafe { ioctl(fd, Updater::<{ call::NEXT_TRACE }, Info>::new(info)) }
 }
 
 /// `PERFTRACE_NEXT_MARKER`.
 pub fn next_marker(fd: BorrowedFd<'_>, describe: &mut Describe) -> io::Result<()> {
-    // SAFETY: as in `next_trace`.
+    // SAFETY: The call reads and writes a `Describe`, which is borrowed until it returns. All bit
+    // patterns are valid.
     unsafe {
         ioctl(
             fd,
@@ -28,65 +29,71 @@ pub fn next_marker(fd: BorrowedFd<'_>, describe: &mut Describe) -> io::Result<()
     }
 }
 
-/// `PERFTRACE_CREATE`, with that filter; empty: none.
+/// `PERFTRACE_CREATE` with a filter, which is empty for none.
 pub fn create(fd: BorrowedFd<'_>, create: &mut Create, filter: &[u8]) -> io::Result<()> {
     create.filter = filter.as_ptr() as u64;
     create.filter_bytes = u32::try_from(filter.len()).map_err(|_| io::Errno::TOOBIG)?;
-    // SAFETY: the call reads and writes such a structure, as in `next_trace`; it also reads
-    // as many bytes as are said at the filter's address, which is borrowed until it is over.
+    // SAFETY: The call reads and writes a `Create`, which is borrowed until it returns. It also
+    // reads `filter_bytes` bytes of the filter, which is borrowed as well. All bit patterns are
+    // valid.
     unsafe { ioctl(fd, Updater::<{ call::CREATE }, Create>::new(create)) }
 }
 
 /// `PERFTRACE_OPEN`.
 pub fn open(fd: BorrowedFd<'_>, create: &mut Create) -> io::Result<()> {
     (create.filter, create.filter_bytes) = (0, 0);
-    // SAFETY: as in `next_trace`; there is no filter.
+    // SAFETY: The call reads and writes a `Create`, which is borrowed until it returns. There is no
+    // filter. All bit patterns are valid.
     unsafe { ioctl(fd, Updater::<{ call::OPEN }, Create>::new(create)) }
 }
 
 /// `PERFTRACE_INFO`.
 pub fn info(fd: BorrowedFd<'_>, info: &mut Info) -> io::Result<()> {
-    // SAFETY: as in `next_trace`.
+    // SAFETY: The call reads and writes an `Info`, which is borrowed until it returns. All bit
+    // patterns are valid.
     unsafe { ioctl(fd, Updater::<{ call::INFO }, Info>::new(info)) }
 }
 
-/// `PERFTRACE_READ` to these bytes.
+/// `PERFTRACE_READ` into this memory.
 pub fn read(fd: BorrowedFd<'_>, read: &mut Read, to: &mut [u8]) -> io::Result<()> {
     read.to = to.as_mut_ptr() as u64;
     read.bytes = u32::try_from(to.len()).unwrap_or(u32::MAX);
-    // SAFETY: the call reads and writes such a structure, as in `next_trace`; it also writes
-    // at most as many bytes as are said at an address where so many are borrowed until it is
-    // over.
+    // SAFETY: The call reads and writes a `Read`, which is borrowed until it returns. It also
+    // writes at most `bytes` bytes at `to`, where at least as many are borrowed. All bit patterns
+    // are valid.
     unsafe { ioctl(fd, Updater::<{ call::READ }, Read>::new(read)) }
 }
 
 /// `PERFTRACE_RELEASE`.
 pub fn release(fd: BorrowedFd<'_>, release: &mut Release) -> io::Result<()> {
-    // SAFETY: as in `next_trace`.
+    // SAFETY: The call reads and writes a `Release`, which is borrowed until it returns. All bit
+    // patterns are valid.
     unsafe { ioctl(fd, Updater::<{ call::RELEASE }, Release>::new(release)) }
 }
 
 /// `PERFTRACE_PROCESS`.
 pub fn process(fd: BorrowedFd<'_>, process: &mut Process) -> io::Result<()> {
-    // SAFETY: as in `next_trace`.
+    // SAFETY: The call reads and writes a `Process`, which is borrowed until it returns. All bit
+    // patterns are valid.
     unsafe { ioctl(fd, Updater::<{ call::PROCESS }, Process>::new(process)) }
 }
 
 /// `PERFTRACE_DESCRIBE`.
 pub fn describe(fd: BorrowedFd<'_>, describe: &mut Describe) -> io::Result<()> {
-    // SAFETY: as in `next_trace`.
+    // SAFETY: The call reads and writes a `Describe`, which is borrowed until it returns. All bit
+    // patterns are valid.
     unsafe { ioctl(fd, Updater::<{ call::DESCRIBE }, Describe>::new(describe)) }
 }
 
 /// `PERFTRACE_PAUSE`.
 pub fn pause(fd: BorrowedFd<'_>, on: bool) -> io::Result<()> {
-    // SAFETY: the call reads a number at the address that it gets.
+    // SAFETY: The call reads a `u32` at the address that it gets.
     unsafe { ioctl(fd, Setter::<{ call::PAUSE }, u32>::new(u32::from(on))) }
 }
 
 /// `PERFTRACE_END`.
 pub fn end(fd: BorrowedFd<'_>) -> io::Result<()> {
-    // SAFETY: the call takes no argument.
+    // SAFETY: The call takes no argument.
     unsafe { ioctl(fd, NoArg::<{ call::END }>::new()) }
 }
 

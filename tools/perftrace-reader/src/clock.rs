@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Ticks and times.
+//! Conversion of ticks to times.
 
 use crate::source::Info;
 
 const SECOND: i128 = 1_000_000_000;
 
-/// What ticks are, by one moment of which both clocks are known.
+/// The clock of a trace: the frequency of its ticks, and one moment in ticks and in real time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clock {
-    /// Ticks of a millisecond; not 0.
+    /// Ticks per millisecond, not 0.
     khz: u32,
     ticks: u64,
     realtime: u64,
 }
 
 impl Clock {
-    /// That of a trace.
+    /// Returns the clock of a trace.
     pub fn new(info: &Info) -> Self {
         Self {
             khz: info.khz.max(1),
@@ -25,31 +25,31 @@ impl Clock {
         }
     }
 
-    /// Ticks of a second.
+    /// Returns the ticks per second.
     pub fn frequency(&self) -> u64 {
         u64::from(self.khz) * 1000
     }
 
-    /// Nanoseconds since 1970; what lies before that is 0.
+    /// Converts ticks to nanoseconds since 1970. Earlier times become 0.
     pub fn realtime(&self, time: u64) -> u64 {
         let since = i128::from(time) - i128::from(self.ticks);
         let ns = i128::from(self.realtime) + since * 1_000_000 / i128::from(self.khz);
         u64::try_from(ns.max(0)).unwrap_or(u64::MAX)
     }
 
-    /// Nanoseconds from one to a later one.
-    pub fn between(&self, from: u64, to: u64) -> u64 {
+    /// Returns the nanoseconds from one time to a later one.
+    pub(crate) fn between(&self, from: u64, to: u64) -> u64 {
         let ns = u128::from(to.saturating_sub(from)) * 1_000_000 / u128::from(self.khz);
         u64::try_from(ns).unwrap_or(u64::MAX)
     }
 
-    /// When tick 0 was: seconds since 1970, and ticks of the next one.
+    /// Returns the time of tick 0: seconds since 1970, and ticks of the second that follows.
     pub fn origin(&self) -> (i64, u64) {
         let frequency = i128::from(self.frequency());
         let ticks = i128::from(self.realtime) * frequency / SECOND - i128::from(self.ticks);
         let seconds = ticks.div_euclid(frequency);
         let rest = ticks.rem_euclid(frequency);
-        // Both fit: ticks of 64 bits at a frequency of at least 1000.
+        // Both values fit, because ticks have 64 bits and the frequency is at least 1000.
         (
             i64::try_from(seconds).unwrap_or_default(),
             u64::try_from(rest).unwrap_or_default(),

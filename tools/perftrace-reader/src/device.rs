@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The device: which traces and markers there are; a trace of one's own.
+//! The device: lists traces and markers, creates traces, and opens existing ones.
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -16,27 +16,29 @@ use engine::trace::{
     self as raw, Create, Describe, Process, Read, Release, Zero, BYTES_MAX, ENDED,
 };
 
-/// Where traces are made.
+/// Path of the device.
 pub const DEVICE: &str = "/dev/perftrace";
 
-/// How often a buffer is asked for that has nothing when it is looked at closely.
+/// Maximum number of attempts to read a buffer. A signal may end an attempt, and the buffer may
+/// have more bytes than the memory for them.
 const PATIENCE: usize = 1000;
 
-/// A new trace.
+/// The configuration of a new trace.
 #[derive(Clone, Debug, Default)]
 pub struct Recipe {
-    /// What it is called.
+    /// The name of the trace.
     pub name: String,
-    /// Globs of markers' names with single blanks between; empty: all but the kernel's.
+    /// Globs of markers' names with single blanks between them. If empty, all markers but the
+    /// kernel's are wanted.
     pub markers: String,
-    /// [`crate::FLIGHT`], `WAIT`, `SHARED`, `KEEP`, `PAUSED`, `ALL_USERS`.
+    /// A combination of [`crate::FLIGHT`], `WAIT`, `SHARED`, `KEEP`, `PAUSED` and `ALL_USERS`.
     pub flags: u32,
-    /// Bytes of a buffer's records; 0: what is usual.
+    /// Bytes of a buffer's records; 0 for the default.
     pub bytes: u32,
-    /// With `WAIT`: milliseconds that a thread waits at the most; 0: what is usual; all ones: for
-    /// ever.
+    /// Maximum number of milliseconds that a thread waits, with `WAIT`; 0 for the default, all ones
+    /// for no limit.
     pub wait_ms: u32,
-    /// As the crate perftrace-filter makes it; empty: none.
+    /// A filter that the crate perftrace-filter has compiled; empty for none.
     pub filter: Vec<u8>,
 }
 
@@ -47,7 +49,7 @@ pub struct Device {
 }
 
 impl Device {
-    /// Opens it. `NotFound`: the module is not loaded.
+    /// Opens the device. The error is `NotFound` if the module is not loaded.
     pub fn open() -> Result<Self, Error> {
         let file = File::options().read(true).write(true).open(DEVICE);
         Ok(Self {
@@ -55,7 +57,7 @@ impl Device {
         })
     }
 
-    /// The traces that the caller may open.
+    /// Returns the traces that the caller may open.
     pub fn traces(&self) -> Result<Vec<Info>, Error> {
         let mut all = Vec::new();
         let mut slot = 0;
@@ -63,7 +65,7 @@ impl Device {
             let mut raw = raw_info(slot);
             match again(|| abi::next_trace(self.file.as_fd(), &mut raw)) {
                 Ok(()) if raw.slot >= slot => {}
-                Ok(()) => return Err(Error::Corrupt("a trace comes again".to_owned())),
+                Ok(()) => return Err(Error::Corrupt("trace listed twice".to_owned())),
                 Err(Errno::NOENT) => break,
                 Err(e) => return Err(Error::Call("list traces", e.into())),
             }
@@ -73,7 +75,7 @@ impl Device {
         Ok(all)
     }
 
-    /// The markers of processes that the caller may trace.
+    /// Returns the markers of the processes that the caller may trace.
     pub fn markers(&self) -> Result<Vec<Description>, Error> {
         let mut all: Vec<Description> = Vec::new();
         let mut next = (0, 0);
@@ -84,30 +86,30 @@ impl Device {
                 Err(Errno::NOENT) => return Ok(all),
                 Err(e) => return Err(Error::Call("list markers", e.into())),
             }
-            // Processes come in the kernel's order, but none twice in a row.
+            // Processes may be in any order, but the numbers of a process's markers must increase.
             if raw.key == next.0 && raw.number < next.1 {
-                return Err(Error::Corrupt("a marker comes again".to_owned()));
+                return Err(Error::Corrupt("marker listed twice".to_owned()));
             }
             next = match raw.number.checked_add(1) {
                 Some(number) => (raw.key, number),
-                None => return Err(Error::Corrupt("a marker without a number".to_owned())),
+                None => return Err(Error::Corrupt("marker number out of range".to_owned())),
             };
             all.push(description(&raw));
         }
     }
 
-    /// A process by its key, as far as the kernel tells that without a trace.
+    /// Returns a process by its key, or `None` if the kernel does not describe it without a trace.
     pub fn process(&self, key: u64) -> Option<Task> {
         task(self.file.as_fd(), key).ok().flatten()
     }
 
-    /// Asks all traced processes to let go of the device, and have this file where they had it.
-    /// Says how many have not yet.
+    /// Asks all traced processes to release the device, and to map the file `wake` in its place.
+    /// Returns how many have not done so yet.
     pub fn release(&self, wake: &File) -> Result<u32, Error> {
         self.ask(0, wake.as_raw_fd())
     }
 
-    /// Processes may be traced, and trace, again.
+    /// Allows processes to be traced, and traces to be created, again.
     pub fn resume(&self) -> Result<(), Error> {
         self.ask(raw::RESUME, -1).map(|_| ())
     }
@@ -121,70 +123,72 @@ impl Device {
         };
         match again(|| abi::release(self.file.as_fd(), &mut release)) {
             Ok(()) => Ok(release.left),
-            Err(Errno::PERM) => Err(Error::Denied("the module is for CAP_SYS_MODULE")),
+            Err(Errno::PERM) => Err(Error::Denied(
+                "releasing and arming processes needs CAP_SYS_MODULE",
+            )),
             Err(Errno::BUSY) => Err(Error::Traces),
-            Err(e) => Err(Error::Call("let processes go", e.into())),
+            Err(e) => Err(Error::Call("release the traced processes", e.into())),
         }
     }
 
-    /// Makes a trace.
+    /// Creates a trace.
     pub fn create(self, recipe: &Recipe) -> Result<Trace, Error> {
         let mut raw = raw_create();
         raw.flags = recipe.flags;
         raw.bytes = recipe.bytes;
         raw.wait_ms = recipe.wait_ms;
-        put(&mut raw.name, &recipe.name, "the name")?;
-        put(&mut raw.markers, &recipe.markers, "the list of markers")?;
+        put(&mut raw.name, &recipe.name, "trace name")?;
+        put(&mut raw.markers, &recipe.markers, "list of markers")?;
         let made = again(|| abi::create(self.file.as_fd(), &mut raw, &recipe.filter));
         made.map_err(|e| match e {
             Errno::EXIST => Error::Exists(recipe.name.clone()),
             Errno::BUSY => Error::Full,
             Errno::PERM | Errno::ACCESS => Error::Denied(match recipe.flags & ALL_USERS {
-                0 => "the kernel's markers are for CAP_PERFMON",
-                _ => "traces of all users are for CAP_PERFMON",
+                0 => "markers of the kernel need CAP_PERFMON",
+                _ => "traces of all users need CAP_PERFMON",
             }),
             Errno::INVAL if raw.position != u32::MAX => Error::Filter(raw.position),
-            Errno::INVAL => Error::Invalid("this name, marker or size".to_owned()),
-            e => Error::Call("make a trace", e.into()),
+            Errno::INVAL => Error::Invalid("name, marker or size".to_owned()),
+            e => Error::Call("create the trace", e.into()),
         })?;
         Ok(Trace { file: self.file })
     }
 
-    /// Takes hold of a trace that is there.
+    /// Opens an existing trace.
     pub fn take(self, name: &str) -> Result<Trace, Error> {
         let mut raw = raw_create();
-        // What can be no name is none.
+        // No trace has a name that cannot be one.
         if put(&mut raw.name, name, "").is_err() {
             return Err(Error::NoTrace(name.to_owned()));
         }
         again(|| abi::open(self.file.as_fd(), &mut raw)).map_err(|e| match e {
             Errno::NOENT | Errno::INVAL => Error::NoTrace(name.to_owned()),
-            Errno::PERM | Errno::ACCESS => Error::Denied("it is somebody else's trace"),
+            Errno::PERM | Errno::ACCESS => Error::Denied("the trace belongs to another user"),
             e => Error::Call("open the trace", e.into()),
         })?;
         Ok(Trace { file: self.file })
     }
 }
 
-/// The hold of a trace.
+/// An open trace.
 #[derive(Debug)]
 pub struct Trace {
     file: File,
 }
 
 impl Trace {
-    /// No event is wanted any more.
+    /// Ends the trace: it wants no more events.
     pub fn end(&self) -> Result<(), Error> {
         again(|| abi::end(self.file.as_fd())).map_err(|e| Error::Call("end the trace", e.into()))
     }
 
-    /// No event is wanted for now, or they are again.
+    /// Pauses the trace, or resumes it.
     pub fn pause(&self, on: bool) -> Result<(), Error> {
         again(|| abi::pause(self.file.as_fd(), on))
             .map_err(|e| Error::Call("pause the trace", e.into()))
     }
 
-    /// Has somebody ended it?
+    /// Returns whether the trace has ended.
     pub fn has_ended(&self) -> Result<bool, Error> {
         let mut fds = [PollFd::new(&self.file, PollFlags::IN)];
         let now = Timespec {
@@ -209,16 +213,17 @@ impl Source for Trace {
     fn info(&self) -> Result<Info, Error> {
         let mut raw = raw_info(0);
         again(|| abi::info(self.file.as_fd(), &mut raw))
-            .map_err(|e| Error::Call("ask for the trace", e.into()))?;
+            .map_err(|e| Error::Call("query the trace", e.into()))?;
         if raw.khz == 0 {
-            return Err(Error::Corrupt("ticks have no length".to_owned()));
+            return Err(Error::Corrupt("tick frequency is 0".to_owned()));
         }
         Ok(info(&raw))
     }
 
     fn read(&self, after: Place, to: &mut Vec<u8>) -> Result<Option<Chunk>, Error> {
         to.resize(to.capacity().max(1 << 16), 0);
-        // A program that changes its counts all the time is not to keep us.
+        // The number of attempts is limited, so that a program that changes its counts all the time
+        // cannot block the reader.
         for _ in 0..PATIENCE {
             let mut raw = Read {
                 key: after.key,
@@ -238,7 +243,7 @@ impl Source for Trace {
                         ticks: raw.ticks,
                     }));
                 }
-                Ok(()) => return Err(Error::Corrupt("more was read than asked for".to_owned())),
+                Ok(()) => return Err(Error::Corrupt("more bytes than requested".to_owned())),
                 Err(Errno::NOENT) => {
                     to.clear();
                     return Ok(None);
@@ -264,7 +269,7 @@ impl Source for Trace {
         match again(|| abi::describe(self.file.as_fd(), &mut raw)) {
             Ok(()) => Ok(Some(description(&raw))),
             Err(Errno::NOENT | Errno::SRCH | Errno::INVAL) => Ok(None),
-            Err(e) => Err(Error::Call("ask for a marker", e.into())),
+            Err(e) => Err(Error::Call("query a marker", e.into())),
         }
     }
 }
@@ -283,11 +288,11 @@ fn task(fd: BorrowedFd<'_>, key: u64) -> Result<Option<Task>, Error> {
             comm: text(&raw.comm),
         })),
         Err(Errno::NOENT | Errno::SRCH | Errno::INVAL) => Ok(None),
-        Err(e) => Err(Error::Call("ask for a process", e.into())),
+        Err(e) => Err(Error::Call("query a process", e.into())),
     }
 }
 
-/// A signal is no reason to give up.
+/// Repeats a call that a signal has interrupted.
 fn again(mut call: impl FnMut() -> rustix::io::Result<()>) -> rustix::io::Result<()> {
     loop {
         match call() {
@@ -297,18 +302,18 @@ fn again(mut call: impl FnMut() -> rustix::io::Result<()>) -> rustix::io::Result
     }
 }
 
-/// Up to the first NUL.
+/// Returns the text up to the first NUL.
 fn text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(&bytes[..end]).into_owned()
 }
 
-/// With a NUL behind.
+/// Copies a text, which must leave space for a NUL.
 fn put(to: &mut [u8], text: &str, what: &str) -> Result<(), Error> {
     if text.len() >= to.len() || text.contains('\0') {
         let most = to.len() - 1;
         return Err(Error::Invalid(format!(
-            "{what}: it has more than {most} bytes, or a NUL"
+            "{what}: more than {most} bytes, or a NUL byte"
         )));
     }
     to[..text.len()].copy_from_slice(text.as_bytes());
@@ -326,7 +331,8 @@ fn raw_info(slot: u32) -> raw::Info {
 fn raw_create() -> Create {
     Create {
         size: size_of::<Create>() as u32,
-        // The kernel says where a filter is wrong; if it does not, that is not it.
+        // If the filter is wrong, the kernel stores the number of a step here. Otherwise the value
+        // stays.
         position: u32::MAX,
         ..Zero::ZERO
     }

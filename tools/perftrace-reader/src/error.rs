@@ -1,36 +1,36 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What can go wrong.
+//! The errors of this crate.
 
 use std::fmt;
 use std::io;
 
 use crate::device::DEVICE;
 
-/// Why there is no trace, or nothing of it.
+/// The reason why a trace cannot be created, opened or read.
 #[derive(Debug)]
 pub enum Error {
     /// The device could not be opened.
     Open(io::Error),
     /// There is no such trace, or none that the caller may open.
     NoTrace(String),
-    /// There is one of this name already.
+    /// There is already a trace of this name.
     Exists(String),
-    /// There are as many traces as there can be.
+    /// The maximum number of traces exists.
     Full,
-    /// There are traces, which must not be.
+    /// The call needs that there are no traces.
     Traces,
-    /// Somebody else reads it.
+    /// Another file reads this trace.
     Busy,
-    /// This is for others.
+    /// The caller lacks this permission.
     Denied(&'static str),
-    /// That step of the filter was refused.
+    /// The kernel has refused this step of the filter.
     Filter(u32),
-    /// A name, globs, sizes or modes were refused.
+    /// The kernel has refused a name, globs, a size or flags.
     Invalid(String),
-    /// The call did not work.
+    /// The call has failed for another reason.
     Call(&'static str, io::Error),
-    /// What the kernel gave makes no sense.
+    /// The kernel's answer is invalid.
     Corrupt(String),
     /// The output could not be written.
     Write(io::Error),
@@ -40,19 +40,19 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Open(e) => write!(f, "{DEVICE}: {e}"),
-            Self::NoTrace(name) => write!(f, "there is no trace '{name}'"),
-            Self::Exists(name) => write!(f, "there is a trace '{name}' already"),
+            Self::NoTrace(name) => write!(f, "no trace '{name}'"),
+            Self::Exists(name) => write!(f, "trace '{name}' already exists"),
             Self::Full => write!(
                 f,
-                "there is no room for another trace: 16 at most, 8 of one user"
+                "too many traces: the limits are 16, and without CAP_PERFMON 8 for each user"
             ),
-            Self::Traces => write!(f, "there are traces"),
-            Self::Busy => write!(f, "somebody else reads this trace"),
-            Self::Denied(what) => write!(f, "not permitted: {what}"),
-            Self::Filter(step) => write!(f, "the kernel refuses step {step} of the filter"),
-            Self::Invalid(what) => write!(f, "the kernel refuses {what}"),
+            Self::Traces => write!(f, "traces exist"),
+            Self::Busy => write!(f, "another process reads this trace"),
+            Self::Denied(what) => write!(f, "permission denied: {what}"),
+            Self::Filter(step) => write!(f, "the kernel rejects step {step} of the filter"),
+            Self::Invalid(what) => write!(f, "invalid {what}"),
             Self::Call(what, e) => write!(f, "cannot {what}: {e}"),
-            Self::Corrupt(why) => write!(f, "this trace can not be read: {why}"),
+            Self::Corrupt(why) => write!(f, "invalid trace data: {why}"),
             Self::Write(e) => write!(f, "cannot write: {e}"),
         }
     }

@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Fields of a marker: the text that names them, and their values in a record.
+//! Fields of a marker: their description as text, and their values in a record.
 
 use std::fmt;
 
-/// What a field holds.
+/// The type of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Type {
-    /// So many bytes.
+    /// Unsigned integer of this many bytes.
     Unsigned(u8),
-    /// So many bytes.
+    /// Signed integer of this many bytes.
     Signed(u8),
-    /// So many bytes, shown in hex.
+    /// Unsigned integer of this many bytes, shown in hex.
     Hex(u8),
-    /// 4 or 8 bytes.
+    /// Floating-point number of 4 or 8 bytes.
     Float(u8),
-    /// Bytes and a NUL.
+    /// Text: bytes and a NUL.
     Text,
 }
 
 impl Type {
-    /// `u32` and so on.
+    /// Parses a type such as `u32`.
     pub fn parse(word: &str) -> Option<Self> {
         if word == "str" {
             return Some(Self::Text);
@@ -46,13 +46,13 @@ impl Type {
 /// A field of a marker.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Field {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// What it holds.
+    /// The type.
     pub kind: Type,
 }
 
-/// Of the text that the kernel has; none if it is not one.
+/// Parses the text that describes a marker's fields. Returns `None` if it is invalid.
 pub fn parse(text: &str) -> Option<Vec<Field>> {
     if !engine::filter::check_fields(text.as_bytes()) {
         return None;
@@ -76,7 +76,7 @@ pub enum Value<'a> {
     Unsigned(u64),
     /// s8 to s64.
     Signed(i64),
-    /// x8 to x64, and how many bytes they have.
+    /// x8 to x64, and the number of bytes.
     Hex(u64, u8),
     /// f32.
     Single(f32),
@@ -87,7 +87,8 @@ pub enum Value<'a> {
 }
 
 impl fmt::Display for Value<'_> {
-    /// As people read it: nothing in it moves a terminal's cursor.
+    /// Formats the value for people. Control characters are escaped, so that none reaches a
+    /// terminal.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unsigned(n) => write!(f, "{n}"),
@@ -109,7 +110,7 @@ impl fmt::Display for Value<'_> {
     }
 }
 
-/// The first `N` bytes, which are taken off.
+/// Takes the first `N` bytes off.
 fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
     let (first, rest) = bytes.split_first_chunk::<N>()?;
     *bytes = rest;
@@ -125,7 +126,7 @@ fn unsigned(bytes: &mut &[u8], size: u8) -> Option<u64> {
     })
 }
 
-/// The value at the beginning of these bytes, which is taken off; none if it is not whole.
+/// Takes the value at the beginning of these bytes off. Returns `None` if it is not complete.
 pub fn value<'a>(kind: Type, bytes: &mut &'a [u8]) -> Option<Value<'a>> {
     Some(match kind {
         Type::Unsigned(size) => Value::Unsigned(unsigned(bytes, size)?),
@@ -145,7 +146,7 @@ pub fn value<'a>(kind: Type, bytes: &mut &'a [u8]) -> Option<Value<'a>> {
     })
 }
 
-/// How many of these bytes the fields take; none if they are not all there.
+/// Returns the number of these bytes that the fields take, or `None` if there are too few.
 pub fn measure(fields: &[Field], bytes: &[u8]) -> Option<usize> {
     let mut rest = bytes;
     for field in fields {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Traces of user programs, as their readers see them: `/dev/perftrace`.
+//! Reader side of user-space tracing: reads the traces of `/dev/perftrace`.
 //!
 //! ```no_run
 //! use perftrace_reader::{output::Text, Device, Reader, Recipe, Source, Clock};
@@ -15,18 +15,18 @@
 //! # Ok::<(), perftrace_reader::Error>(())
 //! ```
 //!
-//! | file | holds |
+//! | file | contents |
 //! |---|---|
-//! | `abi.rs` | the calls of `linux/perftrace.h`, with the engine's structures; unsafe |
-//! | `device.rs` | the device: traces and markers; making a trace |
-//! | `source.rs` | what a trace can be asked, by whomever it is answered |
-//! | `records.rs` | records in a buffer's bytes, which nobody vouches for |
+//! | `abi.rs` | the ioctls of `linux/perftrace.h`, with the engine's structures; unsafe |
+//! | `device.rs` | the device: lists traces and markers, creates and opens traces |
+//! | `source.rs` | the trait of a trace that can be read |
+//! | `records.rs` | parses the records of a buffer, whose bytes are not trusted |
 //! | `fields.rs` | fields of markers, and their values |
-//! | `metadata.rs` | processes and markers that are known |
-//! | `reader.rs` | rounds of reading |
-//! | `clock.rs` | ticks and times |
+//! | `metadata.rs` | cache of processes and markers |
+//! | `reader.rs` | reads all buffers of a trace in rounds |
+//! | `clock.rs` | converts ticks to times |
 //! | `output/` | CTF 2, text, Perfetto's JSON |
-//! | `error.rs` | what can go wrong |
+//! | `error.rs` | the errors of this crate |
 
 mod abi;
 mod clock;
@@ -48,6 +48,6 @@ pub use engine::trace::{
     KEY_SHARED, LOST, NAME_MAX, NR_MARKERS, NR_TRACES, PAD, RECORD_MAX, WAKE,
 };
 pub use error::Error;
-pub use metadata::{Marker, Metadata, Process};
+pub use metadata::{Marker, Process};
 pub use reader::{Reader, Totals};
 pub use source::{Chunk, Description, Info, Place, Source, Task};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is known of processes and markers, so that the kernel is asked once.
+//! A cache of processes and markers, so that each is requested from the kernel only once.
 
 use std::collections::hash_map::Entry;
 use std::collections::HashMap;
@@ -11,22 +11,23 @@ use crate::fields::{self, Field, Value};
 use crate::source::{Source, Task};
 use engine::trace::KEY_KERNEL;
 
-/// Kinds of events, by names and fields, at the most; others' are not read.
+/// Maximum number of classes, that is of distinct names with fields. Events of further classes are
+/// not read.
 const CLASSES: usize = 1 << 16;
 
-/// A kind of event: markers of the same name and fields are one.
+/// A class of events. Markers with the same name and fields are one class.
 #[derive(Debug)]
 pub struct Marker {
-    /// By which outputs know it: 0, 1 and so on.
+    /// The number by which outputs know the class: 0, 1 and so on.
     pub class: u32,
     /// `provider:event`.
     pub name: String,
-    /// Its fields.
+    /// The fields, in the order of a record.
     pub fields: Vec<Field>,
 }
 
 impl Marker {
-    /// The fields' values in the payload of an event of it.
+    /// Returns the names and values of the fields in the payload of an event of this class.
     pub fn values<'a>(
         &'a self,
         payload: &'a [u8],
@@ -41,9 +42,9 @@ impl Marker {
 /// A process that wrote events.
 #[derive(Debug)]
 pub struct Process {
-    /// What the trace knows it by.
+    /// The key by which the trace knows the process.
     pub key: u64,
-    /// The rest.
+    /// The kernel's description of the process.
     pub task: Task,
 }
 
@@ -51,21 +52,21 @@ pub struct Process {
 struct Known {
     process: Rc<Process>,
     markers: HashMap<u16, Rc<Marker>>,
-    /// In which round it was asked for last.
+    /// The round in which the process was looked up last.
     round: u64,
 }
 
-/// Processes by their keys, markers by their processes and numbers.
+/// The cache: processes by their keys, markers by their processes and numbers.
 #[derive(Debug, Default)]
 pub struct Metadata {
     processes: HashMap<u64, Known>,
     classes: HashMap<(String, String), Rc<Marker>>,
     round: u64,
-    /// What was asked for last in this round.
+    /// The last event that was looked up in this round, and its result.
     last: Option<((u64, u16), Found)>,
 }
 
-/// What an event is of.
+/// The process and the marker of an event.
 pub type Found = (Rc<Process>, Rc<Marker>);
 
 impl Metadata {
@@ -94,14 +95,14 @@ impl Metadata {
         Ok(Some(known))
     }
 
-    /// A process, and a marker of it. None: there is no such thing.
+    /// Looks up a process and one of its markers. Returns `None` if one of them does not exist.
     pub fn event(
         &mut self,
         source: &impl Source,
         key: u64,
         number: u16,
     ) -> Result<Option<Found>, Error> {
-        // Most events are of the kind of the one before.
+        // Most events are of the same process and marker as the one before.
         if let Some((last, found)) = &self.last {
             if *last == (key, number) {
                 return Ok(Some(found.clone()));
@@ -114,7 +115,7 @@ impl Metadata {
         let marker = match known.markers.get(&number) {
             Some(marker) => Rc::clone(marker),
             None => {
-                // What is not there may come later: it is asked for again.
+                // A marker that does not exist may be registered later, so failures are not cached.
                 let found = source.describe(key, number.into())?;
                 let Some(marker) = found.and_then(|d| self.class(d.name, d.fields)) else {
                     return Ok(None);
@@ -135,7 +136,7 @@ impl Metadata {
         if let Some(marker) = self.classes.get(&key) {
             return Some(Rc::clone(marker));
         }
-        // Of all users' programs one could think of new ones for ever.
+        // Without this limit, the programs of all users could add classes for ever.
         if next >= CLASSES {
             return None;
         }
@@ -148,8 +149,9 @@ impl Metadata {
         Some(marker)
     }
 
-    /// Another round begins. Of processes that were not met for so many, those that are
-    /// no more are forgotten: keys never come again. Their keys.
+    /// Begins another round. In every `every`-th round, checks the processes that were not looked
+    /// up for more than that many rounds, and forgets those that do not exist any more. Keys are
+    /// never used again. Returns the keys of the forgotten processes.
     pub fn next_round(&mut self, source: &impl Source, every: u64) -> Result<Vec<u64>, Error> {
         self.round += 1;
         self.last = None;

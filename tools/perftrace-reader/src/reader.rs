@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A trace is read, round by round, and given to an output.
+//! Reads a trace in rounds, and passes its events to an output.
 
 use std::collections::HashMap;
 
@@ -14,30 +14,30 @@ use crate::source::{Chunk, Info, Place, Source};
 use engine::trace::flag::FLIGHT;
 use engine::trace::KEY_SHARED;
 
-/// Rounds after which it is asked whether a silent process is still there.
+/// Number of rounds without events after which the reader checks whether a process still exists.
 const SILENCE: u64 = 64;
-/// A record's time may be so much later than that of its reading, in milliseconds; a clock
-/// that differs from CPU to CPU differs by less.
+/// Maximum number of milliseconds that a record's time may be later than its reading. The clocks of
+/// different CPUs differ by less.
 const AHEAD: u64 = 1000;
-/// Between the reading of the clock and the commit of a record, in milliseconds, as a rule.
+/// Number of milliseconds within which a record is committed after its time was read, as a rule.
 const LATE: u64 = 10;
 
-/// What was read, all in all.
+/// Totals of what was read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Events.
+    /// Number of events.
     pub events: u64,
     /// Bytes of records.
     pub bytes: u64,
-    /// Events that found no room, as far as it was told.
+    /// Events that found no room, as far as the buffers have reported them.
     pub lost: u64,
-    /// Bytes that made no sense.
+    /// Bytes that are not part of a valid record.
     pub cut: u64,
-    /// Events whose times could not be: before the one before, or to come.
+    /// Events with an impossible time: before that of the previous event, or in the future.
     pub disorder: u64,
 }
 
-/// What is known of a buffer.
+/// The state of a buffer.
 #[derive(Debug, Default)]
 struct Stream {
     last: u64,
@@ -46,7 +46,7 @@ struct Stream {
     position: u64,
 }
 
-/// Reads a trace.
+/// The reader of a trace.
 #[derive(Debug)]
 pub struct Reader {
     flight: bool,
@@ -58,7 +58,7 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Of a trace.
+    /// Creates the reader of a trace.
     pub fn new(info: &Info) -> Self {
         Self {
             flight: info.is(FLIGHT),
@@ -70,12 +70,12 @@ impl Reader {
         }
     }
 
-    /// What was read so far.
+    /// Returns the totals so far.
     pub fn totals(&self) -> Totals {
         self.totals
     }
 
-    /// Each buffer that has something, once. How many had.
+    /// Reads each buffer that has something once. Returns the number of these buffers.
     pub fn round(&mut self, source: &impl Source, output: &mut dyn Output) -> Result<usize, Error> {
         let begin = source.info()?.ticks;
         for key in self.metadata.next_round(source, SILENCE)? {
@@ -88,7 +88,7 @@ impl Reader {
         let result = loop {
             match source.read(after, &mut buffer) {
                 Ok(Some(chunk)) if chunk.place == after => {
-                    break Err(Error::Corrupt("a buffer comes again".to_owned()));
+                    break Err(Error::Corrupt("buffer returned twice".to_owned()));
                 }
                 Ok(Some(chunk)) => {
                     after = chunk.place;
@@ -108,7 +108,7 @@ impl Reader {
         result
     }
 
-    /// What was new in a buffer.
+    /// Processes what was read from a buffer.
     fn chunk(
         &mut self,
         source: &impl Source,
@@ -125,7 +125,8 @@ impl Reader {
         self.totals.events += packet.events.len() as u64;
         self.totals.cut += packet.cut;
         let is_empty = packet.events.is_empty() && packet.losses.is_empty() && packet.cut == 0;
-        // Of what was lost last no record tells, and perhaps no bytes come with it.
+        // The last losses have no `LOST` record yet, so they may be new although there are no
+        // bytes.
         if is_empty && packet.lost == lost {
             return Ok(());
         }
@@ -148,7 +149,7 @@ impl Reader {
         let fresh = chunk.position.wrapping_sub(stream.position);
         loop {
             let at = bytes.len() - records.left();
-            // A flight recorder gives the same again, behind what is new.
+            // A flight recorder returns old records again, behind the new ones.
             if self.flight && at as u64 >= fresh {
                 break;
             }
@@ -178,11 +179,11 @@ impl Reader {
                         let time = self.time(stream, chunk, record.time);
                         packet.events.push(Event { time, ..event });
                     }
-                    // Its length makes sense, so the next one is looked at.
+                    // The record's length is valid, so the next record can be read.
                     None => packet.cut += record.bytes as u64,
                 },
-                // It only grows; and nobody knows more than the buffer's own count, which
-                // was read later.
+                // The count only grows. It cannot be higher than that of the buffer, which was read
+                // later.
                 Item::Lost { time, total } => {
                     let total = total.min(lost);
                     if total > stream.told {
@@ -201,7 +202,7 @@ impl Reader {
         Ok(packet)
     }
 
-    /// An event, if it is one that its marker can have written.
+    /// Returns the event if its marker exists and can have written this payload.
     fn event<'a>(
         &mut self,
         source: &impl Source,
@@ -226,8 +227,9 @@ impl Reader {
         }))
     }
 
-    /// Times of a buffer do not fall, and do not lie in the future, whatever is written there:
-    /// readers of the output rely on it.
+    /// Corrects the time of a record. Readers of the output rely on times that do not decrease
+    /// along a buffer. A time that is more than [`AHEAD`] later than the reading becomes that of
+    /// the reading.
     fn time(&mut self, stream: &mut Stream, chunk: &Chunk, time: u64) -> u64 {
         let latest = chunk.ticks.saturating_add(AHEAD.saturating_mul(self.khz));
         let possible = match time > latest {

@@ -1,57 +1,56 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Records in the bytes of a buffer. Whoever wrote them may have had the worst in mind, so
-//! nothing is believed: a record that makes no sense ends what is read, and what is left is
-//! counted in bytes.
+//! Parses the records of a buffer. The program that wrote them may be hostile, so nothing in them
+//! is trusted. An invalid record ends the parsing, and the remaining bytes are counted as cut.
 
 use engine::trace::{LOST, PAD, RECORD_MAX};
 
-/// Bytes before the fields, without a key.
+/// Bytes before the fields, without the key.
 const HEADER: usize = 16;
-/// Bytes of what tells of lost events.
+/// Bytes of a `LOST` record.
 const LOST_BYTES: usize = HEADER + 8;
 
-/// Which bytes these are.
+/// The kind of buffer from which bytes were read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
-    /// Of a shared buffer: each record has its process's key.
+    /// A shared buffer: each record has its process's key.
     pub shared: bool,
-    /// Of a flight recorder: newest first, and the oldest may be there in part.
+    /// A flight recorder: the newest record is first, and the oldest may be incomplete.
     pub flight: bool,
 }
 
-/// An event, as it was written.
+/// An event, as the program has written it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
     /// The marker's number in its process.
     pub marker: u16,
-    /// The thread, by its own count.
+    /// The thread id, as the program has written it.
     pub thread: u32,
-    /// Ticks.
+    /// The time in ticks.
     pub time: u64,
-    /// The process, in shared buffers.
+    /// The process's key, in shared buffers.
     pub key: Option<u64>,
-    /// The fields, and zeroes behind them.
+    /// The fields, followed by zeroes.
     pub payload: &'a [u8],
-    /// Of all of it.
+    /// Bytes of the whole record.
     pub bytes: usize,
 }
 
-/// What is in a buffer.
+/// A record that is not a pad.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Item<'a> {
     /// An event.
     Event(Record<'a>),
-    /// So many events were lost in this buffer, ever, up to here.
+    /// A report of the number of events that this buffer has lost so far.
     Lost {
-        /// When it was told.
+        /// The time of the report.
         time: u64,
-        /// How many.
+        /// The number of lost events.
         total: u64,
     },
 }
 
-/// The records of a buffer, in the order in which they are there.
+/// An iterator over the records of a buffer, in the order of the bytes.
 #[derive(Clone, Debug)]
 pub struct Records<'a> {
     rest: &'a [u8],
@@ -74,17 +73,17 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_ne_bytes(*word))
 }
 
-/// What comes next in them.
+/// The result of parsing the next record.
 enum Step<'a> {
     Pad(usize),
     Item(usize, Item<'a>),
-    /// It began before the oldest byte that is left.
+    /// The record begins before the oldest byte that is left.
     Overwritten,
     Corrupt,
 }
 
 impl<'a> Records<'a> {
-    /// Of these bytes, as they were read.
+    /// Creates an iterator over bytes that were read.
     pub fn new(bytes: &'a [u8], layout: Layout) -> Self {
         Self {
             rest: bytes,
@@ -93,19 +92,19 @@ impl<'a> Records<'a> {
         }
     }
 
-    /// Bytes that made no sense, so far.
+    /// Returns the number of bytes so far that are not part of a valid record.
     pub fn cut(&self) -> usize {
         self.cut
     }
 
-    /// Bytes that were not looked at yet.
+    /// Returns the number of bytes that were not parsed yet.
     pub fn left(&self) -> usize {
         self.rest.len()
     }
 
     fn step(&self) -> Step<'a> {
         let rest = self.rest;
-        // The first 8 bytes are there of every record.
+        // Every record, and every pad, has these 8 bytes.
         let (Some(marker), Some(words), Some(thread)) =
             (u16_at(rest, 0), u16_at(rest, 2), u32_at(rest, 4))
         else {
@@ -115,7 +114,7 @@ impl<'a> Records<'a> {
         if bytes == 0 {
             return Step::Corrupt;
         }
-        // No record is longer, and what is left at the end of a buffer is shorter than one.
+        // No record is longer, and the pad at the end of a buffer is shorter than a record.
         if bytes > RECORD_MAX {
             return Step::Corrupt;
         }
@@ -165,7 +164,7 @@ impl<'a> Iterator for Records<'a> {
     fn next(&mut self) -> Option<Item<'a>> {
         while !self.rest.is_empty() {
             match self.step() {
-                // Of each step at least 8 bytes are taken, so this ends.
+                // Each step takes at least 8 bytes, so the loop ends.
                 Step::Pad(bytes) => self.rest = self.rest.get(bytes..).unwrap_or_default(),
                 Step::Item(bytes, item) => {
                     self.rest = self.rest.get(bytes..).unwrap_or_default();
@@ -239,7 +238,7 @@ mod tests {
         for (bad, why) in [
             (record(3, 0, 1, &[]), "no words"),
             (record(3, 1, 1, &[]), "no time"),
-            (record(3, 4, 1, &[0]), "longer than what is there"),
+            (record(3, 4, 1, &[0]), "longer than the data"),
             (record(3, 0xffff, 1, &[0]), "longer than any"),
             (record(LOST, 2, 1, &[]), "lost without a number"),
             (record(LOST, 4, 1, &[1, 2]), "lost with two"),

@@ -1,128 +1,130 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Where a trace's bytes come from: the kernel, or in tests somewhere else.
+//! The trait of a trace that can be read. The kernel implements it, and in tests a fake.
 
 use crate::error::Error;
 
-/// How a trace stands.
+/// The state of a trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Info {
-    /// Its number.
+    /// The number of its slot.
     pub slot: u32,
-    /// [`crate::FLIGHT`] and so on.
+    /// The flags, such as [`crate::FLIGHT`].
     pub flags: u32,
-    /// Of a buffer's records.
+    /// Bytes of a buffer's records.
     pub bytes: u32,
-    /// Numbers of CPUs.
+    /// Number of CPU numbers.
     pub nr_cpus: u32,
     /// [`crate::CLOCK_TSC`] or [`crate::CLOCK_MONOTONIC`].
     pub clock: u32,
-    /// Ticks of a millisecond.
+    /// Ticks per millisecond.
     pub khz: u32,
-    /// Whose it is.
+    /// The user who owns it.
     pub uid: u32,
-    /// Now.
+    /// The current time in ticks.
     pub ticks: u64,
-    /// Now, in nanoseconds since 1970.
+    /// The current time in nanoseconds since 1970.
     pub realtime: u64,
-    /// When it was made, in ticks.
+    /// The time at which it was created, in ticks.
     pub began: u64,
-    /// Processes that have buffers in it.
+    /// Number of processes that have buffers in it.
     pub nr_processes: u64,
-    /// Bytes of all of its buffers.
+    /// Bytes of all of its buffers, and of what is kept about processes that have ended.
     pub memory: u64,
-    /// Events that found no room.
+    /// Number of events that found no room.
     pub lost: u64,
-    /// Bytes that made no sense where they were counted.
+    /// Bytes that were discarded because a buffer's counts were invalid.
     pub cut: u64,
-    /// Processes that had ended and were dropped unread.
+    /// Number of processes that had ended and were dropped unread.
     pub dropped: u64,
-    /// Buffers for which there was no memory.
+    /// Number of buffers, markers, processes and children that there was no memory for, or that
+    /// were beyond a limit.
     pub no_memory: u64,
-    /// Processes that were dropped, as they may not be looked at any more.
+    /// Number of processes that were dropped because the trace's creator may not trace them any
+    /// more.
     pub denied: u64,
-    /// Its name.
+    /// The name of the trace.
     pub name: String,
-    /// Its globs.
+    /// The globs of the markers that it wants.
     pub markers: String,
 }
 
 impl Info {
-    /// Is this flag set?
+    /// Returns whether the flag is set.
     pub fn is(&self, flag: u32) -> bool {
         self.flags & flag != 0
     }
 }
 
-/// A buffer: whose, and of which CPU.
+/// A buffer, by its process and its CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Place {
-    /// The process, or what is none.
+    /// The process's key, or a key that stands for no process, such as [`crate::KEY_SHARED`].
     pub key: u64,
     /// The CPU.
     pub cpu: u32,
 }
 
 impl Place {
-    /// Before the first one.
+    /// The place before the first buffer.
     pub const FIRST: Self = Self { key: 0, cpu: !0 };
 }
 
-/// What was new in a buffer.
+/// The result of reading a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chunk {
     /// The buffer.
     pub place: Place,
-    /// As the writer counts what found no room.
+    /// The buffer's count of lost events.
     pub lost: u64,
-    /// Bytes that were written before these; of flight recorders up to these.
+    /// Bytes that were written before these or, in flight recorders, up to the end of these.
     pub position: u64,
-    /// When it was read.
+    /// The time at which it was read, in ticks.
     pub ticks: u64,
 }
 
 /// A process in a trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Task {
-    /// Its number here; 0: not here.
+    /// The process id in the reader's pid namespace; 0 if the process has none there.
     pub pid: u32,
-    /// Its user.
+    /// The user of the process.
     pub uid: u32,
-    /// It is no more.
+    /// The process has ended.
     pub ended: bool,
-    /// When it attached, in ticks.
+    /// The time at which it attached, in ticks.
     pub began: u64,
-    /// Its name.
+    /// The name (`comm`) of the process.
     pub comm: String,
 }
 
-/// What a number in a process's records means.
+/// The meaning of a marker's number in a process's records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Description {
-    /// The process.
+    /// The process's key.
     pub key: u64,
-    /// The number.
+    /// The marker's number.
     pub number: u32,
-    /// How often it is registered.
+    /// The number of its registrations.
     pub refs: u32,
     /// `provider:event`.
     pub name: String,
-    /// As text.
+    /// The fields, as text.
     pub fields: String,
 }
 
 /// A trace that can be read.
 pub trait Source {
-    /// How it stands.
+    /// Returns the state of the trace.
     fn info(&self) -> Result<Info, Error>;
 
-    /// What is new in the next buffer after that one, in place of what these bytes are. None:
-    /// no other buffer has anything.
+    /// Reads what is new in the next buffer after `after`, and replaces the contents of `to` with
+    /// it. Returns `None` if no other buffer has anything.
     fn read(&self, after: Place, to: &mut Vec<u8>) -> Result<Option<Chunk>, Error>;
 
-    /// None: there is no such process.
+    /// Returns a process, or `None` if it does not exist.
     fn process(&self, key: u64) -> Result<Option<Task>, Error>;
 
-    /// None: there is no such number.
+    /// Returns a marker, or `None` if the process has no such number.
     fn describe(&self, key: u64, number: u32) -> Result<Option<Description>, Error>;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Bytes that somebody made up: nothing panics, nothing goes on for ever, and each byte is in
-//! a record or counted as cut.
+//! Feeds arbitrary bytes to the reader. Nothing may panic, every loop must end, and invalid bytes
+//! must be counted as cut.
 
 mod fake;
 
@@ -12,7 +12,7 @@ use perftrace_reader::records::{Item, Layout, Records};
 use perftrace_reader::{Clock, Reader, Source, PAD};
 use proptest::prelude::*;
 
-/// Bytes of what is read as records and pads, and bytes that were cut; all of them.
+/// Parses all records. Returns the bytes of records without pads, and the bytes that were cut.
 fn account(bytes: &[u8], layout: Layout) -> (usize, usize) {
     let mut records = Records::new(bytes, layout);
     let mut seen = 0;
@@ -55,7 +55,7 @@ const LAYOUTS: [Layout; 4] = [
     },
 ];
 
-/// Checks what was given to an output, as each output relies on it.
+/// An output that checks what all outputs rely on.
 #[derive(Default)]
 struct Strict {
     last: std::collections::HashMap<(u64, u32), (u64, u64)>,
@@ -119,7 +119,7 @@ fn source(flight: bool) -> Fake {
         .marker(17, 3, "a:wrong", "a:u9")
 }
 
-/// Valid records, of which some bytes may be changed afterwards.
+/// Generates valid records, lost reports and pads.
 fn valid() -> impl Strategy<Value = Vec<u8>> {
     let payload = proptest::collection::vec(any::<u8>(), 0..60);
     let one = (0..6_u16, 0..3_u8, any::<u16>(), payload);
@@ -138,7 +138,7 @@ fn valid() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// Where records and pads end.
+/// Returns the offsets at which records and pads end, with 0 as the first one.
 fn ends(bytes: &[u8]) -> Vec<usize> {
     let mut all = vec![0];
     while let Some(words) = bytes
@@ -150,7 +150,8 @@ fn ends(bytes: &[u8]) -> Vec<usize> {
     all
 }
 
-/// What was cut, and events, where an output looks at all that it gets.
+/// Reads the bytes as three buffers of two rounds. Returns the bytes that were cut and the number
+/// of events.
 fn through(bytes: &[u8], key: u64, flight: bool, lost: u64) -> (u64, u64) {
     let mut fake = source(flight);
     fake.round(&[(key, 3, bytes, lost), (key, 4, bytes, lost / 2)]);
@@ -220,7 +221,8 @@ proptest! {
         let len = place.index(bytes.len() + 1);
         let whole = ends(&bytes).into_iter().filter(|end| *end <= len).max().unwrap_or(0);
         prop_assert_eq!(account(&bytes[..len], LAYOUTS[0]).1, len - whole);
-        // Of a flight recorder that is the oldest one, of which the rest is written over.
+        // In a flight recorder the incomplete record is the oldest one, the rest of which was
+        // overwritten.
         if len % 8 == 0 {
             prop_assert_eq!(account(&bytes[..len], LAYOUTS[2]).1, 0);
         }
@@ -236,7 +238,7 @@ proptest! {
     }
 }
 
-/// All changes of one byte, of a buffer with one of everything.
+/// Changes each byte to each value, in a buffer with all kinds of records.
 #[test]
 fn r3_7_any_changed_byte_does_no_harm() {
     let bytes = Bytes::default()
@@ -251,14 +253,15 @@ fn r3_7_any_changed_byte_does_no_harm() {
         for value in 0..=255 {
             let mut changed = bytes.clone();
             changed[place] = value;
-            // Each of the three rounds' buffers is whole, or a part of it is cut.
+            // Each of the three buffers is complete, or a part of it is cut.
             let (cut, events) = through(&changed, 17, false, 4);
             assert!(cut > 0 || events >= 6, "{place} {value}");
         }
     }
 }
 
-/// What hostile programs wrote is whole in each output, and moves no terminal's cursor.
+/// Each output is well-formed although the events are hostile, and the text has no escape
+/// character.
 #[test]
 fn r3_7_outputs_of_hostile_events_are_whole() {
     let mut fake = source(false);
@@ -286,7 +289,7 @@ fn r3_7_outputs_of_hostile_events_are_whole() {
     Reader::new(&info)
         .round(&fake, &mut json)
         .expect("it is read");
-    // Nobody has ended it.
+    // The file must be complete although finish() was not called.
     let bytes_of_file = std::fs::read(&path).expect("the file");
     std::fs::remove_file(&path).expect("the file");
     let value: serde_json::Value = serde_json::from_slice(&bytes_of_file).expect("JSON");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Rounds of reading, and what outputs make of them.
+//! Tests the rounds of a reader, and the contents of each output.
 
 mod fake;
 
@@ -20,7 +20,7 @@ fn app() -> Fake {
         .marker(18, 0, "other:event", "x:x16")
 }
 
-/// A place of its own, which goes with it.
+/// The path of a test's output, which is removed at the end.
 struct Place(PathBuf);
 
 impl Place {
@@ -73,7 +73,7 @@ fn r3_11_lines_of_several_buffers_are_in_order() {
 
 #[test]
 fn r3_11_what_came_later_but_is_older_waits() {
-    // The second round has what is older than the last of the first one.
+    // The second round has an event that is older than the last one of the first round.
     let mut fake = app();
     let late = NOW - 1000;
     let first = Bytes::default().event(0, 1, late + 10, b"\x02\0");
@@ -123,7 +123,7 @@ fn r3_8_processes_that_are_gone_are_forgotten() {
     for _ in 0..200 {
         reader.round(&fake, &mut ctf).expect("it is read");
     }
-    // What it lost is told, by a packet.
+    // The events that the process has lost are reported by a packet.
     let after = ctf.bytes();
     assert!(after > before, "{before} {after}");
     ctf.finish().expect("it is written");
@@ -185,7 +185,7 @@ fn r3_11_perfettos_json_is_whole_at_any_time() {
         reader.round(&fake, &mut output).expect("it is read");
         let all = json(&place.0);
         let events = all["traceEvents"].as_array().expect("events");
-        // The process's name is the first one.
+        // The first item is the process's name.
         assert_eq!(events.len(), usize::from(n) + 2);
         let last = &events[usize::from(n) + 1];
         assert_eq!(last["args"]["n"], n);

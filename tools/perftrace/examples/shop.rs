@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A program that sells something every ten milliseconds, and says so to whoever traces it.
+//! Example of a traced program: records the event `shop:sold` every ten milliseconds.
 
 use std::thread::sleep;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Prints what a program has written into the file that stood in for the kernel: a line for each
-//! marker, with how often it is registered, and for each record, in the order of their times.
+//! Prints the contents of files of a simulated kernel: a line for each marker, with the number of
+//! its registrations, and for each record of trace 0, in the order of time.
 
 use std::path::Path;
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! One step on a buffer, on the long way: words written where nobody reads, then one store; or
-//! nothing, if anything is not as it was when the step was thought out. In a restartable
-//! sequence, or by who has the buffer to itself.
+//! The slow path's update of a buffer. Words are written into free space of the buffer, then one
+//! store publishes them. If the state from which the update was computed has changed, nothing is
+//! published. The update runs in a restartable sequence, or in a thread that owns the buffer.
 #![expect(unsafe_code, reason = "a restartable sequence, records")]
 
 use core::arch::asm;
@@ -13,17 +13,18 @@ use core::sync::atomic::{compiler_fence, AtomicU64, Ordering};
 
 use crate::abi::{Buffer, Slot};
 
-/// A step.
+/// An update of a buffer.
 ///
 /// # Invariants
 ///
-/// `at` is where the bytes from `head` on (of flight recorders: those before it) are in the records
-/// of `buffer`, and has room for both lists of words without running into what was not read.
+/// `at` points into the records of `buffer`: to the bytes from `head` on or, in flight recorders,
+/// to those that end at `head`. There is space for both lists of words without overwriting records
+/// that have not been read.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Step<'a> {
-    /// The trace's slot has this generation, `cpu` is this CPU, and `buffer` has this `head` and
-    /// this `lost`, still.
+    /// The preconditions: the slot of the trace has this generation, the thread runs on `cpu`
+    /// (checked in a restartable sequence only), and `buffer` has this `head` and this `lost`.
     pub(crate) slot: &'a Slot,
     pub(crate) buffer: &'a Buffer,
     pub(crate) head: u64,
@@ -35,24 +36,27 @@ pub(crate) struct Step<'a> {
     pub(crate) first_words: u64,
     pub(crate) second: *const u64,
     pub(crate) second_words: u64,
-    /// Lower `reserve` to `value` before anything is written.
+    /// If not 0, `reserve` is lowered to `value` before anything is written. Set for flight
+    /// recorders.
     pub(crate) backwards: u64,
-    /// What is stored in the end, and where.
+    /// The value that is stored last, and where it is stored.
     pub(crate) value: u64,
     pub(crate) target: &'a AtomicU64,
 }
 
-/// How a thread has a buffer to itself.
+/// The way in which a thread has exclusive access to a buffer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Hold {
-    /// As long as nothing comes in between: where its `struct rseq` is.
+    /// Until it is interrupted, by a restartable sequence. The value is the offset of its `struct
+    /// rseq` from the thread pointer.
     Sequence(u64),
-    /// It is in `owner`.
+    /// Until it gives the buffer back. Its thread id is in `owner`.
     Owner,
 }
 
 impl Step<'_> {
-    /// Does it; or says that something has changed.
+    /// Carries out the update. Returns false, with nothing published, if a precondition does not
+    /// hold or the sequence was interrupted.
     pub(crate) fn commit(&self, hold: Hold) -> bool {
         match hold {
             Hold::Sequence(sequence) => self.restartable(sequence),
@@ -62,10 +66,12 @@ impl Step<'_> {
 
     fn restartable(&self, sequence: u64) -> bool {
         let done: u64;
-        // SAFETY: By the invariant, as long as `head` is what it was, which is looked at inside, on
-        // the CPU to which the buffer belongs: who else wrote into it would have come in between.
-        // `sequence` is the place of this thread's struct rseq. Nothing jumps back to the top:
-        // whoever came in between may have changed anything.
+        // SAFETY: By the invariant of `Step` the words go to free space in the buffer, as long as
+        // `head` is unchanged. The sequence checks that, and that the thread runs on the CPU to
+        // which the buffer belongs. Another writer on this CPU would have interrupted the sequence,
+        // which aborts it. `sequence` is the offset of this thread's struct rseq. After an abort
+        // the sequence is not repeated, because anything that the update was computed from may have
+        // changed.
         unsafe {
             asm!(
                 sequence!(),
@@ -160,10 +166,11 @@ impl Step<'_> {
         done != 0
     }
 
-    /// The same by the owner: nobody else writes, but counts what is lost.
+    /// Carries out the update as the owner of the buffer. Other threads write no records into it,
+    /// but may count lost events.
     fn owned(&self) -> bool {
         let buffer = self.buffer;
-        // Acquire: pairs with the kernel's next generation.
+        // Acquire: pairs with the kernel's store of the next generation.
         let same = self.slot.generation.load(Acquire) == self.generation
             && buffer.head.load(Relaxed) == self.head
             && buffer.lost.load(Relaxed) == self.lost;
@@ -172,11 +179,13 @@ impl Step<'_> {
         }
         if self.backwards != 0 && (self.value as i64) < buffer.reserve.load(Relaxed) as i64 {
             buffer.reserve.store(self.value, Relaxed);
-            // The kernel, which looks at it after it has copied, sees no byte of the record
-            // before this: x86 keeps stores in order, and this lets the compiler not change it.
+            // The kernel copies records and then reads `reserve`. If it has copied a byte of this
+            // record, it must see the lowered value. x86 keeps stores in order; this fence keeps
+            // the compiler from reordering them.
             compiler_fence(Ordering::SeqCst);
         }
-        // SAFETY: By the invariant; the owner is alone. The program's other threads do not read it.
+        // SAFETY: By the invariant of `Step` there is space for both lists at `at`. The owner is
+        // the only writer, and the program's other threads do not read records.
         unsafe {
             ptr::copy_nonoverlapping(self.first, self.at, self.first_words as usize);
             let behind = self.at.add(self.first_words as usize);

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The system: `/dev/perftrace`, its calls and mappings, the clock.
+//! System calls: `/dev/perftrace`, its ioctls and mappings, and the clock.
 //!
-//! On the way of an event only what may be called in a signal handler is called, and errno
-//! is afterwards what it was before.
+//! On the path of an event only async-signal-safe functions are called, and errno is preserved.
 #![expect(unsafe_code, reason = "system calls, RDTSC")]
 
 use core::arch::asm;
@@ -18,32 +17,33 @@ use crate::abi::{self, Attach, Marker, Markers, Notify, CLOCK_TSC};
 use crate::simulate;
 use crate::{state, thread};
 
-/// The descriptor, and by what it is known: programs close those that they do not know, and then
-/// another file may have its number.
+/// The device's descriptor. Programs close descriptors that they do not know, and the number may
+/// then be another file's. The file is therefore identified by its inode and device numbers, too.
 static FD: AtomicI32 = AtomicI32::new(-1);
 static INODE: AtomicU64 = AtomicU64::new(0);
 static DEVICE: AtomicU64 = AtomicU64::new(0);
 
-/// Where programs do not have theirs.
+/// Lowest number for the descriptor, above those that programs use for themselves.
 const HIGH: c_int = 900;
 
-/// An errno.
+/// An errno value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Errno(pub(crate) c_int);
 
-/// The two pieces of a process.
+/// The addresses of a process's two mappings.
 pub(crate) struct Pieces {
     pub(crate) control: *mut u8,
     pub(crate) buffers: *mut u8,
 }
 
-/// Opens the device and attaches, or joins those who have.
+/// Opens the device and attaches this process, or joins an attachment of another copy of this
+/// library. Returns the mappings, or the errno of the call that failed.
 pub(crate) fn attach(shared: bool) -> Result<Pieces, Errno> {
     #[cfg(feature = "simulate")]
     if let Some(attached) = simulate::attach(None) {
         return attached.map_err(Errno);
     }
-    // SAFETY: The path is a C string; the descriptors are new, and nobody else's.
+    // SAFETY: The path is a C string. The descriptors are new, and nothing else uses them.
     let fd = unsafe {
         let fd = checked(libc::open(
             DEVICE_PATH.as_ptr().cast(),
@@ -66,7 +66,7 @@ pub(crate) fn attach(shared: bool) -> Result<Pieces, Errno> {
     let attached = call(fd, abi::ATTACH, &raw mut attach).and_then(|()| {
         match (attach.control, attach.buffers) {
             (0, _) | (_, 0) => map(fd, &attach),
-            // Another copy of this library has mapped them, here.
+            // Another copy of this library has mapped them in this process.
             (control, buffers) => Ok(Pieces {
                 control: control as *mut u8,
                 buffers: buffers as *mut u8,
@@ -80,26 +80,28 @@ pub(crate) fn attach(shared: bool) -> Result<Pieces, Errno> {
             INODE.store(inode, Relaxed);
             FD.store(fd, Relaxed);
         }
-        // SAFETY: It is ours.
+        // SAFETY: `fd` was opened above, and is not used after this.
         Err(_) => _ = unsafe { libc::close(fd) },
     }
     attached
 }
 
 const DEVICE_PATH: &[u8] = b"/dev/perftrace\0";
-/// Stands for the first piece where there is no device: `pfc trace arm` writes it, as root.
+/// The wake file, which replaces the first mapping while there is no device. `pfc trace arm` writes
+/// it, as root.
 const WAKE_PATH: &[u8] = b"/run/perftrace/wake\0";
 
-/// What has words that say when there is a device, mapped for ever. An error: nothing will say it.
+/// Maps the wake file, whose words say when there is a device. The mapping is never removed. If
+/// this fails, the process stays untraced even if a device appears.
 pub(crate) fn wake() -> Result<*mut u8, Errno> {
     let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NOFOLLOW | libc::O_NONBLOCK;
-    // SAFETY: The path is a C string; the descriptor is new, and nobody else's; of the structure
-    // all zeroes are a value, and it is written there.
+    // SAFETY: The path is a C string. The descriptor is new, and nothing else uses it. All zeroes
+    // are a valid `stat`, and fstat() writes to it.
     unsafe {
         let fd = checked(libc::open(WAKE_PATH.as_ptr().cast(), flags))?;
         let mut stat: libc::stat = zeroed();
         let mapped = checked(libc::fstat(fd, &raw mut stat)).and_then(|_| {
-            // Nobody but root can write it, or make it shorter.
+            // Only root may be able to write or truncate it.
             let is_roots = stat.st_uid == 0 && stat.st_mode & 0o022 == 0;
             let is_whole = stat.st_mode & libc::S_IFMT == libc::S_IFREG
                 && stat.st_size >= abi::READ_BYTES as i64;
@@ -119,32 +121,33 @@ pub(crate) fn wake() -> Result<*mut u8, Errno> {
     }
 }
 
-/// Does an error say that there is no device for now?
+/// Returns whether an error means that there is no device at present.
 pub(crate) fn is_away(Errno(error): Errno) -> bool {
     matches!(error, libc::ENOENT | libc::ENODEV | libc::ENXIO)
 }
 
-/// The calling process.
+/// Returns the id of the calling process.
 pub(crate) fn process() -> u32 {
-    // SAFETY: It takes nothing.
+    // SAFETY: getpid() takes no arguments and cannot fail.
     unsafe { libc::syscall(libc::SYS_getpid) as u32 }
 }
 
 extern "C" {
-    /// The C library's; the crate libc leaves it out.
+    /// A function of the C library that the crate libc does not declare.
     fn pthread_setcancelstate(state: c_int, was: *mut c_int) -> c_int;
 }
 
-/// What may be called where a program has an event: errno stays as it is, and the thread is not
-/// cancelled in there.
+/// Runs `what` on the path of an event: errno is preserved, and the thread cannot be cancelled in
+/// it.
 pub(crate) fn unnoticed(what: impl FnOnce()) {
     const DISABLE: c_int = 1;
     let mut was = 0;
     quietly(|| {
-        // SAFETY: It is written there.
+        // SAFETY: The old state is written to `was`, which is valid for that.
         unsafe { pthread_setcancelstate(DISABLE, &raw mut was) };
         what();
-        // SAFETY: As it was.
+        // SAFETY: `was` is a valid state, as the first call has returned it. The old state may be
+        // null.
         unsafe { pthread_setcancelstate(was, null_mut()) };
     });
 }
@@ -157,7 +160,7 @@ fn map(fd: c_int, attach: &Attach) -> Result<Pieces, Errno> {
     Ok(Pieces { control, buffers })
 }
 
-/// Maps, over what is at an address if it is not 0.
+/// Maps a part of a file. If `at` is not null, the mapping there is replaced.
 pub(crate) fn map_at(
     at: *mut u8,
     bytes: usize,
@@ -167,7 +170,8 @@ pub(crate) fn map_at(
 ) -> Result<*mut u8, Errno> {
     let fixed = if at.is_null() { 0 } else { libc::MAP_FIXED };
     let flags = libc::MAP_SHARED | fixed;
-    // SAFETY: What is mapped over, if anything, is another mapping of the same, whole.
+    // SAFETY: If `at` is null, the kernel chooses free addresses. Otherwise the whole of an earlier
+    // mapping of the same kind is replaced.
     let at = unsafe { libc::mmap(at.cast(), bytes, protection, flags, fd, offset as i64) };
     match at == libc::MAP_FAILED {
         true => Err(errno()),
@@ -175,7 +179,7 @@ pub(crate) fn map_at(
     }
 }
 
-/// Registers markers: each has its number then, or the reason why it has none.
+/// Registers markers. Each then has its number, or the errno for which it was refused.
 pub(crate) fn register(markers: &mut [Marker]) -> Result<(), Errno> {
     #[cfg(feature = "simulate")]
     if simulate::register(markers) {
@@ -184,13 +188,13 @@ pub(crate) fn register(markers: &mut [Marker]) -> Result<(), Errno> {
     with_markers(abi::REGISTER, markers)
 }
 
-/// Takes markers back, of which only the numbers matter.
+/// Unregisters markers, of which only the numbers matter.
 pub(crate) fn unregister(markers: &mut [Marker]) {
     #[cfg(feature = "simulate")]
     if simulate::unregister(markers) {
         return;
     }
-    // If that fails then the kernel does not know them.
+    // An error means that the kernel does not know these markers.
     let _ = with_markers(abi::UNREGISTER, markers);
 }
 
@@ -205,8 +209,9 @@ fn with_markers(number: u32, markers: &mut [Marker]) -> Result<(), Errno> {
     fd().and_then(|fd| call(fd, number, &raw mut all))
 }
 
-/// Tells the reader that a buffer is half full. If it cannot be told it will come by itself;
-/// false: there is none, as the buffer is nobody's.
+/// Wakes the reader of a buffer that is half full or has lost an event. Returns false if the kernel
+/// has no such buffer: the trace has ended, or there was no memory. Other errors are ignored,
+/// because the reader also reads periodically.
 pub(crate) fn notify(slot: u32, cpu: u32) -> bool {
     let mut is_read = true;
     quietly(|| {
@@ -221,17 +226,17 @@ pub(crate) fn notify(slot: u32, cpu: u32) -> bool {
     is_read
 }
 
-/// What became of waiting for room.
+/// The result of waiting for room.
 pub(crate) enum Room {
-    /// It may be there.
+    /// There may be room: try again.
     Perhaps,
-    /// It will not be.
+    /// There will be no room.
     None,
-    /// The kernel cannot be asked.
+    /// The kernel could not be asked.
     Unknown,
 }
 
-/// Waits until a buffer has been read beyond there, or nobody will; its reader is told.
+/// Wakes the reader of a buffer, and waits until it has read beyond `tail` or the wait is over.
 pub(crate) fn wait_for_room(slot: u32, cpu: u32, tail: u64) -> Room {
     let mut room = Room::Unknown;
     quietly(|| {
@@ -249,7 +254,7 @@ pub(crate) fn wait_for_room(slot: u32, cpu: u32, tail: u64) -> Room {
     room
 }
 
-/// The descriptor, if it still is the device's.
+/// Returns the descriptor if it still is the device's, else `EBADF`.
 fn fd() -> Result<c_int, Errno> {
     let fd = FD.load(Relaxed);
     let known = (DEVICE.load(Relaxed), INODE.load(Relaxed));
@@ -259,27 +264,29 @@ fn fd() -> Result<c_int, Errno> {
     }
 }
 
-/// That of a copy of this library that has no markers any more, and may be unmapped: the mappings
-/// stay, for the next one.
+/// Closes the descriptor of a copy of this library that has no markers left and may be unmapped.
+/// The mappings stay, and the next attach uses them again.
 pub(crate) fn close() {
     if let Ok(fd) = fd() {
         FD.store(-1, Relaxed);
-        // SAFETY: It is ours, as it is the device's.
+        // SAFETY: `fd()` has checked that this is still the descriptor that this library has
+        // opened.
         unsafe { libc::close(fd) };
     }
 }
 
 fn identity(fd: c_int) -> Option<(u64, u64)> {
-    // SAFETY: Numbers; all zeroes are some.
+    // SAFETY: `stat` consists of integers, for which all zeroes are valid.
     let mut stat: libc::stat = unsafe { zeroed() };
-    // SAFETY: It is written there.
+    // SAFETY: fstat() writes to `stat`, which is valid for that, and checks the descriptor.
     let done = unsafe { libc::fstat(fd, &raw mut stat) };
     (done == 0 && stat.st_mode & libc::S_IFMT == libc::S_IFCHR)
         .then_some((stat.st_rdev, stat.st_ino))
 }
 
 fn call<T>(fd: c_int, number: u32, argument: *mut T) -> Result<(), Errno> {
-    // SAFETY: Each caller's argument is what the number asks for, and lives until it is over.
+    // SAFETY: Each caller passes the structure that belongs to this request, and it lives until the
+    // call returns.
     checked(unsafe { libc::ioctl(fd, number.into(), argument.cast::<c_void>()) }).map(|_| ())
 }
 
@@ -291,19 +298,20 @@ fn checked(result: c_int) -> Result<c_int, Errno> {
 }
 
 fn errno() -> Errno {
-    // SAFETY: It is this thread's, always there.
+    // SAFETY: The address of this thread's errno is always valid.
     Errno(unsafe { *libc::__errno_location() })
 }
 
-/// Keeps errno as it is: a signal handler may be between a call and the look at it.
+/// Runs `what` and restores errno. An event may be in a signal handler that has interrupted the
+/// program between a call and its check of errno.
 fn quietly(what: impl FnOnce()) {
     let Errno(was) = errno();
     what();
-    // SAFETY: It is this thread's, always there.
+    // SAFETY: The address of this thread's errno is always valid.
     unsafe { *libc::__errno_location() = was };
 }
 
-/// The end of a wait, which begins when it is first asked for.
+/// The end of a wait, which is set at the first check.
 pub(crate) struct Deadline(Option<u64>);
 
 impl Deadline {
@@ -311,7 +319,8 @@ impl Deadline {
         Self(None)
     }
 
-    /// Has a wait of so many milliseconds been long enough? 0: ten seconds; all ones: never.
+    /// Returns whether the wait has lasted this many milliseconds. 0 stands for ten seconds,
+    /// `u32::MAX` for ever.
     pub(crate) fn has_passed(&mut self, ms: u32) -> bool {
         let ms = match ms {
             u32::MAX => return false,
@@ -324,51 +333,53 @@ impl Deadline {
     }
 }
 
-/// Some time without work. Not nanosleep(), in which the thread could be cancelled.
+/// Sleeps for a millisecond, by a system call, because nanosleep() is a cancellation point.
 pub(crate) fn nap() {
     quietly(|| {
         let time = libc::timespec {
             tv_sec: 0,
             tv_nsec: 1_000_000,
         };
-        // SAFETY: It reads `time`; a signal ends it early, which is as good.
+        // SAFETY: The call reads `time`, and the null pointer is allowed. A signal may end the
+        // sleep early, which does no harm.
         unsafe { libc::syscall(libc::SYS_nanosleep, &raw const time, null_mut::<c_void>()) };
     });
 }
 
-/// Who has a buffer may have to run before it is given back.
+/// Lets other threads run, because the owner of a buffer may need the CPU to give it back.
 pub(crate) fn let_others_run() {
-    // SAFETY: It takes nothing.
+    // SAFETY: sched_yield() takes no arguments.
     quietly(|| _ = unsafe { libc::syscall(libc::SYS_sched_yield) });
 }
 
-/// The CPU of the calling thread, which it may leave at once.
+/// Returns the CPU of the calling thread, which may be migrated right afterwards.
 pub(crate) fn cpu() -> u32 {
     let mut cpu = 0;
-    // SAFETY: It takes nothing; what the C library has of the vDSO.
+    // SAFETY: sched_getcpu() takes no arguments. The C library implements it by the vDSO.
     quietly(|| cpu = unsafe { libc::sched_getcpu() });
     u32::try_from(cpu).unwrap_or(0)
 }
 
-/// Now, by the clock that the kernel has chosen.
+/// Returns the time by the clock that the kernel has chosen.
 pub(crate) fn time() -> u64 {
     let (clock, offset) = state::control().map_or((CLOCK_TSC, 0), |control| {
         (control.clock.load(Relaxed), control.offset.load(Relaxed))
     });
     if clock == CLOCK_TSC {
         let (low, high): (u32, u32);
-        // SAFETY: Every x86-64 has it. Without `nomem`: no load or store is moved across it.
+        // SAFETY: Every x86-64 CPU has RDTSC. Without `nomem` the compiler moves no load or store
+        // across it.
         unsafe { asm!("rdtsc", out("eax") low, out("edx") high, options(nostack)) };
         return (u64::from(high) << 32) | u64::from(low);
     }
     monotonic().wrapping_sub(offset)
 }
 
-/// Nanoseconds of `CLOCK_MONOTONIC`, as the process has it.
+/// Returns nanoseconds of `CLOCK_MONOTONIC`, in the time namespace of the process.
 fn monotonic() -> u64 {
-    // SAFETY: Numbers; all zeroes are some.
+    // SAFETY: `timespec` consists of integers, for which all zeroes are valid.
     let mut now: libc::timespec = unsafe { zeroed() };
-    // SAFETY: It is written there. This clock is always there.
+    // SAFETY: clock_gettime() writes to `now`, which is valid for that. This clock always exists.
     quietly(|| _ = unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) });
     (now.tv_sec as u64)
         .wrapping_mul(1_000_000_000)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! From the macros' values to a record's fields.
+//! Converts the macros' values to a record's fields, and writes the record.
 #![expect(unsafe_code, reason = "texts of C programs, the short way")]
 
 use core::mem::MaybeUninit;
@@ -11,16 +11,17 @@ use crate::abi::{HEAD_WORDS, PAYLOAD_MAX};
 use crate::site::{pack, size, words, Site, Value, STR};
 use crate::{long, short};
 
-/// A branch that is not taken often.
+/// Marks a branch as rarely taken, because it calls a cold function.
 #[cold]
 #[inline]
 pub fn unlikely() {}
 
-/// An event of the Rust macro.
+/// Writes an event of the Rust macro.
 #[inline(always)]
 pub fn emit<const SHAPE: u64, const N: usize>(site: &'static Site, values: [Value<'_>; N]) {
     let packed;
-    // SAFETY: `site` and `SHAPE` are the macro's: they fit each other. Texts are as long as they say.
+    // SAFETY: The macro has made `site` and `SHAPE` from the same fields, so the sizes agree. The
+    // texts are as long as their values say.
     unsafe {
         match const { words(SHAPE) } {
             Some(0) => c::write_0(site),
@@ -41,19 +42,20 @@ pub fn emit<const SHAPE: u64, const N: usize>(site: &'static Site, values: [Valu
     }
 }
 
-/// What macros call, as C calls it: `perftrace/perftrace.h` has the same functions.
+/// The functions that the macros call, with C's calling convention. `perftrace/perftrace.h`
+/// declares them.
 pub mod c {
     use super::*;
     pub use crate::registry::{register, unregister};
 
-    /// An event without fields.
+    /// Writes an event without fields.
     ///
     /// # Safety
     ///
-    /// As for [`write_2`].
+    /// `site` is live, its invariants hold, and it has no fields.
     #[inline]
     pub unsafe extern "C" fn write_0(site: *const Site) {
-        // SAFETY: By the caller's word.
+        // SAFETY: The caller guarantees a live site without fields.
         unsafe {
             if !short::event_0(site) {
                 aside_0(site);
@@ -61,14 +63,14 @@ pub mod c {
         }
     }
 
-    /// An event with at most 8 bytes of fields.
+    /// Writes an event with at most 8 bytes of fields.
     ///
     /// # Safety
     ///
-    /// As for [`write_2`].
+    /// `site` is live, its invariants hold, and its fields have that size.
     #[inline]
     pub unsafe extern "C" fn write_1(site: *const Site, first: u64) {
-        // SAFETY: By the caller's word.
+        // SAFETY: The caller guarantees a live site with one word of fields.
         unsafe {
             if !short::event_1(site, first) {
                 aside_1(site, first);
@@ -76,14 +78,14 @@ pub mod c {
         }
     }
 
-    /// An event with 9 to 16 bytes of fields.
+    /// Writes an event with 9 to 16 bytes of fields.
     ///
     /// # Safety
     ///
     /// `site` is live, its invariants hold, and its fields have that size.
     #[inline]
     pub unsafe extern "C" fn write_2(site: *const Site, first: u64, second: u64) {
-        // SAFETY: By the caller's word.
+        // SAFETY: The caller guarantees a live site with two words of fields.
         unsafe {
             if !short::event_2(site, first, second) {
                 aside_2(site, first, second);
@@ -91,14 +93,15 @@ pub mod c {
         }
     }
 
-    /// An event with more, but no text.
+    /// Writes an event with more bytes of fields, none of which is a text.
     ///
     /// # Safety
     ///
-    /// As for [`write_2`]; there are `words` words of fields, at least one.
+    /// `site` is live, its invariants hold, and its fields take `words` words, at least one, which
+    /// can be read at `fields`.
     #[inline]
     pub unsafe extern "C" fn write(site: *const Site, fields: *const u64, words: usize) {
-        // SAFETY: By the caller's word.
+        // SAFETY: The caller guarantees a live site and `words` words of fields.
         unsafe {
             if !short::event(site, fields, words) {
                 aside(site, fields, words);
@@ -106,31 +109,34 @@ pub mod c {
         }
     }
 
-    /// An event with texts. What does not fit into a record is cut off of the last ones.
+    /// Writes an event with texts. A text is truncated if the record would become too large with it
+    /// and the smallest possible fields behind it.
     ///
     /// # Safety
     ///
-    /// As for [`write_2`]; there is a value for each field, and texts can be read.
+    /// `site` is live, and its invariants hold. There is a value for each field, and the texts can
+    /// be read.
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn write_values(site: *const Site, values: *const Value<'_>, n: usize) {
         let mut room = Room::new();
-        // SAFETY: By the caller's word.
+        // SAFETY: The caller guarantees a live site and `n` values.
         let (site, values) = unsafe { (&*site, slice::from_raw_parts(values, n)) };
         let (mut rest, mut shape) = (values, site.shape);
         while let Some((value, others)) = rest.split_first() {
             match shape & 15 {
-                // SAFETY: By the caller's word.
+                // SAFETY: The caller guarantees that the texts can be read.
                 STR => unsafe { room.text(value, least(shape >> 4)) },
                 kind => room.number(value.bits, size(kind) as usize),
             }
             (rest, shape) = (others, shape >> 4);
         }
         let fields = room.words();
-        // What the short way reads of a site, with the words of this record.
+        // The fast path reads only these parts of a site. The header has the size of this record.
         let words = ((fields.len() + HEAD_WORDS) as u32) << 16;
         let here = site.sized(words);
-        // SAFETY: As above; at least one text has made at least one word.
+        // SAFETY: The caller guarantees that the site and its word are live. `here` has the number
+        // of words of `fields`, which is not 0.
         unsafe {
             let (at, words) = (fields.as_ptr(), fields.len());
             if fields.is_empty()
@@ -143,35 +149,41 @@ pub mod c {
     }
 }
 
-// Functions of their own, so that what calls them needs no stack.
+// These are functions of their own, so that their callers need no stack frame.
 
+/// Writes an event without fields by the slow path.
+///
 /// # Safety
 ///
-/// As for [`c::write_2`].
+/// `site` is live, its invariants hold, and it has no fields.
 #[cold]
 #[inline(never)]
 unsafe extern "C" fn aside_0(site: *const Site) {
-    // SAFETY: By the caller's word.
+    // SAFETY: The caller guarantees a live site.
     long::write(unsafe { &*site }, &[]);
 }
 
+/// Writes an event with one word of fields that the first attempt could not write.
+///
 /// # Safety
 ///
-/// As for [`c::write_2`].
+/// `site` is live, its invariants hold, and its fields take one word.
 #[cold]
 #[inline(never)]
 unsafe extern "C" fn aside_1(site: *const Site, first: u64) {
-    // SAFETY: By the caller's word.
+    // SAFETY: The caller guarantees a live site with one word of fields, which `first` is.
     unsafe { aside(site, [first].as_ptr(), 1) };
 }
 
+/// Writes an event with two words of fields into a flight recorder, or by the slow path.
+///
 /// # Safety
 ///
-/// As for [`c::write_2`].
+/// `site` is live, its invariants hold, and its fields take two words.
 #[cold]
 #[inline(never)]
 unsafe extern "C" fn aside_2(site: *const Site, first: u64, second: u64) {
-    // SAFETY: By the caller's word.
+    // SAFETY: The caller guarantees a live site with two words of fields.
     unsafe {
         if !short::flight_2(site, first, second) {
             long_2(site, first, second);
@@ -179,25 +191,28 @@ unsafe extern "C" fn aside_2(site: *const Site, first: u64, second: u64) {
     }
 }
 
+/// Writes an event with two words of fields by the slow path.
+///
 /// # Safety
 ///
-/// As for [`c::write_2`].
+/// `site` is live, its invariants hold, and its fields take two words.
 #[cold]
 #[inline(never)]
 unsafe extern "C" fn long_2(site: *const Site, first: u64, second: u64) {
-    // SAFETY: By the caller's word.
+    // SAFETY: The caller guarantees a live site.
     long::write(unsafe { &*site }, &[first, second]);
 }
 
-/// Into a flight recorder, or the long way.
+/// Writes an event into a flight recorder, or by the slow path.
 ///
 /// # Safety
 ///
-/// As for [`c::write`].
+/// `site` is live, its invariants hold, and its fields take `words` words, at least one, which can
+/// be read at `fields`.
 #[cold]
 #[inline(never)]
 unsafe extern "C" fn aside(site: *const Site, fields: *const u64, words: usize) {
-    // SAFETY: By the caller's word.
+    // SAFETY: The caller guarantees a live site and `words` words of fields.
     unsafe {
         if !short::flight(site, fields, words) {
             long::write(&*site, slice::from_raw_parts(fields, words));
@@ -205,7 +220,7 @@ unsafe extern "C" fn aside(site: *const Site, fields: *const u64, words: usize) 
     }
 }
 
-/// Bytes that the fields of a shape take at least.
+/// Returns the bytes that the fields of a shape take at least.
 fn least(shape: u64) -> usize {
     let (mut bytes, mut rest) = (0, shape);
     while rest != 0 {
@@ -220,8 +235,8 @@ fn least(shape: u64) -> usize {
 
 const ROOM: usize = PAYLOAD_MAX / 8;
 
-/// Fields that are being put together: the first `bytes` bytes of `words` are initialised, and
-/// at most [`PAYLOAD_MAX`] of them.
+/// Memory in which fields are put together. The first `bytes` bytes of `words` are initialised;
+/// they are at most [`PAYLOAD_MAX`].
 struct Room {
     words: [MaybeUninit<u64>; ROOM],
     bytes: usize,
@@ -241,9 +256,11 @@ impl Room {
         PAYLOAD_MAX.saturating_sub(self.bytes)
     }
 
+    /// Appends bytes, as far as there is room.
+    ///
     /// # Safety
     ///
-    /// So many bytes can be read from there.
+    /// `bytes` bytes can be read at `from`.
     #[inline]
     unsafe fn put(&mut self, from: *const u8, bytes: usize) {
         let bytes = bytes.min(self.left());
@@ -252,22 +269,24 @@ impl Room {
             .as_mut_ptr()
             .cast::<u8>()
             .wrapping_add(self.bytes);
-        // SAFETY: By the caller's word, and there is room for as many.
+        // SAFETY: The caller guarantees that the bytes can be read, and there is room for as many.
         unsafe { to.copy_from_nonoverlapping(from, bytes) };
         self.bytes += bytes;
     }
 
     #[inline]
     fn number(&mut self, bits: u64, bytes: usize) {
-        // SAFETY: An integer has its bytes; the low ones come first.
+        // SAFETY: No caller asks for more than the 8 bytes of an integer. On x86 the low bytes are
+        // first.
         unsafe { self.put((&raw const bits).cast(), bytes) };
     }
 
-    /// A text, to its NUL or as long as it says; `after`: bytes that are needed behind it.
+    /// Appends a text, up to its NUL or its length, and a NUL. `after` is the number of bytes that
+    /// the fields behind it need at least. A null pointer is written as "(null)".
     ///
     /// # Safety
     ///
-    /// It can be read to there.
+    /// The text can be read up to its NUL or its length.
     unsafe fn text(&mut self, value: &Value<'_>, after: usize) {
         let most = self.left().saturating_sub(after + 1);
         let (from, most) = match value.bits {
@@ -277,7 +296,8 @@ impl Room {
                 most.min(usize::try_from(value.bytes).unwrap_or(most)),
             ),
         };
-        // SAFETY: By the caller's word: it is not looked at behind its NUL.
+        // SAFETY: The caller guarantees that the text can be read. strnlen() reads nothing behind
+        // its NUL or `most` bytes.
         unsafe {
             let bytes = libc::strnlen(from.cast(), most);
             self.put(from, bytes);
@@ -285,17 +305,17 @@ impl Room {
         self.number(0, 1);
     }
 
-    /// With zeroes to the end of the last word.
+    /// Returns the fields as words, after filling the last word with zeroes.
     fn words(&mut self) -> &[u64] {
         let words = self.bytes.div_ceil(8).min(ROOM);
         self.number(0, (words * 8).saturating_sub(self.bytes));
-        // SAFETY: All of these bytes are initialised.
+        // SAFETY: All bytes of these words are initialised: the zeroes fill the last one.
         unsafe { slice::from_raw_parts(self.words.as_ptr().cast(), words) }
     }
 }
 
 impl Site {
-    /// A copy of what the short way reads, with the words of a record.
+    /// Returns a copy of the parts that the fast path reads, with the size of a record.
     fn sized(&self, words: u32) -> Self {
         Self {
             word: self.word.load(Relaxed).into(),

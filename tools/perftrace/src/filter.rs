@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Whether a trace's filter lets an event in: the engine's evaluator, on the page that the kernel
-//! shows.
+//! Evaluates a trace's filter: runs the engine's evaluator on the page that the kernel has mapped.
 #![expect(
     clippy::disallowed_methods,
-    reason = "it is the kernel whose char is unsigned"
+    reason = "the lint is for the kernel, whose char is unsigned"
 )]
 #![expect(unsafe_code, reason = "a marker's texts, fields as bytes")]
 
@@ -16,8 +15,9 @@ use engine::sync::Word;
 
 use crate::site::Site;
 
-/// Is this event wanted? The kernel has checked the filter, and the evaluator bears anything, so
-/// that a page which changes meanwhile gives any answer; then the trace's generation changes, too.
+/// Returns whether the filter accepts this event. The kernel has checked the filter, and the
+/// evaluator accepts any bytes. If the page changes meanwhile the answer is arbitrary, but then the
+/// trace's generation changes as well.
 pub(crate) fn accepts(
     filter: &[Word],
     site: &Site,
@@ -25,7 +25,8 @@ pub(crate) fn accepts(
     thread: u32,
     process: u32,
 ) -> bool {
-    // SAFETY: By the invariant of sites: a name, its NUL, fields and a NUL. Words are bytes, too.
+    // SAFETY: By the invariant of `Site`, `text` is a name, its NUL, fields and a NUL. Words can be
+    // read as bytes.
     let (marker, texts, payload) = unsafe {
         let marker = CStr::from_ptr(site.text).to_bytes();
         let texts = CStr::from_ptr(site.text.add(marker.len() + 1)).to_bytes();

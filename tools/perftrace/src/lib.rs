@@ -1,38 +1,46 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Events of a program, for whoever traces it: the writer's side of `/dev/perftrace`.
+//! User-space tracing, writer side: programs record events in the buffers of `/dev/perftrace`.
 //!
 //! ```
 //! let (bytes, path) = (4096u32, "/tmp/x");
 //! perftrace::event!(app, request, size: u32 = bytes, file: str = path);
 //! ```
 //!
-//! As long as no trace wants the event this is a load, a comparison and a branch; the expressions
-//! are evaluated only if one does. Traces are made with `pfc trace`. Nothing in here
-//! panics, allocates on the way of an event, or makes a system call there, but when a buffer
-//! is half full and its reader has to be woken. Signal handlers may have events.
+//! While no trace wants the event, the macro costs two loads, a comparison and a branch, and the
+//! expressions are not evaluated. Traces are created with `pfc trace`.
 //!
-//! In the environment: `PERFTRACE=0`: never traced; `PERFTRACE_SHARED=1`: in buffers with other
-//! processes, too; `PERFTRACE_DEBUG=1`: why it is off, on the standard error output.
+//! The library does not panic and does not use the program's allocator. Events may be recorded in
+//! signal handlers. The path of an event makes system calls only in these cases: the first event of
+//! a thread, a buffer that is half full or has lost an event (its reader is woken), waiting for
+//! room or for a free buffer, and attaching to a device that has just appeared.
 //!
-//! Without std, as the C library is that is made of it. Documentation/tracing.md has the design.
+//! Environment variables:
 //!
-//! | file | holds |
+//! | variable | effect |
 //! |---|---|
-//! | `abi.rs` | what is shared with the kernel |
-//! | `sequence.rs` | what the kernel wants to know of a restartable sequence |
-//! | `site.rs` | a marker's place in a program, fields; unsafe |
-//! | `short.rs` | an event, as it is nearly always; unsafe |
-//! | `long.rs` | all other ways of an event |
-//! | `event.rs` | from values to fields; unsafe |
-//! | `commit.rs` | the long way's step on a buffer; unsafe |
-//! | `filter.rs` | whether a trace wants an event with these fields; unsafe |
-//! | `registry.rs` | programs and libraries, fork(); unsafe |
-//! | `state.rs` | where the mappings are; unsafe |
-//! | `thread.rs` | what a thread has of its own; unsafe |
+//! | `PERFTRACE=0` | the program is never traced |
+//! | `PERFTRACE_SHARED=1` | the program also takes part in traces with shared buffers |
+//! | `PERFTRACE_DEBUG=1` | prints on standard error why tracing is off |
+//!
+//! The crate is `no_std`, because the C library is built from it. Documentation/tracing.md
+//! describes the design.
+//! | file | contents |
+//! |---|---|
+//! | `abi.rs` | structures and constants shared with the kernel |
+//! | `sequence.rs` | descriptor and abort handler of a restartable sequence |
+//! | `site.rs` | a marker's static data in a program, field values; unsafe |
+//! | `short.rs` | the fast path of an event; unsafe |
+//! | `long.rs` | the slow path of an event |
+//! | `event.rs` | converts values to fields; unsafe |
+//! | `commit.rs` | the slow path's update of a buffer; unsafe |
+//! | `filter.rs` | evaluates a trace's filter; unsafe |
+//! | `registry.rs` | registered programs and libraries, attaching, fork(); unsafe |
+//! | `state.rs` | the mappings of this process; unsafe |
+//! | `thread.rs` | per-thread state; unsafe |
 //! | `device.rs` | system calls, the clock; unsafe |
-//! | `own.rs` | this program's own markers; unsafe |
-//! | `simulate.rs` | memory in the kernel's stead, for tests; unsafe |
+//! | `own.rs` | registers the program's own Rust markers; unsafe |
+//! | `simulate.rs` | a simulated kernel for tests; unsafe |
 
 #![no_std]
 
@@ -40,7 +48,7 @@
 extern crate std;
 
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
-compile_error!("events are written by x86-64's Linux only");
+compile_error!("perftrace supports only Linux on x86-64");
 
 #[macro_use]
 mod sequence;
@@ -65,7 +73,7 @@ pub use event::{c, emit, unlikely};
 pub use registry::Module;
 pub use site::{shape, value, Site, Value};
 
-/// An event: provider, name, and up to 16 fields, each `name: type = expression`.
+/// Records an event: provider, name, and up to 16 fields, each `name: type = expression`.
 ///
 /// Types are u8 u16 u32 u64 s8 s16 s32 s64, x8 x16 x32 x64 (shown in hex), f32, f64 and str.
 ///
@@ -74,14 +82,15 @@ pub use site::{shape, value, Site, Value};
 /// perftrace::event!(app, answer, status: u16 = 200, took: f64 = 0.25, from: str = "here");
 /// ```
 ///
-/// A type that is not the expression's does not compile:
+/// A value that is not of the field's type does not compile:
 ///
 /// ```compile_fail
 /// perftrace::event!(app, answer, status: u16 = "200");
 /// ```
 ///
-/// Neither do names that the kernel does not take: they are of ASCII letters, digits and `_`,
-/// not too long, no two fields have the same, and no provider is `kernel`.
+/// Names that the kernel refuses do not compile either. A name consists of ASCII letters, digits
+/// and `_`, and its length is limited. Two fields of a marker may not have the same name, and no
+/// provider may be called `kernel`.
 ///
 /// ```compile_fail
 /// perftrace::event!(kernel, answer);
@@ -125,7 +134,7 @@ macro_rules! event {
     }};
 }
 
-/// What [`shape`] wants of a type.
+/// Maps a field type to the code that [`shape`] expects.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! kind {
@@ -175,11 +184,11 @@ macro_rules! kind {
         5
     };
     ($other:ident) => {
-        compile_error!(concat!("there is no field type ", stringify!($other)))
+        compile_error!(concat!("unknown field type ", stringify!($other)))
     };
 }
 
-/// Counts.
+/// Expands to 1 for each field, so that the macro can count them.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! one {

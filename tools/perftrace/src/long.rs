@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The long way: several traces, filters, flight recorders, shared buffers, the end of a
-//! buffer, no room, no restartable sequences.
+//! The slow path of an event. It handles several traces, filters, flight recorders, shared buffers,
+//! the end of a buffer, a full buffer, and threads without restartable sequences.
 //!
-//! A step is thought out by loads, and done by [`Step::commit`] only if nothing has changed since.
-//! The time is taken after `head` was read: if `head` is the same in the end, nobody has
-//! committed anything meanwhile, so times rise.
+//! An update is computed from plain loads, and [`Step::commit`] carries it out only if what was
+//! loaded has not changed. The time is read after `head`. If `head` is unchanged at the commit, no
+//! other record was committed in between, so times do not decrease along a buffer.
 
 use core::ptr::null;
 use core::sync::atomic::AtomicU32;
@@ -20,28 +20,31 @@ use crate::site::Site;
 use crate::state::{self, Trace, CURRENT};
 use crate::thread;
 
-/// Looks at all buffers by a thread that has no restartable sequence, until the event is lost.
+/// Number of passes in which a thread without restartable sequences looks for a free buffer.
 const LOOKS: u32 = 100;
-/// Tries in a shared buffer, until the event is lost.
+/// Number of attempts in a shared buffer until the event is lost, and of attempts to count a loss
+/// in a restartable sequence.
 const TRIES: u32 = 1000;
-/// Words of a record of lost events.
+/// Words of a `LOST` record.
 const LOST_WORDS: u64 = 3;
 
-/// What became of an attempt.
+/// The result of an attempt to write a record.
 enum Outcome {
     Done,
-    /// Something has changed meanwhile.
+    /// The state has changed, or only a record that precedes the event was written: try again.
     Again,
-    /// There is no room, as long as the buffer was read up to here.
+    /// There is no room until the buffer has been read beyond this `tail`.
     Full(u64),
-    /// Without sequences: others have all buffers.
+    /// Other threads own all buffers. This happens only without restartable sequences.
     Taken,
-    /// The same, and this thread has one: it is a signal's handler that would wait, and others'
-    /// handlers for the one it interrupted.
+    /// There is no free buffer, and waiting might not end: this thread owns one of them. It is in a
+    /// signal handler that has interrupted its own write, and handlers of other threads may wait
+    /// for that buffer. Also returned if the thread has unregistered its restartable sequence.
     TakenForGood,
 }
 
-/// An event, with the fields of a record. `words`: of the record, without a key.
+/// Writes an event with these fields into each trace that wants it. If the marker's word announces
+/// a device, attaches first.
 #[cold]
 #[inline(never)]
 pub(crate) fn write(site: &Site, fields: &[u64]) {
@@ -61,7 +64,7 @@ pub(crate) fn write(site: &Site, fields: &[u64]) {
     if wants.is_power_of_two() {
         if let Some(trace) = state::trace(wants.trailing_zeros()) {
             let trace = &raw const *trace as *mut Trace;
-            // What it points to has not changed since before markers were switched on: Relaxed.
+            // Relaxed: the contents of the trace were set before any marker was switched on.
             if CURRENT.load(Relaxed) != trace {
                 CURRENT.store(trace, Relaxed);
             }
@@ -69,7 +72,7 @@ pub(crate) fn write(site: &Site, fields: &[u64]) {
     }
 }
 
-/// What stays the same however often the event is tried.
+/// A record for one trace: the parts that stay the same in all attempts.
 struct Record<'a> {
     trace: &'a Trace,
     number: u32,
@@ -77,7 +80,7 @@ struct Record<'a> {
     generation: u32,
     flags: u32,
     mask: u64,
-    /// Without the time.
+    /// The first word of the record: the marker's number, the size in words, and the thread id.
     header: u64,
     key: u64,
     fields: &'a [u64],
@@ -88,8 +91,8 @@ fn write_to(trace: &Trace, number: u32, site: &Site, fields: &[u64]) {
     let mut deadline = device::Deadline::new();
     let mut tries = 0u32;
     loop {
-        // The short way's A and B; C is in the steps. Acquire: pairs with the kernel's changes of
-        // slot and words, in the order that `short.rs` says.
+        // Loads A and B of the fast path; C is in the steps. Acquire: pairs with the kernel's
+        // stores to slot and words, whose order `short.rs` describes.
         let generation = slot.generation.load(Acquire);
         if site.wants() & trace.bit.load(Relaxed) == 0 || generation & 1 == 0 {
             return;
@@ -97,7 +100,8 @@ fn write_to(trace: &Trace, number: u32, site: &Site, fields: &[u64]) {
         let (flags, mask) = (slot.flags.load(Relaxed), slot.mask.load(Relaxed));
         let thread = thread::number();
         if flags & FILTERED != 0 {
-            // A filter that is being changed gives any answer; then the generation changes, too.
+            // A filter that is being changed gives an arbitrary answer. The generation changes,
+            // too, so a record that it accepts is not committed.
             let accepted = state::filter(number as usize).is_some_and(|filter| {
                 let thread = (thread.unwrap_or(0) >> 32) as u32;
                 let process = state::process();
@@ -126,7 +130,8 @@ fn write_to(trace: &Trace, number: u32, site: &Site, fields: &[u64]) {
         }
         match record.attempt() {
             (Outcome::Done, _) => return,
-            // A member may change shared counts all the time.
+            // Another process may change the counts of a shared buffer at any time: limit the
+            // attempts.
             (Outcome::Again, cpu) if flags & SHARED != 0 && tries >= TRIES => {
                 return record.lose(cpu);
             }
@@ -137,7 +142,7 @@ fn write_to(trace: &Trace, number: u32, site: &Site, fields: &[u64]) {
             (Outcome::Full(tail), cpu) if flags & WAIT != 0 && record.fits() => {
                 match device::wait_for_room(number, cpu, tail) {
                     Room::Perhaps => {}
-                    // Without its descriptor nothing wakes it.
+                    // Without the device's descriptor the kernel cannot wake this thread, so poll.
                     Room::Unknown if record.may_nap(cpu, tail, &mut deadline) => device::nap(),
                     Room::Unknown | Room::None => return record.lose(cpu),
                 }
@@ -154,14 +159,16 @@ impl Record<'_> {
         (self.header >> 16) & 0xffff
     }
 
-    /// May it wait for room on, where the kernel does not do it? If that has been for too long no
-    /// other event waits there before the reader comes.
+    /// Returns whether the thread may go on polling for room, where the kernel cannot wait for it.
+    /// A wait that has timed out is noted in `stalled`, so that no other event waits at the same
+    /// position before the reader has read.
     fn may_nap(&self, cpu: u32, tail: u64, deadline: &mut device::Deadline) -> bool {
         let Some(buffer) = self.trace.buffer(cpu) else {
             return false;
         };
         let place = tail.wrapping_add(1);
-        // Relaxed: a hint, which is compared with what it is about.
+        // Relaxed: this is a hint. It contains the position at which a wait has timed out, so a
+        // stale value does not match.
         if buffer.stalled.load(Relaxed) == place {
             return false;
         }
@@ -172,20 +179,21 @@ impl Record<'_> {
         !passed
     }
 
-    /// Will there ever be room?
+    /// Returns whether the record fits into an empty buffer and is not larger than a record may be.
     fn fits(&self) -> bool {
         let bytes = self.words() * 8;
         bytes <= abi::RECORD_MAX as u64 && bytes <= self.mask + 1
     }
 
-    /// One attempt, in a buffer that the thread has to itself; and whose it was.
+    /// Makes one attempt, in a buffer to which the thread has exclusive access. Also returns the
+    /// CPU to which that buffer belongs.
     fn attempt(&self) -> (Outcome, u32) {
         match thread::sequence() {
             Some(sequence) => {
                 let cpu = thread::cpu(sequence);
                 let outcome = match self.trace.buffer(cpu) {
                     Some(buffer) => self.write(buffer, cpu, Hold::Sequence(sequence)),
-                    // A thread that has unregistered its sequence is on no CPU that it knows of.
+                    // The CPU number of a thread that has unregistered its sequence is not valid.
                     None => Outcome::TakenForGood,
                 };
                 (outcome, cpu)
@@ -194,8 +202,9 @@ impl Record<'_> {
         }
     }
 
-    /// Without sequences: the buffer of its CPU, else any that nobody has. This thread itself may
-    /// have some: it was interrupted there by the signal whose handler this is.
+    /// Makes an attempt without restartable sequences, in the buffer of this CPU or else in any
+    /// buffer that has no owner. This thread may itself own buffers, if its signal handler
+    /// interrupted a write.
     fn own(&self) -> (Outcome, u32) {
         let thread = (self.header >> 32) as u32;
         let nr_cpus = self.trace.nr_cpus().max(1);
@@ -206,7 +215,8 @@ impl Record<'_> {
                 let Some(buffer) = self.trace.buffer(cpu) else {
                     continue;
                 };
-                // Acquire: pairs with the Release of who gave it back, whose record is whole.
+                // Acquire: pairs with the Release in `give_back()` of the previous owner, whose
+                // record is complete.
                 let free = buffer.owner.compare_exchange(0, thread, Acquire, Relaxed);
                 if free.is_ok() {
                     let outcome = self.write(buffer, cpu, Hold::Owner);
@@ -216,10 +226,11 @@ impl Record<'_> {
             }
             device::let_others_run();
         }
-        // Handlers of threads may wait for each other's buffers: nobody does so for ever.
+        // Signal handlers of several threads may wait for each other's buffers, so a thread that
+        // owns one must not wait.
         let owns = |cpu| {
             let buffer = self.trace.buffer(cpu);
-            // Relaxed: only this thread itself stores this number.
+            // Relaxed: only this thread stores its own id.
             buffer.is_some_and(|buffer| buffer.owner.load(Relaxed) == thread)
         };
         match (0..nr_cpus).any(owns) {
@@ -228,10 +239,10 @@ impl Record<'_> {
         }
     }
 
-    /// One step: what has to come before the event, or the event.
+    /// Writes one record: the event, or a pad or `LOST` record that has to precede it.
     fn write(&self, buffer: &Buffer, cpu: u32, hold: Hold) -> Outcome {
-        // What is read here is compared in the sequence; Acquire on `tail`: pairs with the
-        // kernel's store after it has read, before which nothing is written over.
+        // The step compares these values again. Acquire on `tail`: pairs with the kernel's store
+        // after it has copied records, which may be overwritten from then on.
         let head = buffer.head.load(Relaxed);
         let lost = buffer.lost.load(Relaxed);
         let size = self.mask + 1;
@@ -246,7 +257,7 @@ impl Record<'_> {
             ..self.step(buffer, cpu, head, lost)
         };
         if self.flags & FLIGHT != 0 {
-            // Where this turn around the buffer ends.
+            // The lower end of the current pass over the buffer, which is filled downwards.
             let floor = head.wrapping_sub(1) & !self.mask;
             let left = head.wrapping_sub(floor);
             if left < bytes {
@@ -264,7 +275,7 @@ impl Record<'_> {
                     target: &buffer.limit,
                     ..step(begin, limit)
                 };
-                // If not now, then the next one on the long way.
+                // If this step fails, the next event on the slow path sets the limit.
                 step.commit(hold);
             }
             return Outcome::Done;
@@ -276,7 +287,8 @@ impl Record<'_> {
         let left = size - (head & self.mask);
         let (bytes, telling) = match lost == told {
             true => (bytes, false),
-            // Room for the event, too, and pads: else it would tell of each event.
+            // There must be room for the event and pads as well. Otherwise each event would need a
+            // `LOST` record of its own.
             false if room >= LOST_WORDS * 8 + 2 * bytes || room == size => (LOST_WORDS * 8, true),
             false => return Outcome::Full(tail),
         };
@@ -292,7 +304,7 @@ impl Record<'_> {
         let end = head.wrapping_add(bytes);
         if telling {
             if self.tell(step(head, end), hold) {
-                // Who dies before this tells it twice.
+                // If the process is killed before this store, the loss is reported twice.
                 buffer.told.store(lost, Relaxed);
             }
             return Outcome::Again;
@@ -301,8 +313,9 @@ impl Record<'_> {
             return Outcome::Again;
         }
         if end > limit {
-            // `tail` only grows: this is too low at worst. It is stored in a sequence so that
-            // it is not who lost events meanwhile that is overruled.
+            // `tail` only grows, so this limit is at worst too low. It is stored by a step, which
+            // fails if a thread has lost an event meanwhile: the limit of 0 that such a thread
+            // stores must not be overwritten.
             let used = end.wrapping_sub(tail);
             let most = if used > size / 2 { size } else { size / 2 };
             let turn = (end | self.mask).wrapping_add(1);
@@ -320,7 +333,7 @@ impl Record<'_> {
         Outcome::Done
     }
 
-    /// A step that writes nothing, and stores 0 in `head`.
+    /// Returns a step that writes no words and stores 0 in `head`. Callers override its fields.
     fn step<'a>(&'a self, buffer: &'a Buffer, cpu: u32, head: u64, lost: u64) -> Step<'a> {
         Step {
             slot: self.slot,
@@ -353,7 +366,7 @@ impl Record<'_> {
         step.commit(hold)
     }
 
-    /// What is left before the end of the buffer.
+    /// Fills the rest of the buffer, up to its end, with a pad.
     fn pad(&self, step: Step<'_>, bytes: u64, hold: Hold) -> Outcome {
         let first = [u64::from(abi::PAD) | ((bytes / 8) << 16) | self.thread()];
         let step = Step {
@@ -365,7 +378,7 @@ impl Record<'_> {
         Outcome::Again
     }
 
-    /// How many were lost, before the next event.
+    /// Writes a `LOST` record, which says how many events were lost before the next one.
     fn tell(&self, step: Step<'_>, hold: Hold) -> bool {
         let header = u64::from(abi::LOST) | (LOST_WORDS << 16) | self.thread();
         let first = [header, device::time(), step.lost];
@@ -381,7 +394,8 @@ impl Record<'_> {
         self.header & !0xffff_ffff
     }
 
-    /// There was no room. The next one that finds some tells so first.
+    /// Counts the event as lost, because there was no room. The next event that finds room is
+    /// preceded by a `LOST` record.
     fn lose(&self, cpu: u32) {
         let Some((cpu, lost)) = self.count_loss().or_else(|| self.count_late_loss(cpu)) else {
             return;
@@ -389,16 +403,16 @@ impl Record<'_> {
         let Some(buffer) = self.trace.buffer(cpu).filter(|_| self.flags & FLIGHT == 0) else {
             return;
         };
-        // Too low at worst: the next one takes the long way. So it does if this is late, and the
-        // buffer a flight recorder's by now.
+        // A limit of 0 is at worst too low: it sends the next event to the slow path. That also
+        // holds if this store is late and the buffer is a flight recorder's by now.
         buffer.limit.store(0, Relaxed);
         if lost == buffer.told.load(Relaxed) {
             let _ = device::notify(self.number, cpu);
         }
     }
 
-    /// It is another process's that has this one's memory, and no sequence: whoever has the buffer
-    /// tells that one is lost.
+    /// Counts the event as lost in another process that shares this memory and has no sequence,
+    /// such as a child of vfork(). The next thread that writes into the buffer reports the loss.
     fn lose_beside(&self) {
         let lost = self.count_late_loss(device::cpu());
         let buffer = lost.and_then(|(cpu, _)| self.trace.buffer(cpu));
@@ -407,26 +421,28 @@ impl Record<'_> {
         }
     }
 
-    /// Where it is counted, and how many there were. Relaxed: a count, which whoever has the
-    /// buffer looks at again in each step. It may be another process's: so it is atomic.
+    /// Counts a loss without a restartable sequence. Returns the CPU where it was counted, and the
+    /// count before. Relaxed: it is a count, which each step compares again. It is atomic because
+    /// another process may change it at the same time.
     fn count_late_loss(&self, cpu: u32) -> Option<(u32, u64)> {
-        // A thread that has unregistered its sequence is on no CPU that it knows of.
+        // The CPU number of a thread that has unregistered its sequence is not valid. Use CPU 0.
         let cpu = self.trace.buffer(cpu).map_or(0, |_| cpu);
         let buffer = self.trace.buffer(cpu)?;
-        // Who is interrupted behind this may still count in the next trace.
+        // A thread that is interrupted after this check may still count in the next trace of the
+        // slot.
         let same = self.slot.generation.load(Acquire) == self.generation;
         same.then(|| (cpu, buffer.lost.fetch_add(1, Relaxed)))
     }
 
-    /// Counts it where the thread is, in a sequence, so that the next trace in this slot has no
-    /// loss of this one. Nothing: there are no sequences, or the buffer changes all the time, or
-    /// the trace has ended.
+    /// Counts a loss on the thread's CPU, in a sequence, so that it is not counted in the next
+    /// trace of this slot. Returns the CPU and the count before. Returns `None` if there is no
+    /// sequence or no buffer, if the buffer has changed in each attempt, or if the trace has ended.
     fn count_loss(&self) -> Option<(u32, u64)> {
         let sequence = thread::sequence()?;
         for _ in 0..TRIES {
             let cpu = thread::cpu(sequence);
             let buffer = self.trace.buffer(cpu)?;
-            // Relaxed: both are compared in the sequence.
+            // Relaxed: the sequence compares both.
             let (head, lost) = (buffer.head.load(Relaxed), buffer.lost.load(Relaxed));
             let step = Step {
                 value: lost.wrapping_add(1),
@@ -436,7 +452,7 @@ impl Record<'_> {
             if step.commit(Hold::Sequence(sequence)) {
                 return Some((cpu, lost));
             }
-            // Acquire: pairs with the kernel's next generation, as in `write_to`.
+            // Acquire: pairs with the kernel's store of the next generation, as in `write_to`.
             if self.slot.generation.load(Acquire) != self.generation {
                 return None;
             }

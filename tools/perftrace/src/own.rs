@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The markers of the program or library that this crate is linked into: its Rust code's.
+//! Registers the Rust markers of the program or library into which this crate is linked.
 #![expect(unsafe_code, reason = "sections, constructor, destructor")]
 
 use core::arch::asm;
@@ -10,12 +10,15 @@ use core::ptr::{null, null_mut};
 use crate::registry::{register, unregister, Module};
 use crate::site::{Site, OFF};
 
+/// The registry's entry for the program's own Rust markers.
+///
 /// # Invariants
 ///
-/// Touched by the constructor and, if that has registered it, by who has the registry's lock.
+/// It is accessed by the constructor and, once registered, only with the registry's lock held.
 struct Own(UnsafeCell<Module>);
 
-// SAFETY: By the invariant.
+// SAFETY: By the invariant of `Own`, accesses of several threads are serialised by the registry's
+// lock.
 unsafe impl Sync for Own {}
 
 static OWN: Own = Own(UnsafeCell::new(Module {
@@ -27,10 +30,12 @@ static OWN: Own = Own(UnsafeCell::new(Module {
     reserved: 0,
 }));
 
-/// The linker's begin and end of the section of the macro; 0 where there is none.
+/// Returns the begin and the end of the macro's section, as the linker defines them. Both are null
+/// if there is no such section.
 fn sites() -> (*const Site, *const Site) {
     let (first, last);
-    // SAFETY: Addresses of weak symbols; nothing is read of them here.
+    // SAFETY: The instructions load the addresses of weak symbols. Nothing is read through them
+    // here.
     unsafe {
         asm!(
             ".weak __start_perftrace_rust", ".hidden __start_perftrace_rust",
@@ -43,7 +48,9 @@ fn sites() -> (*const Site, *const Site) {
 }
 
 extern "C" fn begin() {
-    // SAFETY: By the invariant; what lies in that section are sites.
+    // SAFETY: The constructor runs before `OWN` is registered, so by the invariant of `Own` nothing
+    // else accesses it. The section contains nothing but sites. `OWN` is a static, and `end()`
+    // unregisters it.
     unsafe {
         let own = &mut *OWN.0.get();
         (own.first, own.last) = sites();
@@ -52,7 +59,7 @@ extern "C" fn begin() {
 }
 
 extern "C" fn end() {
-    // SAFETY: `begin()` has registered it, or there was nothing to register.
+    // SAFETY: `begin()` has passed this module to `register()`.
     unsafe { unregister(OWN.0.get()) };
 }
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The programs and libraries of this process that have markers, from constructor to
-//! destructor. A child of fork() has them too: the kernel makes it a process of its own as soon as
-//! it has an event.
+//! The registry of the programs and libraries of this process that have markers, from their
+//! constructors to their destructors. A child of fork() inherits it. The kernel makes the child a
+//! process of its own when it reaches its first marker.
 #![expect(
     clippy::disallowed_methods,
-    reason = "it is the kernel whose char is unsigned"
+    reason = "the lint is for the kernel, whose char is unsigned"
 )]
 #![expect(
     unsafe_code,
@@ -25,16 +25,16 @@ use crate::site::{Site, REFUSED, REGISTERED, UNKNOWN, WAITING};
 use crate::{state, thread};
 
 extern "C" {
-    /// The C library's; the crate libc leaves it out.
+    /// A function of the C library that the crate libc does not declare.
     fn dprintf(fd: c_int, format: *const c_char, ...) -> c_int;
 }
 
-/// A program or library: `struct perftrace_module` of `perftrace/perftrace.h`.
+/// A program or library with markers: `struct perftrace_module` of `perftrace/perftrace.h`.
 ///
 /// # Invariants
 ///
-/// `first` to `last` are its sites; `off` is a word that is 0. All of them are there
-/// while it is registered.
+/// `first` to `last` are its sites, and `off` points to a word that is 0. All of them are live
+/// while the module is registered.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Module {
@@ -42,7 +42,7 @@ pub struct Module {
     pub(crate) first: *const Site,
     pub(crate) last: *const Site,
     pub(crate) off: *const AtomicU32,
-    /// The objects that it is linked of, as far as their constructors have run: the macro's.
+    /// The number of its objects whose constructors have run. Only the C macro uses it.
     pub(crate) users: u32,
     pub(crate) reserved: u32,
 }
@@ -52,52 +52,63 @@ impl Module {
         let bytes = (self.last as usize).saturating_sub(self.first as usize);
         match self.first.is_null() {
             true => &[],
-            // SAFETY: By the invariant.
+            // SAFETY: By the invariant of `Module`, `first` to `last` are live sites.
             false => unsafe { slice::from_raw_parts(self.first, bytes / size_of::<Site>()) },
         }
     }
 }
 
-/// Markers that the kernel is asked for at once.
+/// Maximum number of markers in one request to the kernel.
 const AT_ONCE: usize = 512;
 
-/// Who is registered, and whether this process is attached.
+/// The registered modules, and the state of this process's attachment.
 struct Registry {
+    /// The registered modules, as a list.
     modules: *mut Module,
-    /// Nothing was tried yet; or it is of no use.
+    /// The progress of attaching.
     stage: Stage,
+    /// `PERFTRACE_SHARED=1` is in the environment, and the process has restartable sequences.
     shared: bool,
+    /// `PERFTRACE_DEBUG=1` is in the environment.
     debug: bool,
-    /// The C library knows what to do at a fork().
+    /// The handlers for fork() are installed.
     forks: bool,
-    /// The process whose registry it is: not one that only has its memory.
+    /// The id of the process that owns the registry. A process that only shares its memory has
+    /// another id.
     process: u32,
-    /// Where there is no device: what tells when there is one, and what it said last.
+    /// A word of the wake file (`device::wake()`), or null if the file is not mapped.
     wake: *const AtomicU32,
+    /// The value of that word on which this process has acted last.
     told: u32,
     #[cfg(feature = "simulate")]
     pieces: (*mut u8, *mut u8),
 }
 
+/// The state of attaching.
 #[derive(Clone, Copy, PartialEq)]
 enum Stage {
+    /// Attaching was not tried yet, or the last module was unregistered.
     New,
+    /// The process is traced.
     Attached,
-    /// There is no device, and something that tells when there is one.
+    /// There is no device. The wake file says when there is one.
     Waiting,
+    /// The process is not traced.
     Off,
 }
 
+/// The registry and its lock.
+///
 /// # Invariants
 ///
-/// `registry` is touched only by who has the lock; by the child of fork(), for which its parent took
-/// it.
+/// `registry` is accessed only with the lock held. In the child of fork(), the parent has taken it
+/// before the fork.
 struct Locked {
     lock: UnsafeCell<libc::pthread_mutex_t>,
     registry: UnsafeCell<Registry>,
 }
 
-// SAFETY: By the invariant.
+// SAFETY: By the invariant of `Locked`, accesses of several threads are serialised by the lock.
 unsafe impl Sync for Locked {}
 
 static REGISTRY: Locked = Locked {
@@ -117,7 +128,8 @@ static REGISTRY: Locked = Locked {
 };
 
 fn locked(what: impl FnOnce(&mut Registry)) {
-    // SAFETY: By the invariant of `Locked`; nothing below comes back here.
+    // SAFETY: The lock is held while the registry is accessed, as the invariant of `Locked`
+    // requires. No `what` takes it again.
     unsafe {
         libc::pthread_mutex_lock(REGISTRY.lock.get());
         what(&mut *REGISTRY.registry.get());
@@ -125,14 +137,15 @@ fn locked(what: impl FnOnce(&mut Registry)) {
     }
 }
 
-/// A program or library has been loaded.
+/// Registers a program or library that has been loaded.
 ///
 /// # Safety
 ///
-/// The module's invariants hold until it is given to [`unregister`]; it is not registered.
+/// The module's invariants hold until it is passed to [`unregister`]. It is not registered yet.
 pub unsafe extern "C" fn register(module: *mut Module) {
     locked(|registry| {
-        // SAFETY: By the caller's word.
+        // SAFETY: The caller guarantees that the module is live and not registered, so nothing else
+        // uses it.
         let new = unsafe { &mut *module };
         if new.sites().is_empty() {
             return;
@@ -141,7 +154,7 @@ pub unsafe extern "C" fn register(module: *mut Module) {
         registry.modules = module;
         match registry.stage {
             Stage::New => registry.begin(),
-            // There may be one by now.
+            // The device may exist by now.
             Stage::Waiting => return registry.again(),
             Stage::Attached if state::is_released() => return registry.again(),
             _ => {}
@@ -150,15 +163,16 @@ pub unsafe extern "C" fn register(module: *mut Module) {
     });
 }
 
-/// It is about to be unmapped, or the program ends.
+/// Unregisters a program or library that is about to be unmapped, or whose process exits.
 ///
 /// # Safety
 ///
-/// The module is one that [`register`] was given.
+/// The module was passed to [`register`].
 pub unsafe extern "C" fn unregister(module: *mut Module) {
     locked(|registry| {
         let mut at = &raw mut registry.modules;
-        // SAFETY: By the invariants of those in the list.
+        // SAFETY: By the invariant of `Module`, those in the list are live. The lock protects the
+        // list.
         unsafe {
             while !(*at).is_null() && *at != module {
                 at = &raw mut (**at).next;
@@ -168,7 +182,7 @@ pub unsafe extern "C" fn unregister(module: *mut Module) {
                 registry.unregister(old);
             }
             if registry.modules.is_null() && registry.stage == Stage::Attached {
-                // The next one attaches anew.
+                // The next module that is registered attaches again.
                 device::close();
                 registry.stage = Stage::New;
             }
@@ -176,12 +190,14 @@ pub unsafe extern "C" fn unregister(module: *mut Module) {
     });
 }
 
-/// A marker's word says that there is a device. Where an event is: in a signal handler, perhaps.
+/// Attaches because a marker's word says that there is a device. `said` is that word. Called on the
+/// path of an event, so possibly in a signal handler.
 #[cold]
 pub(crate) fn come(said: u32) {
     device::unnoticed(|| {
-        // SAFETY: By the invariant of `Locked`; who has the lock and waits for nobody comes back
-        // with EBUSY, and so does its own signal handler.
+        // SAFETY: The registry is accessed only with the lock, as the invariant of `Locked`
+        // requires. trylock does not wait: if this is a signal handler of the thread that has the
+        // lock, it fails with EBUSY.
         unsafe {
             if libc::pthread_mutex_trylock(REGISTRY.lock.get()) != 0 {
                 return;
@@ -192,7 +208,7 @@ pub(crate) fn come(said: u32) {
                 Stage::Attached => state::is_released(),
                 _ => false,
             };
-            // Once each time that it is said, and not by a child that has this one's memory.
+            // Act once on each value of the word, and not in a child that shares this memory.
             if waits && registry.told != said && registry.process == device::process() {
                 registry.told = said;
                 registry.again();
@@ -202,7 +218,8 @@ pub(crate) fn come(said: u32) {
     });
 }
 
-/// Tries again to attach, as there is something in the kernel's stead now, or something else.
+/// Attaches to the simulated kernel that a test has set up. With `again`, it replaces the current
+/// one.
 #[cfg(feature = "simulate")]
 pub(crate) fn begin(again: bool) {
     locked(|registry| {
@@ -222,17 +239,19 @@ impl Registry {
         if said(c"PERFTRACE", b'0') {
             return self.say(c"PERFTRACE=0 is in the environment");
         }
-        // SAFETY: It only looks.
+        // SAFETY: getauxval() only reads the auxiliary vector.
         if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
-            return self.say(c"this program has more rights than its user");
+            return self.say(c"the program has more privileges than its user");
         }
-        // Processes without sequences have no part in shared traces: nobody would see them write.
+        // A process without sequences takes no part in shared traces. It would lock a buffer by
+        // `owner`, which the sequences of other processes do not check.
         self.shared = said(c"PERFTRACE_SHARED", b'1') && thread::find_sequences(true);
         self.process = device::process();
         self.attach();
         if self.stage != Stage::Off && !self.forks {
             self.forks = true;
-            // SAFETY: Functions of this library. When it is unmapped the C library forgets them.
+            // SAFETY: The handlers are functions of this library. The C library removes them when
+            // this library is unmapped.
             let done =
                 unsafe { libc::pthread_atfork(Some(before_fork), Some(parent), Some(child)) };
             if done != 0 {
@@ -254,22 +273,22 @@ impl Registry {
         }
     }
 
-    /// There is no device, or not any more. Something may tell when there is one.
+    /// Prepares for a device that appears later: maps the wake file, whose words announce it.
     fn wait(&mut self) {
         if self.wake.is_null() {
             match device::wake() {
-                // Any of its words: all say the same.
+                // All words have the same value; the first one will do.
                 Ok(at) => self.wake = at.wrapping_add(abi::WORDS).cast::<AtomicU32>(),
-                // What was said of the device is enough.
+                // The missing device was reported already.
                 Err(Errno(libc::ENOENT)) => return,
                 Err(Errno(error)) => return self.fail(c"/run/perftrace/wake", error),
             }
         }
         self.stage = Stage::Waiting;
-        self.say(c"until there is /dev/perftrace");
+        self.say(c"waiting for /dev/perftrace");
     }
 
-    /// There is a device, or there may be one: from the beginning, with all markers.
+    /// Attaches from the beginning, with all markers, because the device has appeared or may have.
     fn again(&mut self) {
         self.all(|module| {
             for site in module.sites() {
@@ -283,7 +302,7 @@ impl Registry {
     }
 
     fn attached(&mut self, pieces: Pieces) {
-        // SAFETY: They were mapped just now, and nobody unmaps them.
+        // SAFETY: The attach has returned these mappings, and they are never unmapped.
         unsafe { state::mapped(pieces.control, pieces.buffers) };
         #[cfg(feature = "simulate")]
         {
@@ -294,16 +313,16 @@ impl Registry {
         };
         match control.version.load(Relaxed) {
             VERSION => {}
-            // Another copy had mapped them, and has just been told to let go.
+            // The mappings were another copy's, and the kernel has taken them back meanwhile.
             0 => return self.wait(),
-            _ => return self.say(c"the kernel's version is another one"),
+            _ => return self.say(c"the kernel uses another version of the interface"),
         }
         thread::find_sequences(control.clock.load(Relaxed) == crate::abi::CLOCK_TSC);
         self.stage = Stage::Attached;
     }
 
-    /// All markers of a module. Those that are refused stay off: whatever the kernel answers,
-    /// each site is asked for once.
+    /// Registers all markers of a module. Each site is asked for once, and those that the kernel
+    /// refuses stay off.
     fn register(&self, module: &Module) {
         let wanted = |site: &&Site| site.state.load(Relaxed) == UNKNOWN;
         match self.stage {
@@ -316,7 +335,7 @@ impl Registry {
         }
         for sites in module.sites().chunks(AT_ONCE) {
             for site in sites.iter().filter(wanted) {
-                // SAFETY: By the invariant of sites.
+                // SAFETY: By the invariant of `Site`, `text` is a name and fields, both with a NUL.
                 if unsafe { texts(site.text) }.is_none() {
                     self.refuse(site, libc::E2BIG);
                 }
@@ -324,7 +343,8 @@ impl Registry {
             let count = sites.iter().filter(wanted).count();
             let done = with_markers(count, |markers| {
                 for (site, marker) in sites.iter().filter(wanted).zip(&mut *markers) {
-                    // SAFETY: By the invariant of sites.
+                    // SAFETY: By the invariant of `Site`, `text` is a name and fields, both with a
+                    // NUL.
                     unsafe { fill(marker, site.text) };
                 }
                 let whole = self.ask(markers).map_or_else(|Errno(error)| error, |()| 0);
@@ -343,12 +363,13 @@ impl Registry {
         }
     }
 
-    /// Programs close descriptors that they do not know: then there is another one.
+    /// Sends a registration. If the program has closed the descriptor, the device is opened again.
     fn ask(&self, markers: &mut [Marker]) -> Result<(), Errno> {
         match device::register(markers) {
             Err(Errno(libc::EBADF)) => {
                 let pieces = device::attach(self.shared)?;
-                // If it was no process of the kernel's it is one elsewhere, in vain.
+                // If the kernel did not know this process, it has made a new one with mappings
+                // elsewhere, which are of no use here.
                 match state::control().is_some_and(|at| ptr::from_ref(at).cast() == pieces.control)
                 {
                     true => device::register(markers),
@@ -370,20 +391,20 @@ impl Registry {
         if self.stage == Stage::Off {
             return;
         }
-        // No memory is asked for where there are none.
+        // Without registered markers no memory is allocated.
         let _ = with_markers(count, |markers| {
             for (site, marker) in module.sites().iter().filter(known).zip(&mut *markers) {
                 marker.number = site.header.load(Relaxed) & 0xffff;
             }
             device::unregister(markers);
         });
-        // Whether or not the kernel knows: no thread may look there any more.
+        // Whether or not the call succeeded, threads must not use the old words any more.
         for site in module.sites() {
             site.switch_off(module.off, UNKNOWN);
         }
     }
 
-    /// There is no kernel that makes a child of fork() its own process.
+    /// Attaches a child of fork() to a simulated kernel. The real kernel does that by itself.
     #[cfg(feature = "simulate")]
     fn forked(&mut self) {
         if self.stage != Stage::Attached {
@@ -403,7 +424,7 @@ impl Registry {
         };
         match crate::simulate::attach(Some(&over)) {
             Some(Ok(pieces)) => self.attached(pieces),
-            Some(Err(error)) => self.fail(c"simulated, in a child", error),
+            Some(Err(error)) => self.fail(c"simulation in a child process", error),
             None => {}
         }
         self.all(|module| self.register(module));
@@ -411,7 +432,7 @@ impl Registry {
 
     fn all(&self, what: impl Fn(&Module)) {
         let mut at = self.modules;
-        // SAFETY: By the invariants of those in the list.
+        // SAFETY: By the invariant of `Module`, those in the list are live.
         while let Some(module) = unsafe { at.as_ref() } {
             what(module);
             at = module.next;
@@ -420,7 +441,7 @@ impl Registry {
 
     fn say(&self, what: &CStr) {
         if self.debug {
-            // SAFETY: C strings. A program's constructors, or a child of fork(): not on an event's way.
+            // SAFETY: The format and its argument are C strings.
             unsafe { dprintf(2, c"perftrace: off: %s\n".as_ptr(), what.as_ptr()) };
         }
     }
@@ -431,7 +452,7 @@ impl Registry {
 
     fn fail_of(&self, what: *const c_char, error: c_int) {
         if self.debug && !what.is_null() {
-            // SAFETY: C strings.
+            // SAFETY: The format and its two arguments are C strings.
             unsafe {
                 let why = libc::strerror(error);
                 dprintf(2, c"perftrace: off: %s: %s\n".as_ptr(), what, why);
@@ -440,16 +461,18 @@ impl Registry {
     }
 }
 
-/// Does a variable of the environment begin with that?
+/// Returns whether a variable of the environment begins with a character.
 fn said(name: &CStr, first: u8) -> bool {
-    // SAFETY: C strings; a constructor of a program runs before it changes its environment.
+    // SAFETY: `name` is a C string, and the value is read at once. Constructors run before main(),
+    // or in dlopen(), during which the program must not change its environment.
     unsafe {
         let value = libc::getenv(name.as_ptr());
         !value.is_null() && *value as u8 == first
     }
 }
 
-/// Memory for so many markers, for a while. Not the program's allocator, in a child of fork().
+/// Calls `what` with memory for `count` markers. The memory is mapped for that time, because the
+/// program's allocator may not be usable in a child of fork() or in a signal handler.
 fn with_markers(count: usize, what: impl FnOnce(&mut [Marker])) -> Result<(), Errno> {
     if count == 0 {
         return Ok(());
@@ -457,7 +480,8 @@ fn with_markers(count: usize, what: impl FnOnce(&mut [Marker])) -> Result<(), Er
     let bytes = count * size_of::<Marker>();
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    // SAFETY: No address is asked for. It is filled with zeroes, which markers may be.
+    // SAFETY: The kernel chooses the address. The memory is zeroed, which is a valid state of
+    // markers, and nothing uses it after `what`.
     unsafe {
         let at = libc::mmap(null_mut(), bytes, protection, flags, -1, 0);
         if at == libc::MAP_FAILED {
@@ -469,13 +493,13 @@ fn with_markers(count: usize, what: impl FnOnce(&mut [Marker])) -> Result<(), Er
     Ok(())
 }
 
-/// A marker's name and fields, if there is room for them.
+/// Returns a marker's name and fields, or `None` if one of them is too long.
 ///
 /// # Safety
 ///
-/// `text` is as the invariant of sites says.
+/// `text` fulfils the invariant of `Site`.
 unsafe fn texts<'a>(text: *const c_char) -> Option<(&'a [u8], &'a [u8])> {
-    // SAFETY: By the caller's word.
+    // SAFETY: The caller guarantees a name and fields, both with a NUL.
     let (name, fields) = unsafe {
         let name = CStr::from_ptr(text).to_bytes();
         let fields = CStr::from_ptr(text.add(name.len() + 1)).to_bytes();
@@ -484,14 +508,14 @@ unsafe fn texts<'a>(text: *const c_char) -> Option<(&'a [u8], &'a [u8])> {
     (name.len() < NAME_MAX && fields.len() < FIELDS_MAX).then_some((name, fields))
 }
 
-/// What is asked for. It has no number yet.
+/// Fills in what is asked for: a marker's name and fields, without a number.
 ///
 /// # Safety
 ///
-/// As for [`texts`].
+/// `text` fulfils the invariant of `Site`.
 unsafe fn fill(marker: &mut Marker, text: *const c_char) {
     marker.number = NO_NUMBER;
-    // SAFETY: By the caller's word.
+    // SAFETY: The caller guarantees that `text` fulfils the invariant of `Site`.
     let Some((name, fields)) = (unsafe { texts(text) }) else {
         return;
     };
@@ -502,17 +526,18 @@ unsafe fn fill(marker: &mut Marker, text: *const c_char) {
 }
 
 extern "C" fn before_fork() {
-    // SAFETY: Nobody who has it calls fork().
+    // SAFETY: The lock is initialised, and no thread calls fork() while it holds it.
     unsafe { libc::pthread_mutex_lock(REGISTRY.lock.get()) };
 }
 
 extern "C" fn parent() {
-    // SAFETY: `before_fork()` took it.
+    // SAFETY: `before_fork()` has taken the lock in this thread.
     unsafe { libc::pthread_mutex_unlock(REGISTRY.lock.get()) };
 }
 
 extern "C" fn child() {
-    // SAFETY: By the invariant of `Locked`: the parent's thread took the lock, and here it is alone.
+    // SAFETY: The thread that forked has taken the lock in `before_fork()`, as the invariant of
+    // `Locked` requires, and the child has no other thread.
     unsafe {
         thread::forget();
         let registry = &mut *REGISTRY.registry.get();

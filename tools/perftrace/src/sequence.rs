@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the kernel wants to know of a restartable sequence (rseq(2)), for an `asm!`.
+//! The parts of an `asm!` block that describe a restartable sequence (rseq(2)) to the kernel.
 
-/// The sequence's description, 92: it is from 3 to 4, and what comes in between goes on at 5.
+/// Emits the descriptor (`struct rseq_cs`) at label 92. The sequence is the code from label 3 to
+/// label 4. If the thread is interrupted there, the kernel lets it continue at label 5.
 macro_rules! sequence {
     () => {
         concat!(
@@ -19,7 +20,8 @@ macro_rules! sequence {
     };
 }
 
-/// Where it goes on: the kernel looks for glibc's signature before it, here an operand of ud1.
+/// Emits label 5, the abort handler. The kernel checks the four bytes before it for glibc's
+/// signature, which is here the operand of a `ud1` instruction.
 macro_rules! interrupted {
     () => {
         concat!(".byte 0x0f, 0xb9, 0x3d\n", ".long 0x53053053\n", "5:")

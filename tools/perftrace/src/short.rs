@@ -1,23 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The short way: one trace wants the event, it goes into the process's own buffer, forwards or (after
-//! a look) backwards, has no filter, and there is room. All else is the long way's.
+//! The fast path of an event. It is taken if only one trace wants the event, the trace has no
+//! filter, the buffer is the process's own, and there is room. Records are written forwards or, in
+//! flight recorders, backwards. All other events take the slow path (`long.rs`).
 //!
 //! ```text
-//! thread                                  kernel, at a trace's end and the next one's beginning
-//! A: slot.generation                      D: words of all markers cleared
-//! B: the marker's word                    E: generation even; pages taken away
-//! C: generation again, in the sequence    F: generation odd;  G: words set
+//! thread                                  kernel: a trace ends, the next one begins in its slot
+//! A: slot.generation                      D: clears its bit in all marker words
+//! B: the marker's word                    E: generation even; unmaps the buffers
+//! C: generation again, in the sequence    F: generation odd;  G: sets marker words
 //! ```
 //!
-//! Who sees a word of G at B, and the generation of F at A, writes into F's pages, or sees at C that
-//! it changed. x86 keeps loads in order, and stores; nothing else does here. A pairs with E and F,
-//! B with D and G, C with E and F. A generation that is even is not looked for: no word is set from
-//! D to G, so between two looks at the same even number none is seen.
+//! A thread that sees a word of G at B and the generation of F at A writes into the buffers of F,
+//! or sees at C that the generation has changed. x86 keeps the order of loads and the order of
+//! stores; nothing else orders them here. A pairs with E and F, B with D and G, C with E and F.
+//! Whether the generation is even is not checked: no word has the bit between D and G, so a thread
+//! that reads the same even number at A and C has seen no such word at B.
 //!
-//! The sequence ends with the store of `head`. If the thread is preempted, moved or gets a signal
-//! before that, the kernel clears `rseq_cs` and lets it begin again at the top. Afterwards
-//! the thread clears it itself: this code may be unmapped before the kernel looks at it again.
+//! The sequence ends with the store of `head`. If the thread is preempted, migrated or interrupted
+//! by a signal before that, the kernel clears `rseq_cs` and lets it start again at the top. After
+//! the sequence the thread clears `rseq_cs` itself, because this code may be unmapped before the
+//! kernel reads `rseq_cs` again.
 #![expect(unsafe_code, reason = "a restartable sequence")]
 
 use core::arch::asm;
@@ -26,29 +29,32 @@ use crate::abi::{FILTERED, FLIGHT, SHARED};
 use crate::site::Site;
 use crate::state::CURRENT;
 
-/// Flags of a trace that make a difference: all but `PERFTRACE_WAIT`.
+/// The flags of a trace that decide about the path. `PERFTRACE_WAIT` is not among them: it only
+/// matters if there is no room.
 const OTHERS: u32 = FLIGHT | SHARED | FILTERED;
 
-/// The sequence, with what adds the record's bytes to `head` in r10 and what stores the fields.
-/// What can only happen now and then is in another section.
+/// Emits the restartable sequence. `$mode` checks the trace's flags, `$end` computes the next
+/// `head` in r9 and checks it against the limit, `$fields` stores the fields. Instructions that run
+/// only after a failure or an interruption are in another section.
 ///
-/// | register | is |
+/// | register | contents |
 /// |---|---|
 /// | rdi | the site, of which the first 12 bytes are read |
-/// | rsi, r11 | fields, or where they are and how many words |
-/// | r9 | the trace; later the record's end |
-/// | rdx | its slot; later the upper half of the time |
-/// | r10 | the generation; `head`; where in the records that is |
-/// | r8 | this thread's struct rseq, from fs on |
-/// | rcx | the buffer |
-/// | rax | the marker's word; the record's first word; its time; 0: it was not written |
+/// | rsi, r11 | the fields, or their address and their number of words |
+/// | r9 | the trace; later the next `head` |
+/// | rdx | its slot; later the upper half of the time; then a loop counter |
+/// | r10 | the generation; `head`; the record's offset in the records |
+/// | r8 | the offset of this thread's struct rseq from fs |
+/// | rcx | the CPU; later the buffer |
+/// | rax | the marker's word; the record's first word; its time; at the end 0 if not written |
 macro_rules! short {
     ($site:expr, $first:expr, $second:expr, [$($mode:literal),*], [$($end:literal),*], [$($fields:literal),*]) => {{
         let done: u64;
-        // SAFETY: By the invariant of `Trace` r9 leads to a live slot and live buffers, and the CPU's
-        // number is compared with how many there are. What is written ends below `limit`, which the
-        // kernel and the long way keep inside the records and off what was not read. The site and
-        // its word are live by the caller's word.
+        // SAFETY: By the invariant of `Trace`, r9 points to a trace with a live slot and live
+        // buffers, and the CPU number is compared with the number of buffers. The record does not
+        // go beyond `limit`, which the kernel and the slow path keep inside the records and off the
+        // records that have not been read. The caller guarantees that the site and its word are
+        // live.
         unsafe {
             asm!(
                 sequence!(),
@@ -118,7 +124,7 @@ macro_rules! short {
     }};
 }
 
-/// Forwards: to the next `head`, if that is not above `limit`.
+/// Writes forwards: the record is written if the next `head` is not above `limit`.
 macro_rules! forwards {
     ($site:expr, $first:expr, $second:expr, $end:literal, [$($fields:literal),*]) => {
         short!(
@@ -132,21 +138,21 @@ macro_rules! forwards {
     };
 }
 
-/// An event without fields.
+/// Writes an event without fields. Returns false if it was not written.
 ///
 /// # Safety
 ///
-/// As for [`event_2`].
+/// `site` is live, its invariants hold, and its record has no words of fields.
 #[inline(always)]
 pub(crate) unsafe fn event_0(site: *const Site) -> bool {
     forwards!(site, 0u64, 0u64, "lea r9, [r10 + 16]", [])
 }
 
-/// An event with 8 bytes of fields.
+/// Writes an event with 8 bytes of fields. Returns false if it was not written.
 ///
 /// # Safety
 ///
-/// As for [`event_2`].
+/// `site` is live, its invariants hold, and its record has one word of fields.
 #[inline(always)]
 pub(crate) unsafe fn event_1(site: *const Site, first: u64) -> bool {
     let end = 0u64;
@@ -159,11 +165,11 @@ pub(crate) unsafe fn event_1(site: *const Site, first: u64) -> bool {
     )
 }
 
-/// An event with 16 bytes of fields. False: it was not written.
+/// Writes an event with 16 bytes of fields. Returns false if it was not written.
 ///
 /// # Safety
 ///
-/// `site` is registered, and says so many words.
+/// `site` is live, its invariants hold, and its record has two words of fields.
 #[inline(always)]
 pub(crate) unsafe fn event_2(site: *const Site, first: u64, second: u64) -> bool {
     forwards!(
@@ -175,11 +181,13 @@ pub(crate) unsafe fn event_2(site: *const Site, first: u64, second: u64) -> bool
     )
 }
 
-/// An event with fields of so many words, which is not 0. rdx is free by then, and counts.
+/// Writes an event with `words` words of fields, at least one. Returns false if it was not written.
+/// The loop that copies the fields counts in rdx, which is free by then.
 ///
 /// # Safety
 ///
-/// As for [`event_2`]; `fields` can be read.
+/// `site` is live, its invariants hold, and its record has `words` words of fields, which can be
+/// read at `fields`.
 #[inline(always)]
 pub(crate) unsafe fn event(site: *const Site, fields: *const u64, words: usize) -> bool {
     forwards!(
@@ -200,10 +208,13 @@ pub(crate) unsafe fn event(site: *const Site, fields: *const u64, words: usize) 
     )
 }
 
-/// Backwards: to a `head` that is not below `limit`; `reserve` is lowered first. If that was lower
-/// already, by one who was sent back to the beginning, it is the long way's. All three are below 0,
-/// so a limit of 0 sends each record the long way, as it does forwards: who lost an event may be
-/// late, and store it in the next trace's buffer.
+/// Writes backwards: the record is written if the next `head` is not below `limit`, after `reserve`
+/// has been lowered to it. If `reserve` is that low already, because an attempt was interrupted
+/// after lowering it, the record takes the slow path.
+///
+/// The values are compared as signed, and each `head` here is below 0. A limit of 0 therefore sends
+/// every record to the slow path, as it does forwards. A thread that has lost an event may store
+/// that 0 late, in the buffer of the next trace.
 macro_rules! backwards {
     ($site:expr, $first:expr, $second:expr, [$($begin:literal),*], [$($fields:literal),*]) => {
         short!(
@@ -226,11 +237,12 @@ macro_rules! backwards {
     };
 }
 
-/// An event with 16 bytes of fields, into a flight recorder.
+/// Writes an event with 16 bytes of fields into a flight recorder. Returns false if it was not
+/// written.
 ///
 /// # Safety
 ///
-/// As for [`event_2`].
+/// `site` is live, its invariants hold, and its record has two words of fields.
 #[inline(always)]
 pub(crate) unsafe fn flight_2(site: *const Site, first: u64, second: u64) -> bool {
     backwards!(
@@ -242,11 +254,13 @@ pub(crate) unsafe fn flight_2(site: *const Site, first: u64, second: u64) -> boo
     )
 }
 
-/// An event with fields of so many words, which is not 0, into a flight recorder.
+/// Writes an event with `words` words of fields, at least one, into a flight recorder. Returns
+/// false if it was not written.
 ///
 /// # Safety
 ///
-/// As for [`event`].
+/// `site` is live, its invariants hold, and its record has `words` words of fields, which can be
+/// read at `fields`.
 #[inline(always)]
 pub(crate) unsafe fn flight(site: *const Site, fields: *const u64, words: usize) -> bool {
     backwards!(

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory in the kernel's stead: a file laid out as `/dev/perftrace` shows it, in which a test plays
-//! the kernel. Everything else of the library is what is shipped.
+//! A simulated kernel for tests: a file with the layout of the mappings of `/dev/perftrace`. A test
+//! performs the kernel's part in it. The rest of the library is the code that is shipped.
 //!
-//! Behind the buffers there are the markers that were registered. A process that has
-//! `PERFTRACE_SIMULATE=DIRECTORY` in its environment lays that file there, under its number, and
-//! trace 0, of all markers, with the flags of `PERFTRACE_SIMULATE_FLAGS`. With
-//! `PERFTRACE_SIMULATE_READ` all is read as soon as there is a lot.
+//! The registered markers are stored behind the buffers. A process with
+//! `PERFTRACE_SIMULATE=DIRECTORY` in its environment creates the file in that directory, named by
+//! its process id. It starts trace 0, which wants all markers and has the flags of
+//! `PERFTRACE_SIMULATE_FLAGS`. With `PERFTRACE_SIMULATE_READ` everything is read as soon as the
+//! library wakes the reader.
 #![expect(
     clippy::disallowed_methods,
-    reason = "it is the kernel whose char is unsigned"
+    reason = "the lint is for the kernel, whose char is unsigned"
 )]
 #![expect(unsafe_code, reason = "mappings")]
 #![allow(clippy::missing_panics_doc, reason = "for tests")]
@@ -30,13 +31,13 @@ use crate::abi::{self, Buffer, Control, Marker};
 pub use crate::abi::{FILTERED, FLIGHT, LOST, PAD, SHARED, WAIT};
 use crate::device::{map_at, Errno, Pieces};
 
-/// Markers that there may be.
+/// Maximum number of markers.
 const MARKERS: usize = 256;
 
-/// What lies behind the buffers.
+/// The data behind the buffers.
 #[repr(C)]
 struct Table {
-    /// The traces that want markers which are registered from now on.
+    /// The traces that want the markers which are registered from now on, one bit for each.
     wanted: AtomicU32,
     nr: AtomicU32,
     notified: AtomicU64,
@@ -44,10 +45,10 @@ struct Table {
     markers: [Marker; MARKERS],
 }
 
-/// What a process finds.
+/// The parameters of a simulated kernel.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// CPUs that there are.
+    /// Number of CPUs.
     pub nr_cpus: u32,
     /// log2 of the bytes from one buffer to the next.
     pub stride: u32,
@@ -78,56 +79,56 @@ impl Plan {
     }
 }
 
-/// The kernel that this process has attached to.
+/// The simulated kernel to which this process is attached.
 static KERNEL: AtomicPtr<Kernel> = AtomicPtr::new(ptr::null_mut());
-/// What it is to attach to.
+/// The parameters of the next attach, or null if no test has set any.
 static PLAN: AtomicPtr<Plan> = AtomicPtr::new(ptr::null_mut());
 
-/// The kernel's side of a file.
+/// The kernel's side of a simulated device.
 #[derive(Debug)]
 pub struct Kernel {
     file: File,
     plan: Plan,
     at: *mut u8,
-    /// Where the process has its pieces.
+    /// The addresses of the process's two mappings.
     mapped: [AtomicPtr<u8>; 2],
-    /// A reader that is as quick as can be: all is read as soon as it is woken.
+    /// The simulated reader reads everything whenever it is woken.
     reads: bool,
 }
 
-// SAFETY: What is behind `at` is only seen as atomics, or copied.
+// SAFETY: The memory at `at` is accessed by atomics, or copied, so any thread may access it.
 unsafe impl Send for Kernel {}
-// SAFETY: As above.
+// SAFETY: The memory at `at` is accessed by atomics, or copied, so several threads may share it.
 unsafe impl Sync for Kernel {}
 
-/// A record, copied.
+/// A copy of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Its marker's number, or [`PAD`] or [`LOST`].
+    /// The number of its marker, or [`PAD`] or [`LOST`].
     pub marker: u16,
     /// The thread that wrote it.
     pub thread: u32,
-    /// When.
+    /// The time at which it was written.
     pub time: u64,
-    /// Key, if there is one, and fields.
+    /// The key, if the buffer is shared, and the fields.
     pub payload: Vec<u64>,
 }
 
-/// Attaches this process to memory. Its markers are wanted by no trace.
+/// Attaches this process to a new simulated kernel. No trace wants its markers yet.
 pub fn attach_to(plan: Plan) -> &'static Kernel {
     PLAN.store(Box::into_raw(Box::new(plan)), Release);
     crate::registry::begin(attached().is_some());
     attached().expect("attached")
 }
 
-/// What this process has attached to last.
+/// Returns the simulated kernel to which this process has attached last.
 pub fn attached() -> Option<&'static Kernel> {
-    // SAFETY: It is never freed.
+    // SAFETY: The pointer is null or points to a box that is never freed.
     unsafe { KERNEL.load(Acquire).as_ref() }
 }
 
 fn memory() -> io::Result<File> {
-    // SAFETY: A C string; the descriptor is new.
+    // SAFETY: The name is a C string. The descriptor is new, so the file becomes its only owner.
     unsafe {
         match libc::memfd_create(c"perftrace".as_ptr(), libc::MFD_CLOEXEC) {
             fd if fd >= 0 => Ok(File::from_raw_fd(fd)),
@@ -136,14 +137,15 @@ fn memory() -> io::Result<File> {
     }
 }
 
-/// The device's open and attach. Nothing: there is no plan.
+/// Simulates opening the device and attaching. `over`: the mappings to replace. Returns `None` if
+/// no simulation was set up.
 pub(crate) fn attach(over: Option<&Pieces>) -> Option<Result<Pieces, i32>> {
-    // This copy of the library has attached before, and all of its markers had gone.
+    // This copy of the library has attached before, and has unregistered all of its markers since.
     if let (None, Some(kernel)) = (over, attached()) {
         let [control, buffers] = kernel.mapped.each_ref().map(|at| at.load(Relaxed));
         return Some(Ok(Pieces { control, buffers }));
     }
-    // SAFETY: It is never freed.
+    // SAFETY: The pointer is null or points to a box that is never freed.
     let plan = unsafe { PLAN.load(Acquire).as_ref() }.copied();
     let (plan, file) = match (plan, env::var_os("PERFTRACE_SIMULATE")) {
         (Some(plan), _) => (plan, memory()),
@@ -169,8 +171,8 @@ pub(crate) fn attach(over: Option<&Pieces>) -> Option<Result<Pieces, i32>> {
         }
         let before = attached().filter(|_| over.is_some() && plan.shared);
         if let Some(before) = before {
-            // Words and slots as they were; another key.
-            // SAFETY: Both are mapped, and this long.
+            // The child has its parent's words and slots, but a key and an id of its own.
+            // SAFETY: Both files are mapped, and longer than this.
             unsafe { ptr::copy_nonoverlapping(before.at, kernel.at, abi::READ_BYTES) };
             kernel.control().key.store(process::id().into(), Relaxed);
             kernel.control().pid.store(process::id(), Relaxed);
@@ -184,14 +186,15 @@ pub(crate) fn attach(over: Option<&Pieces>) -> Option<Result<Pieces, i32>> {
     Some(pieces.map_err(|error| error.raw_os_error().unwrap_or(libc::EIO)))
 }
 
-/// The device's register.
+/// Simulates `PERFTRACE_REGISTER`. Returns false if no kernel is simulated.
 pub(crate) fn register(markers: &mut [Marker]) -> bool {
     let Some(kernel) = attached() else {
         return false;
     };
     let table = kernel.table();
     for marker in markers {
-        // SAFETY: One process registers at a time, here; markers are numbers.
+        // SAFETY: Only one process registers at a time, so nothing else accesses the markers. They
+        // consist of integers.
         let known = unsafe { &mut *(&raw const table.markers).cast_mut() };
         let nr = table.nr.load(Relaxed) as usize;
         let same = |known: &Marker| known.name == marker.name && known.fields == marker.fields;
@@ -214,7 +217,7 @@ pub(crate) fn register(markers: &mut [Marker]) -> bool {
     true
 }
 
-/// The device's unregister.
+/// Simulates `PERFTRACE_UNREGISTER`. Returns false if no kernel is simulated.
 pub(crate) fn unregister(markers: &mut [Marker]) -> bool {
     let Some(kernel) = attached() else {
         return false;
@@ -227,7 +230,7 @@ pub(crate) fn unregister(markers: &mut [Marker]) -> bool {
     true
 }
 
-/// The device's notify.
+/// Simulates `PERFTRACE_NOTIFY` and `PERFTRACE_WAIT_ROOM`. Returns false if no kernel is simulated.
 pub(crate) fn notify() -> bool {
     attached().is_some_and(|kernel| {
         kernel.table().notified.fetch_add(1, Relaxed);
@@ -239,7 +242,8 @@ pub(crate) fn notify() -> bool {
 }
 
 impl Kernel {
-    /// What another copy of the library in this process has made, and true; or what is new.
+    /// Opens the file as a simulated kernel. Also returns whether another copy of the library in
+    /// this process has made it; if not, it is new.
     fn join(file: File, plan: Plan) -> io::Result<(Self, bool)> {
         if file.metadata()?.len() == plan.bytes() as u64 {
             let kernel = Self::map(file.try_clone()?, plan)?;
@@ -284,13 +288,14 @@ impl Kernel {
         })
     }
 
-    /// A file that a process laid somewhere.
+    /// Opens the file that another process has made.
     pub fn open(path: &Path) -> io::Result<Self> {
         let file = OpenOptions::new().read(true).write(true).open(path)?;
         Self::map(file, Plan::default())
     }
 
-    /// As the process maps it.
+    /// Maps the file as a process does, over the mappings `over` if there are any. With `same` the
+    /// mapping of the buffers is kept.
     fn pieces(&self, over: Option<&Pieces>, same: bool) -> io::Result<Pieces> {
         let none = ptr::null_mut();
         let fd = self.file.as_raw_fd();
@@ -313,19 +318,21 @@ impl Kernel {
     }
 
     fn control(&self) -> &Control {
-        // SAFETY: It is mapped, and nothing but atomics.
+        // SAFETY: The file is mapped, and the control page at its beginning consists of atomics
+        // only.
         unsafe { &*self.at.cast() }
     }
 
     fn table(&self) -> &Table {
-        // SAFETY: As above; markers are written before there are so many.
+        // SAFETY: The table lies in the mapping, behind the buffers. A marker is written before
+        // `nr` includes it, and does not change afterwards.
         unsafe { &*self.at.add(abi::BUFFERS + self.plan.buffers()).cast() }
     }
 
-    /// A marker's word.
+    /// Returns a marker's word.
     pub fn word(&self, marker: u32) -> &AtomicU32 {
         assert!((marker as usize) < abi::NR_MARKERS);
-        // SAFETY: As above.
+        // SAFETY: The number was checked, so the word lies in the mapping. It is an atomic.
         unsafe { &*self.at.add(abi::WORDS + marker as usize * 4).cast() }
     }
 
@@ -333,11 +340,12 @@ impl Kernel {
         assert!((trace as usize) < abi::NR_TRACES && cpu < self.plan.nr_cpus);
         let number = trace as usize * self.plan.nr_cpus as usize + cpu as usize;
         let offset = abi::BUFFERS + (number << self.plan.stride);
-        // SAFETY: As above.
+        // SAFETY: Both numbers were checked, so the buffer lies in the mapping. It consists of
+        // atomics only.
         unsafe { &*self.at.add(offset).cast() }
     }
 
-    /// A new trace in a slot, of all markers.
+    /// Starts a trace in a slot. It wants all markers.
     pub fn start(&self, trace: u32, flags: u32, bytes: u32) {
         assert!(bytes.is_power_of_two() && bytes as usize + abi::RECORDS <= 1 << self.plan.stride);
         let slot = &self.control().slots[trace as usize];
@@ -366,15 +374,16 @@ impl Kernel {
         self.words(|word| _ = word.fetch_or(bit, Release));
     }
 
-    /// A trace's filter, before it is started.
+    /// Sets the filter of a trace that has not been started yet.
     pub fn filter(&self, trace: u32, filter: &[u8]) {
         assert!(filter.len() <= abi::FILTER_MAX);
         let at = abi::FILTERS + trace as usize * abi::FILTER_MAX;
-        // SAFETY: It is mapped; nobody looks at it before there is a trace.
+        // SAFETY: The filter's page is mapped, and the length was checked. Nothing reads the page
+        // before the trace is started.
         unsafe { ptr::copy_nonoverlapping(filter.as_ptr(), self.at.add(at), filter.len()) };
     }
 
-    /// A trace ends: words, then the generation.
+    /// Ends a trace: clears its bit in the words, then makes the generation even.
     pub fn end(&self, trace: u32) {
         let bit = 1 << trace;
         self.table().wanted.fetch_and(!bit, Relaxed);
@@ -389,7 +398,7 @@ impl Kernel {
         }
     }
 
-    /// "provider:event fields" of the markers, by number, and how often each is registered.
+    /// Returns "provider:event fields" of each marker, by number, and how often it is registered.
     pub fn markers(&self) -> Vec<(String, u32)> {
         let table = self.table();
         let text = |bytes: &[u8]| {
@@ -410,46 +419,48 @@ impl Kernel {
         .collect()
     }
 
-    /// How often the reader was woken.
+    /// Returns how often the reader was woken.
     pub fn notified(&self) -> u64 {
         self.table().notified.load(Relaxed)
     }
 
-    /// Events of a CPU that found no room.
+    /// Returns how many events of a CPU found no room.
     pub fn lost(&self, trace: u32, cpu: u32) -> u64 {
         self.buffer(trace, cpu).lost.load(Relaxed)
     }
 
-    /// What one does that lost an event of the trace before, and is late.
+    /// Stores a limit of 0, as a thread does that has lost an event of the previous trace in the
+    /// slot and is late.
     pub fn late_loss(&self, trace: u32, cpu: u32) {
         self.buffer(trace, cpu).limit.store(0, Relaxed);
     }
 
-    /// CPUs that there are.
+    /// Returns the numbers of the CPUs.
     pub fn cpus(&self) -> impl Iterator<Item = u32> {
         0..self.plan.nr_cpus
     }
 
-    /// What is new in a buffer, pads left out; a record that makes no sense is a panic. It is
-    /// not there any more.
+    /// Reads what is new in a buffer, and removes it. Pads are left out. Panics at an invalid
+    /// record.
     pub fn read(&self, trace: u32, cpu: u32) -> Vec<Record> {
         let buffer = self.buffer(trace, cpu);
         let mut tail = buffer.tail.load(Relaxed);
-        // Acquire: pairs with the store that commits.
+        // Acquire: pairs with the store of `head` that commits a record.
         let head = buffer.head.load(Acquire);
         let mut records = Vec::new();
         while tail != head {
             let (record, words) = self.record(trace, buffer, tail);
-            assert!(tail + words * 8 <= head, "a record ends behind head");
+            assert!(tail + words * 8 <= head, "a record ends after head");
             records.extend(record.filter(|record| record.marker != PAD));
             tail += words * 8;
         }
-        // Release: pairs with the writer's load, after which it writes over what was read.
+        // Release: pairs with the writer's load, after which it overwrites what was read.
         buffer.tail.store(tail, Release);
         records
     }
 
-    /// Takes all that is in a trace's buffers as read.
+    /// Removes everything from the buffers of a trace, without reading it. Flight recorders are
+    /// left alone.
     pub fn skip(&self, trace: u32) {
         for cpu in 0..self.plan.nr_cpus {
             let buffer = self.buffer(trace, cpu);
@@ -460,15 +471,16 @@ impl Kernel {
         }
     }
 
-    /// What a flight recorder has, newest first.
+    /// Returns the records of a flight recorder, newest first.
     pub fn flight(&self, trace: u32, cpu: u32) -> Vec<Record> {
         let buffer = self.buffer(trace, cpu);
         let mask = self.mask(trace);
         let head = buffer.head.load(Acquire);
-        // All of it is copied before `reserve` says how much of the copy counts.
+        // The whole buffer is copied first. Then `reserve` says which part of the copy is valid.
         let copy: Vec<u64> = (0..=mask / 8).map(|n| self.at(buffer, n * 8)).collect();
         fence(Ordering::Acquire);
-        // Counted from 2^64 downwards: what was ever written, and what of it is still there.
+        // Positions count downwards from 2^64. `begun` bytes were written or are being written, and
+        // the first `whole` of these have been overwritten.
         let begun = buffer.reserve.load(Relaxed).wrapping_neg();
         let whole = begun.saturating_sub(mask + 1);
         let word = |at: u64| copy[((at & mask) / 8) as usize];
@@ -481,7 +493,7 @@ impl Kernel {
             if after.wrapping_neg() < whole {
                 break;
             }
-            assert!(words > 0, "a record without words at {at:x}");
+            assert!(words > 0, "a record of 0 words at {at:x}");
             if first as u16 != PAD {
                 records.push(Record {
                     marker: first as u16,
@@ -500,11 +512,12 @@ impl Kernel {
         u64::from(slot.mask.load(Relaxed))
     }
 
-    /// A word of the records of a buffer, which may be written meanwhile.
+    /// Reads a word of a buffer's records, which may be written at the same time.
     fn at(&self, buffer: &Buffer, offset: u64) -> u64 {
         let base = (&raw const *buffer).cast::<u8>();
         let at = base.wrapping_add(abi::RECORDS + offset as usize);
-        // SAFETY: In the mapping: `offset` is below the size of a buffer.
+        // SAFETY: `offset` is below the size of the records, so the word lies in the mapping. It is
+        // read as an atomic.
         unsafe { (*at.cast::<AtomicU64>()).load(Relaxed) }
     }
 
@@ -513,10 +526,10 @@ impl Kernel {
         let word = |n: u64| self.at(buffer, at.wrapping_add(n * 8) & mask);
         let first = word(0);
         let words = (first >> 16) & 0xffff;
-        assert!(words > 0, "a record without words at {at:x}");
+        assert!(words > 0, "a record of 0 words at {at:x}");
         assert!(
             (at & mask) + words * 8 <= mask + 1,
-            "a record lies across the end"
+            "a record crosses the end of the buffer"
         );
         if first as u16 == PAD {
             return (None, words);

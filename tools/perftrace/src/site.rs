@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A marker's place in a program: what the macros of Rust and C lay into a section, and what
-//! they make of fields.
+//! Marker sites: the data that the macros of Rust and C place in a section of the program, and the
+//! values of fields.
 #![expect(unsafe_code, reason = "the marker's word")]
 
 use core::ffi::c_char;
@@ -13,48 +13,50 @@ use engine::filter::FIELD_NAME_MAX;
 
 use crate::abi::{FIELDS_MAX, HEAD_WORDS, NAME_MAX};
 
-/// Most fields of a marker.
+/// Maximum number of fields of a marker.
 pub const FIELDS: usize = 16;
-/// Most words of fields that all have a size.
+/// Maximum number of words of fields that all have a fixed size.
 const FIXED_WORDS: usize = FIELDS;
 
-/// The word of markers that nobody can want.
+/// The word of markers that no trace can want. It is always 0.
 pub(crate) static OFF: AtomicU32 = AtomicU32::new(0);
 
-/// A marker's place: `struct perftrace_site` of `perftrace/perftrace.h`.
+/// A marker's site: `struct perftrace_site` of `perftrace/perftrace.h`.
 ///
 /// # Invariants
 ///
-/// `word` points to a word that is there for ever, or as long as the program or library in which
-/// the site is. `text` is a name and, after its NUL, fields, each with a blank before it, and a NUL.
+/// `word` points to a word that lives for ever, or as long as the program or library that contains
+/// the site. `text` is a name and its NUL, then fields with a blank before each, and a NUL.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Site {
     pub(crate) word: AtomicPtr<AtomicU32>,
-    /// The marker's number, and in the upper half the words of a record whose fields all have
-    /// a size, else 0.
+    /// Lower half: the marker's number. Upper half: the words of its records if all fields have a
+    /// fixed size, else 0.
     pub(crate) header: AtomicU32,
     pub(crate) state: AtomicU32,
     pub(crate) text: *const c_char,
     pub(crate) shape: u64,
 }
 
-// What the short way, and C, have as numbers.
+// The assembly of the fast path and the C header rely on these numbers.
 const _: () = assert!(size_of::<Site>() == 32 && core::mem::offset_of!(Site, header) == 8);
 
-// SAFETY: What changes in it is atomic; what it points to is constant.
+// SAFETY: The fields that change are atomic. The text is constant.
 unsafe impl Sync for Site {}
 
-/// `Site::state`: not registered; registered; the kernel will not have it; there is no kernel that
-/// could, for now.
+/// `Site::state`: the marker is not registered.
 pub(crate) const UNKNOWN: u32 = 0;
+/// `Site::state`: the marker is registered.
 pub(crate) const REGISTERED: u32 = 1;
+/// `Site::state`: the kernel has refused the marker.
 pub(crate) const REFUSED: u32 = 2;
+/// `Site::state`: there is no device; the site's word is in the wake file.
 pub(crate) const WAITING: u32 = 3;
 
 impl Site {
-    /// For the macro: `text` is "provider:event\0 field:type field:type\0", of what the kernel
-    /// takes; anything else does not compile.
+    /// Constructor for the macro. `text` is "provider:event\0 field:type field:type\0". It does not
+    /// compile if the kernel would refuse these names.
     #[doc(hidden)]
     pub const fn new(text: &'static str, shape: u64) -> Self {
         check(text.as_bytes());
@@ -67,65 +69,65 @@ impl Site {
         }
     }
 
-    /// Does any trace want its events?
+    /// Returns whether any trace wants its events.
     #[inline(always)]
     pub fn wanted(&self) -> bool {
         self.wants() != 0
     }
 
-    /// The traces that want its events.
+    /// Returns the traces that want its events, one bit for each.
     #[inline(always)]
     pub(crate) fn wants(&self) -> u32 {
-        // Acquire: pairs with the kernel's setting of words, after the trace's generation; on x86
-        // it is a load.
-        // SAFETY: By the invariant.
+        // Acquire: pairs with the kernel's stores to words, which come after the store of the
+        // trace's generation. On x86 it is a plain load.
+        // SAFETY: By the invariant of `Site`, `word` points to a live word.
         unsafe { (*self.word.load(Relaxed)).load(Acquire) }
     }
 
-    /// The marker has this number and this word from now on. The number first: who sees the new
-    /// word writes the new number.
+    /// Gives the site a number and a word. The number is stored first, so that a thread that sees
+    /// the new word writes the new number.
     pub(crate) fn switch_to(&self, number: u32, word: *const AtomicU32) {
         self.header.store(fixed(self.shape) | number, Relaxed);
         self.state.store(REGISTERED, Relaxed);
-        // INVARIANT: `word` is of the first piece, which is there for ever.
-        // Release: pairs with the load in `wants()`, whose address it is.
+        // INVARIANT: `word` lies in the first mapping, which is never removed.
+        // Release: pairs with the load in `wants()`, which depends on this address.
         self.word.store(word.cast_mut(), Release);
     }
 
-    /// Its word is one that tells when there is a device.
+    /// Gives the site a word of the wake file, which says when there is a device.
     pub(crate) fn wait_for(&self, word: *const AtomicU32) {
         self.state.store(WAITING, Relaxed);
-        // INVARIANT: `word` is in a mapping that is there for ever.
+        // INVARIANT: `word` lies in a mapping that is never removed.
         self.word.store(word.cast_mut(), Release);
     }
 
-    /// Nobody can want it any more: `off` is 0 for ever.
+    /// Switches the site off: `off` is always 0, so no trace can want the marker.
     pub(crate) fn switch_off(&self, off: *const AtomicU32, state: u32) {
-        // INVARIANT: `off` is in the program or library in which the site is, or in this one.
+        // INVARIANT: `off` lies in the program or library that contains the site, or in this one.
         self.word.store(off.cast_mut(), Release);
         self.state.store(state, Relaxed);
     }
 }
 
-/// The kernel's rules for names (`engine::filter`), while the program is compiled.
+/// Checks names by the kernel's rules (`engine::filter`) while the program is compiled.
 const fn check(text: &[u8]) {
     let mut end = 0;
     while text[end] != 0 {
         assert!(
             is_letter(text[end]) || text[end] == b':',
-            "a marker is called by ASCII letters, digits and _"
+            "a name of a marker may have only ASCII letters, digits and _"
         );
         end += 1;
     }
-    assert!(end < NAME_MAX, "\"provider:event\" has less than 64 bytes");
+    assert!(end < NAME_MAX, "\"provider:event\" is longer than 63 bytes");
     assert!(
         !is_same(text, 0, b"kernel:", 0),
-        "\"kernel\" is the kernel's own provider"
+        "the provider name \"kernel\" is reserved"
     );
-    // A blank before the first field, a NUL behind the last one.
+    // The text has a blank before the first field and a NUL after the last one.
     assert!(
         text.len() < end + 3 + FIELDS_MAX,
-        "a marker's fields have less than 256 bytes, with their types"
+        "names and types of the fields are longer than 255 bytes"
     );
     let mut at = end + 1;
     while at < text.len() {
@@ -141,11 +143,14 @@ const fn check_field(text: &[u8], at: usize) {
     while text[end] != b':' {
         assert!(
             is_letter(text[end]),
-            "a field is called by ASCII letters, digits and _"
+            "the name of a field may have only ASCII letters, digits and _"
         );
         end += 1;
     }
-    assert!(end - at <= FIELD_NAME_MAX, "a field's name is too long");
+    assert!(
+        end - at <= FIELD_NAME_MAX,
+        "the name of a field is longer than 31 bytes"
+    );
     let mut other = end;
     while other < text.len() {
         assert!(
@@ -156,7 +161,7 @@ const fn check_field(text: &[u8], at: usize) {
     }
 }
 
-/// Up to the colon.
+/// Compares two names up to their colons.
 const fn is_same(a: &[u8], mut at: usize, b: &[u8], mut other: usize) -> bool {
     while a[at] == b[other] {
         if a[at] == b':' {
@@ -172,7 +177,7 @@ const fn is_letter(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
 }
 
-/// The upper half of a record's first word.
+/// Returns the upper half of `Site::header`, shifted into its place.
 const fn fixed(shape: u64) -> u32 {
     match words(shape) {
         Some(words) => ((words + HEAD_WORDS) as u32) << 16,
@@ -180,8 +185,8 @@ const fn fixed(shape: u64) -> u32 {
     }
 }
 
-/// What each field is, four bits for each, the first one lowest: 1 to 4 for 1 to 8 bytes, or
-/// [`STR`]; 0 after the last one.
+/// Encodes the types of the fields, four bits for each, the first one lowest: 1 to 4 for 1 to 8
+/// bytes, or [`STR`]. 0 follows the last one.
 pub const fn shape<const N: usize>(kinds: [u64; N]) -> u64 {
     assert!(N <= FIELDS, "a marker has at most 16 fields");
     let (mut shape, mut n) = (0, 0);
@@ -192,10 +197,10 @@ pub const fn shape<const N: usize>(kinds: [u64; N]) -> u64 {
     shape
 }
 
-/// A text: bytes, and a NUL.
+/// Code of a text field: bytes and a NUL.
 pub const STR: u64 = 5;
 
-/// Bytes of a field of which `kind` is the shape; 0 of texts.
+/// Returns the bytes of a field with the code `kind`, 0 for a text.
 pub(crate) const fn size(kind: u64) -> u32 {
     match kind {
         1..=4 => 1 << (kind - 1),
@@ -203,7 +208,7 @@ pub(crate) const fn size(kind: u64) -> u32 {
     }
 }
 
-/// Words of the fields, where all have a size.
+/// Returns the words that the fields take, or `None` if one of them is a text.
 pub const fn words(shape: u64) -> Option<usize> {
     let (mut bytes, mut rest) = (0, shape);
     while rest != 0 {
@@ -216,8 +221,8 @@ pub const fn words(shape: u64) -> Option<usize> {
     Some(bytes.div_ceil(8))
 }
 
-/// A field's value: `struct perftrace_value` of `perftrace/perftrace.h`. A number, or where a text is
-/// and how long; `!0`: up to its NUL.
+/// A field's value: `struct perftrace_value` of `perftrace/perftrace.h`. It is a number, or the
+/// address and the maximum length of a text; `!0` stands for "up to its NUL".
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Value<'a> {
@@ -226,8 +231,8 @@ pub struct Value<'a> {
     text: PhantomData<&'a str>,
 }
 
-/// What the types of fields make of values. Their names are those in the text of a marker.
-#[allow(missing_docs, reason = "as their names say")]
+/// Functions that convert values to fields. They are named like the types in a marker's text.
+#[allow(missing_docs, reason = "the names are those of the field types")]
 pub mod value {
     use super::{PhantomData, Value};
 
@@ -265,7 +270,7 @@ pub mod value {
         self::u64(value.to_bits())
     }
 
-    /// It ends where it ends, or at its first NUL.
+    /// Returns a text, which ends at its length or at its first NUL.
     #[inline(always)]
     pub fn str(value: &str) -> Value<'_> {
         Value {
@@ -276,12 +281,12 @@ pub mod value {
     }
 }
 
-/// Fields that all have a size, as the words of a record.
+/// Packs fields that all have a fixed size into the words of a record.
 #[inline(always)]
 pub(crate) fn pack<const N: usize>(shape: u64, values: &[Value<'_>; N]) -> [u64; FIXED_WORDS] {
     let mut packed = [0u64; FIXED_WORDS];
     let (mut at, mut n) = (0u32, 0);
-    // Unrolled where `shape` is a constant, and then nothing is left but shifts.
+    // If `shape` is a constant the loop is unrolled, and only shifts are left.
     while n < N && n < FIELDS {
         let bits = size((shape >> (4 * n)) & 15) * 8;
         let (word, shift) = ((at / 64) as usize % FIXED_WORDS, at % 64);

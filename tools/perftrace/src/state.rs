@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Where the mappings of this process are, trace by trace.
+//! The addresses of this process's mappings, for each trace.
 #![expect(unsafe_code, reason = "references into the mappings")]
 
 use core::mem::offset_of;
@@ -13,16 +13,17 @@ use engine::sync::Word;
 
 use crate::abi::{self, Buffer, Control, Slot, NR_TRACES};
 
-/// A trace that there may be, as the short way needs it. All but `slot` and `buffers` are
-/// numbers; set before the first marker is switched on.
+/// A trace slot of this process, laid out for the assembly of the fast path. All fields but `slot`
+/// and `buffers` are plain numbers. They are set before the first marker is switched on.
 ///
 /// # Invariants
 ///
-/// `slot` is a live slot, and `buffers`, if `nr_cpus` is not 0, a live mapping of `nr_cpus`
-/// buffers, each `stride` bytes from the one before. They are never unmapped.
+/// `slot` points to a live slot. If `nr_cpus` is not 0, `buffers` points to a live mapping of
+/// `nr_cpus` buffers, which are `stride` bytes apart. Neither is ever unmapped.
 #[repr(C)]
 pub(crate) struct Trace {
-    /// Its bit in the words of markers; of [`NOBODY`] all bits, which no word has.
+    /// The trace's bit in the words of markers. In [`NOBODY`] and in unused entries all bits are
+    /// set, which no marker's word equals.
     pub(crate) bit: AtomicU32,
     nr_cpus: AtomicU32,
     slot: AtomicPtr<Slot>,
@@ -30,7 +31,7 @@ pub(crate) struct Trace {
     stride: AtomicU64,
 }
 
-// What the short way has as numbers.
+// The assembly of the fast path (`short.rs`) has these offsets as literals.
 const _: () = {
     assert!(offset_of!(Trace, bit) == 0 && offset_of!(Trace, nr_cpus) == 4);
     assert!(offset_of!(Trace, slot) == 8 && offset_of!(Trace, buffers) == 16);
@@ -48,9 +49,10 @@ impl Trace {
         }
     }
 
-    /// What the kernel says of it.
+    /// Returns the kernel's description of the trace: generation, flags and buffer size.
     pub(crate) fn slot(&self) -> &Slot {
-        // SAFETY: By the invariant; a slot is nothing but atomics.
+        // SAFETY: By the invariant of `Trace`, `slot` points to a live slot. A slot consists of
+        // atomics only, so the kernel may write it meanwhile.
         unsafe { &*self.slot.load(Relaxed) }
     }
 
@@ -58,19 +60,20 @@ impl Trace {
         self.nr_cpus.load(Relaxed)
     }
 
-    /// The buffer of a CPU.
+    /// Returns the buffer of a CPU, or `None` if there is no such CPU.
     pub(crate) fn buffer(&self, cpu: u32) -> Option<&Buffer> {
         if cpu >= self.nr_cpus() {
             return None;
         }
         let offset = u64::from(cpu).wrapping_mul(self.stride.load(Relaxed)) as usize;
-        // SAFETY: By the invariant it is in the mapping; page by page, so aligned. The counts are
-        // nothing but atomics.
+        // SAFETY: `cpu` is below `nr_cpus`, so by the invariant of `Trace` the buffer lies in the
+        // live mapping. Buffers begin on a page, so the pointer is aligned. `Buffer` consists of
+        // atomics only.
         Some(unsafe { &*self.buffers.load(Relaxed).add(offset).cast() })
     }
 }
 
-/// A slot of nobody, for the time before.
+/// An empty slot with generation 0, for [`NOBODY`] and for entries that are not set yet.
 static NO_SLOT: Slot = Slot {
     generation: AtomicU32::new(0),
     flags: AtomicU32::new(0),
@@ -78,34 +81,38 @@ static NO_SLOT: Slot = Slot {
     wait_ms: AtomicU32::new(0),
 };
 
-/// What [`CURRENT`] is where no trace was seen.
+/// The value of [`CURRENT`] while no trace is selected. It has no buffers.
 static NOBODY: Trace = Trace::new(!0, &raw const NO_SLOT as *mut Slot);
 
-/// Where the mappings are, and where those before them were: who is late with an event finds what
-/// it began with.
+/// The traces of the current mappings and of the previous ones, in two banks. A thread that is in
+/// the middle of an event during another attach goes on with the bank that it began with.
 static TRACES: [[Trace; NR_TRACES]; 2] =
     [const { [const { Trace::new(!0, &raw const NO_SLOT as *mut Slot) }; NR_TRACES] }; 2];
-/// Which of both is used.
+/// Index of the current bank.
 static BANK: AtomicUsize = AtomicUsize::new(0);
 
-/// The trace that the last event on the long way was in, if in no other: the short way is for it.
+/// The trace that the fast path writes to: that of the last event on the slow path which only one
+/// trace wanted.
 pub(crate) static CURRENT: AtomicPtr<Trace> = AtomicPtr::new(&raw const NOBODY as *mut Trace);
 
 static CONTROL: AtomicPtr<Control> = AtomicPtr::new(null_mut());
 
-/// This process, as filters have it: its number as it knows itself.
+/// Returns the id of this process in its own pid namespace, as filters compare it. 0 if not
+/// attached.
 pub(crate) fn process() -> u32 {
     control().map_or(0, |control| control.pid.load(Relaxed))
 }
 
-/// Tells where the mappings are. The pieces stay there for ever.
+/// Publishes the mappings of this process: fills the other bank of [`TRACES`] and makes it current.
 ///
 /// # Safety
 ///
-/// `control` is a mapping of the first piece, `buffers` one of the second; neither is unmapped.
+/// `control` is a mapping of the control page, marker words and filters, `buffers` one of the
+/// buffers. Neither is ever unmapped.
 pub(crate) unsafe fn mapped(control: *mut u8, buffers: *mut u8) {
     let at: *mut Control = control.cast();
-    // SAFETY: By the caller's word; a control page is nothing but atomics.
+    // SAFETY: The caller guarantees that `control` is a live mapping. A control page consists of
+    // atomics only.
     let control = unsafe { &*at };
     let (nr_cpus, stride) = (control.nr_cpus.load(Relaxed), control.stride.load(Relaxed));
     CURRENT.store(&raw const NOBODY as *mut Trace, Relaxed);
@@ -113,7 +120,8 @@ pub(crate) unsafe fn mapped(control: *mut u8, buffers: *mut u8) {
     let traces = TRACES.get(next).into_iter().flatten();
     for (n, (trace, slot)) in traces.zip(&control.slots).enumerate() {
         let offset = (n * nr_cpus as usize) << stride;
-        // INVARIANT: The second piece has nr_cpus buffers for each of the traces.
+        // INVARIANT: The second mapping has nr_cpus buffers for each trace, so those of trace n
+        // begin at `offset`. Neither mapping is ever unmapped.
         trace.slot.store(&raw const *slot as *mut Slot, Relaxed);
         trace.buffers.store(buffers.wrapping_add(offset), Relaxed);
         trace.stride.store(1 << stride, Relaxed);
@@ -121,23 +129,25 @@ pub(crate) unsafe fn mapped(control: *mut u8, buffers: *mut u8) {
         trace.bit.store(1 << n, Relaxed);
     }
     BANK.store(next, Release);
-    // Release, pairs with `control()`: who sees the address sees all of the above.
+    // Release: pairs with `control()`. A thread that sees the address sees all stores above.
     CONTROL.store(at, Release);
 }
 
-/// The kernel has taken back what it had mapped: there is no device, or it is another one.
+/// Returns whether the kernel has taken back the mappings of this process, because the module was
+/// or is to be unloaded. The version in the page that replaces the control page is 0.
 pub(crate) fn is_released() -> bool {
     control().is_some_and(|control| control.version.load(Relaxed) == 0)
 }
 
-/// The page that the kernel writes, in a process that is attached.
+/// Returns the control page, which the kernel writes, or `None` before the first attach.
 pub(crate) fn control() -> Option<&'static Control> {
     // Acquire: pairs with the store in `mapped()`.
-    // SAFETY: It is null or, by `mapped()`, live for ever, and nothing but atomics.
+    // SAFETY: The pointer is null or, by the contract of `mapped()`, points to a page that is never
+    // unmapped. The page consists of atomics only.
     unsafe { CONTROL.load(Acquire).as_ref() }
 }
 
-/// The word of a marker: which traces want it.
+/// Returns the address of a marker's word, which has a bit for each trace that wants the marker.
 pub(crate) fn word(number: u32) -> Option<*const AtomicU32> {
     let control: *const Control = control()?;
     let here = (number as usize) < abi::NR_MARKERS;
@@ -149,18 +159,19 @@ pub(crate) fn word(number: u32) -> Option<*const AtomicU32> {
     })
 }
 
-/// The filter of a trace, which the kernel has checked, and changes only while the slot has
-/// another generation.
+/// Returns the filter of a trace. The kernel has checked it. It changes only together with the
+/// generation of the slot.
 pub(crate) fn filter(trace: usize) -> Option<&'static [Word]> {
     let control: *const Control = control()?;
     let at = control
         .cast::<u8>()
         .wrapping_add(abi::FILTERS + trace * abi::FILTER_MAX);
-    // SAFETY: In the first piece, live for ever; a word is an atomic.
+    // SAFETY: `trace` is below `NR_TRACES`, so the filter lies in the first mapping, which is never
+    // unmapped. A `Word` is an atomic.
     (trace < NR_TRACES).then(|| unsafe { slice::from_raw_parts(at.cast(), abi::FILTER_MAX / 8) })
 }
 
-/// A trace by its number.
+/// Returns a trace of the current mappings by its slot number.
 pub(crate) fn trace(number: u32) -> Option<&'static Trace> {
     // Acquire: pairs with the store in `mapped()`.
     TRACES.get(BANK.load(Acquire))?.get(number as usize)

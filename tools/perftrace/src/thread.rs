@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a thread has of its own: two words of static thread storage, and glibc's restartable
-//! sequence.
+//! Per-thread state: two words of static thread-local storage, and glibc's restartable sequence.
 //!
-//! The words are not `thread_local!`: the first use of that may allocate, and call what is not
-//! allowed in a signal handler. Static storage (initial-exec) is there when the thread begins,
-//! also in a library that is loaded later, as 16 bytes fit into what the C library keeps free.
+//! The words are not a `thread_local!`, because its first use may allocate and call functions that
+//! are not allowed in a signal handler. Static storage (initial-exec) exists from the start of the
+//! thread. This also holds in a library that is loaded later, because 16 bytes fit into the space
+//! that the C library keeps free.
 #![expect(unsafe_code, reason = "thread storage, gettid, glibc's symbols")]
 
 use core::arch::{asm, global_asm};
@@ -14,8 +14,9 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use crate::abi::THREAD_SHARED;
 use crate::state;
 
-// perftrace_thread: where the thread's struct rseq is, from the thread pointer on, 0 where the
-// short way may not be taken (as it is when a thread begins); and its number in the upper half.
+// perftrace_thread: two words. The first is the offset of the thread's struct rseq from the thread
+// pointer, or 0 while the fast path must not be taken, as in a new thread. The second has the
+// thread id in its upper half.
 global_asm!(
     ".pushsection .tbss.perftrace_thread,\"awT\",@nobits",
     ".balign 16",
@@ -28,18 +29,19 @@ global_asm!(
     ".popsection",
 );
 
-/// Where `struct rseq` is, from the thread pointer on; the same in all threads.
+/// Offset of `struct rseq` from the thread pointer, the same in all threads.
 static OFFSET: AtomicU64 = AtomicU64::new(0);
-/// There are restartable sequences.
+/// Restartable sequences are registered.
 static RESTARTABLE: AtomicBool = AtomicBool::new(false);
-/// They may be used without a look at anything else: the clock is RDTSC.
+/// The fast path may be used: sequences are registered, and the clock is RDTSC.
 static SHORT: AtomicBool = AtomicBool::new(false);
 
-/// Whether the C library has registered restartable sequences, which it does for all threads or
-/// none. `tsc`: the clock is RDTSC.
+/// Finds out whether the C library has registered restartable sequences, which it does for all
+/// threads or for none. `tsc`: the clock is RDTSC. Returns whether they are registered.
 pub(crate) fn find_sequences(tsc: bool) -> bool {
     let (offset, size): (*const i64, *const u32);
-    // SAFETY: Weak symbols: their addresses, 0 where the C library has none. Nothing is read yet.
+    // SAFETY: The instructions load the addresses of weak symbols, 0 if the C library has none.
+    // Nothing is read through them.
     unsafe {
         asm!(
             ".weak __rseq_offset", ".weak __rseq_size",
@@ -50,10 +52,12 @@ pub(crate) fn find_sequences(tsc: bool) -> bool {
     if offset.is_null() || size.is_null() {
         return false;
     }
-    // SAFETY: The C library's, constant since it began. A size of 0: not registered.
+    // SAFETY: The symbols are constants of the C library. A size of 0 means that nothing is
+    // registered.
     let (offset, size) = unsafe { (*offset, *size) };
     let cpu: i32;
-    // SAFETY: With that symbol a struct rseq is there in each thread, registered or not.
+    // SAFETY: A C library with these symbols reserves a struct rseq in each thread, registered or
+    // not.
     unsafe {
         asm!("mov {:e}, fs:[{} + 4]", out(reg) cpu, in(reg) offset, options(nostack, readonly))
     };
@@ -64,30 +68,31 @@ pub(crate) fn find_sequences(tsc: bool) -> bool {
     there
 }
 
-/// Where `struct rseq` is from the thread pointer on, where it is registered.
+/// Returns the offset of `struct rseq` from the thread pointer, or `None` if it is not registered.
 #[inline]
 pub(crate) fn sequence() -> Option<u64> {
-    // Relaxed: they are set once, before the first marker is.
+    // Relaxed: both are set before the first marker is switched on.
     RESTARTABLE.load(Relaxed).then_some(OFFSET.load(Relaxed))
 }
 
-/// The CPU of the calling thread, which it may leave at once.
+/// Returns the CPU of the calling thread, which may be migrated right afterwards.
 #[inline]
 pub(crate) fn cpu(sequence: u64) -> u32 {
     let cpu: u32;
-    // SAFETY: `sequence` is the place of this thread's struct rseq, as `sequence()` said.
+    // SAFETY: `sequence` is the offset of this thread's struct rseq, as returned by `sequence()`.
     unsafe {
         asm!("mov {:e}, fs:[{} + 4]", out(reg) cpu, in(reg) sequence, options(nostack, readonly))
     };
     cpu
 }
 
-/// The calling thread's number, in the upper half as records have it. The first time it asks the
-/// kernel, and from then on the thread may take the short way. `None`: it is another process, which
-/// has this one's memory: it must not touch what a thread's sequence guards, as it has none.
+/// Returns the id of the calling thread, in the upper half of a word as records have it. The first
+/// call in a thread asks the kernel; from then on the thread may take the fast path. Returns `None`
+/// in another process that shares this memory, such as a child of vfork(): it has no restartable
+/// sequence, so it must not touch the data that sequences protect.
 pub(crate) fn number() -> Option<u64> {
     let known: u64;
-    // SAFETY: This thread's own word, always there.
+    // SAFETY: Reads a word of this thread's static storage, which exists as long as the thread.
     unsafe {
         asm!("mov {0}, qword ptr [rip + perftrace_thread@GOTTPOFF]", "mov {0}, fs:[{0} + 8]",
             out(reg) known, options(nostack, readonly));
@@ -95,12 +100,13 @@ pub(crate) fn number() -> Option<u64> {
     if known != 0 && known & THREAD_SHARED == 0 {
         return Some(known);
     }
-    // SAFETY: They take nothing, and cannot fail.
+    // SAFETY: gettid() and getpid() take no arguments and cannot fail.
     let (number, process) = unsafe {
         let number = libc::syscall(libc::SYS_gettid) as u64;
         (number << 32, libc::syscall(libc::SYS_getpid) as u32)
     };
-    // Where it was known the thread is it or is another one's.
+    // Without a stored id, compare the processes. With one that is marked as shared, compare the
+    // threads.
     let own = match known {
         0 => process == state::process(),
         _ => known == number | THREAD_SHARED,
@@ -116,11 +122,11 @@ pub(crate) fn number() -> Option<u64> {
     Some(number)
 }
 
-/// Where the words are, from the thread pointer on: the same in all threads. The kernel changes
-/// those of a child that was not made by the C library's fork().
+/// Returns the offset of the two words from the thread pointer, the same in all threads. The kernel
+/// resets the words of a child that the C library's fork() did not create.
 pub(crate) fn place() -> u64 {
     let place: u64;
-    // SAFETY: The linker's number.
+    // SAFETY: Loads a constant that the linker has stored.
     unsafe {
         asm!("mov {}, qword ptr [rip + perftrace_thread@GOTTPOFF]", out(reg) place,
             options(nostack, pure, readonly));
@@ -128,14 +134,15 @@ pub(crate) fn place() -> u64 {
     place
 }
 
-/// The child of fork() is another thread, in the same memory.
+/// Clears the words in a child of fork(), which has a copy of its parent's memory but another id.
 pub(crate) fn forget() {
     set(0, 0);
 }
 
-/// The number first: a signal handler that comes in between sees no short way, and does the same.
+/// Stores both words, the id first. A signal handler that interrupts in between while the fast path
+/// is being enabled finds it disabled, and stores the same values.
 fn set(short: u64, number: u64) {
-    // SAFETY: This thread's own words, always there.
+    // SAFETY: Writes this thread's static storage, which exists as long as the thread.
     unsafe {
         asm!("mov {0}, qword ptr [rip + perftrace_thread@GOTTPOFF]",
             "mov fs:[{0} + 8], {2}", "mov fs:[{0}], {1}",

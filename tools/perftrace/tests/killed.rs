@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Programs that are killed while they write, at any instruction: what an event's end was reached
-//! of is there, and nothing that makes no sense.
+//! Kills programs while they write, at arbitrary instructions. Each event whose macro has returned
+//! must be in the buffers, and no record may be invalid.
 
 mod common;
 
@@ -25,7 +25,7 @@ fn long_run() -> bool {
     std::env::var_os("LONG").is_some_and(|value| !value.is_empty())
 }
 
-/// Writes until it is killed, and says how far it has come.
+/// Writes events until the process is killed. Stores the number of the last one in `done`.
 fn write_for_ever(who: u32, done: &AtomicU64) {
     for n in 1u64.. {
         if n % 500 == 0 {
@@ -41,7 +41,7 @@ fn write_for_ever(who: u32, done: &AtomicU64) {
     }
 }
 
-/// As `main`, in the processes that are killed.
+/// Runs the writers. This is the main function of the processes that are killed.
 fn child(progress: &str) {
     let file = File::options()
         .read(true)
@@ -121,7 +121,7 @@ impl Writer {
         self.child.wait().expect("it is gone");
     }
 
-    /// The event's number, of a thread.
+    /// Returns the thread and the number of an event, after a check of its marker.
     fn event(&self, record: &Record) -> (u32, u64) {
         let (a, b) = (record.payload[0], record.payload[1]);
         let (who, n) = (a as u32, (a >> 32) | ((b & 0xffff_ffff) << 32));
@@ -135,7 +135,8 @@ impl Writer {
     }
 }
 
-/// Kills that many; `look` reads until it is dead, then says what there is, oldest first.
+/// Kills 40 writers, or 200 in a long run, and checks the events of each. `look` reads records:
+/// repeatedly while the writer runs, then once more with `true` after its death.
 fn kills(test: &str, flags: u32, tunables: &str, look: fn(&Kernel, bool) -> Vec<Record>) {
     if let Ok(progress) = std::env::var(CHILD) {
         return child(&progress);
@@ -144,7 +145,7 @@ fn kills(test: &str, flags: u32, tunables: &str, look: fn(&Kernel, bool) -> Vec<
     for round in 0..if long_run() { 200 } else { 40 } {
         let mut writer = Writer::new(test, flags, tunables, &directory);
         let mut records = Vec::new();
-        // Some hundred microseconds, each time others.
+        // Write for 50 microseconds to 3 milliseconds, a different time in each round.
         let time = Duration::from_nanos(50_000 + (round * 7919 * 1009) % 3_000_000);
         let begin = Instant::now();
         while begin.elapsed() < time {
@@ -162,7 +163,7 @@ fn kills(test: &str, flags: u32, tunables: &str, look: fn(&Kernel, bool) -> Vec<
         }
         for (who, next) in next.into_iter().enumerate() {
             let done = writer.done[who].load(Acquire);
-            // The one that it was at may be there, too.
+            // The event that the thread was writing may also be in the buffer.
             if let Some(next) = next {
                 assert!(
                     (done + 1..=done + 2).contains(&next),
@@ -182,7 +183,8 @@ fn forward(kernel: &Kernel, _: bool) -> Vec<Record> {
     kernel.cpus().flat_map(|cpu| kernel.read(0, cpu)).collect()
 }
 
-/// Threads move from CPU to CPU: what is older than the oldest of any CPU may have holes.
+/// Returns what the flight recorders have after the writer's death. Threads move between CPUs, so
+/// events before the oldest one of a full buffer may be incomplete. These are left out.
 fn flight(kernel: &Kernel, dead: bool) -> Vec<Record> {
     if !dead {
         return Vec::new();
@@ -226,7 +228,7 @@ fn r3_4_and_without_restartable_sequences() {
     );
 }
 
-/// What a slow machine may take, and as often that as the run says.
+/// Returns a time limit in seconds, multiplied by PATIENCE for slow machines.
 fn patience(seconds: u64) -> Duration {
     let times = std::env::var("PATIENCE").ok().and_then(|n| n.parse().ok());
     Duration::from_secs(seconds * times.unwrap_or(1u64))

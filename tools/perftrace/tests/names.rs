@@ -62,7 +62,7 @@ fn r3_7_fields_that_compile_are_some_that_the_kernel_takes() {
             length <= longest(),
         );
     }
-    // With their types and the blanks between: 255 bytes and 256.
+    // 255 and 256 bytes of fields, with their types and the blanks between them.
     for last in 1..=40 {
         let mut fields = numbered(12, 16);
         fields.push(format!("{}:u8", "f".repeat(last)));
@@ -76,7 +76,7 @@ fn r3_7_fields_that_compile_are_some_that_the_kernel_takes() {
     same("a:n", &["r#type:u8".into()], false);
 }
 
-/// Bytes of the longest name of a field.
+/// Returns the maximum number of bytes of a field's name.
 const fn longest() -> usize {
     engine::filter::FIELD_NAME_MAX
 }

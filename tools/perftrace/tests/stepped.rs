@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! One event, and within it, at an instruction, its trace's end and the beginning of one of another
-//! kind in the same place: the next trace is not spoilt, whichever instruction that is.
+//! Ends a trace and starts one of another kind in the same slot, within an event. This is done at
+//! each instruction of the event. The records of the second trace must be intact each time.
 
 mod common;
 
@@ -14,9 +14,10 @@ use perftrace::event;
 use perftrace::simulate::{attach_to, attached, Kernel, Plan, FLIGHT};
 
 const TRACE: u32 = 3;
-/// More than there are before the restartable sequence, where a step is a new beginning.
+/// Steps to test: more than the instructions before the restartable sequence. In the sequence each
+/// step is an interruption, so it starts again at the top.
 const STEPS: usize = 600;
-/// And then more than from that beginning to the sequence.
+/// The last steps, which are more than the instructions from the top to the sequence.
 const ROUND: usize = 100;
 
 static NEXT: AtomicUsize = AtomicUsize::new(0);
@@ -25,7 +26,7 @@ fn write(n: u64) {
     event!(stepped, count, n: u64 = n);
 }
 
-/// Its events, oldest first.
+/// Returns the numbers of the trace's events, oldest first.
 fn seen(kernel: &Kernel, flags: u32) -> Vec<u64> {
     let records = match flags {
         0 => all(kernel, TRACE),
@@ -61,7 +62,8 @@ fn r3_5_a_trace_that_ends_within_an_event_does_not_spoil_the_next_one() {
             }
             (2..5).for_each(write);
             let seen = seen(kernel, second);
-            // The event is the new trace's when it found that out in time, else nobody's.
+            // Event 1 belongs to the new trace if it noticed the change in time, and is dropped
+            // otherwise.
             assert!(
                 seen == [1, 2, 3, 4] || seen == [2, 3, 4],
                 "step {at}: {seen:?}"
@@ -70,7 +72,7 @@ fn r3_5_a_trace_that_ends_within_an_event_does_not_spoil_the_next_one() {
             kernel.end(TRACE);
         }
         assert!(kept > 0);
-        // It has come to where it goes round and round.
+        // The last steps must have repeated the instructions from the top to the sequence.
         assert!(places.len() < ROUND / 2, "{} places", places.len());
     }
 }

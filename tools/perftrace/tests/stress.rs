@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Threads that write at once, are moved from CPU to CPU and interrupted by signals whose handlers
-//! write, too: whatever happens, each event is there once or counted as lost, and times rise along
-//! each buffer. The same without restartable sequences.
+//! Threads write at the same time, move between CPUs, and are interrupted by signals whose handlers
+//! write as well. Each event must be in a buffer once or be counted as lost, and times must not
+//! decrease along a buffer. The tests run with and without restartable sequences.
 
 mod common;
 
@@ -21,14 +21,14 @@ use perftrace::simulate::{attach_to, Kernel, Plan, LOST, SHARED, WAIT};
 const THREADS: u32 = 8;
 const TRACE: u32 = 2;
 
-/// Handlers that began, those that are done, and those of them that wrote.
+/// Handlers that have begun, handlers that have returned, and those of the latter that wrote.
 static SIGNALS: AtomicU64 = AtomicU64::new(0);
 static HANDLED: AtomicU64 = AtomicU64::new(0);
 static WROTE: AtomicU64 = AtomicU64::new(0);
-/// The trace is about to end: a handler that begins now writes nothing.
+/// The trace is about to end. A handler that begins after this writes nothing.
 static ENDING: AtomicBool = AtomicBool::new(false);
-/// Handlers of one thread that interrupt each other, at most. On a busy machine a handler that
-/// waits for room would be interrupted until its stack is full.
+/// Maximum depth of nested handlers in a thread. On a busy machine, handlers that wait for room
+/// would otherwise be interrupted until the stack is full.
 const NESTED: u32 = 8;
 
 thread_local! {
@@ -38,14 +38,15 @@ thread_local! {
 extern "C" fn handler(_: i32) {
     let n = SIGNALS.fetch_add(1, SeqCst);
     let depth = DEPTH.get();
-    // After the count: whoever set the flag waits for each handler that does not see it.
+    // The flag is checked after SIGNALS is incremented. After setting the flag, storm() waits until
+    // all handlers that were counted have returned.
     if depth >= NESTED || ENDING.load(SeqCst) {
         HANDLED.fetch_add(1, SeqCst);
         return;
     }
     DEPTH.set(depth + 1);
     event!(stress, signal, n: u64 = n);
-    // One in the handler of another.
+    // Nest a handler in this one.
     if n % 64 == 0 {
         interrupt_self(libc::SIGALRM);
     }
@@ -55,7 +56,7 @@ extern "C" fn handler(_: i32) {
     HANDLED.fetch_add(1, SeqCst);
 }
 
-/// What was read of all CPUs.
+/// The events that were read from all CPUs.
 #[derive(Default)]
 struct Seen {
     last: HashMap<u32, u64>,
@@ -109,7 +110,7 @@ impl Seen {
     }
 }
 
-/// Who is there twice?
+/// Checks that no number is in the list twice. Returns how many there are.
 fn unique(mut all: Vec<u64>) -> usize {
     let count = all.len();
     all.sort_unstable();
@@ -122,7 +123,8 @@ fn storm(flags: u32, time: Duration) {
     let kernel = attach_to(Plan::default());
     kernel.start(TRACE, flags, 16 << 10);
     let stop = AtomicBool::new(false);
-    // The reader's thread must not wait for itself.
+    // The reader's thread must take no signals: its handler could wait for room that only it can
+    // make.
     alarms_elsewhere();
     alarms(200, Some(handler));
     let mut seen = Seen::default();
@@ -145,7 +147,8 @@ fn storm(flags: u32, time: Duration) {
             .map(|who| scope.spawn(move || write(who)))
             .collect();
         let begin = Instant::now();
-        // On a busy machine threads may not be interrupted for some time, or there is no room.
+        // Go on until a handler's event was read. On a busy machine, threads may not be interrupted
+        // for some time, or the buffer may be full.
         while begin.elapsed() < time || seen.signals.is_empty() {
             seen.read(kernel, keys);
             thread::sleep(Duration::from_micros(50));
@@ -161,7 +164,7 @@ fn storm(flags: u32, time: Duration) {
     });
     alarms(0, None);
     ENDING.store(true, SeqCst);
-    // The test harness has a thread, too, which may be in a handler, or be about to.
+    // A thread of the test harness may also be in a handler, or be about to enter one.
     for turn in 0.. {
         seen.read(kernel, keys);
         thread::sleep(Duration::from_millis(1));
@@ -175,7 +178,7 @@ fn storm(flags: u32, time: Duration) {
     for (cpu, told) in &seen.told {
         assert!(*told <= kernel.lost(TRACE, *cpu));
     }
-    // Of one thread they are in order, by their times.
+    // The events of a thread must be in order by their times.
     for who in 0..THREADS {
         let mut of: Vec<_> = seen.events.iter().filter(|event| event.0 == who).collect();
         of.sort_by_key(|event| (event.2, event.1));
@@ -198,7 +201,7 @@ fn storm(flags: u32, time: Duration) {
     assert!(flags & WAIT == 0 || lost == 0);
 }
 
-/// This very test, in a process of its own, as markers are the process's.
+/// Runs this test in a process of its own, because the markers belong to the process.
 fn alone(name: &str, tunables: &str, test: impl FnOnce()) {
     if std::env::var_os("PERFTRACE_TEST_ALONE").is_some() {
         return test();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Events into memory that a test gives the library in the kernel's stead: what is written, by one
-//! thread, and what becomes of it where there is no room.
+//! Events of one thread in the memory of a simulated kernel: the contents of records, and the
+//! handling of events that find no room.
 
 mod common;
 
@@ -14,7 +14,7 @@ use engine::filter::{Step, ACCEPT, EQ, GLOB, REJECT};
 use perftrace::event;
 use perftrace::simulate::{attach_to, attached, Kernel, Plan, FILTERED, FLIGHT, LOST, WAIT};
 
-/// One test at a time, on one CPU: they share the process's markers.
+/// Serialises the tests, which share the process's markers, and moves them to one CPU.
 fn alone() -> (MutexGuard<'static, ()>, &'static Kernel) {
     static ALONE: Mutex<()> = Mutex::new(());
     let guard = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -23,14 +23,14 @@ fn alone() -> (MutexGuard<'static, ()>, &'static Kernel) {
     (guard, kernel)
 }
 
-/// Numbers of events, one after the other.
+/// Writes events with consecutive numbers.
 fn write(from: u64, to: u64) {
     for n in from..to {
         event!(writer, count, n: u64 = n);
     }
 }
 
-/// The numbers of such records.
+/// Returns the numbers in such records.
 fn counts(records: &[perftrace::simulate::Record]) -> Vec<u64> {
     records.iter().map(|record| record.payload[0]).collect()
 }
@@ -128,7 +128,7 @@ fn r3_2_texts_that_are_too_long_are_cut() {
 fn r3_3_what_finds_no_room_is_counted_and_told_before_the_next_event() {
     let (_alone, kernel) = alone();
     let woken = kernel.notified();
-    // Room for 170 records of 24 bytes, and 16 bytes.
+    // There is room for 170 records of 24 bytes, and 16 bytes are left over.
     kernel.start(6, 0, 4096);
     write(0, 100);
     assert_eq!(kernel.notified(), woken + 1, "half full");
@@ -175,7 +175,7 @@ fn r3_3_a_thread_waits_for_room() {
     });
     seen.extend(all(kernel, 8));
     assert_eq!(counts(&seen), (0..5000).collect::<Vec<_>>());
-    // A trace that ends lets go of those who wait.
+    // The end of a trace also ends the wait of its writers.
     thread::scope(|scope| {
         let writer = scope.spawn(|| write(0, 5000));
         thread::sleep(Duration::from_millis(20));
@@ -237,7 +237,7 @@ fn long_run() -> bool {
 #[test]
 fn r3_5_an_event_of_one_trace_is_never_in_the_next_one() {
     let (_alone, kernel) = alone();
-    // The slot is one trace's, another's of another kind, and nobody's, while a thread writes.
+    // While a thread writes, the slot holds a trace, is empty, and holds a trace of the other kind.
     thread::scope(|scope| {
         let writer = scope.spawn(|| write(0, if long_run() { 3_000_000 } else { 500_000 }));
         let mut turns = 0;
@@ -246,7 +246,7 @@ fn r3_5_an_event_of_one_trace_is_never_in_the_next_one() {
                 kernel.start(10, flags, 4096);
                 thread::sleep(Duration::from_micros(50));
                 kernel.end(10);
-                // One who is late may write as long as it is nobody's.
+                // A thread that is late may write while the slot is empty.
                 thread::sleep(Duration::from_millis(2));
                 let seen = match flags {
                     0 => counts(&all(kernel, 10)),
@@ -287,7 +287,7 @@ fn r3_5_a_loss_of_one_trace_that_is_late_breaks_no_record_of_the_next_one() {
     }
 }
 
-/// A filter of steps that all must hold.
+/// Builds a filter of steps that must all be true.
 fn filter(steps: &[(u8, &str, u64, &str)]) -> Vec<u8> {
     let begin = 8 + 16 * steps.len();
     let (mut texts, mut bytes) = (Vec::new(), Vec::new());

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The command line. Help, completions and manual pages all come from here.
+//! The command line, as clap structures. Help, completions and manual pages are generated from
+//! them.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -12,7 +13,7 @@ use crate::export;
 use crate::ppa::args::PpaArgs;
 use crate::trace::args::TraceArgs;
 
-/// Kernel counters, read without system calls; events, counted
+/// Read kernel counters, count and sample events, account tasks, trace programs
 #[derive(Debug, Parser)]
 #[command(
     name = "pfc",
@@ -21,20 +22,20 @@ use crate::trace::args::TraceArgs;
     arg_required_else_help = true,
     after_help = "\
 Examples:
-  pfc watch                         what the kernel does, live
+  pfc watch                         rates of all counters, live
   pfc list irq                      instances with 'irq' in their name
-  pfc read 'block/*' --per-cpu      totals and each CPU's part
-  pfc watch --plain -n 5 --count 3  three tables of the five busiest
-  pfc snapshot --json -o now.json   everything, of one moment
+  pfc read 'block/*' --per-cpu      totals and the values of each CPU
+  pfc watch --plain -n 5 --count 3  three tables of the five busiest instances
+  pfc snapshot --json -o now.json   all values in one consistent snapshot
   pfc export --openmetrics          text for Prometheus
-  pfc stat -e cycles make           events of a command
-  pfc record -g make                where its time goes; then pfc report
-  pfc ppa --top                     where the time of tasks goes, by time stamps
-  pfc trace live                    events that programs write, as they come
-  pfc doctor                        what is in the way, and what to do
+  pfc stat -e cycles make           count events of a command
+  pfc record -g make                sample a command; then: pfc report
+  pfc ppa --top                     where the time of tasks goes, live
+  pfc trace live                    events that programs write, live
+  pfc doctor                        what prevents counting, and remedies
 
-PATTERN: a glob for the whole name if it has *, ? or [; else a part of it.
-Exit status: 0 done; 1 nothing matched; 2 something is wrong, and said."
+PATTERN is a glob for the whole name if it has *, ? or [, else a part of the name.
+Exit status: 0 success; 1 nothing matched; 2 error, with a message."
 )]
 pub struct Cli {
     #[command(flatten)]
@@ -46,7 +47,7 @@ pub struct Cli {
 /// Options of every subcommand.
 #[derive(Debug, Args)]
 pub struct Global {
-    /// The counters to read
+    /// Device or file with the counters
     #[arg(long, global = true, value_name = "PATH", default_value = DEVICE)]
     pub device: PathBuf,
     /// Write to this file instead of standard output
@@ -54,227 +55,227 @@ pub struct Global {
     pub output: Option<PathBuf>,
 }
 
-/// What to do.
+/// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// List the instances: number, name, kind, unit, state
+    /// List instances: number, name, kind, unit, state
     #[command(
         visible_alias = "ls",
         after_help = "\
 Examples:
   pfc list                   all live instances
-  pfc list 'net/*/rx_*' -v   with help texts
-  pfc list --all --json      dormant ones too, for a program"
+  pfc list 'net/*/rx_*' -v   with help texts and times
+  pfc list --all --json      also dormant instances, as JSON"
     )]
     List(ListArgs),
-    /// Read values once: totals over all CPUs
+    /// Print values once: totals over all CPUs
     #[command(after_help = "\
 Examples:
-  pfc read sched             totals of everything with 'sched' in its name
-  pfc read -z irq softirq    only what is not zero
-  pfc read --per-cpu mm      each CPU's part too
+  pfc read sched             totals of all instances with 'sched' in their name
+  pfc read -z irq softirq    without values that are zero
+  pfc read --per-cpu mm      also the values of each CPU
   pfc read --csv 'syscalls/*' -o calls.csv
 
-Time is shown in s, ms, us or ns, bytes in KiB and so on; --json and --csv are
-exact: a value is value * 10^exponent units.")]
+Times are printed in s, ms, us or ns, bytes in KiB and so on. --json and --csv
+print exact values, in units of 10^exponent.")]
     Read(ReadArgs),
-    /// Watch rates, live: a table on a terminal, plain lines in a pipe
+    /// Show rates, live: a table on a terminal, plain lines in a pipe
     #[command(after_help = "\
 Examples:
-  pfc watch                        the busiest first; ? shows the keys
-  pfc watch block -i 200           block devices, five times a second
-  pfc watch --plain -n 10          lines, the ten busiest
+  pfc watch                        busiest instances first; ? shows the keys
+  pfc watch block -i 200           block devices, five times per second
+  pfc watch --plain -n 10          plain lines, the ten busiest instances
   pfc watch --count 1 'net/*' | tail -n +3
 
-An instance that began anew counts from its birth, marked 'new'. Dormant ones
-(their driver has gone) are shown grey, or with --all in lines.")]
+An instance that was added again counts from zero and is marked 'new'. Dormant
+instances, which their driver has deleted, are grey; plain lines need --all.")]
     Watch(WatchArgs),
-    /// One consistent snapshot, with its generation, boot id and time
+    /// Print one consistent snapshot, with its generation, boot id and time
     #[command(after_help = "\
 Examples:
-  pfc snapshot                     everything that is live, by CPU
-  pfc snapshot 'disk/*' --json     for a program
-  pfc snapshot --all               dormant instances' last values too
+  pfc snapshot                     all live instances, by CPU
+  pfc snapshot 'disk/*' --json     some of them, as JSON
+  pfc snapshot --all               also the last values of dormant instances
 
-All values are of one generation of the set of instances, and those of each
-CPU belong together: no group of updates is seen half.")]
+All values belong to one generation of the set of instances. The values of each
+CPU are consistent: a group of updates is seen as a whole or not at all.")]
     Snapshot(SnapshotArgs),
-    /// Give values to other monitors, in their formats
+    /// Export values in the formats of other monitoring systems
     #[command(after_help = "\
 Examples:
-  pfc export --openmetrics                    once, on standard output
+  pfc export --openmetrics                    once, to standard output
   pfc export --openmetrics --sum 'net/*'      totals over all CPUs
-  pfc export --openmetrics -o pfc.prom        a file that is never half
+  pfc export --openmetrics -o pfc.prom        to a file, replaced atomically
   pfc export --openmetrics -o pfc.prom -i 5000
-                                              anew every five seconds
+                                              every five seconds
   pfc export --openmetrics --listen 127.0.0.1:9464
-                                              http://127.0.0.1:9464/metrics
+                                              as http://127.0.0.1:9464/metrics
   pfc export --mmv perfcounters               metrics mmv.perfcounters.* for PCP
 
-block/sda/reads is perfcounters_block_reads_total{device=\"sda\",cpu=\"0\"}; the
-label 'name' has the instance's own name. Values are in seconds, bytes and so
-on. For JSON of pfc's own, see 'pfc snapshot --json'.")]
+block/sda/reads becomes perfcounters_block_reads_total{device=\"sda\",cpu=\"0\"}; the
+label 'name' is the name of the instance. Values are in seconds, bytes and so on.
+For pfc's own JSON, see pfc snapshot --json.")]
     Export(ExportArgs),
-    /// Count events of a command, of threads or of CPUs, as perf stat does
+    /// Count events of a command, of threads or of CPUs, like perf stat
     #[command(after_help = "\
 Examples:
-  pfc stat make                          the usual events
-  pfc stat -e cycles,instructions:u make these; :u user mode, :k the kernel
-  pfc stat -e r01c2 -e UOPS_ISSUED:ANY true   by code; by libpfm4's name
+  pfc stat make                          the default events
+  pfc stat -e cycles,instructions:u make these; :u user mode, :k kernel mode
+  pfc stat -e r01c2 -e UOPS_ISSUED:ANY true   a raw code, a libpfm4 name
   pfc stat -e counter:mm/page_faults_user true
-                                         how much that counter grew meanwhile
-  pfc stat -p 1234 -- sleep 1            all threads that it has, for a second
-  pfc stat -p 1234                       the same, until they have ended or Ctrl-C
-  pfc stat -a -I 1000                    all CPUs, each second, until Ctrl-C
-  pfc stat -r 5 -x, true                 means of five runs, for a program
+                                         the increase of a counter page instance
+  pfc stat -p 1234 -- sleep 1            all threads of a process, for a second
+  pfc stat -p 1234                       until they have exited, or Ctrl-C
+  pfc stat -a -I 1000                    all CPUs, every second, until Ctrl-C
+  pfc stat -r 5 -x, true                 means of five runs, as CSV
   pfc stat -e '{cycles,instructions},branches,branch-misses,r2e' true
-                                         in turns, if there are too few counters;
-                                         what is in braces together
+                                         multiplexed if there are too few counters;
+                                         events in braces are counted together
   pfc stat --cascade branch-misses:u=1000 -e cycles:u true
-                                         of each thread what comes after those
+                                         in each thread, after 1000 branch misses
 
-(33.3%, +- 1.2%) behind an event: it was counted in that much of the time, the
-value is what it would be for all of it, and the true one is not farther away
-in 99 of 100 cases, unless the program changes in step with the turns.
+(33.3%, +- 1.2%) after an event: it was counted for 33.3% of the time, and its
+value is scaled to the whole time. In 99 of 100 cases the true value is within
+1.2% of it, unless the program changes in step with the switches of event sets.
 A command is counted from its exec on, with all processes and threads that it
-makes; with -p and -t those that come later are not. Without CAP_PERFMON the
-kernel, CPUs and other users' programs are not to be counted. What is followed
-gets no rights of set-uid programs: for those take --no-inherit.
-Events: perf's generic names, the kernel's own (task-clock, context-switches,
-page-faults, migrations and so on), counter:NAME, rHEX, and libpfm4's names.
-Exit status: the command's, 128 + signal if one ended it; 127 or 126 if it could
-not be run; 2 something is wrong, and said.")]
+creates; with -p and -t, later threads are not counted. Without CAP_PERFMON, the
+kernel, CPUs and programs of other users cannot be counted. A followed program
+gets no set-uid privileges; use --no-inherit for such programs.
+Events: perf's generic names, software events (task-clock, context-switches,
+page-faults, migrations and so on), counter:NAME, rHEX, and libpfm4 names.
+Exit status: that of the command, or 128 + signal; 127 or 126 if the command could
+not be run; 2 error, with a message.")]
     Stat(StatArgs),
-    /// Sample a command, threads or CPUs into a file, as perf record does
+    /// Sample a command, threads or CPUs into a file, like perf record
     #[command(after_help = "\
 Examples:
-  pfc record make                        where cycles go, or time without a PMU
-  pfc record -g -F 999 make              with call stacks, 999 samples a second
+  pfc record make                        cycles, or time without a PMU
+  pfc record -g -F 999 make              with call stacks, 999 samples per second
   pfc record -e instructions:u -c 100003 true
-                                         one of each 100003 instructions
+                                         one sample per 100003 instructions
   pfc record -a -g -- sleep 10           all CPUs, for ten seconds
-  pfc record -p 1234 -o daemon.data      until Ctrl-C
+  pfc record -p 1234 -o daemon.data      a process, until Ctrl-C
   pfc record -a --overwrite --switch-output &
-  kill -USR2 %1                          the last moments before, in a file
+  kill -USR2 %1                          write the newest samples to a file
 
-The file is linux-perf's perf.data: pfc report, script and flamegraph read it,
-and so do perf report and the like. Events, and who may sample what: see pfc
-stat. A flight recorder (--overwrite) keeps the newest samples in memory until
-SIGUSR2 or its end. Formats are of the module pfm_ring.
-Exit status: the command's; 127 or 126 if it could not be run; 2 something is
-wrong, and said.")]
+The file has linux-perf's format perf.data: pfc report, script and flamegraph read
+it, and so does perf. See pfc stat for events and permissions. A flight recorder
+(--overwrite) keeps the newest samples in memory until SIGUSR2 or its end.
+Sampling needs the module pfm_ring.
+Exit status: that of the command; 127 or 126 if the command could not be run; 2
+error, with a message.")]
     Record(RecordArgs),
-    /// Watch where samples are, live: a table on a terminal, lines in a pipe
+    /// Show where samples are taken, live: a table on a terminal, lines in a pipe
     #[command(after_help = "\
 Examples:
   pfc top                            all CPUs: cycles, or time without a PMU
-  pfc top -p 1234 -e instructions:u  one process
-  pfc top --plain -n 5 --count 3     three tables of the five busiest")]
+  pfc top -p 1234 -e instructions:u  instructions of one process
+  pfc top --plain -n 5 --count 3     three tables of the five most frequent")]
     Top(TopArgs),
-    /// Show where samples were, the most first
+    /// Show where samples were taken, most frequent first
     #[command(after_help = "\
 Examples:
-  pfc report                         of pfc.data: command, file, function
-  pfc report -g -i other.data        who called them, too
-  pfc report --sort dso,sym -F 1     only what is one percent or more
-  pfc report --json                  for a program
+  pfc report                         pfc.data by command, file, function
+  pfc report -g -i other.data        with callers
+  pfc report --sort dso,sym -F 1     only lines of one percent or more
+  pfc report --json                  as JSON
   pfc report --firefox -o all.json   for profiler.firefox.com
   pfc report --pprof -o all.pb       for go tool pprof
 
-The file is perf.data of pfc record, or of linux-perf without compression.
-Names of functions are those of the files that are there now; the kernel's are
-for root, or with sysctl kernel.kptr_restrict=0.")]
+The input is a perf.data of pfc record, or of linux-perf without compression.
+Names of functions are read from the current files. Names of kernel functions
+need root, or sysctl kernel.kptr_restrict=0.")]
     Report(ReportArgs),
-    /// Print each sample, or stacks in lines
+    /// Print samples, or folded stacks
     #[command(after_help = "\
 Examples:
-  pfc script                         as perf script does
-  pfc script --json -i other.data    an object a line
-  pfc script --folded | sort -k2 -n  stacks, for flame graph programs")]
+  pfc script                         in the format of perf script
+  pfc script --json -i other.data    one JSON object per line
+  pfc script --folded | sort -k2 -n  folded stacks, for flame graph programs")]
     Script(ScriptArgs),
-    /// Draw stacks as a flame graph, for a browser
+    /// Draw a flame graph of call stacks, as SVG
     #[command(after_help = "\
 Examples:
-  pfc flamegraph -o all.svg          of pfc.data; a click zooms, Ctrl-F finds
+  pfc flamegraph -o all.svg          from pfc.data; click to zoom, Ctrl-F to find
   pfc flamegraph -e cycles -i other.data -o cycles.svg
 
-Without -e it is of the first event. For other programs that draw such graphs:
-pfc script --folded.")]
+Without -e the first event is drawn. Other flame graph programs read the output
+of pfc script --folded.")]
     Flamegraph(FlamegraphArgs),
-    /// Show where the time of tasks and CPUs went, by time stamps
+    /// Show where tasks and CPUs spend their time, measured by time stamps
     #[command(after_help = "\
 Examples:
-  pfc ppa on                         account all tasks; off ends it
-  pfc ppa                            all tasks, the busiest first, and CPUs
-  pfc ppa --cpus --rows 5            five of them, and each CPU
-  pfc ppa 1234                       one, as ppa of 2006 has it
-  pfc ppa --top -s latency -d 1      what comes, live, every second
-  pfc ppa --top -n 3 -p 1234,1235    of two tasks, three times
-  pfc ppa --histogram 1234           how long it waited to run, how often
-  pfc ppa record 1234 -o 1234.ppa    one over time; then
+  pfc ppa on                         account all tasks; pfc ppa off stops it
+  pfc ppa                            all tasks, busiest first, and all CPUs
+  pfc ppa --cpus --rows 5            five tasks, and each CPU
+  pfc ppa 1234                       one task, in the format of PPA (2006)
+  pfc ppa --top -s latency -d 1      changes, live, every second
+  pfc ppa --top -n 3 -p 1234,1235    two tasks, three times
+  pfc ppa --histogram 1234           histogram of wakeup latencies
+  pfc ppa record 1234 -o 1234.ppa    one task over time; then
   pfc ppa report 1234.ppa -o 1234.svg
-  pfc ppa --json                     for a program: exact, in ticks
+  pfc ppa --json                     exact values in ticks, as JSON
 
-USER is time in user mode, SYSTEM in system calls, IRQ in interrupts that came
-while it ran, WAITING ready to run without a CPU; LATENCY is what one wakeup
-takes until it runs. BLOCKED and PREEMPTED are how often it gave up a CPU, of
-itself and for others. Tasks that have ended are shown once, to whoever looks
-first. All tasks and CPUs are for CAP_PERFMON; one's own tasks are for anybody.
+USER is time in user mode, SYSTEM in system calls, IRQ in interrupts while the
+task ran, WAITING ready to run without a CPU. LATENCY is the average time from
+wakeup to run. BLOCKED counts how often the task gave up its CPU to wait,
+PREEMPTED how often to other tasks. A task that has ended is shown once, to the
+first reader. All tasks and CPUs need CAP_PERFMON; own tasks need nothing.
 Keys of --top: t time, l latency, i preemptions, r interrupts, s system calls,
 space pauses, q quits.")]
     Ppa(PpaArgs),
-    /// Trace events that programs write, without a system call
+    /// Trace events that programs write without system calls
     #[command(after_help = "\
 Examples:
-  pfc trace list --markers                   what programs can be asked for
-  pfc trace live -e 'app:*'                  events, as they come
+  pfc trace list --markers                   markers of running programs
+  pfc trace live -e 'app:*'                  events, live
   pfc trace start all                        into a directory, until Ctrl-C; then
   babeltrace2 all
-  pfc trace start box -e 'app:*' --flight    keep the newest; and after a crash
+  pfc trace start box -e 'app:*' --flight    keep the newest; after a crash
   pfc trace snapshot box -o crash
 
-Programs have markers, of PERFTRACE() in C and a macro in Rust; what is not traced
-costs them next to nothing. A trace is of one's own programs, and there are 16 at
-most.
-Exit status: the command's, if there is one; 2 something is wrong, and said.")]
+Programs define markers, with PERFTRACE() in C or a macro in Rust. A marker that is
+not traced costs almost nothing. A trace covers the programs of its user. There can
+be 16 traces.
+Exit status: that of the command, if there is one; 2 error, with a message.")]
     Trace(TraceArgs),
-    /// Show the PMU's registers, and which tables of event names fit
+    /// Show the registers of the PMU, and the matching event tables of libpfm4
     #[command(after_help = "\
 Examples:
-  pfc pmu                    registers, libpfm4's tables
-  pfc pmu --json             for a program")]
+  pfc pmu                    registers and libpfm4 tables
+  pfc pmu --json             as JSON")]
     Pmu(JsonArgs),
-    /// Find out what is in the way of counting, accounting and tracing, and what to do
+    /// Find out what prevents counting, accounting or tracing, and print remedies
     #[command(after_help = "\
 Examples:
-  pfc doctor                 a line for each thing that is looked at
-  pfc doctor --json          for a bug report
+  pfc doctor                 one line per check
+  pfc doctor --json          as JSON, for a bug report
 
-It changes nothing. A note is so, and nothing is wrong with it; a problem is in
-the way of this user.
-Exit status: 0 no problem; 1 at least one.")]
+It changes nothing. A note is for information; a problem prevents something for
+this user.
+Exit status: 0 no problem; 1 at least one problem.")]
     Doctor(JsonArgs),
-    /// Print the completions of a shell
+    /// Print shell completions
     #[command(hide = true)]
     Completions {
-        /// bash, zsh, fish, elvish or powershell
+        /// Shell: bash, zsh, fish, elvish or powershell
         shell: clap_complete::Shell,
     },
     /// Print the manual page, or write all of them into a directory
     #[command(hide = true)]
     Man {
-        /// Where to: pfc.1, pfc-list.1 and so on
+        /// Directory for pfc.1, pfc-list.1 and so on
         directory: Option<PathBuf>,
     },
 }
 
-/// Which instances.
+/// Arguments that select instances.
 #[derive(Debug, Args)]
 pub struct Select {
-    /// Which instances: globs for names, or parts of names
+    /// Globs for names of instances, or parts of names
     #[arg(value_name = "PATTERN")]
     pub patterns: Vec<String>,
-    /// Dormant instances too: those whose owner has gone
+    /// Include dormant instances, which their owner has deleted
     #[arg(short, long)]
     pub all: bool,
 }
@@ -295,7 +296,7 @@ impl Select {
 pub struct ListArgs {
     #[command(flatten)]
     pub select: Select,
-    /// Show help texts and times too
+    /// Also show help texts and times
     #[arg(short, long)]
     pub verbose: bool,
     /// Print JSON
@@ -308,10 +309,10 @@ pub struct ListArgs {
 pub struct ReadArgs {
     #[command(flatten)]
     pub select: Select,
-    /// Show each CPU's part too
+    /// Also show the value of each CPU
     #[arg(short = 'A', long)]
     pub per_cpu: bool,
-    /// Leave out what is zero
+    /// Omit values that are zero
     #[arg(short = 'z', long)]
     pub nonzero: bool,
     /// Print JSON
@@ -327,17 +328,17 @@ pub struct ReadArgs {
 pub struct WatchArgs {
     #[command(flatten)]
     pub select: Select,
-    /// Milliseconds between two looks
+    /// Interval in milliseconds
     #[arg(short, long, value_name = "MS", default_value_t = 1000,
           value_parser = clap::value_parser!(u64).range(10..=3_600_000))]
     pub interval: u64,
-    /// Stop after this many intervals
+    /// Stop after N intervals
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub count: Option<u64>,
-    /// Lines shown per interval, the busiest
+    /// Lines per interval, busiest instances first
     #[arg(short = 'n', long, value_name = "N", default_value_t = 20)]
     pub lines: usize,
-    /// Plain lines, also on a terminal
+    /// Print plain lines, also on a terminal
     #[arg(long)]
     pub plain: bool,
 }
@@ -357,41 +358,41 @@ pub struct SnapshotArgs {
 pub struct ExportArgs {
     #[command(flatten)]
     pub format: export::Chosen,
-    /// Keep metrics mmv.NAME.* for Performance Co-Pilot up to date
+    /// Maintain metrics mmv.NAME.* for Performance Co-Pilot
     #[arg(long, value_name = "NAME", conflicts_with_all = ["output", "listen"])]
     pub mmv: Option<String>,
-    /// Where PCP's agent pmdammv looks
+    /// Directory that PCP's agent pmdammv reads
     #[arg(long, value_name = "DIRECTORY", default_value = export::MMV_DIRECTORY)]
     pub mmv_directory: PathBuf,
     #[command(flatten)]
     pub select: Select,
-    /// Totals over all CPUs only
+    /// Export only totals over all CPUs
     #[arg(short, long)]
     pub sum: bool,
-    /// Write the file (-o), or values (--mmv), anew every so many milliseconds [1000]
+    /// Rewrite the file (-o) or the values (--mmv) every MS milliseconds [1000]
     #[arg(short, long, value_name = "MS",
           value_parser = clap::value_parser!(u64).range(10..=3_600_000))]
     pub interval: Option<u64>,
-    /// The so many busiest tasks, too, if they are accounted (pfc ppa on)
+    /// Also export the N busiest accounted tasks (see pfc ppa on)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub tasks: Option<u16>,
-    /// Write the file so many times, then stop
+    /// Stop after writing the file N times
     #[arg(long, value_name = "N", requires = "output",
           value_parser = clap::value_parser!(u64).range(1..))]
     pub count: Option<u64>,
-    /// Serve over HTTP at this address, such as 127.0.0.1:9464
+    /// Serve HTTP at this address, for example 127.0.0.1:9464
     #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["output", "interval", "count"])]
     pub listen: Option<SocketAddr>,
-    /// Let other machines in: an address that is not loopback. Nothing is
-    /// encrypted, nobody is asked who they are
+    /// Allow an address that is not loopback. There is no encryption and no
+    /// authentication
     #[arg(long, requires = "listen")]
     pub allow_remote: bool,
 }
 
-/// Which threads or CPUs.
+/// Arguments that select threads or CPUs.
 #[derive(Debug, Args)]
 pub struct Whom {
-    /// All threads of these processes that there are now
+    /// All current threads of these processes
     #[arg(
         short,
         long = "pid",
@@ -409,7 +410,7 @@ pub struct Whom {
         group = "whom"
     )]
     pub threads: Vec<u32>,
-    /// These CPUs, whoever runs there
+    /// These CPUs, with all tasks that run there
     #[arg(short = 'C', long = "cpu", value_name = "CPUS", group = "whom")]
     pub cpus: Option<String>,
     /// All CPUs
@@ -420,44 +421,44 @@ pub struct Whom {
 /// Arguments of `pfc stat`.
 #[derive(Debug, Args)]
 pub struct StatArgs {
-    /// Events to count, together
+    /// Events to count
     #[arg(short, long = "event", value_name = "EVENT,...", value_delimiter = ',')]
     pub events: Vec<String>,
     #[command(flatten)]
     pub whom: Whom,
-    /// Print what was counted, not what it would be had it been all the time
+    /// Print raw counts, not scaled to the whole time
     #[arg(long)]
     pub no_scale: bool,
-    /// Print no event that was counted in less of the time
+    /// Omit values of events that were counted for less than PCT percent of the time
     #[arg(long, value_name = "PCT", value_parser = percentage)]
     pub refuse_below: Option<f64>,
-    /// Milliseconds of a turn, where there are more events than counters [1]
+    /// Milliseconds per event set, if there are more events than counters [1]
     #[arg(long = "turn", value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub turn: Option<u64>,
-    /// Count what comes after so many of that event
+    /// Start counting in each thread after N of this event
     #[arg(long, value_name = "EVENT=N")]
     pub cascade: Option<String>,
-    /// Print what came, each so many milliseconds
+    /// Print the counts of each interval of MS milliseconds
     #[arg(short = 'I', long = "interval-print", value_name = "MS", conflicts_with = "repeat",
           value_parser = clap::value_parser!(u64).range(10..=3_600_000))]
     pub interval: Option<u64>,
-    /// Print fields with this between them
+    /// Print fields separated by SEP
     #[arg(short = 'x', long = "field-separator", value_name = "SEP")]
     pub separator: Option<String>,
-    /// Print JSON, an object a line
+    /// Print JSON, one object per line
     #[arg(short, long, conflicts_with = "separator")]
     pub json: bool,
-    /// Run the command so many times; print means
+    /// Run the command N times and print means
     #[arg(short, long, value_name = "N", default_value_t = 1, requires = "command",
           value_parser = clap::value_parser!(u32).range(1..))]
     pub repeat: u32,
-    /// Only the command's first thread, without ptrace
+    /// Count only the first thread of the command, without ptrace
     #[arg(short = 'i', long)]
     pub no_inherit: bool,
-    /// Say why events cannot be counted
+    /// Print why events cannot be counted
     #[arg(short, long)]
     pub verbose: bool,
-    /// What to run
+    /// Command to run
     #[arg(value_name = "COMMAND", trailing_var_arg = true)]
     pub command: Vec<String>,
 }
@@ -465,35 +466,35 @@ pub struct StatArgs {
 /// Arguments of `pfc record`.
 #[derive(Debug, Args)]
 pub struct RecordArgs {
-    /// Events to sample, each by itself
+    /// Events to sample, independently of each other
     #[arg(short, long = "event", value_name = "EVENT,...", value_delimiter = ',')]
     pub events: Vec<String>,
     /// Samples per second [4000]
     #[arg(short = 'F', long = "freq", value_name = "HZ", conflicts_with = "period",
           value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub frequency: Option<u64>,
-    /// Events from one sample to the next
+    /// Take a sample every N events
     #[arg(short = 'c', long = "count", value_name = "N",
           value_parser = clap::value_parser!(u64).range(1..=i64::MAX as u64))]
     pub period: Option<u64>,
-    /// With call stacks, by frame pointers
+    /// Record call stacks, by frame pointers
     #[arg(short = 'g', long = "call-graph")]
     pub stacks: bool,
     #[command(flatten)]
     pub whom: Whom,
-    /// Pages of each ring, a power of two [128 of a CPU, 32 of a thread]
+    /// Pages of each ring, a power of two [128 per CPU, 32 per thread]
     #[arg(short = 'm', long = "mmap-pages", value_name = "PAGES", value_parser = power_of_two)]
     pub pages: Option<u64>,
-    /// Keep the newest samples, and write them at the end
+    /// Keep only the newest samples, and write them at the end
     #[arg(long)]
     pub overwrite: bool,
-    /// Another file at each SIGUSR2, with the time in its name
+    /// Write a file at each SIGUSR2, with the time in its name
     #[arg(long)]
     pub switch_output: bool,
-    /// Only the command's first thread, without ptrace
+    /// Sample only the first thread of the command, without ptrace
     #[arg(short = 'i', long)]
     pub no_inherit: bool,
-    /// What to run
+    /// Command to run
     #[arg(value_name = "COMMAND", trailing_var_arg = true)]
     pub command: Vec<String>,
 }
@@ -501,21 +502,21 @@ pub struct RecordArgs {
 fn percentage(word: &str) -> Result<f64, String> {
     match word.trim_end_matches('%').parse::<f64>() {
         Ok(n) if (0.0..=100.0).contains(&n) => Ok(n),
-        _ => Err("a number from 0 to 100".to_owned()),
+        _ => Err("expected a number from 0 to 100".to_owned()),
     }
 }
 
 fn power_of_two(word: &str) -> Result<u64, String> {
     match word.parse::<u64>() {
         Ok(n) if n.is_power_of_two() && n <= 1 << 20 => Ok(n),
-        _ => Err("a power of two, such as 64".to_owned()),
+        _ => Err("expected a power of two, for example 64".to_owned()),
     }
 }
 
 /// Arguments of `pfc top`.
 #[derive(Debug, Args)]
 pub struct TopArgs {
-    /// The event to sample
+    /// Event to sample
     #[arg(short, long, value_name = "EVENT")]
     pub event: Option<String>,
     /// Samples per second
@@ -524,17 +525,17 @@ pub struct TopArgs {
     pub frequency: u64,
     #[command(flatten)]
     pub whom: Whom,
-    /// Milliseconds between two tables
+    /// Milliseconds between tables
     #[arg(short = 'I', long, value_name = "MS", default_value_t = 2000,
           value_parser = clap::value_parser!(u64).range(100..=3_600_000))]
     pub interval: u64,
-    /// Stop after this many tables
+    /// Stop after N tables
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub count: Option<u64>,
-    /// Lines shown per table in a pipe
+    /// Lines per table, in a pipe
     #[arg(short = 'n', long, value_name = "N", default_value_t = 20)]
     pub lines: usize,
-    /// Plain lines, also on a terminal
+    /// Print plain lines, also on a terminal
     #[arg(long)]
     pub plain: bool,
 }
@@ -542,15 +543,15 @@ pub struct TopArgs {
 /// A file of samples.
 #[derive(Debug, Args)]
 pub struct Input {
-    /// The file [pfc.data]
+    /// Input file [pfc.data]
     #[arg(short = 'i', long = "input", value_name = "FILE")]
     pub file: Option<PathBuf>,
-    /// Only samples of this event
+    /// Show only samples of this event
     #[arg(short, long, value_name = "EVENT")]
     pub event: Option<String>,
 }
 
-/// What lines of a report are made by.
+/// Keys by which a report groups samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum SortKey {
     Comm,
@@ -566,13 +567,13 @@ pub enum SortKey {
 pub struct ReportArgs {
     #[command(flatten)]
     pub input: Input,
-    /// Plain text, which it always is
+    /// Print plain text (the default; for compatibility with perf)
     #[arg(long)]
     pub stdio: bool,
     /// Show callers below each line
     #[arg(short = 'g', long = "call-graph")]
     pub stacks: bool,
-    /// What lines are made by
+    /// Keys by which samples are grouped
     #[arg(
         short,
         long,
@@ -581,7 +582,7 @@ pub struct ReportArgs {
         default_value = "comm,dso,sym"
     )]
     pub sort: Vec<SortKey>,
-    /// Leave out lines below so many percent
+    /// Omit lines below PERCENT percent
     #[arg(
         short = 'F',
         long = "percent-limit",
@@ -592,16 +593,17 @@ pub struct ReportArgs {
     /// Print JSON
     #[arg(long, group = "format")]
     pub json: bool,
-    /// For the Firefox Profiler, https://profiler.firefox.com: its JSON
+    /// Print JSON for the Firefox Profiler, https://profiler.firefox.com
     #[arg(long, group = "format")]
     pub firefox: bool,
-    /// For pprof: its protocol buffers, not compressed
+    /// Print protocol buffers for pprof, uncompressed
     #[arg(long, group = "format")]
     pub pprof: bool,
 }
 
 impl ReportArgs {
-    /// Percent of a line that a caller has at least; half of one, as perf has it.
+    /// Returns the share of its line, in percent, below which a caller is left out. It is at least
+    /// 0.5, perf's limit.
     pub fn least(&self) -> f64 {
         self.limit.max(0.5)
     }
@@ -612,10 +614,10 @@ impl ReportArgs {
 pub struct ScriptArgs {
     #[command(flatten)]
     pub input: Input,
-    /// Print JSON, an object a line
+    /// Print JSON, one object per line
     #[arg(long)]
     pub json: bool,
-    /// Print each stack once, and how many samples have it
+    /// Print each stack once, with its number of samples
     #[arg(long, conflicts_with = "json")]
     pub folded: bool,
 }
@@ -625,7 +627,7 @@ pub struct ScriptArgs {
 pub struct FlamegraphArgs {
     #[command(flatten)]
     pub input: Input,
-    /// What is written above it
+    /// Title of the graph
     #[arg(long, value_name = "TEXT")]
     pub title: Option<String>,
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The JSON of list, read and snapshot: one object, a line for each instance.
-//! Values are exact.
+//! The JSON format of list, read and snapshot: one object, with one line per instance. Values are
+//! exact integers.
 
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -10,7 +10,7 @@ use perfcounters::{Catalogue, Instance, Kind, Reading, Snapshot};
 
 use crate::time;
 
-/// Instances without values.
+/// Writes instances without values.
 pub fn list<'a>(
     catalogue: &Catalogue,
     instances: impl Iterator<Item = &'a Instance>,
@@ -20,7 +20,8 @@ pub fn list<'a>(
     entries(instances.map(instance), out)
 }
 
-/// Instances with their values.
+/// Writes instances with their values. The object also has the time stamps of the snapshot and the
+/// possible and online CPUs.
 pub fn values<'a>(
     snapshot: &Snapshot,
     readings: impl Iterator<Item = Reading<'a>>,
@@ -76,7 +77,8 @@ fn instance(i: &Instance) -> String {
     )
 }
 
-/// `value` is a histogram's count; its buckets come beside it.
+/// Formats the values of one instance. `value` is the total over all CPUs. For a histogram it is
+/// the number of values counted, and `buckets` has the count of each bucket.
 fn reading(r: &Reading<'_>, per_cpu: bool) -> String {
     let histogram = r.instance().kind == Kind::Histogram;
     let mut text = format!(",\"value\":{}", r.total());
@@ -101,7 +103,8 @@ fn array<T: Display>(items: &[T]) -> String {
     format!("[{}]", items.join(","))
 }
 
-/// Quoted; the library lets no control characters through.
+/// Returns the text as a JSON string. Control characters need no escape: the library has replaced
+/// them in names and help texts.
 fn string(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }

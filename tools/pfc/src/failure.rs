@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What went wrong, said so that it can be put right.
+//! Errors that end `pfc`: their messages, each with advice where there is any, and the exit status.
 
 use std::fmt;
 use std::io::{self, ErrorKind};
@@ -12,26 +12,26 @@ use perfcounters::Error;
 
 use crate::rights;
 
-/// Why `pfc` ends before its time.
+/// The error that ends `pfc`.
 #[derive(Debug)]
 pub enum Failure {
-    /// Nothing to show.
+    /// No instance matches the patterns. The text continues "nothing matches".
     NoMatch(String),
     /// The counters could not be read.
     Counters(Error),
-    /// Accounting could not be read.
+    /// Process accounting (`/dev/ppa`) could not be read.
     Accounting(ppa::Error),
-    /// There is no trace, or it could not be read.
+    /// There is no such trace, or it could not be read.
     Tracing(perftrace_reader::Error),
     /// Output could not be written.
     Write(io::Error),
-    /// The output file could not be made.
+    /// The output file could not be created or written.
     Create(PathBuf, io::Error),
-    /// It may not, or what it is asked for can not be: the sentence says why.
+    /// The request is impossible, or the user lacks a permission. The text is the whole message.
     Refused(String),
-    /// It could not listen there.
+    /// The HTTP server could not listen on this address.
     Listen(SocketAddr, io::Error),
-    /// This program could not be run.
+    /// The command could not be executed.
     Command(String, io::Error),
     /// The terminal could not be used.
     Terminal(io::Error),
@@ -65,7 +65,7 @@ impl fmt::Display for Failure {
             Self::Write(e) => write!(f, "cannot write: {e}"),
             Self::Create(path, e) => {
                 let hint = match e.kind() {
-                    ErrorKind::PermissionDenied => "; its directory must be writable too",
+                    ErrorKind::PermissionDenied => "; its directory must be writable, too",
                     _ => "",
                 };
                 write!(f, "cannot write to {}: {e}{hint}", path.display())
@@ -74,12 +74,12 @@ impl fmt::Display for Failure {
             Self::Listen(at, e) => write!(f, "cannot listen on {at}: {e}"),
             Self::Command(program, e) => match e.kind() {
                 ErrorKind::NotFound => {
-                    write!(f, "cannot run '{program}': there is no such command")
+                    write!(f, "cannot run '{program}': command not found")
                 }
                 ErrorKind::PermissionDenied => {
                     write!(
                         f,
-                        "cannot run '{program}': it is no program, or not yours to run"
+                        "cannot run '{program}': permission denied, or not an executable file"
                     )
                 }
                 _ => write!(f, "cannot run '{program}': {e}"),
@@ -90,25 +90,26 @@ impl fmt::Display for Failure {
 }
 
 impl Failure {
-    /// Nothing matched these patterns.
+    /// Makes the error for patterns that match no instance.
     pub fn no_match(words: &str) -> Self {
         Self::NoMatch(if words.is_empty() {
             ": there are no live instances; load a provider, such as pfc_sched, or try --all".into()
         } else {
-            format!(" '{words}'; 'pfc list --all' shows every name")
+            format!(" '{words}'; pfc list --all shows all names")
         })
     }
 
-    /// Says what is wrong; gives the exit code.
+    /// Prints the message to standard error and returns the exit status.
     pub fn report(&self) -> ExitCode {
         match self {
-            // Whoever reads us has enough: `pfc list | head -1`.
+            // The reader of the pipe has closed it, as in `pfc list | head -1`: a success.
             Self::Write(e) if e.kind() == ErrorKind::BrokenPipe => return ExitCode::SUCCESS,
             _ => eprintln!("pfc: {self}"),
         }
         ExitCode::from(match self {
             Self::NoMatch(_) => 1,
-            // As shells have it.
+            // The exit statuses that shells use: 127 if there is no such command, 126 if it cannot
+            // be executed.
             Self::Command(_, e) if e.kind() == ErrorKind::NotFound => 127,
             Self::Command(..) => 126,
             _ => 2,
@@ -116,16 +117,18 @@ impl Failure {
     }
 }
 
-/// The error, and what to do about it.
+/// Returns the message for an error of the counter pages, with advice.
 fn advice(error: &Error) -> String {
     match error {
         Error::Open(path, e) => {
             let todo = match e.kind() {
-                ErrorKind::NotFound => "load the module: modprobe perfcounters (is it built? make)",
-                ErrorKind::PermissionDenied => "this needs root or group perfcounters",
-                _ => "is the module loaded? lsmod | grep perfcounters",
+                ErrorKind::NotFound => {
+                    "load the module: modprobe perfcounters (build it first: make)"
+                }
+                ErrorKind::PermissionDenied => "only root and group perfcounters may open it",
+                _ => "check that the module is loaded: lsmod | grep perfcounters",
             };
-            // Without the "(os error 2)".
+            // Omits the "(os error 2)" that `io::Error` appends.
             let what = match e.kind() {
                 ErrorKind::NotFound => "no such device".to_owned(),
                 ErrorKind::PermissionDenied => "permission denied".to_owned(),
@@ -133,64 +136,67 @@ fn advice(error: &Error) -> String {
             };
             format!("{}: {what}; {todo}", path.display())
         }
-        Error::Version(_) => format!("{error}; take the pfc that was built with the module"),
+        Error::Version(_) => format!("{error}; use the pfc that was built with the module"),
         Error::NotCounters(_) | Error::Corrupt(_) => {
-            format!("{error}; is --device right, and pfc as new as the module?")
+            format!("{error}; check --device, and that pfc is as new as the module")
         }
         _ => error.to_string(),
     }
 }
 
-/// The same of accounting.
+/// Returns the message for an error of process accounting, with advice.
 fn accounting(error: &ppa::Error) -> String {
     use ppa::Error;
     match error {
         Error::Open(e) if e.kind() == ErrorKind::NotFound => format!(
-            "{}: no such device; load the module: modprobe perfcounters (is it built? make)",
+            "{}: no such device; load the module: modprobe perfcounters (build it first: make)",
             ppa::DEVICE
         ),
         Error::Open(e) if e.kind() == ErrorKind::PermissionDenied => format!(
             "{}: permission denied; this needs root or CAP_PERFMON",
             ppa::DEVICE
         ),
-        Error::Open(_) => format!("{error}; is the module loaded? lsmod | grep perfcounters"),
+        Error::Open(_) => {
+            format!("{error}; check that the module is loaded: lsmod | grep perfcounters")
+        }
         Error::Read(path, e) if e.kind() == ErrorKind::PermissionDenied => format!(
-            "{path}: permission denied; all tasks and CPUs are for root or CAP_PERFMON, \
-             your own tasks are yours: pfc ppa PID"
+            "{path}: permission denied; all tasks and CPUs need root or CAP_PERFMON; \
+             for one of your own tasks use pfc ppa PID"
         ),
         Error::NotAccounted(_) => {
-            format!("{error}; pfc ppa on accounts all tasks, pfc ppa on PID this one")
+            format!("{error}; turn accounting on for all tasks with pfc ppa on, or for one with pfc ppa on PID")
         }
         Error::Read(_, e) if e.raw_os_error() == Some(rustix::io::Errno::NODATA.raw_os_error()) => {
-            "accounting is off; pfc ppa on begins it".to_owned()
+            "accounting is off; turn it on with pfc ppa on".to_owned()
         }
-        Error::Denied(_) => format!("{error}; this needs root, its user, or CAP_PERFMON"),
+        Error::Denied(_) => {
+            format!("{error}; this needs root, the owner of the task, or CAP_PERFMON")
+        }
         Error::Version(_) | Error::Corrupt(_) => {
-            format!("{error}; take the pfc that was built with the module")
+            format!("{error}; use the pfc that was built with the module")
         }
         Error::Read(..) | Error::NoTask(_) => error.to_string(),
     }
 }
 
-/// The same of tracing.
+/// Returns the message for an error of tracing, with advice.
 fn tracing(error: &perftrace_reader::Error) -> String {
     use perftrace_reader::{Error, DEVICE};
     match error {
         Error::Open(e) if e.kind() == ErrorKind::NotFound => format!(
-            "{DEVICE}: no such device; load the module: modprobe perfcounters (is it built? make)"
+            "{DEVICE}: no such device; load the module: modprobe perfcounters (build it first: make)"
         ),
         Error::Open(e) if e.kind() == ErrorKind::PermissionDenied => {
             format!("{DEVICE}: permission denied; {}", rights::remedy(DEVICE, true))
         }
-        Error::Open(_) => format!("{error}; is the module loaded? lsmod | grep perfcounters"),
-        Error::NoTrace(_) => format!("{error}, or it is not yours; pfc trace list shows those that are there"),
-        Error::Exists(name) => format!("{error}; take another name, or end it: pfc trace stop {name}"),
-        Error::Full => format!("{error}; pfc trace list shows them, pfc trace stop NAME ends one"),
-        Error::Traces => format!("{error}; pfc trace list shows them, pfc trace stop NAME ends one"),
-        Error::Busy => format!("{error}: the pfc trace that made it, perhaps; a flight recorder (--flight) may be read by several, one after the other"),
+        Error::Open(_) => format!("{error}; check that the module is loaded: lsmod | grep perfcounters"),
+        Error::NoTrace(_) => format!("{error}, or it belongs to another user; see pfc trace list"),
+        Error::Exists(name) => format!("{error}; choose another name, or end it: pfc trace stop {name}"),
+        Error::Full | Error::Traces => format!("{error}; list them with pfc trace list, end one with pfc trace stop NAME"),
+        Error::Busy => format!("{error}, perhaps the pfc trace that created it; only a flight recorder (--flight) can be read by several processes, one after the other"),
         Error::Denied(_) => format!("{error}; run this as root"),
         Error::Filter(_) | Error::Corrupt(_) => {
-            format!("{error}; take the pfc that was built with the module")
+            format!("{error}; use the pfc that was built with the module")
         }
         Error::Invalid(_) | Error::Call(..) | Error::Write(_) => error.to_string(),
     }

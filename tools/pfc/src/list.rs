@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `pfc list`: what there is.
+//! `pfc list`: prints number, name, kind, unit, state and incarnation of each instance, as a table
+//! or as JSON.
 
 use std::path::Path;
 

@@ -1,28 +1,30 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `pfc`: list, read, watch and snapshot the kernel's counters; count and sample
-//! events.
+//! `pfc`: lists, reads, watches and exports the kernel's counters, counts and samples events, and
+//! reads process accounting and traces of user programs.
 //!
-//! Thin over the libraries `perfcounters`, `perfmon` and `ring`; a file per subcommand.
+//! The work is done by the libraries (`perfcounters`, `perfmon`, `ring`, `ppa`,
+//! `perftrace-reader`). Each subcommand has a file or a directory:
 //!
-//! | file | holds |
+//! | file | contents |
 //! |---|---|
 //! | `cli.rs` | the command line, with its help and examples |
 //! | `list.rs` `read.rs` `snapshot.rs` `watch/` `export/` | the subcommands for counter pages |
-//! | `stat/` `pmu.rs` `doctor/` | those for contexts |
-//! | `record/` `data/` | samples, taken and written |
-//! | `report.rs` `script.rs` `flamegraph/` `top.rs` `profile/` | samples, read and shown |
-//! | `ppa/` | where the time of tasks and CPUs went |
-//! | `trace/` | events of user programs |
-//! | `document.rs` | the JSON that list, read and snapshot share |
-//! | `table.rs` `units.rs` `time.rs` | what values look like to people |
-//! | `out.rs` `replace.rs` | where output goes, in which colours; files that are never half |
-//! | `failure.rs` `rights.rs` | what went wrong, what to do, the exit code; who may open devices |
+//! | `stat/` `pmu.rs` `doctor/` | the subcommands for monitoring contexts |
+//! | `record/` `data/` | takes samples; writes them as `perf.data` |
+//! | `report.rs` `script.rs` `flamegraph/` `top.rs` `profile/` | reads samples and shows them |
+//! | `ppa/` | process accounting: the time of tasks and CPUs |
+//! | `trace/` | tracing of user programs |
+//! | `document.rs` | the JSON format of list, read and snapshot |
+//! | `manual.rs` | completions and manual pages |
+//! | `table.rs` `units.rs` `time.rs` | tables, units and dates for human readers |
+//! | `out.rs` `replace.rs` | the output stream and its colours; atomic replacement of files |
+//! | `failure.rs` `rights.rs` | error messages with advice, and exit status; device permissions |
 
 #![allow(
     rustdoc::broken_intra_doc_links,
     rustdoc::bare_urls,
-    reason = "what clap shows as help is text for people, not markdown"
+    reason = "clap prints doc comments as help, which is not Markdown"
 )]
 
 mod cli;
@@ -65,7 +67,7 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version are no failures.
+            // clap reports help and version as errors, but they are successes.
             let code = if error.use_stderr() { 2 } else { 0 };
             let _ = error.print();
             return ExitCode::from(code);
@@ -81,7 +83,8 @@ fn run(cli: &Cli) -> Result<ExitCode, Failure> {
     let file = cli.global.output.as_deref();
     let device = &cli.global.device;
     let mut code = ExitCode::SUCCESS;
-    // Those write for as long as they run; the others once, at their end.
+    // export, stat, record and trace open the output file themselves. watch, top and some forms of
+    // ppa write it continuously; the other commands write it once, at their end.
     let mut out = match &cli.command {
         Command::Export(args) => {
             return export::run(device, args, file).map(|()| ExitCode::SUCCESS)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `pfc completions` and `pfc man`: for packages, not for people.
+//! `pfc completions` and `pfc man`: hidden subcommands, with which packages generate their files.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -12,11 +12,12 @@ use crate::failure::Failure;
 use crate::out::Out;
 use crate::replace::Replacement;
 
-/// How clap_mangen heads what --help has at its end.
+/// The section head that clap_mangen puts before the text behind the options, and the first line of
+/// that text.
 const EXTRA: &str = ".SH EXTRA\nExamples:\n";
 
 pub fn completions(shell: clap_complete::Shell, out: &mut Out) -> Result<(), Failure> {
-    // The generator panics when it can not write; memory it always can.
+    // The generator panics if a write fails. Writes to a vector cannot fail.
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "pfc", &mut text);
     out.write_all(&text)?;
@@ -42,7 +43,7 @@ pub fn pages(directory: Option<&Path>, out: &mut Out) -> Result<(), Failure> {
     each("pfc", &all, &write)
 }
 
-/// Its page, and those of what is below it.
+/// Writes the page of a command, and those of its visible subcommands, recursively.
 fn each(
     name: &str,
     command: &clap::Command,
@@ -56,12 +57,13 @@ fn each(
 }
 
 fn page(command: clap::Command, name: &str, to: &mut impl Write) -> io::Result<()> {
-    // A manual page's name is one word; a subcommand's knows no other.
+    // The title of a page is one word: `pfc`, `pfc-list` and so on.
     let mut text = Vec::new();
     clap_mangen::Man::new(command)
         .title(name)
         .render(&mut text)?;
-    // What stands behind the options, as all of ours begins with them.
+    // The text behind the options begins with "Examples:" in all of pfc's commands, so its section
+    // is named EXAMPLES.
     let text = String::from_utf8_lossy(&text);
     to.write_all(text.replace(EXTRA, ".SH EXAMPLES\n").as_bytes())
 }

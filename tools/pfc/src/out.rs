@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Where output goes, and whether it may be coloured.
+//! The output stream: standard output, standard error or a file, and whether it may be coloured.
 
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Stderr, Stdout, Write};
@@ -20,24 +20,26 @@ pub struct Out {
 enum Sink {
     Stdout(BufWriter<Stdout>),
     Stderr(BufWriter<Stderr>),
-    /// A file that appears when it is whole.
+    /// A new file that replaces the old one at [`Out::finish`].
     Whole(Replacement),
-    /// A file that grows, and is emptied when there is something to write.
+    /// A file that is written in place. A regular file is truncated at the first write.
     Stream {
         file: BufWriter<File>,
         begun: bool,
     },
-    /// Everything has been given out.
+    /// [`Out::finish`] was called.
     Done,
 }
 
 impl Out {
-    /// For what is written once: a file stays as it is until [`Self::finish`].
+    /// Opens the output of a command that writes once. A file keeps its old content until
+    /// [`Self::finish`].
     pub fn open(path: Option<&Path>) -> Result<Self, Failure> {
         Self::new(path, |path| Replacement::begin(path).map(Sink::Whole))
     }
 
-    /// For what goes on and on: a file that somebody may follow.
+    /// Opens the output of a command that writes continuously, so that another program can follow
+    /// the file.
     pub fn stream(path: Option<&Path>) -> Result<Self, Failure> {
         Self::new(path, |path| {
             let mut options = File::options();
@@ -53,7 +55,7 @@ impl Out {
         })
     }
 
-    /// For what is said beside another program's output.
+    /// Standard error, for output beside that of another program. It is never coloured.
     pub fn stderr() -> Self {
         Self {
             sink: Sink::Stderr(BufWriter::new(io::stderr())),
@@ -84,17 +86,18 @@ impl Out {
         })
     }
 
-    /// Does a person look at it directly?
+    /// Returns true if the output is a terminal.
     pub fn is_terminal(&self) -> bool {
         self.terminal
     }
 
-    /// May it be coloured?
+    /// Returns true if the output may be coloured: a terminal, `NO_COLOR` is unset or empty, and
+    /// `TERM` is set and not `dumb`.
     pub fn is_coloured(&self) -> bool {
         self.colour
     }
 
-    /// The text in a style, if colours are wanted.
+    /// Returns the text in a style, if the output may be coloured; otherwise the text unchanged.
     pub fn paint(&self, style: Style, text: &str) -> String {
         if self.colour {
             format!("\x1b[{}m{text}\x1b[0m", style.code())
@@ -103,7 +106,8 @@ impl Out {
         }
     }
 
-    /// Gives everything out.
+    /// Flushes the output, and puts a new file in place of the old one. Nothing can be written
+    /// afterwards.
     pub fn finish(&mut self) -> Result<(), Failure> {
         self.flush().map_err(|e| self.blame(e))?;
         match std::mem::replace(&mut self.sink, Sink::Done) {
@@ -147,14 +151,14 @@ impl Write for Out {
     }
 }
 
-/// What a text is, not which colour it has.
+/// The role of a text. [`Out::paint`] chooses its colour.
 #[derive(Clone, Copy, Debug)]
 pub enum Style {
     /// Column titles.
     Title,
-    /// What is there but does not matter now.
+    /// Items that exist but are inactive, such as dormant instances.
     Dim,
-    /// What should be noticed.
+    /// Items that need attention.
     Notice,
 }
 

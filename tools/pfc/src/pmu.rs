@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `pfc pmu`: which registers there are, and who has names for their events.
+//! `pfc pmu`: lists the registers of all PMU descriptions, and libpfm4's tables of event names for
+//! this machine.
 
 use std::io::Write;
 
@@ -33,14 +34,14 @@ pub fn run(args: &JsonArgs, out: &mut Out) -> Result<(), Failure> {
         return Ok(());
     }
     if map.hardware.is_none() {
-        writeln!(out, "no PMU is described; 'pfc doctor' says why\n")?;
+        writeln!(out, "no PMU description is registered; see pfc doctor\n")?;
     }
     for description in map.all() {
         writeln!(out, "{}", description.name)?;
         registers(description, out)?;
         writeln!(out)?;
     }
-    writeln!(out, "libpfm4's tables of event names that fit:")?;
+    writeln!(out, "Matching event tables of libpfm4:")?;
     let mut table = Table::new()
         .column("NAME", Lean::Left)
         .column("EVENTS", Lean::Right)
@@ -96,7 +97,8 @@ fn registers(description: &Description, out: &mut Out) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The PMCs of a mask, by their logical numbers: it begins with the description's first.
+/// Returns the logical numbers of the PMCs in a mask. Bit 0 stands for the first register of the
+/// description: [`perfmon::FIRST_SOFT`] or above for soft registers, else 0.
 fn controls(description: &Description, mask: u64) -> impl Iterator<Item = u16> {
     let pmds = description.pmds.iter().map(|r| r.number);
     let pmcs = description.pmcs.iter().map(|r| r.number);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `pfc read`: values, once.
+//! `pfc read`: prints values once, as a table, CSV or JSON.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -33,12 +33,13 @@ pub fn run(device: &Path, args: &ReadArgs, out: &mut Out) -> Result<(), Failure>
     Ok(())
 }
 
-/// Says so if some CPU was never quiet.
+/// Prints a warning if the snapshot is not consistent because a CPU updated its counters all the
+/// time.
 pub fn warn_if_inconsistent(snapshot: &Snapshot) {
     if !snapshot.stamp().consistent {
         eprintln!(
-            "pfc: a CPU updates its counters all the time: each value is right, \
-             but groups may have been seen half; select less for a consistent look"
+            "pfc: no consistent snapshot, as a CPU was updating its counters at every attempt: each \
+             value is right, but a group of updates may be seen in part; select fewer instances"
         );
     }
 }
@@ -47,7 +48,7 @@ fn is_zero(reading: &Reading<'_>) -> bool {
     reading.per_cpu().all(|(_, s)| s.iter().all(|v| *v == 0))
 }
 
-/// A table, histograms with their buckets below.
+/// Prints a table. The buckets of a histogram follow its row.
 pub fn text<'a>(
     snapshot: &Snapshot,
     readings: impl Iterator<Item = Reading<'a>>,
@@ -90,7 +91,8 @@ pub fn text<'a>(
     table.print(out)
 }
 
-/// The buckets from the first to the last that is not empty, with bars.
+/// Prints a histogram's buckets, from the first to the last that is not zero, with bars, and below
+/// which bounds half, 90 % and 99 % of the values lie.
 fn histogram(reading: &Reading<'_>, table: &mut Table) {
     const BAR: i64 = 40;
     let measure = Measure::inside(reading.instance());
@@ -128,7 +130,7 @@ fn histogram(reading: &Reading<'_>, table: &mut Table) {
     }
 }
 
-/// One line per value: exact, in a fixed order of columns.
+/// Prints one line per value. Values are exact, and the order of the columns is fixed.
 fn csv<'a>(
     readings: impl Iterator<Item = Reading<'a>>,
     per_cpu: bool,

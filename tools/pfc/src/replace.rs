@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Files that are old or new, never half: written beside their place, without a
-//! name where the file system can, then moved there. Whoever reads the old one
-//! meanwhile reads it to its end; who is killed meanwhile leaves nothing behind.
+//! Atomic replacement of files.
+//!
+//! The new content is written to a temporary file in the same directory, which is renamed to the
+//! destination when it is complete. A reader that has the old file open keeps reading the old
+//! content.
+//!
+//! Where the file system and `/proc` allow it, the temporary file has no name (`O_TMPFILE`) until
+//! it is complete, so a killed process leaves nothing behind. A named one is left behind by
+//! SIGKILL.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, BufWriter, ErrorKind, Write};
@@ -12,7 +18,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Mode, OFlags, CWD};
 
-/// A file in the making. Dropped before [`Self::commit`], it leaves no trace.
+/// A file that is being written. If it is dropped before [`Self::commit`], the temporary file is
+/// removed, and the destination is unchanged unless it was written directly.
 #[derive(Debug)]
 pub struct Replacement {
     file: BufWriter<File>,
@@ -20,26 +27,26 @@ pub struct Replacement {
     place: PathBuf,
 }
 
-/// Where it is written, until it is moved.
+/// The location of the content until the commit.
 #[derive(Debug)]
 enum Beside {
-    /// In its place already.
+    /// The destination itself: it is written directly, or the rename is done.
     No,
-    /// In its directory.
+    /// A file without a name in the destination's directory.
     Unnamed,
     Named(PathBuf),
 }
 
 impl Replacement {
-    /// Begins a file that is to be at this path. Where something other than a
-    /// file is, such as /dev/null or a pipe, it is written to as it is.
+    /// Begins a file that is to replace the one at this path. If the path names something other
+    /// than a regular file, for example `/dev/null` or a pipe, it is opened and written directly.
     pub fn begin(path: &Path) -> io::Result<Self> {
         let (place, old) = match path.canonicalize() {
             Ok(place) => {
                 let old = fs::metadata(&place)?;
                 (place, Some(old))
             }
-            // A link to nothing: what it names is made, the link stays.
+            // A dangling symbolic link: creates the file that it names, and keeps the link.
             Err(_) if fs::symlink_metadata(path).is_ok() => return Self::direct(path),
             Err(_) => (path.to_path_buf(), None),
         };
@@ -53,8 +60,8 @@ impl Replacement {
             place,
         };
         if let Some(old) = old {
-            // Another's file stays theirs if that can be had. The mode comes
-            // last: a change of owner takes bits away.
+            // Keeps the owner and group of the old file, if this user may set them. The mode is set
+            // last, because a change of owner clears the set-user-ID and set-group-ID bits.
             let file = this.file.get_ref();
             let _ = fchown(file, Some(old.uid()), Some(old.gid()));
             file.set_permissions(Permissions::from_mode(old.mode() & 0o7777))?;
@@ -75,18 +82,19 @@ impl Replacement {
         })
     }
 
-    /// Writes over what was written before. `NotSeekable`: it is a pipe or the like.
+    /// Overwrites bytes that were written before, at this offset. The error kind is `NotSeekable`
+    /// if the destination is a pipe or the like.
     pub fn patch(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
         self.file.flush()?;
         self.file.get_ref().write_all_at(bytes, at)
     }
 
-    /// Puts the file where it belongs.
+    /// Completes the file and renames it to the destination.
     pub fn commit(mut self) -> io::Result<()> {
         self.file.flush()?;
         if let Beside::Unnamed = self.beside {
-            // For the moment between this and the next: a name is not given to
-            // what has none where another is.
+            // linkat() cannot replace an existing file. It gives the file a temporary name, from
+            // which the file is renamed below.
             let name = |n| name_beside(&self.place, n);
             let fd = self.file.get_ref();
             self.beside = Beside::Named(free(name, |to| give_name(fd, to))?.1);
@@ -117,9 +125,9 @@ impl Drop for Replacement {
     }
 }
 
-/// A new file in the same directory.
+/// Creates the temporary file in the destination's directory. `private` gives it mode 0600.
 fn create_beside(place: &Path, private: bool) -> io::Result<(File, Beside)> {
-    // Until an old file's mode is known to be set, nobody else may look.
+    // Other users must not be able to open the file before the mode of the old file is set.
     let mode = if private { 0o600 } else { 0o666 };
     if let Some(file) = unnamed(place, mode) {
         return Ok((file, Beside::Unnamed));
@@ -130,7 +138,8 @@ fn create_beside(place: &Path, private: bool) -> io::Result<(File, Beside)> {
     Ok((file, Beside::Named(path)))
 }
 
-/// Without a name, if the file system has such files and /proc is there to give it one.
+/// Creates a file without a name. Returns `None` if the file system does not support that, or if
+/// there is no /proc, through which the file gets its name.
 fn unnamed(place: &Path, mode: u32) -> Option<File> {
     let directory = match place.parent()? {
         here if here.as_os_str().is_empty() => Path::new("."),
@@ -147,8 +156,8 @@ fn give_name(file: &File, to: &Path) -> io::Result<()> {
     Ok(rustix::fs::linkat(CWD, fd, CWD, to, follow)?)
 }
 
-/// It begins with a dot and ends with `.tmp`, so that nobody who looks for
-/// `*.prom` takes it.
+/// Returns `.NAME.PID.N.tmp` in the destination's directory. The leading dot and the suffix hide it
+/// from programs that search for `*.prom`.
 fn name_beside(place: &Path, n: u32) -> io::Result<PathBuf> {
     let mut name = std::ffi::OsString::from(".");
     name.push(place.file_name().ok_or(ErrorKind::IsADirectory)?);
@@ -156,8 +165,8 @@ fn name_beside(place: &Path, n: u32) -> io::Result<PathBuf> {
     Ok(place.with_file_name(name))
 }
 
-/// The first name that can be had: one may be left behind by a dead process
-/// that had our number.
+/// Returns the first of 100 names that is not taken. A name may be taken by the file of a dead
+/// process that had the same process ID.
 fn free<T>(
     name: impl Fn(u32) -> io::Result<PathBuf>,
     take: impl Fn(&Path) -> io::Result<T>,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `pfc report`: where samples were, the most first.
+//! `pfc report`: prints the share of each command, file and function in the event count, largest
+//! first. Also converts a file of samples to other formats.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -13,15 +14,15 @@ use crate::failure::Failure;
 use crate::out::Out;
 use crate::profile::{elsewhere, Frame, Profile, Sample};
 
-/// Functions that called, each with its own callers.
+/// A tree of calling functions, by name. The functions in `next` called this one.
 #[derive(Default)]
 struct Callers {
-    /// Counts of the samples that came this way.
+    /// Sum of the periods of the samples with this call path.
     period: u64,
     next: HashMap<String, Callers>,
 }
 
-/// Samples that are alike in what the table is sorted by.
+/// Samples with equal values of all sort keys.
 pub struct Row {
     pub cells: Vec<String>,
     pub period: u64,
@@ -41,7 +42,7 @@ impl SortKey {
         }
     }
 
-    /// In JSON.
+    /// The name of the key in JSON.
     fn name(self) -> &'static str {
         match self {
             Self::Comm => "command",
@@ -66,7 +67,7 @@ impl SortKey {
     }
 }
 
-/// As perf marks it.
+/// Returns the symbol with perf's mark: `[k]` for the kernel, `[.]` for user mode.
 fn symbol(frame: &Frame) -> String {
     let mark = if frame.is_kernel { 'k' } else { '.' };
     format!("[{mark}] {}", frame.symbol)
@@ -79,7 +80,7 @@ fn caller(frame: &Frame) -> String {
     }
 }
 
-/// The most first; at the same, by name.
+/// Groups the samples by the sort keys. Rows are ordered by period, largest first, then by cells.
 pub fn rows(profile: &Profile, samples: &[&Sample], keys: &[SortKey]) -> Vec<Row> {
     let mut all: HashMap<Vec<String>, Row> = HashMap::new();
     for sample in samples {
@@ -111,7 +112,8 @@ impl Callers {
         next
     }
 
-    /// A line each; one that all came from without a share of its own.
+    /// Prints one line per caller, except those below `least` percent. A caller that all samples of
+    /// its parent have is printed without a percentage.
     fn print(&self, total: f64, least: f64, depth: usize, out: &mut Out) -> std::io::Result<()> {
         for (name, callers) in self.sorted() {
             let share = percent(callers.period, total);
@@ -123,7 +125,8 @@ impl Callers {
                 true => writeln!(out, "            {indent}{name}")?,
                 false => writeln!(out, "            {indent}{share:.2}% {name}")?,
             }
-            // What has but one caller is one line of descent.
+            // A caller that is the only one keeps the indentation, so that a chain of calls is one
+            // column.
             let deeper = depth + usize::from(callers.next.len() > 1);
             callers.print(total, least, deeper, out)?;
         }
@@ -148,7 +151,7 @@ pub fn run(args: &ReportArgs, out: &mut Out) -> Result<(), Failure> {
     let profile = Profile::load(input)?.only(args.input.event.as_deref())?;
     if args.pprof && out.is_terminal() {
         return Err(Failure::Refused(
-            "pprof's format is not for terminals; say where to: -o FILE".to_owned(),
+            "pprof's format is not written to a terminal; write it to a file: -o FILE".to_owned(),
         ));
     }
     match (args.json, args.firefox, args.pprof) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Who may open a device, and what to do about it.
+//! Owner, group and mode of a device file, and advice for users who cannot open it.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -11,12 +11,13 @@ pub struct Owners {
     group: String,
     gid: u32,
     mode: u32,
-    /// Is the group one of ours?
+    /// The device's group is one of the supplementary groups of this process.
     member: bool,
 }
 
 impl Owners {
-    /// `None`: it is not there.
+    /// Reads the owner, group and mode of a file. Returns `None` if it cannot be examined, for
+    /// example because it does not exist.
     pub fn of(path: &str) -> Option<Self> {
         let file = fs::metadata(path).ok()?;
         let gid = file.gid();
@@ -33,12 +34,13 @@ impl Owners {
         })
     }
 
-    /// `0660 root:perfcounters`
+    /// Returns mode, owner and group, for example `0660 root:perfcounters`.
     pub fn shown(&self) -> String {
         format!("{:04o} {}:{}", self.mode, self.user, self.group)
     }
 
-    /// What somebody does who may not open it, to read or also to write.
+    /// Returns advice for a user who may not open the device for reading or, with `write`, for
+    /// reading and writing.
     pub fn remedy(&self, path: &str, write: bool) -> String {
         let group = &self.group;
         let (bits, word) = match write {
@@ -47,22 +49,22 @@ impl Owners {
         };
         match (self.gid, self.mode & bits == bits, self.member) {
             (0, ..) => format!(
-                "run this as root, or give a group the file by a udev rule; until the next boot: chgrp perfcounters {path}"
+                "run this as root, or give the device to a group by a udev rule; until the next boot: chgrp perfcounters {path}"
             ),
             (_, true, false) => {
-                format!("join its group: adduser USER {group}, and log in anew; or run this as root")
+                format!("join its group: adduser USER {group}, and log in again; or run this as root")
             }
             (_, false, _) => {
-                format!("run this as root, or have root do for its group {group}: chmod g+{word} {path}")
+                format!("run this as root, or let root permit it to group {group}: chmod g+{word} {path}")
             }
             (_, true, true) => {
-                format!("its group {group} is yours and may, so something else forbids it (a sandbox, a container); run this as root")
+                format!("your group {group} has the permission, but something else denies it (a sandbox, a container); run this as root")
             }
         }
     }
 }
 
-/// The same of a device by its path.
+/// Returns the advice of [`Owners::remedy`] for the device at this path.
 pub fn remedy(path: &str, write: bool) -> String {
     match Owners::of(path) {
         Some(owners) => owners.remedy(path, write),
@@ -70,7 +72,8 @@ pub fn remedy(path: &str, write: bool) -> String {
     }
 }
 
-/// A user's or a group's name, by a file of them.
+/// Returns the name of a user or group number, from `/etc/passwd` or `/etc/group`. Without an entry
+/// there it returns the number.
 fn name_of(file: &str, number: u32) -> String {
     let all = fs::read(file).unwrap_or_default();
     let all = String::from_utf8_lossy(&all);
@@ -102,7 +105,7 @@ mod tests {
         let join = "join its group: adduser USER perfcounters";
         assert!(say(100, 0o660, false, true).starts_with(join));
         assert!(say(100, 0o440, false, false).starts_with(join));
-        // Who joins a group that may not is no better off.
+        // The group has no permission itself: joining it would not help.
         assert!(say(100, 0o600, false, true).contains("chmod g+rw /dev/perfmon"));
         assert!(say(100, 0o640, true, true).contains("chmod g+rw /dev/perfmon"));
         assert!(say(100, 0o400, true, false).contains("chmod g+r /dev/perfmon"));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `pfc script`: each sample, as perf script prints it, as JSON, or stacks in lines.
+//! `pfc script`: prints each sample in perf script's format or as JSON, or each stack with its
+//! number of samples.
 
 use std::io::Write;
 use std::path::Path;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `pfc snapshot`: everything of one moment.
+//! `pfc snapshot`: prints one consistent snapshot of the instances, by CPU.
 
 use std::io::Write;
 use std::path::Path;

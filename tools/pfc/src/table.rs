@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Columns of text.
+//! Text tables with aligned columns.
 
 use std::io::{self, Write};
 
 use crate::out::{Out, Style};
 
-/// Which way a column leans.
+/// The alignment of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lean {
     Left,
     Right,
 }
 
-/// Rows under titles, each column as wide as its widest cell.
+/// A table with titles. Each column is as wide as its widest cell.
 pub struct Table {
     columns: Vec<(String, Lean)>,
     rows: Vec<Row>,
@@ -21,7 +21,7 @@ pub struct Table {
 
 enum Row {
     Cells(Vec<String>, Option<Style>),
-    /// A line of its own, under the row before.
+    /// A line that is not divided into columns, printed after the row before it.
     Below(String),
 }
 
@@ -95,7 +95,8 @@ impl Table {
     }
 }
 
-/// Columns of a terminal, near enough: names are mostly ASCII.
+/// Returns the number of terminal columns of a text. One per character is close enough, as names
+/// are mostly ASCII.
 fn width(text: &str) -> usize {
     text.chars().count()
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Times of day, in UTC.
+//! Dates and times in UTC.
 
-/// Nanoseconds since 1970 as `2026-11-20T23:53:02.123456789Z`, with so many
-/// digits behind the point.
+/// Formats nanoseconds since 1970 as `2026-11-20T23:53:02.123456789Z`, with `digits` digits of the
+/// fraction, at most 9.
 pub fn utc(ns: u64, digits: usize) -> String {
     let (seconds, ns) = (ns / 1_000_000_000, ns % 1_000_000_000);
     let (days, second) = (seconds / 86_400, seconds % 86_400);
@@ -23,13 +23,13 @@ pub fn utc(ns: u64, digits: usize) -> String {
     text
 }
 
-/// Just the time of day.
+/// Formats only the time of day, as `23:53:02`.
 pub fn clock(ns: u64) -> String {
     utc(ns, 0)[11..19].to_owned()
 }
 
-/// Year, month and day of a number of days since 1970, reckoned in years that
-/// begin in March, so that the leap day comes last.
+/// Returns year, month and day of a number of days since 1970. The calculation uses years that
+/// begin in March, so that the leap day is the last day of a year.
 fn date(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let era = days / 146_097;

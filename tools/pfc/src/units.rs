@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Values as people read them.
+//! Formatting of values, with units, for human readers and for export.
 
 use perfcounters::{Kind, Unit};
 
-/// What a value measures.
+/// The unit of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Measure {
     pub unit: Unit,
@@ -13,8 +13,8 @@ pub struct Measure {
 }
 
 impl Measure {
-    /// What the value of an instance measures: a histogram's is how many
-    /// values it has counted.
+    /// The measure of an instance's value. A histogram's value is the number of values that it has
+    /// counted, so its unit is events.
     pub fn of(instance: &perfcounters::Instance) -> Self {
         match instance.kind {
             Kind::Histogram => Self {
@@ -25,7 +25,7 @@ impl Measure {
         }
     }
 
-    /// What is measured; by a histogram: in its buckets.
+    /// The measure of the instance itself. For a histogram this is the unit of its buckets' bounds.
     pub fn inside(instance: &perfcounters::Instance) -> Self {
         Self {
             unit: instance.unit,
@@ -33,7 +33,8 @@ impl Measure {
         }
     }
 
-    /// A value: exact if it is a bare count, else four digits with a unit.
+    /// Formats a value: exactly if it has no scale and is neither bytes nor seconds, else as
+    /// [`Self::amount`] does.
     pub fn value(self, value: i64) -> String {
         if self.exponent == 0 && !matches!(self.unit, Unit::Bytes | Unit::Seconds) {
             return value.to_string();
@@ -41,7 +42,8 @@ impl Measure {
         self.amount(value as f64)
     }
 
-    /// A fractional value, four digits: `1.234 ms`, `12.3 KiB`, `4.56k`.
+    /// Formats a fractional value with about three significant digits: `1.23 ms`, `12.3 KiB`,
+    /// `4.56k`.
     pub fn amount(self, value: f64) -> String {
         let value = value * 10f64.powi(i32::from(self.exponent));
         match self.unit {
@@ -55,36 +57,37 @@ impl Measure {
         }
     }
 
-    /// A rate: an amount per second, without saying so.
+    /// Formats a rate as an amount; "per second" is not part of the text.
     pub fn rate(self, per_second: f64) -> String {
         self.amount(per_second)
     }
 
-    /// What makes amounts of different units comparable, roughly, so that the
-    /// busiest instances are not always those that count in small coin.
+    /// Returns a factor that makes amounts of different units roughly comparable. Without it the
+    /// table of the busiest instances would show those with the smallest units first.
     pub fn weight(self) -> f64 {
         let coin = match self.unit {
-            // A packet's worth.
+            // A packet has about 1,000 bytes.
             Unit::Bytes => 1e-3,
             Unit::Cycles => 1e-6,
-            // A second per second is a busy CPU.
+            // One second per second is a CPU that is always busy.
             Unit::Seconds => 1e4,
             _ => 1.0,
         };
         coin * 10f64.powi(i32::from(self.exponent))
     }
 
-    /// The word for a column of units; none for a bare number.
+    /// Returns the unit for a column of units; empty if the value is a plain number or shows the
+    /// unit itself.
     pub fn word(self) -> String {
         match (self.unit, self.exponent) {
             (Unit::None, 0) => String::new(),
-            // The value says it itself.
+            // The formatted value contains the unit.
             (Unit::Bytes | Unit::Seconds, _) => String::new(),
             (unit, _) => unit.name().to_owned(),
         }
     }
 
-    /// What is counted in, in a word: `ns`, `bytes`, `10^3 pages`.
+    /// Returns the unit of the raw integers, in a word: `ns`, `bytes`, `10^3 pages`.
     pub fn coin(self) -> String {
         let word = match (self.unit, self.exponent) {
             (Unit::None, 0) => "-",
@@ -122,7 +125,7 @@ fn scaled(mut value: f64, step: f64, suffixes: &[&str]) -> String {
     format!("{}{}", digits(value), suffixes[at])
 }
 
-/// About four digits, no more than one needs.
+/// Formats a number with three significant digits; integers below one million exactly.
 fn digits(value: f64) -> String {
     let text = match value.abs() {
         v if v == v.trunc() && v < 1e6 => return format!("{value:.0}"),
@@ -130,7 +133,7 @@ fn digits(value: f64) -> String {
         v if v >= 9.995 => format!("{value:.1}"),
         _ => format!("{value:.2}"),
     };
-    // -0.00 is nothing.
+    // A value that rounds to -0.00 or 0.00 is printed as 0.
     if text.chars().all(|c| matches!(c, '-' | '0' | '.')) {
         "0".to_owned()
     } else {
@@ -138,7 +141,8 @@ fn digits(value: f64) -> String {
     }
 }
 
-/// value * 10^exponent, exactly, in digits as far as that is sensible.
+/// Formats value * 10^exponent exactly: as a decimal number for exponents from -18 to 18, beyond
+/// that as `7e127`.
 pub fn decimal(value: i128, exponent: i8) -> String {
     let digits = value.unsigned_abs().to_string();
     let sign = if value < 0 { "-" } else { "" };
@@ -160,8 +164,8 @@ pub fn decimal(value: i128, exponent: i8) -> String {
     }
 }
 
-/// value * 10^exponent, exactly, in the one spelling that OpenMetrics wants of
-/// a bucket's bound: `0.001`, `1.0`, `1e+06`, `1.023e-06`.
+/// Formats value * 10^exponent exactly, in the canonical form that OpenMetrics requires for the
+/// bound of a bucket: `0.001`, `1.0`, `1e+06`, `1.023e-06`.
 pub fn canonical(value: u64, exponent: i8) -> String {
     if value == 0 {
         return "0.0".to_owned();
@@ -185,8 +189,8 @@ pub fn canonical(value: u64, exponent: i8) -> String {
     }
 }
 
-/// The values that bucket `b` of `buckets` counts: below, and from where.
-/// `None` for no bound.
+/// Returns the bounds of bucket `b` of `buckets`: the lower one is inclusive, the upper one
+/// exclusive. `None` means no bound.
 pub fn bucket_bounds(b: usize, buckets: usize) -> (Option<i64>, Option<i64>) {
     let from = match b {
         0 => None,
@@ -200,7 +204,7 @@ pub fn bucket_bounds(b: usize, buckets: usize) -> (Option<i64>, Option<i64>) {
     (from, to)
 }
 
-/// The bucket below whose upper bound a share of all values lies.
+/// Returns the first bucket below whose upper bound at least this share of all values lies.
 pub fn quantile(buckets: &[i64], share: f64) -> Option<usize> {
     let all: i64 = buckets.iter().fold(0, |a, b| a.wrapping_add(*b));
     if all <= 0 {
@@ -214,7 +218,8 @@ pub fn quantile(buckets: &[i64], share: f64) -> Option<usize> {
     })
 }
 
-/// `< 1.05 ms`, or `>= 8.59 s` for the last bucket.
+/// Formats the upper bound of a bucket as `< 1.05 ms`. The last bucket has only a lower one: `>=
+/// 8.59 s`.
 pub fn bucket_edge(measure: Measure, b: usize, buckets: usize) -> String {
     match bucket_bounds(b, buckets) {
         (_, Some(to)) => format!("< {}", measure.amount(to as f64)),

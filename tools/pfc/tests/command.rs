@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `pfc` as a user runs it, against a file that looks like the device.
+//! Tests `pfc` as a user runs it, on a fake device file.
 
 mod device;
 
@@ -60,13 +60,13 @@ fn pfc_list_and_read_are_exact_in_json() {
     assert!(value("sched/run_time").get("per_cpu").is_none());
 }
 
-/// What a later kernel may have: it is shown, with the kind as a number.
+/// A kind that only a later kernel knows is shown as a number.
 #[test]
 fn pfc_kind_that_is_not_known_is_a_number() {
     let device = Device::usual();
     let n = device.fake.find("sched/run_time").expect("there");
     let at = engine::abi::DESC_OFFSET + u64::from(n) * 256 + 8;
-    // Kind 9, unit 77, one slot.
+    // The descriptor gets kind 9, unit 77 and one slot.
     device.fake.poke(at, 9 | (77 << 16) | (1 << 48));
     let list = device.run(&["list", "run_time"]).ok();
     let row: Vec<&str> = list
@@ -158,10 +158,10 @@ fn pfc_snapshot_is_consistent_or_an_error() {
         "{}",
         run.err
     );
-    // Values that stand alone can be had, and it is said.
+    // `read` falls back to values that are not consistent, and warns about it.
     let run = device.run(&["read", "switches"]);
     assert_eq!(run.code, Some(0));
-    assert!(run.out.contains("42") && run.err.contains("half"));
+    assert!(run.out.contains("42") && run.err.contains("no consistent snapshot"));
     let json = device.run(&["read", "--json", "switches"]);
     assert!(json.out.contains("\"consistent\":false"));
 }
@@ -185,7 +185,7 @@ fn pfc_exit_codes_tell_nothing_from_wrong() {
 
         let run = pfc(&[command, "--device", "/etc/passwd"]);
         assert_eq!(run.code, Some(2));
-        assert!(run.err.contains("no counters"), "{}", run.err);
+        assert!(run.err.contains("not perfcounters data"), "{}", run.err);
     }
     assert_eq!(Device::new(1).run(&["list"]).code, Some(1));
     assert_eq!(pfc(&["bake"]).code, Some(2));
@@ -260,14 +260,14 @@ fn pfc_watch_in_lines_is_honest_about_what_begins_anew() {
     device.fake.cpu(0).adjust(again, 1_000_000);
     let mut child = device.spawn(&["watch", "-i", "600", "--count", "3", "-n", "3", "--all"]);
     let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
-    // A head, titles, three rows; between tables an empty line.
+    // A table has a heading, titles and three rows. Empty lines separate the tables.
     let mut table = || -> Vec<String> {
         let text = lines.by_ref().map(|line| line.expect("text"));
         text.filter(|line| !line.is_empty()).take(5).collect()
     };
     let first = table();
     assert!(first[0].contains("3 of 7 instances"), "{first:?}");
-    // The driver goes and comes back: 50 since then, not 50 - 1000000.
+    // The instance is removed and added again: its change is 50, not 50 - 1000000.
     device.fake.del(again).expect("live");
     device.add("syscalls/getpid", Kind::Counter, Unit::Events, 0, 1);
     device.fake.cpu(1).adjust(again, 50);
@@ -289,10 +289,10 @@ fn pfc_watch_survives_a_module_that_is_loaded_anew() {
     let mut child = device.spawn(&["watch", "-i", "200", "--count", "3"]);
     let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
     let first = lines.next().expect("a line").expect("text");
-    assert!(!first.contains("anew"));
+    assert!(!first.contains("reloaded"));
     device.fake.set_boot_id([3; 16]);
     let rest: Vec<String> = lines.map(|l| l.expect("text")).collect();
-    let anew = rest.iter().filter(|l| l.contains("module loaded anew"));
+    let anew = rest.iter().filter(|l| l.contains("module reloaded"));
     assert_eq!(anew.count(), 1, "{rest:?}");
     assert_eq!(child.wait().expect("ours").code(), Some(0));
 }
@@ -317,7 +317,7 @@ fn pfc_failing_leaves_the_file_alone() {
         let text = std::fs::read_to_string(&file).expect("there");
         assert_eq!(text, "precious", "{command:?}");
     }
-    // Success replaces it at once, with the same mode.
+    // A successful command replaces the file in one step and keeps its mode.
     for command in ["list", "read", "snapshot"] {
         let before = std::fs::metadata(&file).expect("there");
         assert_eq!(device.run(&[command, "-o", name]).ok(), "");
@@ -330,7 +330,7 @@ fn pfc_failing_leaves_the_file_alone() {
     std::fs::remove_file(&file).expect("ours");
 }
 
-/// What was left beside a file.
+/// Returns the names of other files in the same directory whose names contain this file's name.
 fn beside(file: &std::path::Path) -> Vec<String> {
     let name = file.file_name().and_then(|n| n.to_str()).expect("a name");
     let all = std::fs::read_dir(file.parent().expect("a directory")).expect("readable");
@@ -355,7 +355,7 @@ fn pfc_output_goes_through_links_and_into_what_is_no_file() {
         .expect("there")
         .contains("42"));
     std::fs::remove_file(&file).expect("ours");
-    // To nothing: what it names is made.
+    // The link is dangling now: the file that it names is created.
     assert_eq!(device.run(&["read", "-o", name]).ok(), "");
     assert!(std::fs::read_to_string(&file)
         .expect("there")

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `pfc export`, its text and its files.
+//! Tests of `pfc export`: the OpenMetrics text, and the files.
 
 mod device;
 
@@ -11,7 +11,7 @@ use device::{patience, pfc, send, Device, Guard};
 use engine::abi::{Kind, Unit};
 use engine::spec::Spec;
 
-/// The text, its lines in order.
+/// Returns the lines of the text, in order.
 fn lines(device: &Device, args: &[&str]) -> Vec<String> {
     let text = device.run(&[&["export", "--openmetrics"], args].concat());
     let text = text.ok();
@@ -19,7 +19,7 @@ fn lines(device: &Device, args: &[&str]) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-/// The lines that begin so, without `_created`, whose value is the clock's.
+/// Returns the lines that begin with `begin`, except `_created`, whose value depends on the clock.
 fn of(lines: &[String], begin: &str) -> Vec<String> {
     let wanted = |l: &&String| l.starts_with(begin) && !l.contains("_created{");
     lines.iter().filter(wanted).cloned().collect()
@@ -61,8 +61,8 @@ fn pfc_export_counters_have_type_unit_help_and_birth() {
 fn pfc_export_help_is_of_the_family_not_of_its_first_instance() {
     let mut device = Device::new(1);
     for (name, help) in [
-        ("perfcounters/interrupts/time", "In the handler of NMIs"),
-        ("perfcounters/faults/time", "In these page faults"),
+        ("perfcounters/interrupts/time", "Time in the NMI handler"),
+        ("perfcounters/faults/time", "Time in page faults"),
         ("perfcounters/faults/served", "Page faults"),
     ] {
         let spec = Spec {
@@ -80,11 +80,11 @@ fn pfc_export_help_is_of_the_family_not_of_its_first_instance() {
     assert_eq!(
         of(&all, help),
         [
-            format!("{help}_time_seconds values named time of perfcounters/; the label name tells them apart"),
+            format!("{help}_time_seconds values named time of perfcounters/; distinguished by the label name"),
             format!("{help}_served_seconds Page faults"),
         ]
     );
-    // Whatever was selected.
+    // The help text is the same if only some of the instances are selected.
     let some = lines(&device, &["perfcounters/faults/time"]);
     assert_eq!(of(&some, help), of(&all, help)[..1]);
 }
@@ -232,10 +232,13 @@ fn pfc_export_leaves_out_what_would_spoil_the_rest() {
     assert!(all.contains(&"pfc_snapshot_left_out 2".to_owned()));
     assert!(all.contains(&"pfc_snapshot_consistent 1".to_owned()));
     assert!(of(&all, "perfcounters_sched").len() == 2);
-    // A CPU that is never quiet is said, too.
+    // The text and a warning say that the values of a busy CPU are not consistent.
     device.fake.cpu(1).begin();
     let run = device.run(&["export", "--openmetrics", "switches"]);
-    assert!(run.out.contains("pfc_snapshot_consistent 0\n") && run.err.contains("half"));
+    assert!(
+        run.out.contains("pfc_snapshot_consistent 0\n")
+            && run.err.contains("no consistent snapshot")
+    );
 }
 
 #[test]
@@ -297,7 +300,7 @@ fn pfc_export_writes_its_file_anew_and_whole() {
     while inodes.len() < 5 {
         assert!(begun.elapsed() < patience(60), "{inodes:?}");
         device.fake.cpu(0).adjust(number, 1);
-        // Whenever it is looked at, it is whole.
+        // The file is complete at any time.
         if let Ok(text) = std::fs::read_to_string(&file) {
             assert!(text.ends_with("# EOF\n"), "{text}");
             inodes.insert(std::fs::metadata(&file).map(|m| m.ino()).unwrap_or(0));
@@ -335,7 +338,7 @@ fn pfc_export_to_a_pipe_that_nobody_reads_ends_when_told_to() {
     let name = fifo.to_str().expect("text");
     let made = std::process::Command::new("mkfifo").arg(&fifo).status();
     assert!(made.expect("mkfifo runs").success());
-    // Nobody reads at first; nobody reads any more.
+    // In the first round the pipe never has a reader. In the second round it is read once.
     for reads in [0, 1] {
         let args = ["export", "--openmetrics", "-o", name, "-i", "20"];
         let mut child = Guard(device.spawn(&args));
@@ -369,7 +372,8 @@ fn pfc_export_that_is_killed_leaves_nothing_but_its_file() {
         let inode = || std::fs::metadata(&file).map_or(0, |m| m.ino());
         let before = inode();
         let child = Guard(device.spawn(&args));
-        // While it writes, most of the time: it has written once.
+        // Wait until the file has been written once, so that the next write is probably
+        // interrupted.
         let begun = Instant::now();
         while inode() == before {
             assert!(begun.elapsed() < patience(60), "it writes nothing");
@@ -379,7 +383,7 @@ fn pfc_export_that_is_killed_leaves_nothing_but_its_file() {
         send(&child.0, "KILL");
     }
     let left = std::fs::read_dir(&directory).expect("ours").count();
-    // It has another name for the moment of the move only.
+    // The temporary file has a name only for the moment before the rename.
     assert!(left <= 2, "{left} files");
     std::fs::remove_dir_all(&directory).expect("ours");
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `pfc export --listen`, and clients of every kind.
+//! Tests of `pfc export --listen`, with clients that behave well and badly.
 
 mod device;
 
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use device::{patience, send, Device, Guard};
 use engine::abi::{Kind, Unit};
 
-/// Seconds that a slow machine may take; the server's own limits are 5 and 30.
+/// Seconds to wait on a slow machine. The limits of the server are 5 and 30 seconds.
 const LONG: u64 = 60;
 
 struct Server {
@@ -45,7 +45,7 @@ impl Server {
         stream
     }
 
-    /// Says something; gives the answer's head and body.
+    /// Sends a request. Returns the head and the body of the response.
     fn ask(&self, request: &str) -> (String, String) {
         let mut stream = self.connect();
         stream.write_all(request.as_bytes()).expect("it listens");
@@ -56,7 +56,7 @@ impl Server {
         self.ask(&format!("GET /metrics HTTP/1.1\r\nHost: x\r\n{more}\r\n"))
     }
 
-    /// It answers, and soon.
+    /// Checks that the server responds, within `patience(40)`.
     #[track_caller]
     fn is_well(&self) {
         let begun = Instant::now();
@@ -66,7 +66,7 @@ impl Server {
         assert!(begun.elapsed() < patience(40), "{:?}", begun.elapsed());
     }
 
-    /// Kilobytes of memory.
+    /// Returns the resident memory of the server in kB.
     fn memory(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()));
         let status = status.expect("it runs");
@@ -103,7 +103,7 @@ impl Drop for Server {
 
 fn answer(stream: &mut TcpStream) -> (String, String) {
     let mut text = Vec::new();
-    // A reset after the answer is as good as an end.
+    // A connection reset after the response is as good as its end.
     let _ = stream.read_to_end(&mut text);
     let text = String::from_utf8(text).expect("text");
     match text.split_once("\r\n\r\n") {
@@ -130,7 +130,7 @@ fn pfc_export_serves_what_it_prints() {
         .run(&["export", "--openmetrics", "--sum", "sched"])
         .ok();
     assert_eq!(body, printed);
-    // Each look is a new one, also at a new set.
+    // Every request gets a new sample, also if the set of instances has changed.
     let number = device.fake.find("sched/context_switches").expect("known");
     device.fake.cpu(1).adjust(number, 100);
     assert!(server
@@ -187,7 +187,8 @@ fn pfc_export_answers_every_request_properly() {
 fn pfc_export_is_not_stalled_by_slow_or_hostile_clients() {
     let device = Device::usual();
     let server = Server::of(&device, &[]);
-    // Nothing said; half a head; a half-closed one; one that is gone.
+    // Five clients: one sends nothing, one half of a request's head, one closes its sending side,
+    // one does not read its response, and one disconnects.
     let silent = server.connect();
     let mut slow = server.connect();
     slow.write_all(b"GET /metr").expect("it listens");
@@ -198,12 +199,12 @@ fn pfc_export_is_not_stalled_by_slow_or_hostile_clients() {
     unread.write_all(request).expect("it listens");
     drop(server.connect());
     server.is_well();
-    // Asked, and then said to be done.
+    // A client that closes its sending side after the request gets its response.
     let mut done = server.connect();
     done.write_all(request).expect("it listens");
     done.shutdown(Shutdown::Write).expect("a socket");
     assert!(answer(&mut done).1.ends_with("# EOF\n"));
-    // A request without end.
+    // The head of a request is longer than the limit.
     let mut huge = server.connect();
     let long = [b'x'; 1 << 16];
     let _ = huge.write_all(b"GET /metrics HTTP/1.1\r\nX: ");
@@ -214,7 +215,7 @@ fn pfc_export_is_not_stalled_by_slow_or_hostile_clients() {
     }
     let (head, _) = answer(&mut huge);
     assert!(head.is_empty() || head.contains("431"), "{head}");
-    // A body without end.
+    // The body of a request does not end.
     let mut body = server.connect();
     let _ =
         body.write_all(b"POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 999999999\r\n\r\n");
@@ -224,7 +225,7 @@ fn pfc_export_is_not_stalled_by_slow_or_hostile_clients() {
         }
     }
     server.is_well();
-    // Those who say nothing are sent away.
+    // Clients that send nothing are disconnected.
     let begun = Instant::now();
     let mut waiting = silent;
     let _ = waiting.read(&mut [0; 256]);
@@ -245,10 +246,10 @@ fn pfc_export_has_room_for_who_comes_last() {
     let server = Server::of(&device, &[]);
     server.is_well();
     let before = server.memory();
-    // More clients than it takes, all of them idle.
+    // More clients than the server accepts, all of them idle.
     let idle: Vec<TcpStream> = (0..600).map(|_| server.connect()).collect();
     server.is_well();
-    // And many who ask but never read: a megabyte and a half each.
+    // Many clients that send a request but never read the response, of 1.5 MB each.
     let mut asked = Vec::new();
     for _ in 0..200 {
         let mut stream = server.connect();
@@ -278,10 +279,10 @@ fn pfc_export_answers_who_is_not_that_quick_in_a_flood() {
     let server = Server::of(&device, &[]);
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        // Also when what follows fails.
+        // The flood must end also if an assertion below fails.
         let _end = Over(&over);
         scope.spawn(|| {
-            // As many as come, each gone again after some hundred others.
+            // Connects continuously. Each connection is closed after some hundred later ones.
             let mut flood = VecDeque::new();
             while !over.load(Ordering::Relaxed) {
                 flood.extend(TcpStream::connect(&server.address));
@@ -293,12 +294,12 @@ fn pfc_export_answers_who_is_not_that_quick_in_a_flood() {
         std::thread::sleep(Duration::from_millis(500));
         let request = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
         let (mut answered, mut sent_away) = (0, 0);
-        // A client that is silent for a second may be disconnected: on a busy machine that may
-        // be one that meant to be quicker.
+        // A client that sends nothing for a second may be disconnected. On a busy machine the sleep
+        // below may take that long, so only a disconnection within a second is an error.
         for _ in 0..100 {
             let begun = Instant::now();
             let mut one = server.connect();
-            // It is let in, and takes its time.
+            // The client is connected, and sends its request after 300 ms.
             std::thread::sleep(Duration::from_millis(300));
             let _ = one.write_all(request);
             match answer(&mut one).1.ends_with("# EOF\n") {
@@ -325,7 +326,7 @@ fn pfc_export_ends_when_told_to() {
         assert_eq!(idle.read(&mut [0; 1]).unwrap_or(0), 0);
         assert!(TcpStream::connect(&server.address).is_err());
     }
-    // Killed, it leaves the address free for the next.
+    // A killed server leaves the address free for the next one.
     let mut server = Server::of(&device, &[]);
     send(&server.child, "KILL");
     assert_eq!(server.ends(), None);
@@ -335,7 +336,7 @@ fn pfc_export_ends_when_told_to() {
     let out = child.0.stdout.as_mut().expect("piped");
     BufReader::new(out).read_line(&mut line).expect("a line");
     assert!(line.contains(&server.address), "{line}");
-    // It has the address: nobody else can.
+    // The new server has the address, so another one cannot listen there.
     let run = device.run(&again);
     assert_eq!(run.code, Some(2));
     assert!(run.err.contains("cannot listen on"), "{}", run.err);
@@ -369,7 +370,7 @@ fn pfc_export_serves_an_empty_set_and_says_what_is_wrong() {
     let device = Device::new(1);
     let server = Server::of(&device, &[]);
     server.is_well();
-    // Counters that can no longer be read are a sentence, not an end.
+    // If the counters cannot be read any longer, the server responds with an error and runs on.
     device.fake.set_boot_id([7; 16]);
     std::fs::remove_file(&device.path).expect("ours");
     let (head, body) = server.get("");

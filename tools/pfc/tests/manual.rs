@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The manual pages say what --help says: both come from one table.
+//! Tests that the manual pages have the same options, examples and commands as --help.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,21 +13,22 @@ fn pfc(args: &[&str]) -> String {
     String::from_utf8(run.stdout).expect("text")
 }
 
-/// The words after two dashes.
+/// Returns the words that begin with two dashes.
 fn options(text: &str) -> BTreeSet<&str> {
     text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-'))
         .filter(|word| word.len() > 2 && word.starts_with("--"))
         .collect()
 }
 
-/// `pfc ppa on` for `pfc-ppa-on`: names have no dashes of their own.
+/// Returns the help of the command that a manual page is about: `pfc-ppa-on` is for `pfc ppa on`.
+/// The names of commands contain no dashes.
 fn help_of(page: &str) -> String {
     let mut args: Vec<&str> = page.split('-').skip(1).collect();
     args.push("--help");
     pfc(&args)
 }
 
-/// The subcommands that a help lists.
+/// Returns the subcommands that a help text lists.
 fn commands(help: &str) -> Vec<&str> {
     help.lines()
         .skip_while(|line| *line != "Commands:")

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `pfc export --mmv` against a file that looks like the device, its files
-//! read back by mmv(5), not by the code that wrote them.
+//! Tests of `pfc export --mmv` on a fake device file. The files are decoded as mmv(5) describes,
+//! independently of the code that wrote them.
 
 mod device;
 
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use device::{patience, send, Device, Guard};
 use engine::abi::{Kind, Unit};
 
-/// A directory for what is exported from a device.
+/// A fake device, and a directory for the exported files.
 struct Bench {
     device: Device,
     directory: PathBuf,
@@ -45,7 +45,7 @@ impl Bench {
         Guard(self.command(args).spawn().expect("pfc runs"))
     }
 
-    /// All metrics of all files, once they are as wanted.
+    /// Waits until the metrics of all files satisfy a condition, and returns them.
     fn wait(&self, what: &str, wanted: impl Fn(&Metrics) -> bool) -> Metrics {
         let end = Instant::now() + patience(60);
         loop {
@@ -79,7 +79,7 @@ impl Drop for Bench {
     }
 }
 
-/// Ends an exporter by a signal.
+/// Ends an exporter by a signal and waits for it.
 fn stop(mut exporter: Guard, signal: &str) {
     send(&exporter.0, signal);
     exporter.0.wait().expect("it ends");
@@ -95,14 +95,14 @@ struct Metric {
     short: String,
     long: String,
     indom: Option<u32>,
-    /// By instance: number and name, or none.
+    /// The values, each with the number and the name of its instance, if there is one.
     values: Vec<(Option<(u32, String)>, i64)>,
 }
 
 type Metrics = BTreeMap<String, Metric>;
 
-/// `None`: old and new files lie beside each other, or one was replaced between
-/// its opening and its reading.
+/// Reads the metrics of all files. Returns `None` in the middle of an update: if old and new files
+/// exist at the same time, or a file was replaced after it was opened.
 fn read_all(directory: &Path) -> Option<Metrics> {
     let mut all = Metrics::new();
     for entry in fs::read_dir(directory).expect("the directory") {
@@ -110,7 +110,7 @@ fn read_all(directory: &Path) -> Option<Metrics> {
         let hidden = path
             .file_name()
             .is_some_and(|n| n.to_string_lossy().starts_with('.'));
-        // It may have gone meanwhile.
+        // The file may have been removed in the meantime.
         if let (false, Ok(bytes)) = (hidden, fs::read(&path)) {
             let file = File(bytes);
             if file.u64(8) == 0 || file.u64(16) == 0 {
@@ -139,7 +139,7 @@ impl File {
         u64::from(self.u32(at)) | (u64::from(self.u32(at + 4)) << 32)
     }
 
-    /// A string entry: 256 bytes, ended by a NUL.
+    /// Reads a string entry: 256 bytes, ended by a NUL.
     fn text(&self, at: u64) -> String {
         let (count, first) = self.section(5);
         assert!(at >= first && (at - first) % 256 == 0 && (at - first) / 256 < count);
@@ -148,7 +148,7 @@ impl File {
         String::from_utf8(bytes[..end].to_vec()).expect("UTF-8")
     }
 
-    /// Entries and offset.
+    /// Returns the number of entries and the offset of a section.
     fn section(&self, kind: u32) -> (u64, u64) {
         (0..u64::from(self.u32(24)))
             .map(|n| 40 + 16 * n)
@@ -244,7 +244,7 @@ fn pfc_mmv_files_say_what_the_counters_say() {
 
     let exporter = bench.start(&["--mmv", "pc"]);
     let found = bench.wait("there", |m| {
-        // They appear file by file.
+        // The files appear one after the other.
         ["pc.control.", "pc.all.", "pc.percpu."]
             .iter()
             .all(|kind| m.keys().any(|name| name.starts_with(kind)))
@@ -266,7 +266,8 @@ fn pfc_mmv_files_say_what_the_counters_say() {
             "pc.percpu.sched.run_time",
         ]
     );
-    // Counter 1, instant 3; 64-bit signed 2; units as pmapi.h packs them.
+    // Semantics: 1 is a counter, 3 an instant value. Type 2 is a signed 64-bit number. Units are
+    // packed as in pmapi.h.
     let shape = |name: &str| {
         let m = &found[name];
         (m.kind, m.semantics, m.units)
@@ -291,7 +292,7 @@ fn pfc_mmv_files_say_what_the_counters_say() {
         [40, 2, 7]
     );
     assert_eq!(value(&found, "pc.all.sched.context_switches"), [49]);
-    // A hundred nanoseconds: PCP has nanoseconds.
+    // The counter's unit is 100 ns, and PCP has nanoseconds.
     assert_eq!(value(&found, "pc.all.sched.run_time"), [4900]);
     assert_eq!(value(&found, "pc.percpu.block.sd_x2d_a.depth"), [-30, 8, 3]);
     assert_eq!(value(&found, "pc.all.block.sd_x2d_a.depth"), [-19]);
@@ -308,7 +309,7 @@ fn pfc_mmv_files_say_what_the_counters_say() {
         buckets.long
     );
 
-    // In place: the same file.
+    // Values are updated in place, in the same file.
     let inode = |file: &str| {
         fs::metadata(bench.directory.join(file))
             .expect("there")
@@ -336,7 +337,7 @@ fn pfc_mmv_follows_the_set_and_tells_who_has_the_old_file() {
     let before = bench.wait("there", |m| {
         m.contains_key("pc.all.a.second") && m.contains_key("pc.percpu.a.first")
     });
-    // As pmdammv has it, mapped or open.
+    // This file stays open, as in pmdammv.
     let file = fs::File::open(bench.directory.join(format!("pc.percpu.{first}"))).expect("it");
     let generations = || {
         let mut words = [0; 16];
@@ -355,7 +356,7 @@ fn pfc_mmv_follows_the_set_and_tells_who_has_the_old_file() {
     });
     assert!(!after.contains_key("pc.all.a.first"));
     assert!(!after.contains_key("pc.all.b.other"));
-    // What stays keeps its number.
+    // An instance that stays keeps the number of its metric.
     assert_eq!(after["pc.all.a.second"], before["pc.all.a.second"]);
     let end = Instant::now() + patience(60);
     while generations() != (0, 0) {
@@ -385,12 +386,12 @@ fn pfc_mmv_a_killed_exporter_is_replaced_a_running_one_is_not() {
 
     stop(exporter, "KILL");
     assert!(!bench.files().is_empty());
-    // Its number is another's by now: this one's.
+    // The process ID of the killed exporter is used again, here by this test.
     let left = bench.directory.join("pc.control");
     let mut control = fs::read(&left).expect("a file");
     control[32..36].copy_from_slice(&std::process::id().to_le_bytes());
     fs::write(&left, control).expect("a file");
-    // Not this name's.
+    // This file belongs to another exporter's name.
     fs::write(bench.directory.join("pcx.all.1"), "other").expect("a file");
     let exporter = bench.start(&["--mmv", "pc"]);
     let pid = exporter.0.id();
@@ -405,7 +406,7 @@ fn pfc_mmv_a_killed_exporter_is_replaced_a_running_one_is_not() {
 
 #[test]
 fn pfc_mmv_many_metrics_lie_in_many_files() {
-    // 255 CPUs and 10,000 values to a file: 39 metrics.
+    // A file has at most 10,000 values: those of 39 metrics with 255 CPUs.
     let mut bench = Bench::new(255);
     let mut numbers = Vec::new();
     for n in 0..1100 {

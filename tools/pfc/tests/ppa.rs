@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `pfc ppa` as a user runs it, where nothing has to be accounted.
+//! Tests of `pfc ppa` as a user runs it, as far as they need no accounting.
 
 mod device;
 
@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use device::{pfc, refused};
 
-/// A file of these lines, which goes with it.
+/// A file with these lines, which is removed when the test ends.
 struct Recorded(PathBuf);
 
 impl Recorded {
@@ -70,9 +70,12 @@ fn r4_4_what_is_no_record_leaves_the_picture_as_it_was() {
     let exe = exe.to_string_lossy();
     refused(
         &["ppa", "report", &exe, "-o", old.name()],
-        "not of pfc ppa record",
+        "not a file of pfc ppa record",
     );
-    refused(&["ppa", "report", "/dev/null"], "not of pfc ppa record");
+    refused(
+        &["ppa", "report", "/dev/null"],
+        "not a file of pfc ppa record",
+    );
     refused(&["ppa", "report", "/nowhere"], "pfc ppa record PID -o");
     refused(&["ppa", "report", "/"], "cannot read");
     let torn = Recorded::new("torn", &[LINES[0], LINES[1], "{}", LINES[2]]);
@@ -82,10 +85,10 @@ fn r4_4_what_is_no_record_leaves_the_picture_as_it_was() {
 
 #[test]
 fn r4_2_tasks_options_and_commands_do_not_mix() {
-    refused(&["ppa", "foo"], "no task's number, nor a command");
-    refused(&["ppa", "0"], "no task's number");
+    refused(&["ppa", "foo"], "expected the number of a task");
+    refused(&["ppa", "0"], "expected the number of a task");
     refused(&["ppa", "12", "on"], "as the first word");
-    refused(&["ppa", "-p", "1,x"], "no task's number");
+    refused(&["ppa", "-p", "1,x"], "expected the number of a task");
     refused(&["ppa", "1", "-p", "2"], "cannot be used");
     refused(&["ppa", "--histogram"], "PID");
     refused(&["ppa", "--histogram", "--top", "1"], "cannot be used");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `pfc report` and the like as a user runs them, where there is nothing to show.
+//! Tests of `pfc record`, `report` and related commands as a user runs them, as far as they need no
+//! samples.
 
 mod device;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The structures and calls of `linux/ppa.h`. All that is unsafe here.
+//! The structures and ioctls of `linux/ppa.h`. All unsafe code of this crate is here.
 #![expect(unsafe_code, reason = "ioctls")]
 
 use std::os::fd::BorrowedFd;
@@ -8,91 +8,93 @@ use std::os::fd::BorrowedFd;
 use rustix::io;
 use rustix::ioctl::{ioctl, opcode, Getter, Opcode, Updater};
 
-/// Ticks on the CPU, without interrupts.
+/// Index of a task's value: ticks on a CPU, without interrupts.
 pub const SCHEDACCUM: usize = 0;
-/// Of those, in system calls.
+/// Index of a task's value: ticks in system calls, a part of [`SCHEDACCUM`].
 pub const SCACCUM: usize = 1;
-/// Ticks in interrupts, besides.
+/// Index of a task's value: ticks in interrupts, in addition to [`SCHEDACCUM`].
 pub const INTACCUM: usize = 2;
-/// Went on after the scheduler was asked.
+/// Index of a task's value: calls of the scheduler that chose the same task again.
 pub const RSCHEDCNT: usize = 3;
-/// Blocked.
+/// Index of a task's value: switches because the task blocked or ended.
 pub const SCHEDOUTCNT: usize = 4;
-/// Another task's turn: the slice was over, or it yielded.
+/// Index of a task's value: switches because its time slice was over or it yielded.
 pub const PRMPTCTXTCNT: usize = 5;
-/// Made way for a task that is more urgent.
+/// Index of a task's value: switches because a more urgent task was to run.
 pub const PRMPTPRICNT: usize = 6;
-/// Ticks from wakeup to run.
+/// Index of a task's value: ticks from wakeup to run.
 pub const SCHLATACCUM: usize = 7;
-/// System calls.
+/// Index of a task's value: number of system calls.
 pub const SYSCALLCNT: usize = 8;
-/// Interrupts.
+/// Index of a task's value: number of interrupts.
 pub const INTCNT: usize = 9;
-/// Ticks in the switches to it.
-pub const AVGCTXT: usize = 10;
-/// Values of a task.
+/// Index of a task's value: ticks that the switches to the task took.
+pub(crate) const AVGCTXT: usize = 10;
+/// Number of values of a task.
 pub const NR_VALUES: usize = 11;
-/// Lengths of latencies that are told apart.
+/// Number of classes by length in which latencies are counted.
 pub const NR_LATENCIES: usize = 8;
-/// Signals, by number.
-pub const NR_SIGNALS: usize = 65;
+/// Number of signals, counted by signal number.
+pub(crate) const NR_SIGNALS: usize = 65;
 
-/// What the scheduler does is measured.
+/// Level: switches, wakeups and run times are measured.
 pub const LEVEL_SCHED: u32 = 0x01;
-/// Interrupts and softirqs are.
+/// Level: interrupts and softirqs are measured.
 pub const LEVEL_IRQ: u32 = 0x02;
-/// System calls are.
+/// Level: system calls are measured.
 pub const LEVEL_SYSCALL: u32 = 0x04;
-/// How long switches take, and how often the scheduler goes on with the same task.
+/// Level: the time of switches is measured, and how often the scheduler chooses the same task
+/// again.
 pub const LEVEL_SWITCH: u32 = 0x08;
 
-/// The kernel's own.
+/// Flag of a task: it is a kernel thread.
 pub const TASK_KERNEL: u32 = 0x01;
-/// It is no more.
+/// Flag of a task: it has ended.
 pub const TASK_ENDED: u32 = 0x02;
-/// On a CPU just now.
+/// Flag of a task: it runs on a CPU now.
 pub const TASK_RUNNING: u32 = 0x04;
-/// Its latencies are counted.
+/// Flag of a task: its latencies are counted by length.
 pub const TASK_LATENCIES: u32 = 0x08;
 
-/// The version that this is.
+/// The version of the structures below.
 pub const VERSION: u32 = 1;
 
-/// `struct ppa_task`.
+/// The accounting of one task: `struct ppa_task`.
 #[repr(C)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Task {
-    /// Of this structure.
+    /// Size of this structure.
     pub size: u32,
     /// `TASK_*`.
     pub flags: u32,
-    /// The thread, in the initial name space.
+    /// The thread id: from [`Device::tasks`](crate::Device::tasks) in the initial PID name space,
+    /// from [`Device::task`](crate::Device::task) in the caller's.
     pub pid: u32,
-    /// Its process.
+    /// The process id.
     pub tgid: u32,
-    /// Its parent process.
+    /// The id of the parent process.
     pub ppid: u32,
-    /// Its real user.
+    /// The real user id.
     pub uid: u32,
-    /// Where it ran last.
+    /// The CPU on which the task ran last.
     pub cpu: u32,
-    /// 0.
+    /// Always 0.
     pub reserved: u32,
-    /// Nanoseconds of `CLOCK_BOOTTIME` when it was made.
+    /// CLOCK_BOOTTIME in nanoseconds when the task was created.
     pub began: u64,
-    /// Ticks since it is accounted, up to now or its end.
+    /// Ticks from the begin of its accounting to now, or to its end.
     pub counted: u64,
-    /// By number: [`SCHEDACCUM`] and so on.
+    /// The values, indexed by [`SCHEDACCUM`] and so on.
     pub values: [u64; NR_VALUES],
-    /// Ticks ready to run, but not since a wakeup.
+    /// Ticks in which the task was ready to run, except those after a wakeup.
     pub runq: u64,
-    /// How many of each length, with [`TASK_LATENCIES`].
+    /// Number of latencies of each length, with [`TASK_LATENCIES`].
     pub latencies: [u64; NR_LATENCIES],
-    /// How many of each were delivered.
+    /// Number of signals delivered, by signal number.
     pub signals: [u32; NR_SIGNALS],
-    /// 0.
+    /// Always 0.
     pub reserved2: u32,
-    /// Its name, up to a NUL.
+    /// The name, terminated by NUL if it is shorter.
     pub comm: [u8; 16],
 }
 
@@ -121,35 +123,35 @@ impl Default for Task {
     }
 }
 
-/// `struct ppa_info`: how accounting stands.
+/// The state of accounting: `struct ppa_info`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Info {
-    /// Of this structure.
+    /// Size of this structure.
     pub size: u32,
     /// [`VERSION`].
     pub version: u32,
-    /// Ticks of a millisecond.
+    /// Ticks per millisecond.
     pub khz: u32,
-    /// `LEVEL_*`, what is measured now; 0: nothing.
+    /// Levels that are measured now (`LEVEL_*`); 0 if accounting is off.
     pub levels: u32,
-    /// The first three values of `/proc/sys/kernel/ppa`, a bit each.
+    /// The first three values of `/proc/sys/kernel/ppa`, as bits.
     pub flags: u32,
-    /// The fourth: CPUs of a group.
+    /// The fourth value: CPUs per group.
     pub scaling: u32,
-    /// CPUs that can be.
+    /// Number of possible CPUs.
     pub nr_cpus: u32,
-    /// Groups of them.
+    /// Number of groups of CPUs.
     pub nr_groups: u32,
     /// Tasks that are accounted.
     pub nr_tasks: u64,
-    /// Those that have ended and were not read yet.
+    /// Tasks that have ended and were not read yet.
     pub nr_ended: u64,
-    /// Those that have ended and were forgotten, for there were too many.
+    /// Tasks that have ended and were dropped, because there were too many.
     pub lost: u64,
-    /// Those that could not be accounted, for want of memory.
+    /// Tasks that could not be accounted for lack of memory.
     pub refused: u64,
-    /// Ticks now.
+    /// The current time in ticks.
     pub now: u64,
 }
 
@@ -158,16 +160,17 @@ const _: () = assert!(size_of::<Info>() == 72);
 const GETINFO: Opcode = opcode::read::<Info>(b'A', 0xa0);
 const GETTASK: Opcode = opcode::read_write::<Task>(b'A', 0xa1);
 
-/// `PPA_GETINFO`.
+/// Calls `PPA_GETINFO`.
 pub fn info(fd: BorrowedFd<'_>) -> io::Result<Info> {
-    // SAFETY: the call writes such a structure, which holds whatever bits it writes.
+    // SAFETY: The call writes one `struct ppa_info`, whose size is asserted above. It has integers
+    // only, so any bits are valid.
     unsafe { ioctl(fd, Getter::<GETINFO, Info>::new()) }
 }
 
-/// `PPA_GETTASK`: the task of that `pid`.
+/// Calls `PPA_GETTASK`, for the task in the field `pid`.
 pub fn task(fd: BorrowedFd<'_>, task: &mut Task) -> io::Result<()> {
-    // SAFETY: the call reads and writes such a structure, which is borrowed until it
-    // is over and holds whatever bits it writes.
+    // SAFETY: The call reads and writes one `struct ppa_task`, whose size is asserted above. It is
+    // mutably borrowed until the call returns, and has integers only, so any bits are valid.
     unsafe { ioctl(fd, Updater::<GETTASK, Task>::new(task)) }
 }
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Structures in what was read. A later kernel's are longer; what is behind those of
-//! this version is passed over.
+//! Parses the structures that the kernel writes on read(). A later kernel may have longer
+//! structures; bytes behind the fields of this version are ignored.
 
 use crate::abi::Task;
 use crate::error::Error;
 use crate::values::{Cpu, NR_CPU_VALUES};
 
-/// Numbers, one after the other. At the end they are 0.
+/// Reads integers one after the other. At the end of the bytes they are 0.
 struct Cursor<'a>(&'a [u8]);
 
 impl Cursor<'_> {
@@ -30,15 +30,17 @@ impl Cursor<'_> {
     }
 }
 
-/// The tasks of a read, behind those that are there.
-pub fn parse_tasks(mut bytes: &[u8], tasks: &mut Vec<Task>) -> Result<(), Error> {
+/// Appends the tasks of one read() to `tasks`.
+pub(crate) fn parse_tasks(mut bytes: &[u8], tasks: &mut Vec<Task>) -> Result<(), Error> {
     while !bytes.is_empty() {
         let size = Cursor(bytes).u32() as usize;
         if bytes.len() < 4 || bytes.len() < size {
-            return Err(Error::Corrupt("a task is cut off".to_owned()));
+            return Err(Error::Corrupt("truncated record of a task".to_owned()));
         }
         if size < size_of::<Task>() || size % 8 != 0 {
-            return Err(Error::Corrupt(format!("a task of {size} bytes")));
+            return Err(Error::Corrupt(format!(
+                "record of a task with {size} bytes"
+            )));
         }
         let (one, rest) = bytes.split_at(size);
         tasks.push(task(one));
@@ -49,7 +51,7 @@ pub fn parse_tasks(mut bytes: &[u8], tasks: &mut Vec<Task>) -> Result<(), Error>
 
 fn task(bytes: &[u8]) -> Task {
     let mut at = Cursor(bytes);
-    // In the order of the structure.
+    // Fields are read in the order of the structure.
     Task {
         size: at.u32(),
         flags: at.u32(),
@@ -70,12 +72,14 @@ fn task(bytes: &[u8]) -> Task {
     }
 }
 
-/// What `/proc/rawsysppa` holds.
-pub fn parse_cpus(bytes: &[u8]) -> Result<Vec<Cpu>, Error> {
+/// Parses the contents of `/proc/rawsysppa`.
+pub(crate) fn parse_cpus(bytes: &[u8]) -> Result<Vec<Cpu>, Error> {
     const EACH: usize = 8 * NR_CPU_VALUES;
     if bytes.is_empty() || bytes.len() % EACH != 0 {
         let len = bytes.len();
-        return Err(Error::Corrupt(format!("CPUs of {len} bytes")));
+        return Err(Error::Corrupt(format!(
+            "{len} bytes are not a multiple of a CPU record"
+        )));
     }
     let cpu = |bytes: &[u8]| {
         let mut at = Cursor(bytes);
@@ -92,7 +96,7 @@ mod tests {
     use crate::abi::{NR_LATENCIES, NR_SIGNALS, NR_VALUES, SCACCUM, SCHEDACCUM};
     use crate::values::CpuValue;
 
-    /// As the kernel writes it, with so many bytes behind.
+    /// Returns a task as the kernel writes it, with `more` additional bytes.
     fn bytes(pid: u32, more: usize) -> Vec<u8> {
         let mut to = Vec::new();
         let size = (488 + more) as u32;

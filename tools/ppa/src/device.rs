@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The device, and the file of CPUs.
+//! The device, and the file with the values of CPUs.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
@@ -13,34 +13,34 @@ use crate::bytes::{parse_cpus, parse_tasks};
 use crate::error::Error;
 use crate::values::{latest, Cpu};
 
-/// Where tasks are.
+/// The device with the values of tasks.
 pub const DEVICE: &str = "/dev/ppa";
-/// Where CPUs are.
+/// The file with the values of CPUs.
 pub const CPUS: &str = "/proc/rawsysppa";
 
-/// Bytes of a read: some thousand tasks, or CPUs.
+/// Bytes per read(): room for 2,000 tasks or 7,000 CPUs.
 const AT_ONCE: usize = 1 << 20;
 
-/// The open device.
+/// The opened device.
 #[derive(Debug)]
 pub struct Device {
     file: File,
 }
 
 impl Device {
-    /// Opens it. `NotFound`: the module is not loaded.
+    /// Opens the device. The error is `NotFound` if the module is not loaded.
     pub fn open() -> Result<Self, Error> {
         let file = File::open(DEVICE).map_err(Error::Open)?;
         Ok(Self { file })
     }
 
-    /// How accounting stands.
+    /// Returns the state of accounting.
     pub fn info(&self) -> Result<Info, Error> {
         let info = abi::info(self.file.as_fd()).map_err(|e| Error::Read(DEVICE, e.into()))?;
         checked(info)
     }
 
-    /// A task's values.
+    /// Returns the values of one task.
     pub fn task(&self, pid: u32) -> Result<Task, Error> {
         let mut task = Task {
             pid,
@@ -53,19 +53,21 @@ impl Device {
             e => Error::Read(DEVICE, e.into()),
         })?;
         match task {
-            Task { size, .. } if (size as usize) < size_of::<Task>() => {
-                Err(Error::Corrupt(format!("a task of {size} bytes")))
-            }
+            Task { size, .. } if (size as usize) < size_of::<Task>() => Err(Error::Corrupt(
+                format!("record of a task with {size} bytes"),
+            )),
             task if task.pid != pid => {
                 let got = task.pid;
-                Err(Error::Corrupt(format!("asked for task {pid}, got {got}")))
+                Err(Error::Corrupt(format!(
+                    "record of task {got} instead of task {pid}"
+                )))
             }
             task => Ok(task),
         }
     }
 
-    /// All tasks, and those that have ended since somebody did this last, which are
-    /// forgotten by it.
+    /// Returns all tasks, and the tasks that have ended since the last reader. The kernel drops an
+    /// ended task once any reader has read it.
     pub fn tasks(&self) -> Result<Vec<Task>, Error> {
         let mut file = &self.file;
         file.seek(SeekFrom::Start(0))
@@ -75,13 +77,13 @@ impl Device {
         Ok(latest(tasks))
     }
 
-    /// May the caller have all tasks? It can be known while nothing is accounted, and
-    /// forgets none that has ended: the kernel looks at rights before anything else.
+    /// Checks whether the caller may call [`Self::tasks`]. This works while accounting is off, too,
+    /// and drops no ended tasks: the kernel checks permissions before anything else.
     pub fn may_read_tasks(&self) -> Result<(), Error> {
         may_read(&self.file)
     }
 
-    /// Each CPU that can be.
+    /// Returns the values of each possible CPU.
     pub fn cpus(&self) -> Result<Vec<Cpu>, Error> {
         let file = File::open(CPUS).map_err(|e| Error::Read(CPUS, e))?;
         let mut all = Vec::new();
@@ -93,8 +95,8 @@ impl Device {
     }
 }
 
-/// Reads to the end, much at a time, so that values are of one moment as far as the
-/// kernel can give them so.
+/// Reads a file to its end in large pieces, so that values are as close to one moment as the kernel
+/// allows.
 fn whole(
     mut file: impl Read,
     path: &'static str,
@@ -111,7 +113,7 @@ fn whole(
     }
 }
 
-/// By a read that is too short for a task.
+/// Tries a read() that is too short for a task.
 fn may_read(mut file: impl Read) -> Result<(), Error> {
     match file.read(&mut [0]) {
         Err(e) if e.kind() == ErrorKind::PermissionDenied => Err(Error::Read(DEVICE, e)),
@@ -119,11 +121,11 @@ fn may_read(mut file: impl Read) -> Result<(), Error> {
     }
 }
 
-/// What times can be reckoned by.
+/// Checks the version and that ticks can be converted to time.
 fn checked(info: Info) -> Result<Info, Error> {
     match info {
         Info { version, .. } if version != VERSION => Err(Error::Version(version)),
-        Info { khz: 0, .. } => Err(Error::Corrupt("ticks have no length".to_owned())),
+        Info { khz: 0, .. } => Err(Error::Corrupt("tick frequency is 0".to_owned())),
         info => Ok(info),
     }
 }
@@ -132,7 +134,7 @@ fn checked(info: Info) -> Result<Info, Error> {
 mod tests {
     use super::*;
 
-    /// Gives its parts one after the other, with interruptions between.
+    /// A reader that returns its parts, or errors, from the last to the first.
     struct Parts(Vec<Result<Vec<u8>, ErrorKind>>);
 
     impl Read for Parts {

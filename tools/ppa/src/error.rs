@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What can go wrong.
+//! Errors of this crate.
 
 use std::fmt;
 use std::io;
@@ -8,22 +8,22 @@ use std::io;
 use crate::abi::VERSION;
 use crate::device::DEVICE;
 
-/// Why there are no values.
+/// The reason why there are no values.
 #[derive(Debug)]
 pub enum Error {
     /// The device could not be opened.
     Open(io::Error),
     /// A file could not be read.
     Read(&'static str, io::Error),
-    /// There is no task of that number.
+    /// There is no task with this id.
     NoTask(u32),
-    /// There is, but it is not accounted.
+    /// The task exists, but is not accounted.
     NotAccounted(u32),
-    /// There is, but it is not for the caller to look at.
+    /// The task exists, but the caller may not read it.
     Denied(u32),
-    /// The kernel's structures are of that version.
+    /// The kernel's structures have this version, which this library does not know.
     Version(u32),
-    /// What the kernel gave makes no sense.
+    /// The kernel returned invalid data.
     Corrupt(String),
 }
 
@@ -32,14 +32,14 @@ impl fmt::Display for Error {
         match self {
             Self::Open(e) => write!(f, "{DEVICE}: {e}"),
             Self::Read(path, e) => write!(f, "cannot read {path}: {e}"),
-            Self::NoTask(pid) => write!(f, "there is no task {pid}"),
+            Self::NoTask(pid) => write!(f, "no task {pid}"),
             Self::NotAccounted(pid) => write!(f, "task {pid} is not accounted"),
-            Self::Denied(pid) => write!(f, "task {pid} is not yours to look at"),
+            Self::Denied(pid) => write!(f, "task {pid}: permission denied"),
             Self::Version(n) => write!(
                 f,
-                "the kernel accounts in version {n}; this reader knows version {VERSION}"
+                "the kernel uses version {n} of process accounting, but this program only version {VERSION}"
             ),
-            Self::Corrupt(why) => write!(f, "this accounting can not be read: {why}"),
+            Self::Corrupt(why) => write!(f, "invalid accounting data: {why}"),
         }
     }
 }

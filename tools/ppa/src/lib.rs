@@ -10,13 +10,13 @@
 //! # Ok::<(), ppa::Error>(())
 //! ```
 //!
-//! | file | holds |
+//! | file | contents |
 //! |---|---|
-//! | `abi.rs` | the structures and calls of `linux/ppa.h`; unsafe |
-//! | `bytes.rs` | the same structures in what was read |
+//! | `abi.rs` | the structures and ioctls of `linux/ppa.h` (unsafe) |
+//! | `bytes.rs` | parses the structures in the data of read() |
 //! | `device.rs` | the device, and the file of CPUs |
-//! | `values.rs` | what values mean: sums, differences, times |
-//! | `error.rs` | what can go wrong |
+//! | `values.rs` | evaluates values: sums, differences, times |
+//! | `error.rs` | errors |
 
 mod abi;
 mod bytes;
@@ -25,12 +25,11 @@ mod error;
 mod values;
 
 pub use abi::{
-    Info, Task, AVGCTXT, INTACCUM, INTCNT, LEVEL_IRQ, LEVEL_SCHED, LEVEL_SWITCH, LEVEL_SYSCALL,
-    NR_LATENCIES, NR_SIGNALS, NR_VALUES, PRMPTCTXTCNT, PRMPTPRICNT, RSCHEDCNT, SCACCUM, SCHEDACCUM,
+    Info, Task, INTACCUM, INTCNT, LEVEL_IRQ, LEVEL_SCHED, LEVEL_SWITCH, LEVEL_SYSCALL,
+    NR_LATENCIES, NR_VALUES, PRMPTCTXTCNT, PRMPTPRICNT, RSCHEDCNT, SCACCUM, SCHEDACCUM,
     SCHEDOUTCNT, SCHLATACCUM, SYSCALLCNT, TASK_ENDED, TASK_KERNEL, TASK_LATENCIES, TASK_RUNNING,
     VERSION,
 };
-pub use bytes::{parse_cpus, parse_tasks};
 pub use device::{Device, CPUS, DEVICE};
 pub use error::Error;
 pub use values::{grown, micros, whole_micros, Cpu, CpuValue, NR_CPU_VALUES};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What values mean: sums, differences, times.
+//! Evaluates values: sums, differences, times.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use crate::abi::{
     SCHLATACCUM, TASK_LATENCIES,
 };
 
-/// Values of a CPU.
+/// Number of values of a CPU.
 pub const NR_CPU_VALUES: usize = 18;
 
-/// Microseconds of ticks, of which a millisecond has `khz`; none where that is 0.
+/// Converts ticks to microseconds; `khz` is the number of ticks per millisecond. 0 if that is 0.
 pub fn micros(ticks: u64, khz: u32) -> f64 {
     match khz {
         0 => 0.0,
@@ -20,7 +20,7 @@ pub fn micros(ticks: u64, khz: u32) -> f64 {
     }
 }
 
-/// The same, exactly and rounded down.
+/// Converts ticks to microseconds like [`micros`], in integers and rounded down.
 pub fn whole_micros(ticks: u64, khz: u32) -> u64 {
     let micros = u128::from(ticks) * 1000 / u128::from(khz.max(1));
     match khz {
@@ -29,8 +29,8 @@ pub fn whole_micros(ticks: u64, khz: u32) -> u64 {
     }
 }
 
-/// What came from one look to another. A count may pass 2^64; what seems to have shrunk
-/// was read while it changed.
+/// Returns the increment between two reads. Counts may wrap at 2^64. A value that seems to have
+/// decreased was read while it changed; its increment is 0.
 pub fn grown(now: u64, before: u64) -> u64 {
     let more = now.wrapping_sub(before);
     match more > i64::MAX as u64 {
@@ -44,7 +44,8 @@ fn each<const N: usize>(now: &[u64; N], before: &[u64; N]) -> [u64; N] {
 }
 
 impl Task {
-    /// Its name, with nothing in it that a terminal would obey.
+    /// Returns the name. Control characters are replaced, so that a terminal does not interpret
+    /// them.
     pub fn name(&self) -> String {
         let end = self.comm.iter().position(|b| *b == 0);
         let name = String::from_utf8_lossy(&self.comm[..end.unwrap_or(self.comm.len())]);
@@ -52,47 +53,48 @@ impl Task {
         name.chars().map(safe).collect()
     }
 
-    /// Is that so of it: `TASK_*`?
+    /// Returns true if a flag `TASK_*` is set.
     pub fn is(&self, flag: u32) -> bool {
         self.flags & flag != 0
     }
 
-    /// Ticks on the CPU, without interrupts.
+    /// Returns the ticks on a CPU, without interrupts.
     pub fn total(&self) -> u64 {
         self.values[SCHEDACCUM]
     }
 
-    /// Ticks in user mode; a kernel thread's are all here.
+    /// Returns the ticks in user mode. For a kernel thread these are all its ticks.
     pub fn user(&self) -> u64 {
         self.values[SCHEDACCUM].saturating_sub(self.values[SCACCUM])
     }
 
-    /// Ticks in system calls.
+    /// Returns the ticks in system calls.
     pub fn system(&self) -> u64 {
         self.values[SCACCUM].min(self.values[SCHEDACCUM])
     }
 
-    /// Ticks in interrupts that came while it ran.
+    /// Returns the ticks of interrupts while the task ran.
     pub fn interrupts(&self) -> u64 {
         self.values[INTACCUM]
     }
 
-    /// How often it gave up a CPU, for whatever reason.
+    /// Returns the number of switches away from the task, for any reason.
     pub fn switches(&self) -> u64 {
         self.values[SCHEDOUTCNT].saturating_add(self.involuntary())
     }
 
-    /// How often it gave up a CPU and would have gone on.
+    /// Returns the number of switches away from the task although it could have continued.
     pub fn involuntary(&self) -> u64 {
         self.values[PRMPTCTXTCNT].saturating_add(self.values[PRMPTPRICNT])
     }
 
-    /// Ticks in which it would have run, had there been a CPU.
+    /// Returns the ticks in which the task was ready to run but had no CPU.
     pub fn waiting(&self) -> u64 {
         self.values[SCHLATACCUM].saturating_add(self.runq)
     }
 
-    /// How often it was woken up; near enough where latencies are not counted.
+    /// Returns the number of wakeups. If latencies are not counted by length, this is the number of
+    /// times it blocked, an approximation.
     pub fn wakeups(&self) -> u64 {
         match self.is(TASK_LATENCIES) {
             true => self
@@ -103,27 +105,29 @@ impl Task {
         }
     }
 
-    /// Ticks from wakeup to run, on average; a wait that is not over is one where no other is.
+    /// Returns the average ticks from wakeup to run. Without any wakeup counted, a wait that is not
+    /// over is the average.
     pub fn latency(&self) -> f64 {
         average(self.values[SCHLATACCUM], self.wakeups().max(1))
     }
 
-    /// Ticks of a switch to it, on average.
+    /// Returns the average ticks of a switch to the task.
     pub fn switch(&self) -> f64 {
         average(self.values[AVGCTXT], self.switches())
     }
 
-    /// Is it the same task, later, and counted on since?
+    /// Returns true if this is a later state of the same task, with accounting not restarted since.
     pub fn continues(&self, before: &Self) -> bool {
         (self.pid, self.began) == (before.pid, before.began) && self.counted >= before.counted
     }
 
-    /// What came since then; everything, if it began anew.
+    /// Returns the increments since an earlier state. Without one, or if accounting was restarted,
+    /// these are all values.
     pub fn since(&self, before: Option<&Self>) -> Self {
         let Some(before) = before.filter(|b| self.continues(b)) else {
             return self.clone();
         };
-        // Those that began to be counted between: all that there are.
+        // If counting by length began between the two reads, all counts are new.
         let latencies = match before.is(TASK_LATENCIES) {
             true => each(&self.latencies, &before.latencies),
             false => self.latencies,
@@ -147,16 +151,19 @@ fn average(sum: u64, count: u64) -> f64 {
     }
 }
 
-/// Each task once: one that ends while the list is read comes twice.
+/// Keeps one entry per task, the last. A task that ends while the list is read is listed twice.
 pub(crate) fn latest(tasks: Vec<Task>) -> Vec<Task> {
     let mut all: BTreeMap<(u32, u64), Task> = BTreeMap::new();
     all.extend(tasks.into_iter().map(|t| ((t.pid, t.began), t)));
     all.into_values().collect()
 }
 
-/// Which value of a CPU: `enum ppa_cpu_value`.
+/// Index of a value of a CPU: `enum ppa_cpu_value`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "names say it; what is no count is ticks")]
+#[expect(
+    missing_docs,
+    reason = "see the names; values other than counts are in ticks"
+)]
 pub enum CpuValue {
     User,
     System,
@@ -178,34 +185,35 @@ pub enum CpuValue {
     NetRxCount,
 }
 
-/// A CPU.
+/// The values of a CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cpu {
-    /// By number: [`CpuValue`].
+    /// The values, indexed by [`CpuValue`].
     pub values: [u64; NR_CPU_VALUES],
 }
 
 impl Cpu {
-    /// A value.
+    /// Returns one value.
     pub fn of(&self, value: CpuValue) -> u64 {
         self.values[value as usize]
     }
 
-    /// Ticks in user mode, system, interrupts and idle: all of its time.
+    /// Returns the ticks in user mode, system calls, interrupts and idle, which are all of the
+    /// time.
     pub fn total(&self) -> u64 {
         self.values[..4]
             .iter()
             .fold(0, |sum, n| sum.saturating_add(*n))
     }
 
-    /// What came since then.
+    /// Returns the increments since an earlier state.
     pub fn since(&self, before: &Self) -> Self {
         Self {
             values: each(&self.values, &before.values),
         }
     }
 
-    /// All of these together.
+    /// Returns the sums over several CPUs.
     pub fn sum(cpus: &[Self]) -> Self {
         cpus.iter().fold(Self::default(), |sum, cpu| Self {
             values: std::array::from_fn(|n| sum.values[n].saturating_add(cpu.values[n])),

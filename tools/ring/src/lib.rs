@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The ring of a context that samples, `linux/perfmon_ring.h`: its records, read while
-//! the kernel writes them.
+//! Reads the records of a sampling context's ring (`linux/perfmon_ring.h`) while the kernel writes
+//! to it.
 //!
 //! ```no_run
 //! # fn context(_: &str, _: &[u8]) -> std::fs::File { todo!() }
@@ -14,15 +14,15 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! The protocol and its barriers are the engine's (`engine::ring`). A record is copied
-//! and then looked at whether it was written over meanwhile, so none is ever half one
-//! and half another.
+//! The protocol and its memory barriers are in `engine::ring`. A record is copied, and the copy is
+//! dropped if the kernel has overwritten the record meanwhile. A record is therefore never made of
+//! parts of two records.
 //!
-//! | file | holds |
+//! | file | contents |
 //! |---|---|
-//! | `mapping.rs` | the mappings; unsafe |
-//! | `record.rs` | what records say |
-//! | `reader.rs` | where the reader is |
+//! | `mapping.rs` | the mappings of the ring; unsafe |
+//! | `record.rs` | the records, parsed |
+//! | `reader.rs` | the reader: its position in the ring |
 
 mod mapping;
 mod reader;
@@ -36,29 +36,30 @@ use mapping::Mapping;
 pub use reader::{Reader, Records};
 pub use record::{Record, Sample, IN_GUEST, STACK_KERNEL, STACK_USER};
 
-/// `perfmon_ring_arg.fields`: frames of the kernel's stack.
+/// Flag of [`Argument::fields`]: record the frames of the kernel stack.
 pub const KERNEL_STACK: u32 = 0x01;
-/// `perfmon_ring_arg.fields`: frames of user space's stack.
+/// Flag of [`Argument::fields`]: record the frames of the user stack.
 pub const USER_STACK: u32 = 0x02;
 
-/// `struct perfmon_ring_arg`: what the formats `ring`, `flight-recorder` and
-/// `call-stack` want.
+/// The argument of the formats `ring`, `flight-recorder` and `call-stack`; C's `struct
+/// perfmon_ring_arg`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Argument {
     /// Bytes of data, a power of two, at least a page.
     pub size: u64,
     /// [`BACKWARD`], [`OVERWRITE`].
     pub flags: u32,
-    /// Bytes between two messages; 0: half of the size.
+    /// Bytes written between two messages; 0: half of the size, or no messages with
+    /// [`OVERWRITE`].
     pub watermark: u32,
     /// [`KERNEL_STACK`], [`USER_STACK`].
     pub fields: u32,
-    /// Of each stack at most; 0: 127.
+    /// Maximum number of frames of each stack; 0: 127.
     pub max_frames: u32,
 }
 
 impl Argument {
-    /// Of so many bytes, and else as the format has it.
+    /// Returns the argument for a ring of `size` bytes with the defaults of the format.
     pub fn new(size: u64) -> Self {
         Self {
             size,
@@ -66,7 +67,7 @@ impl Argument {
         }
     }
 
-    /// As the kernel reads it.
+    /// Returns the argument in the layout that the kernel expects.
     pub fn to_bytes(&self) -> [u8; 64] {
         let mut bytes = [0; 64];
         bytes[..8].copy_from_slice(&self.size.to_ne_bytes());
@@ -78,7 +79,7 @@ impl Argument {
     }
 }
 
-/// The ring of a context, unmapped when dropped.
+/// The mapped ring of a context, and its reader. Dropping it unmaps the ring.
 #[derive(Debug)]
 pub struct Ring {
     mapping: Mapping,
@@ -86,7 +87,12 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// Maps it. `InvalidData`: it is laid out as this library does not know.
+    /// Maps the ring of a context.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidData` if the buffer is not a ring of a version that this crate supports; errors of
+    /// mmap().
     pub fn open(context: &impl AsFd) -> io::Result<Self> {
         Ok(Self {
             mapping: Mapping::new(context.as_fd())?,
@@ -94,23 +100,23 @@ impl Ring {
         })
     }
 
-    /// The records that came since, oldest first. What is taken of a ring that is not
-    /// overwritten makes room.
+    /// Returns the records written since the last call, the oldest first. In a ring that is not
+    /// overwritten, reading records frees their space.
     pub fn records(&mut self) -> Records<'_> {
         self.reader.records(self.mapping.shared())
     }
 
-    /// Records that could not be written, since the beginning.
+    /// Returns the number of records that were lost so far.
     pub fn lost(&self) -> u64 {
         self.mapping.shared().page.lost()
     }
 
-    /// Bytes of data.
+    /// Returns the size of the data in bytes.
     pub fn size(&self) -> u64 {
         self.mapping.shared().page.data_size()
     }
 
-    /// Something was found that is no record: nothing more can be read.
+    /// Returns true if an invalid record was found. No further records can be read then.
     pub fn is_broken(&self) -> bool {
         self.reader.is_broken()
     }

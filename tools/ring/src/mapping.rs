@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The pages of a ring, mapped.
+//! The mappings of a ring.
 #![expect(unsafe_code, reason = "mmap")]
 
 use std::io;
@@ -13,15 +13,15 @@ use engine::ring::{Page, Shared, OVERWRITE, TAIL_OFFSET};
 use engine::sync::Word;
 use libc::{c_void, mmap, munmap, off_t, MAP_SHARED, PROT_READ, PROT_WRITE};
 
-/// More is nobody's.
+/// Upper limit in bytes for the data size of a ring. Larger values are treated as invalid.
 const LARGEST: u64 = 1 << 40;
 
-/// So many bytes of a file, unmapped when dropped.
+/// A mapping of a part of a file. Dropping it unmaps the memory.
 ///
 /// # Invariants
 ///
-/// `at` is a live mapping of `bytes` bytes, which nothing else unmaps; a multiple of
-/// pages, and at least one.
+/// `at` is the address of a mapping of `bytes` bytes, at least one page and a multiple of pages,
+/// that only this value unmaps.
 #[derive(Debug)]
 struct Area {
     at: NonNull<c_void>,
@@ -32,7 +32,8 @@ impl Area {
     fn new(file: BorrowedFd<'_>, bytes: usize, protection: i32, offset: u64) -> io::Result<Self> {
         let offset =
             off_t::try_from(offset).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
-        // SAFETY: No address is asked for, so no existing memory is touched.
+        // SAFETY: The kernel chooses an address that is not in use, so no existing mapping is
+        // changed.
         let at = unsafe {
             mmap(
                 null_mut(),
@@ -45,61 +46,70 @@ impl Area {
         };
         match (at, NonNull::new(at)) {
             (libc::MAP_FAILED, _) | (_, None) => Err(io::Error::last_os_error()),
-            // INVARIANT: It was mapped just now, whole; the kernel refuses 0 bytes and
-            // maps whole pages.
+            // INVARIANT: mmap() mapped `bytes` bytes at `at`, and no other value knows the address.
+            // The kernel refuses 0 bytes, and all callers pass multiples of a page.
             (_, Some(at)) => Ok(Self { at, bytes }),
         }
     }
 
+    /// Returns the control page, with which the memory of a ring begins.
     fn page(&self) -> &Page {
-        // SAFETY: By the invariant there is a page of it, aligned as a page; it is
-        // nothing but atomics, whatever they hold.
+        // SAFETY: By the type's invariant at least a page is mapped, at the alignment of a page. A
+        // `Page` consists of atomics, for which all values are valid.
         unsafe { self.at.cast().as_ref() }
     }
 
+    /// Returns the first word. A caller that stores to it must have mapped the area for writing.
     fn word(&self) -> &Word {
-        // SAFETY: As in page(). Whoever stores there has it mapped for writing.
+        // SAFETY: By the type's invariant at least a page is mapped, at the alignment of a page. A
+        // `Word` is an atomic, for which all values are valid.
         unsafe { self.at.cast().as_ref() }
     }
 
-    /// What lies from an offset on, to the end.
+    /// Returns the words from offset `from` in bytes to the end.
     fn words(&self, from: usize) -> &[Word] {
         let Some(bytes) = self.bytes.checked_sub(from).filter(|_| from % 8 == 0) else {
             return &[];
         };
-        // SAFETY: By the invariant all of it is mapped: `from` is in it, or its end.
-        // Words are aligned there, and atomics.
+        // SAFETY: By the type's invariant `self.bytes` bytes are mapped, and `from` is not beyond
+        // their end. It is a multiple of 8, so the words are aligned. Words are atomics, for which
+        // all values are valid.
         unsafe { slice::from_raw_parts(self.at.as_ptr().byte_add(from).cast(), bytes / 8) }
     }
 }
 
 impl Drop for Area {
     fn drop(&mut self) {
-        // SAFETY: By the invariant; no reference to it outlives `self`.
+        // SAFETY: By the type's invariant only this value unmaps the memory. No reference to it
+        // outlives `self`.
         let _ = unsafe { munmap(self.at.as_ptr(), self.bytes) };
     }
 }
 
-// SAFETY: It is memory of the process, and nothing but atomics.
+// SAFETY: The mapping belongs to the process, not to a thread. It is accessed as atomics only.
 unsafe impl Send for Area {}
 
-/// A ring.
+/// The mappings of a ring.
 #[derive(Debug)]
 pub struct Mapping {
+    /// The control page and the data, read-only.
     ring: Area,
-    /// Where its data begin in it.
+    /// Offset of the data in `ring`, in bytes.
     data: usize,
+    /// The word to which the reader stores its position.
     tail: Tail,
 }
 
+/// The word to which the reader stores its position.
 #[derive(Debug)]
 enum Tail {
-    /// The kernel's.
+    /// The tail page, which the kernel reads.
     Shared(Area),
-    /// Nobody looks at it.
+    /// A word of this process, for rings that are overwritten. The kernel does not see it.
     Own(Box<TailWord>),
 }
 
+/// A [`Word`] that implements `Debug`.
 struct TailWord(Word);
 
 impl std::fmt::Debug for TailWord {
@@ -109,10 +119,14 @@ impl std::fmt::Debug for TailWord {
 }
 
 impl Mapping {
-    /// Of the context with that file.
+    /// Maps the ring of the context `file`.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidData` if the buffer is not a ring of a supported version; errors of mmap().
     pub fn new(file: BorrowedFd<'_>) -> io::Result<Self> {
         let unknown = || io::Error::from(io::ErrorKind::InvalidData);
-        // What it says of itself, from its first page.
+        // The first page has the version and the sizes, which are needed to map the whole ring.
         let first = Area::new(file, PAGE_SIZE, PROT_READ, 0)?;
         let (page, head) = (first.page(), first.words(0));
         let data = (head[1].load_relaxed() >> 32) as usize;
@@ -145,7 +159,7 @@ impl Mapping {
         })
     }
 
-    /// Both sides' words.
+    /// Returns the memory that the kernel and the reader share, as the engine's functions take it.
     pub fn shared(&self) -> Shared<'_> {
         Shared {
             page: self.ring.page(),
@@ -165,7 +179,7 @@ mod tests {
 
     use super::*;
 
-    /// A file as a context's would be, made by the engine's own hand.
+    /// Returns a file with the layout of a context's file. The engine initializes its control page.
     fn file(name: &str, flags: u32, data: u32, size: u64) -> File {
         let path = std::env::temp_dir().join(format!("ring-{}-{name}", std::process::id()));
         let mut options = File::options();
@@ -189,7 +203,7 @@ mod tests {
         let page = PAGE_SIZE as u32;
         let file = file("whole", 0, page, 1 << 14);
         let Ok(mapping) = Mapping::new(file.as_fd()) else {
-            // A file system without such large files.
+            // The file system does not support files of this size.
             return;
         };
         let ours = Area::new(

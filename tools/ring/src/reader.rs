@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Where the reader of a ring is. Without a mapping, so that it can be tried against
-//! the engine's writer.
+//! The reader of a ring: its position. It takes the memory of the ring as an argument, so that it
+//! can be tested against the engine's writer without a mapping.
 
 use std::vec;
 
@@ -9,19 +9,24 @@ use engine::ring::{head, read, release, Found, Shared, BACKWARD};
 
 use crate::record::Record;
 
-/// A reader of a ring, which begins at its beginning.
+/// A reader of a ring. It starts at position 0, where the ring starts.
 #[derive(Debug, Default)]
 pub struct Reader {
-    /// Forward: up to here all was read. Backward: from here on.
+    /// Position of the reader. In a forward ring, records below it were read; in a backward ring,
+    /// records from it on.
     at: u64,
+    /// Buffer for the copy of a record. It grows to the size of the largest record so far.
     buffer: Vec<u64>,
+    /// An invalid record was found.
     broken: bool,
 }
 
 impl Reader {
-    /// The records that came since, oldest first. Forward ones are read as they are
-    /// asked for, up to what was there when this was called; backward ones all at
-    /// once, newest first.
+    /// Returns the records written since the last call, the oldest first.
+    ///
+    /// The result ends at the head that the ring has at the time of the call. Records of a forward
+    /// ring are read when the iterator reaches them. Records of a backward ring are read by this
+    /// call, the newest first.
     pub fn records<'a>(&'a mut self, ring: Shared<'a>) -> Records<'a> {
         let head = head(&ring);
         let found = match ring.page.flags() & BACKWARD {
@@ -36,12 +41,13 @@ impl Reader {
         }
     }
 
-    /// Something was found that is no record.
+    /// Returns true if an invalid record was found. No further records can be read then.
     pub fn is_broken(&self) -> bool {
         self.broken
     }
 
-    /// A whole record, or why there is none.
+    /// Copies the record at position `at`. Returns the record and its size in bytes, or the reason
+    /// why it could not be read.
     fn copy(&mut self, ring: &Shared<'_>, head: u64, at: u64) -> Result<(Record, u64), Found> {
         loop {
             match read(ring, head, at, &mut self.buffer) {
@@ -49,7 +55,7 @@ impl Reader {
                     let record = Record::parse(kind, self.buffer.get(1..words).unwrap_or_default());
                     return Ok((record, (words as u64).wrapping_mul(8)));
                 }
-                // No record is longer than its ring.
+                // A record that claims to be larger than the ring is invalid.
                 Found::Long(words) if words <= ring.data.len() && words > self.buffer.len() => {
                     self.buffer.resize(words.next_power_of_two(), 0);
                 }
@@ -59,6 +65,7 @@ impl Reader {
         }
     }
 
+    /// Reads all new records of a backward ring and consumes them. Returns them oldest first.
     fn backward(&mut self, ring: &Shared<'_>, head: u64) -> Vec<Record> {
         let mut all = Vec::new();
         let mut at = head;
@@ -80,6 +87,7 @@ impl Reader {
         all
     }
 
+    /// Reads the next record of a forward ring and consumes it.
     fn forward(&mut self, ring: &Shared<'_>, head: u64) -> Option<Record> {
         if self.at == head || self.broken {
             return None;
@@ -91,8 +99,8 @@ impl Reader {
                 Some(record)
             }
             Err(why) => {
-                // Of a forward ring that is overwritten nobody knows where the next
-                // whole record begins; only where the next that comes will.
+                // In a forward ring that is overwritten, the start of the oldest intact record
+                // cannot be found. Continue at the head, where the next record will start.
                 self.broken = why == Found::Broken;
                 self.at = head;
                 None
@@ -101,12 +109,13 @@ impl Reader {
     }
 }
 
-/// Records of a ring, oldest first.
+/// Iterator over the new records of a ring, the oldest first.
 pub struct Records<'a> {
     reader: &'a mut Reader,
     ring: Shared<'a>,
+    /// Head of the ring when the iterator was made, at which it ends.
     head: u64,
-    /// Those of a backward ring, read already.
+    /// The records of a backward ring, which were read when the iterator was made.
     found: Option<vec::IntoIter<Record>>,
 }
 

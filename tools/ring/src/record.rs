@@ -1,74 +1,75 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What records say.
+//! The records of a ring, parsed.
 
 use engine::ring::{EXEC, LOST, SAMPLE, THROTTLE, UNTHROTTLE};
 
-/// Before the frames of the kernel's stack.
+/// Marker before the frames of the kernel stack.
 pub const STACK_KERNEL: u64 = -128_i64 as u64;
-/// Before those of user space.
+/// Marker before the frames of the user stack.
 pub const STACK_USER: u64 = -512_i64 as u64;
 
-/// Instead of an instruction: it was in a guest of KVM, whose registers are not known.
+/// Value of an instruction address if the CPU ran a KVM guest, whose registers are not known.
 pub const IN_GUEST: u64 = -2048_i64 as u64;
 
 /// A record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
-    /// A counter overflowed.
+    /// A sample, taken at the overflow of a counter.
     Sample(Sample),
-    /// So many records before the next one are missing.
+    /// This number of records was lost before the next one.
     Lost(u64),
-    /// There were too many overflows: sampling stopped. Nanoseconds.
+    /// Sampling was paused because it took too much time. `CLOCK_MONOTONIC` in nanoseconds.
     Throttle(u64),
-    /// It went on. Nanoseconds.
+    /// Sampling was resumed. `CLOCK_MONOTONIC` in nanoseconds.
     Unthrottle(u64),
-    /// The thread has executed a program at this time, in nanoseconds.
+    /// The thread has executed a program. `CLOCK_MONOTONIC` in nanoseconds.
     Exec(u64),
-    /// Of a kind that is not known here.
+    /// A record of an unknown type, or one that does not match its type.
     Other {
-        /// `PERFMON_RECORD_*`.
+        /// Type of the record, `PERFMON_RECORD_*`.
         kind: u16,
-        /// What comes after its header.
+        /// The words after its header.
         words: Vec<u64>,
     },
 }
 
-/// `struct perfmon_sample`.
+/// A sample; C's `struct perfmon_sample`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sample {
-    /// The instruction, or [`IN_GUEST`].
+    /// Address of the interrupted instruction, or [`IN_GUEST`].
     pub ip: u64,
-    /// The process, by its number in the name space of the context's creator.
+    /// Process id, in the pid namespace of the context's creator.
     pub pid: u32,
-    /// The thread.
+    /// Thread id, in the same namespace.
     pub tid: u32,
-    /// Nanoseconds of `CLOCK_MONOTONIC`.
+    /// `CLOCK_MONOTONIC` in nanoseconds.
     pub time: u64,
-    /// The counter that overflowed.
+    /// Number of the PMD that overflowed.
     pub pmd: u16,
-    /// The event set.
+    /// Id of the event set.
     pub set: u16,
-    /// Where it was.
+    /// CPU of the overflow.
     pub cpu: u32,
-    /// What the counter held at the beginning of the period.
+    /// Value of the PMD at the start of the period.
     pub last_reset: u64,
-    /// As the PMD was written.
+    /// `pfarg_pmd.reg_smpl_eventid` of the PMD.
     pub eventid: u64,
-    /// PMDs that were recorded with it, ascending.
+    /// Values of the PMDs that were recorded, in ascending order of their numbers.
     pub values: Vec<u64>,
-    /// The stack, the innermost frame first; [`STACK_KERNEL`] and [`STACK_USER`]
-    /// before each part.
+    /// Frames of the call stacks, the innermost first. [`STACK_KERNEL`] and [`STACK_USER`] precede
+    /// the frames of their stack.
     pub frames: Vec<u64>,
 }
 
 impl Sample {
-    /// How many events this sample stands for.
+    /// Returns the length of the period that ended, which is the number of events that the sample
+    /// stands for.
     pub fn period(&self) -> u64 {
         self.last_reset.wrapping_neg()
     }
 
-    /// What comes after the header.
+    /// Parses the words after the header of a record. Returns `None` if there are too few.
     fn parse(words: &[u64]) -> Option<Self> {
         let (fixed, more) = words.split_at_checked(7)?;
         let (values, frames) = (fixed[6] as u32, fixed[6] >> 32);
@@ -91,8 +92,8 @@ impl Sample {
 }
 
 impl Record {
-    /// Of what comes after a record's header. What does not fit its kind is
-    /// [`Record::Other`].
+    /// Parses the words after the header of a record of type `kind`. Returns [`Record::Other`] if
+    /// the type is unknown or the words do not match it.
     pub fn parse(kind: u16, words: &[u64]) -> Self {
         let first = words.first().copied();
         match (kind, first) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The reader against the engine's writer: forward and backward, wrapped, overwritten,
-//! full, and while it is written.
+//! Tests the reader with the engine's writer: forward and backward rings, wrapped, overwritten and
+//! full ones, and reads while the ring is written.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -39,14 +39,15 @@ impl Memory {
     }
 }
 
-/// Records that were lost: above any number.
+/// Added by numbers() to the count of a lost record, to distinguish it from the numbers of others.
 const LOST: u64 = 1 << 40;
 
+/// Returns the numbers in the records, or `LOST` plus the count for records that report a loss.
 fn numbers(records: impl Iterator<Item = Record>) -> Vec<u64> {
     records
         .map(|record| match record {
             Record::Other { kind: 9, words } => {
-                // All of a record is of one writing.
+                // put() repeats the number in all words, so the words of a record are equal.
                 assert!(words.iter().all(|w| *w == words[0]), "torn: {words:?}");
                 words[0]
             }
@@ -56,7 +57,8 @@ fn numbers(records: impl Iterator<Item = Record>) -> Vec<u64> {
         .collect()
 }
 
-/// Records of different lengths, so that they lie over the end.
+/// Writes a record with the number `n`. Its length depends on `n`, so that records also wrap around
+/// the end of the data.
 fn put(writer: &mut Writer, memory: &Memory, n: u64) -> Written {
     let words = vec![n; 1 + (n % 5) as usize];
     writer.write(&memory.shared(), 9, &[&words])
@@ -83,7 +85,7 @@ fn r1_9_samples_are_read() {
     writer.write(&memory.shared(), 3, &[&[5]]);
     writer.write(&memory.shared(), 4, &[&[6]]);
     writer.write(&memory.shared(), 5, &[&[7]]);
-    // Longer than it is.
+    // A sample that claims to have more words than the record.
     writer.write(&memory.shared(), 1, &[&fixed]);
     let mut reader = Reader::default();
     let all: Vec<Record> = reader.records(memory.shared()).collect();
@@ -160,7 +162,7 @@ fn r2_1_backward_records_come_oldest_first() {
         put(&mut writer, &memory, n);
     }
     assert_eq!(numbers(reader.records(memory.shared())), [0, 1, 2, 3]);
-    // Only what came since.
+    // A second call returns only records that were written since.
     assert_eq!(numbers(reader.records(memory.shared())), []);
     put(&mut writer, &memory, 4);
     assert_eq!(numbers(reader.records(memory.shared())), [4]);
@@ -175,7 +177,7 @@ fn r2_3_after_any_wrap_all_that_is_whole_is_read() {
             put(&mut writer, &memory, n);
         }
         let seen = numbers(Reader::default().records(memory.shared()));
-        // The newest, as many as have room.
+        // The newest records that fit into the ring.
         let mut words = 0;
         let fit = |n: &u64| {
             words += 2 + n % 5;
@@ -235,7 +237,8 @@ fn r2_5_no_record_is_torn_while_it_is_written() {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let mut writer = memory.writer(flags);
-                // On a busy machine the reader has no time for long.
+                // Continue until the reader has read a record: on a busy machine it may not run for
+                // a long time.
                 for n in 0..1_000_000_000 {
                     if n > 200_000 && read.load(Ordering::Acquire) {
                         break;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a thread's context of `/dev/perfmon` has counted, read by that thread
-//! without a system call.
+//! Reads the counters of the calling thread's `/dev/perfmon` context without a system call.
 //!
 //! ```no_run
 //! # use std::os::fd::AsRawFd;
@@ -9,18 +8,18 @@
 //! # let context = std::fs::File::open("/dev/perfmon")?;
 //! let page = selfpage::Mapping::new(context.as_raw_fd())
 //!     .map_err(std::io::Error::from_raw_os_error)?;
-//! // What the page cannot say, only the kernel can.
+//! // If the page does not have the value, ask the kernel.
 //! let instructions = page.counter(0).unwrap_or_else(|| read_pmds(0));
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! The protocol and its barriers are the engine's ([`SelfPage::read`]). Without
-//! std, as the C library is that is made of it.
+//! The protocol and its memory barriers are in the engine ([`SelfPage::read`]). The crate does not
+//! use std, because libperfmon, which contains it, does not.
 //!
-//! | file | holds |
+//! | file | contents |
 //! |---|---|
-//! | `mapping.rs` | the mapping; unsafe |
-//! | `rdpmc.rs` | the instruction; unsafe |
+//! | `mapping.rs` | the mapping of the page; unsafe |
+//! | `rdpmc.rs` | the RDPMC instruction and the thread pointer; unsafe |
 
 #![no_std]
 
@@ -34,11 +33,13 @@ pub use engine::selfpage::SelfPage;
 pub use mapping::Mapping;
 use rdpmc::{rdpmc, thread_pointer};
 
-/// Looks at a page that changes each time; then the kernel is asked.
+/// Number of attempts to read the page consistently. After that, the caller has to ask the kernel.
 const LOOKS: u32 = 100;
 
-/// The value of a PMD of the hardware. Nothing, if only a system call knows it: for any thread
-/// but the context's own while that counts.
+/// Returns the value of a hardware PMD, or `None` if a system call is needed.
+///
+/// A system call is needed for PMDs that are not in the page, and, while the context counts, for
+/// every thread but the one that the context is attached to.
 #[inline]
 pub fn counter(page: &SelfPage, pmd: u16) -> Option<u64> {
     read(page, pmd, thread_pointer(), rdpmc)
@@ -65,7 +66,7 @@ mod tests {
     use engine::program::Whole;
     use engine::selfpage::{COUNTING, RDPMC};
 
-    /// Registers with PMD 0 in use, of 48 bits, which RDPMC calls 7.
+    /// Returns registers that use PMD 0, a counter of 48 bits with RDPMC operand 7.
     fn registers() -> Registers<Whole> {
         let pmc = Register {
             kind: kind::CONTROL,
@@ -99,7 +100,7 @@ mod tests {
         registers
     }
 
-    /// The thread pointer of whoever reads.
+    /// Thread pointer of the reader.
     const ME: u64 = 0x7000;
 
     fn never(_: u32) -> u64 {
@@ -116,7 +117,7 @@ mod tests {
             0,
             0,
         );
-        // It went past its 48 bits, and shows a 49th.
+        // The counter has wrapped; the value read has a bit above its 48 bits.
         let value = read(&page, 0, ME, |number| {
             assert_eq!(number, 7);
             (1 << 48) | 7
@@ -188,7 +189,7 @@ mod tests {
             (1 << 48) - 5
         });
         assert_eq!((value, looks.get()), (Some(2000), 3));
-        // Each time: then the kernel is asked.
+        // If the page changes at each attempt, there is no value.
         let value = read(&page, 0, ME, |_| {
             change(1);
             0

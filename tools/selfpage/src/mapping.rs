@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The page of a context, mapped.
+//! The mapping of a context's self page.
 #![expect(unsafe_code, reason = "mmap, errno")]
 
 use core::ffi::c_int;
@@ -15,22 +15,27 @@ use libc::{mmap, munmap, off_t, MAP_SHARED, PROT_READ};
 
 use crate::counter;
 
-/// The page of a context, unmapped when dropped.
+/// The mapped self page of a context. Dropping it unmaps the page.
 ///
 /// # Invariants
 ///
-/// `at` is a live mapping of a self page, which nothing else unmaps.
+/// `at` is the address of a mapped self page that only this value unmaps.
 #[derive(Debug)]
 pub struct Mapping {
     at: NonNull<SelfPage>,
 }
 
 impl Mapping {
-    /// Maps the page of the context with that descriptor; or says the errno:
-    /// EPROTO if the kernel lays it out as this library does not know.
+    /// Maps the self page of a context, given by its file descriptor.
+    ///
+    /// # Errors
+    ///
+    /// An errno: `EPROTO` if the page has a version that this crate does not support; errors of
+    /// mmap().
     pub fn new(context: c_int) -> Result<Self, c_int> {
         let offset = OFFSET as off_t;
-        // SAFETY: No address is asked for, so no existing memory is touched.
+        // SAFETY: The kernel chooses an address that is not in use, so no existing mapping is
+        // changed.
         let at = unsafe {
             mmap(
                 null_mut(),
@@ -42,11 +47,12 @@ impl Mapping {
             )
         };
         if at == libc::MAP_FAILED {
-            // SAFETY: It is this thread's, always there.
+            // SAFETY: The C library returns the address of the calling thread's errno, which is
+            // always valid.
             return Err(unsafe { *libc::__errno_location() });
         }
         let at = NonNull::new(at.cast()).ok_or(libc::EFAULT)?;
-        // INVARIANT: It was mapped just now, whole.
+        // INVARIANT: mmap() mapped the page at `at`, and no other value knows the address.
         let mapping = Self { at };
         match mapping.is_known() {
             true => Ok(mapping),
@@ -54,54 +60,59 @@ impl Mapping {
         }
     }
 
-    /// `version` and `size`, with which each version begins.
+    /// Returns true if the version of the page is known. All versions begin with `version` and
+    /// `size`.
     fn is_known(&self) -> bool {
         let head = self.at.cast::<[AtomicU32; 2]>();
-        // SAFETY: By the invariant; a page is nothing but atomics, aligned for more.
+        // SAFETY: By the type's invariant a page is mapped at `at`. It may be read as atomics, as
+        // only the kernel writes it, and is aligned to more than 4 bytes.
         let [version, size] = unsafe { head.as_ref() };
         version.load(Relaxed) == VERSION && size.load(Relaxed) as usize >= size_of::<SelfPage>()
     }
 
-    /// A PMD of the hardware: see [`counter`].
+    /// Returns the value of a hardware PMD, or `None` if a system call is needed; see [`counter`].
     #[inline]
     pub fn counter(&self, pmd: u16) -> Option<u64> {
         counter(self, pmd)
     }
 
-    /// For C, to be given back to [`from_raw`](Self::from_raw).
+    /// Returns the address of the page, for C. The page stays mapped until the address is passed to
+    /// [`from_raw`](Self::from_raw) and the result is dropped.
     pub fn into_raw(self) -> NonNull<SelfPage> {
         let at = self.at;
         forget(self);
         at
     }
 
-    /// From C.
+    /// Takes back the address of a page from C.
     ///
     /// # Safety
     ///
-    /// `at` is of [`into_raw`](Self::into_raw), and no other copy of it is used.
+    /// `at` was returned by [`into_raw`](Self::into_raw), and is not used elsewhere after the call.
     pub unsafe fn from_raw(at: NonNull<SelfPage>) -> Self {
-        // INVARIANT: By the caller's word.
+        // INVARIANT: By the function's contract `at` is a mapped self page, and no other value
+        // unmaps it.
         Self { at }
     }
 }
 
-// SAFETY: It is memory of the process, only read, and nothing but atomics.
+// SAFETY: The mapping belongs to the process, not to a thread. It is only read, as atomics.
 unsafe impl Send for Mapping {}
 
 impl Deref for Mapping {
     type Target = SelfPage;
 
     fn deref(&self) -> &SelfPage {
-        // SAFETY: By the invariant. The kernel writes it meanwhile, and a page is
-        // nothing but atomics.
+        // SAFETY: By the type's invariant the page is mapped. The kernel may write it at the same
+        // time, which is sound because a `SelfPage` consists of atomics.
         unsafe { self.at.as_ref() }
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: By the invariant; no reference to it outlives `self`.
+        // SAFETY: By the type's invariant only this value unmaps the page. No reference to it
+        // outlives `self`.
         let _ = unsafe { munmap(self.at.as_ptr().cast(), PAGE_SIZE) };
     }
 }

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The instruction that reads a counter of the hardware, and whose that may be.
+//! The instruction that reads a hardware counter, and the thread pointer, which identifies the
+//! thread that may use it.
 #![expect(unsafe_code, reason = "instructions that Rust has no names for")]
 
 use core::arch::asm;
 
-/// The hardware's counter `number`, now.
+/// Returns the value of the hardware counter with RDPMC operand `number`.
 ///
-/// Where the kernel does not allow it this ends in SIGSEGV, so it is asked for
-/// only with `PERFMON_SELF_RDPMC` on the page.
+/// If the kernel has not enabled RDPMC for the process, the instruction raises SIGSEGV. The caller
+/// must have found `PERFMON_SELF_RDPMC` in the flags of the page.
 #[inline]
 pub(crate) fn rdpmc(number: u32) -> u64 {
     let (low, high): (u32, u32);
-    // SAFETY: It writes nothing but these registers. A counter that may not be
-    // read is a fault of the processor's, which no memory survives wrongly.
-    // Without `nomem` the compiler moves no load of the page across it.
+    // SAFETY: The instruction writes the named registers only. If the counter may not be read, it
+    // raises a fault and memory is not changed. The option `nomem` is not given, so that the
+    // compiler does not move loads of the page across the instruction.
     unsafe {
         asm!("rdpmc", in("ecx") number, out("eax") low, out("edx") high,
             options(nostack, preserves_flags));
@@ -22,11 +23,12 @@ pub(crate) fn rdpmc(number: u32) -> u64 {
     (u64::from(high) << 32) | u64::from(low)
 }
 
-/// The thread pointer of this thread, which the ABI keeps at its own address.
+/// Returns the thread pointer of the calling thread. By the ABI it is stored at %fs:0, the address
+/// that it points to.
 #[inline]
 pub(crate) fn thread_pointer() -> u64 {
     let pointer: u64;
-    // SAFETY: The ABI's; it stays what it is while the thread runs.
+    // SAFETY: By the ABI %fs:0 is readable and has the same value for the lifetime of the thread.
     unsafe {
         asm!("movq %fs:0, {p}", p = out(reg) pointer,
             options(att_syntax, nostack, preserves_flags, readonly, pure));

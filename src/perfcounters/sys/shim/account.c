@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What users have through us, memory of the kernel first of all: sys/account.rs.
- * A table as that of ucounts, which modules cannot reach: what a user has in a user name space
- * counts for the space's owner, too, so that no one user is many. Root makes the spaces of other
- * people's containers: each of these has an account of its own.
+ * Limits per user: kernel memory, traced processes and traces (sys/account.rs).
+ *
+ * The table works like that of ucounts, which modules cannot use. An amount is charged to the
+ * account of the user, and to the accounts of the owners of its user namespace and of the parents
+ * of that, without the initial one. A user therefore cannot exceed a limit by creating user
+ * namespaces with many uids. A user namespace that root owns (root creates those of other people's
+ * containers) has an account of its own.
  */
 #include <linux/capability.h>
 #include <linux/cred.h>
@@ -25,7 +28,9 @@ static unsigned int user_kb;
 module_param(user_kb, uint, 0644);
 MODULE_PARM_DESC(user_kb, "Kilobytes of memory that contexts and traces of one user may have; 0: a 64th of all, 32 MB at least");
 
-/* A user, or a name space of root's. */
+/*
+ * An account: of a user, with @space 0, or of a user namespace that root owns, by its inode number.
+ */
 struct account {
 	kuid_t uid;
 	unsigned int space;
@@ -55,7 +60,7 @@ static struct account account_of_user(const struct cred *cred)
 	return (struct account) { cred->euid, 0 };
 }
 
-/* The account that memory of a user name space's users is counted in, besides their own. */
+/* Returns the account that is charged for the users of @ns, besides their own accounts. */
 static struct account account_of_owner(const struct user_namespace *ns)
 {
 	if (uid_eq(ns->owner, GLOBAL_ROOT_UID))
@@ -63,7 +68,10 @@ static struct account account_of_owner(const struct user_namespace *ns)
 	return (struct account) { ns->owner, 0 };
 }
 
-/* It is one of those before the one that is told in this name space. */
+/*
+ * Returns true if the walk over @cred's user namespaces has charged @account in a step before
+ * @last. Several namespaces may have the same owner, whose account is charged once.
+ */
 static bool was_told(const struct cred *cred, const struct user_namespace *last,
 		     struct account account)
 {
@@ -91,7 +99,10 @@ static bool has_nothing(const struct pfm_user *user)
 	return !memchr_inv(user->has, 0, sizeof(user->has));
 }
 
-/* More for one user, up to so much. */
+/*
+ * Adds @more to one account. Returns -EDQUOT if the account would exceed @most, or -ENOMEM. Caller
+ * holds users_lock.
+ */
 static int grow(struct account account, struct pfm_amount more, u64 most)
 {
 	struct pfm_user *user = user_of(account);
@@ -111,6 +122,10 @@ static int grow(struct account account, struct pfm_amount more, u64 most)
 	return 0;
 }
 
+/*
+ * Subtracts @less from one account, and frees the account when it is empty. Caller holds
+ * users_lock.
+ */
 static void shrink(struct account account, struct pfm_amount less)
 {
 	struct pfm_user *user = user_of(account);
@@ -127,8 +142,8 @@ static void shrink(struct account account, struct pfm_amount less)
 }
 
 /*
- * Of the user, and of those who answer for the user name spaces that it is in, each once; up to
- * one of these.
+ * Subtracts @less from the accounts that pfm_account_add() charges, once each. With @last, undoes
+ * only the steps of the walk before that of the namespace @last. Caller holds users_lock.
  */
 static void shrink_all(const struct cred *cred, struct pfm_amount less,
 		       const struct user_namespace *last)
@@ -144,7 +159,10 @@ static void shrink_all(const struct cred *cred, struct pfm_amount less,
 	}
 }
 
-/* EDQUOT: one of them would have more than that. Process context. */
+/*
+ * Charges @more to a user, see the top of this file. Returns -EDQUOT if one of the accounts would
+ * exceed @most, or -ENOMEM; then no account is charged. Process context.
+ */
 int pfm_account_add(const struct cred *cred, struct pfm_amount more, u64 most)
 {
 	struct account account = account_of_user(cred);
@@ -164,7 +182,7 @@ int pfm_account_add(const struct cred *cred, struct pfm_amount more, u64 most)
 	return error;
 }
 
-/* It is given back. Process context. */
+/* Undoes pfm_account_add() for the same credentials. Process context. */
 void pfm_account_sub(const struct cred *cred, struct pfm_amount less)
 {
 	spin_lock(&users_lock);
@@ -172,13 +190,16 @@ void pfm_account_sub(const struct cred *cred, struct pfm_amount less)
 	spin_unlock(&users_lock);
 }
 
-/* May the caller have more bytes than others? */
+/* Returns true if the caller is exempt from the limit of memory, by CAP_SYS_RESOURCE. */
 bool pfm_account_is_free(void)
 {
 	return ns_capable_noaudit(&init_user_ns, CAP_SYS_RESOURCE);
 }
 
-/* Bytes that one may have who is not free of that. */
+/*
+ * Returns the limit of memory of one account, in bytes: the parameter user_kb, or if that is 0,
+ * 1/64 of the machine's memory and 32 MB at least.
+ */
 u64 pfm_account_bytes(void)
 {
 	u64 most = (u64)READ_ONCE(user_kb) << 10;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* What the module itself costs: where it is counted, and its files in debugfs. */
+/* The module's own overhead: its per-CPU counters, and their files in debugfs (perfmon/cpuN). */
 #include <linux/cpumask.h>
 #include <linux/debugfs.h>
 #include <linux/percpu.h>
@@ -10,7 +10,10 @@
 s64 __percpu *pfc_costs[PFC_COSTS];
 u32 pfc_costs_scale;
 
-/* Where it would not fit nothing counts in ticks: times stay 0. */
+/*
+ * Computes pfc_costs_scale. If the rate of the time stamp counter is unknown, or the scale does not
+ * fit in 32 bits, the scale is 0 and all times stay 0.
+ */
 void pfc_costs_init(void)
 {
 	u64 scale = tsc_khz ? ((u64)NSEC_PER_MSEC << 24) / tsc_khz : 0;
@@ -18,7 +21,10 @@ void pfc_costs_init(void)
 	pfc_costs_scale = scale <= U32_MAX ? scale : 0;
 }
 
-/* Which is in the inode: the CPU and two costs, a byte each. */
+/*
+ * The private data of the inode holds the CPU (bits 16 and up) and the numbers of two costs (a byte
+ * each). The file shows their sum, or one of them if both are the same.
+ */
 static int cost_get(void *data, u64 *value)
 {
 	unsigned long which = (unsigned long)data;
@@ -33,6 +39,7 @@ static int cost_get(void *data, u64 *value)
 
 DEFINE_DEBUGFS_ATTRIBUTE(cost_fops, cost_get, NULL, "%llu\n");
 
+/* Creates the files of a CPU, at the first call for that CPU. Process context. */
 void pfc_costs_show(unsigned int cpu, const struct pfc_cost_file *files, unsigned int nr)
 {
 	static struct cpumask shown;

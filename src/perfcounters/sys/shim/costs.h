@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What sys/costs.rs calls in C; sys/shim.rs declares it, too. */
+/* C functions and variables that sys/costs.rs uses. sys/shim.rs declares them for Rust. */
 #ifndef _PERFCOUNTERS_SHIM_COSTS_H
 #define _PERFCOUNTERS_SHIM_COSTS_H
 
@@ -7,14 +7,17 @@
 
 struct dentry;
 
-/* As many as costs.rs has; at most 256. */
+/*
+ * Number of costs, the same as NR in src/perfcounters/costs.rs. At most 256: costs.c stores the
+ * number of a cost in a byte.
+ */
 #define PFC_COSTS 26
 
 /**
- * struct pfc_cost_file - a file of perfmon/cpuN
- * @name: its name
- * @first: the cost that it shows
- * @second: the one that is added, if it is another
+ * struct pfc_cost_file - a file of debugfs perfmon/cpuN
+ * @name: name of the file
+ * @first: the cost that the file shows
+ * @second: the cost that is added to @first; the same as @first if there is none
  */
 struct pfc_cost_file {
 	const char *name;
@@ -22,15 +25,15 @@ struct pfc_cost_file {
 	u16 second;
 };
 
-/* Each cost's value on each CPU. */
+/* Per-CPU counter of each cost. */
 extern s64 __percpu *pfc_costs[PFC_COSTS];
-/* Nanoseconds of 2^24 ticks of the time stamp counter. */
+/* Nanoseconds per 2^24 ticks of the time stamp counter. */
 extern u32 pfc_costs_scale;
 
 void pfc_costs_init(void);
 void pfc_costs_show(unsigned int cpu, const struct pfc_cost_file *files, unsigned int nr);
 
-/* pmu.c's. */
+/* Defined in pmu.c. */
 struct dentry *pfm_tree_branch(const char *name);
 
 #endif

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Traced processes let go of the device: by themselves, before they are in user mode again.
+ * PERFTRACE_RELEASE: traced processes replace their mappings of the device and close their files of
+ * it. Each process does so in a task work, before one of its threads returns to user mode.
  */
 #include <linux/anon_inodes.h>
 #include <linux/err.h>
@@ -17,7 +18,7 @@
 #include "trace.h"
 #include "work.h"
 
-/* src/engine/trace.rs holds its twin. */
+/* Release in src/engine/trace.rs has the same layout. */
 static_assert(sizeof(struct perftrace_release) == 16);
 
 struct pt_leaving {
@@ -30,7 +31,8 @@ struct pt_leaving {
  * A temporary file that is mapped with MAP_FIXED over a VMA of the device. do_mmap() calls its
  * get_unmapped_area() with the mmap lock held for writing and before it unmaps anything: an error
  * from there leaves the address space as it was. Its mmap() replaces the file of the new VMA by
- * @wake, or by @memory if there is no @wake or it cannot be mapped: no VMA keeps the module.
+ * @wake, or by @memory if there is no @wake or it cannot be mapped, so that no VMA holds a
+ * reference to the module.
  */
 struct pt_stand_in {
 	const struct vm_operations_struct *areas;
@@ -54,7 +56,7 @@ static int stand_in_mmap(struct file *file, struct vm_area_struct *vma)
 {
 	const struct pt_stand_in *in = file->private_data;
 
-	/* The old VMA's pages are gone by now, and an error would leave a hole. */
+	/* The pages of the old VMA are unmapped by now, and an error would leave a hole. */
 	if (in->wake) {
 		vma_set_file(vma, in->wake);
 		if (!vfs_mmap(in->wake, vma))
@@ -150,7 +152,7 @@ static int is_ours(const void *files, struct file *file, unsigned int fd)
 	return file->f_op == files ? fd + 1 : 0;
 }
 
-/* Descriptors by which the process is traced. */
+/* Closes the descriptors through which the process is attached to the device. */
 static void leave_files(const struct pt_ours *ours)
 {
 	unsigned int from = 0;
@@ -172,13 +174,15 @@ static void leave(struct callback_head *head)
 	struct pt_leaving *leaving = container_of(head, struct pt_leaving, head);
 
 	/*
-	 * It may have been stopped for long. With VM_LOCKED what is mapped would be filled with
-	 * pages, whole.
+	 * The thread may have been stopped since the work was queued, and PERFTRACE_RESUME may have
+	 * cancelled the release meanwhile. With VM_LOCKED, mmap() would populate the new mappings
+	 * with pages in full, so such a process keeps the device.
 	 */
 	if (pt_is_closed() && current->mm && !(current->mm->def_flags & VM_LOCKED)) {
 		/*
-		 * There is none: it attaches just now, and another thread uses the descriptor, to
-		 * map it. Some are left: the next PERFTRACE_RELEASE tells it once more.
+		 * -ENOENT: no VMA yet, because the process is attaching and another thread is about
+		 * to use the descriptor to map the device. -EAGAIN: some VMAs are left. In both
+		 * cases the next PERFTRACE_RELEASE queues this work again.
 		 */
 		if (leave_areas(&leaving->ours, leaving->wake))
 			pt_leaves_later();
@@ -191,7 +195,10 @@ static void leave(struct callback_head *head)
 	pfc_work_done();
 }
 
-/* A process lets go soon, one of its threads for all. -ENOMEM; -ESRCH: it ends. May sleep. */
+/*
+ * Queues task work that makes one thread of a process release the device for all of its threads.
+ * Returns -ENOMEM, or -ESRCH if all threads are exiting. May sleep.
+ */
 int pt_leave_later(struct task_struct *leader, const struct pt_ours *ours, struct file *wake)
 {
 	struct pt_leaving *leaving = kmalloc_obj(*leaving, GFP_KERNEL);
@@ -215,7 +222,11 @@ int pt_leave_later(struct task_struct *leader, const struct pt_ours *ours, struc
 	return -ESRCH;
 }
 
-/* A file that can stand for the first piece, or an error. Held. */
+/*
+ * Returns the file of @fd, with a reference, if it can be mapped in place of the first, read-only
+ * piece of the device: a regular file of at least PERFTRACE_READ_BYTES that is open for reading
+ * only. Otherwise returns -EBADF or -EINVAL.
+ */
 struct file *pt_wake_get(int fd)
 {
 	struct file *file = fget(fd);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * For contexts: registers of the processor, their reservation, locks that are
- * taken with interrupts off, /proc.
+ * Monitoring contexts: model-specific registers and their reservation, raw spinlocks, work queues,
+ * suspend, permission for RDPMC, and the files /proc/perfmon_map and debugfs perfmon.
  */
 #include <linux/debugfs.h>
 #include <linux/export.h>
@@ -27,25 +27,28 @@
 #include "pmu.h"
 #include "shim.h"
 
-/* include/linux/perfmon.rs holds the twins of these. */
+/* perfmon_register and perfmon_pmu in include/linux/perfmon.rs have the same layout. */
 static_assert(sizeof(struct perfmon_register) == 72);
 static_assert(offsetof(struct perfmon_register, pmcs) == 56);
 static_assert(sizeof(struct perfmon_pmu) == 112);
-/* src/engine/selfpage.rs holds the twin of this. */
+/* SelfPage in src/engine/selfpage.rs has the same layout. */
 static_assert(sizeof(struct perfmon_self) == 48 + PERFMON_SELF_COUNTERS * 24);
 
-/* In Rust: sys/pmu.rs. */
+/* Defined in Rust: sys/pmu.rs. */
 EXPORT_SYMBOL_GPL(perfmon_pmu_register);
 EXPORT_SYMBOL_GPL(perfmon_pmu_unregister);
 
-/* Contexts that have the CPU, a thread's and its own: sys/sched.rs. */
+/*
+ * The contexts on each CPU, of the current thread [0] and of the CPU [1], and the global-control
+ * bits of their counters that count: sys/sched.rs.
+ */
 DEFINE_PER_CPU(unsigned long[2], pfm_loaded);
 DEFINE_PER_CPU(u64[2], pfm_counting);
 
-/* Which registers a CPU has: src/perfcounters/kinds.rs. */
+/* Core type and registers of each CPU: src/perfcounters/kinds.rs. */
 DEFINE_PER_CPU(struct pfm_kind, pfm_kind);
 
-/* Nothing of a CPU that there cannot be. */
+/* Copies the description of a CPU. Leaves @kind unchanged if there cannot be such a CPU. */
 void pfm_kind_of(u32 cpu, struct pfm_kind *kind)
 {
 	if (cpu < nr_cpu_ids && cpu_possible(cpu))
@@ -58,13 +61,16 @@ void pfm_kind_set(u32 cpu, const struct pfm_kind *kind)
 		per_cpu(pfm_kind, cpu) = *kind;
 }
 
-/* Nanoseconds, up to the last tick or switch. */
+/* Returns the CPU time of a task in nanoseconds, as of its last tick or context switch. */
 u64 pfm_run_time(const struct task_struct *task)
 {
 	return READ_ONCE(task->se.sum_exec_runtime);
 }
 
-/* Which taking of the PMU a CPU's registers were made quiet for: src/perfcounters/session.rs. */
+/*
+ * The number of the reservation of the PMU for which a CPU's registers were last reset:
+ * src/perfcounters/session.rs.
+ */
 DEFINE_PER_CPU(u64, pfm_quiet_since);
 
 u64 pfm_quiet_since_of(u32 cpu)
@@ -77,23 +83,26 @@ void pfm_lock_init(raw_spinlock_t *lock)
 	raw_spin_lock_init(lock);
 }
 
-/* sys/msr.rs has the same number: a fault of rdpmc, rdmsr or wrmsr makes cx all ones. */
+/* sys/msr.rs uses the same exception type: a fault of rdpmc, rdmsr or wrmsr sets ecx to -1. */
 static_assert((EX_TYPE_IMM_REG | EX_DATA_REG(1)) == (17 | 1 << 8) && EX_DATA_IMM_SHIFT == 16);
 
-/* Interrupts off; not in an NMI, no lock of the scheduler's held. */
+/*
+ * Logs that a context ended because of a fault of a register. Context: interrupts off, not in an
+ * NMI, no lock of the scheduler held.
+ */
 void pfm_say_fault(void)
 {
-	pr_notice_ratelimited("perfmon: a context ends: CPU %d has not all of its registers; see Documentation/perfmon.md, \"Processors that differ\"\n",
+	pr_notice_ratelimited("perfmon: a context ended: CPU %d lacks some of its registers; see Documentation/perfmon.md, \"Processors that differ\"\n",
 			      smp_processor_id());
 }
 
-/* A context that cannot count on this CPU, or on any (-1). Process context. */
+/* Logs that a context cannot count on @cpu, or with -1 on any CPU. Process context. */
 void pfm_say_lacking(int cpu)
 {
 	if (cpu < 0)
-		pr_notice_ratelimited("perfmon: no CPU has all registers of a context; /proc/perfmon_map says which CPUs have which\n");
+		pr_notice_ratelimited("perfmon: no CPU has all registers of a context; see /proc/perfmon_map\n");
 	else
-		pr_notice_ratelimited("perfmon: CPU %d does not have all registers of a context; /proc/perfmon_map says which CPUs have which\n",
+		pr_notice_ratelimited("perfmon: CPU %d does not have all registers of a context; see /proc/perfmon_map\n",
 				      cpu);
 }
 
@@ -105,8 +114,8 @@ bool pfm_msr_exists(u32 msr)
 }
 
 /*
- * Is there a register, that keeps what is written? Virtual machines claim PMUs
- * that they have not. It is not in use; what it held it holds again.
+ * Returns true if a register exists and keeps what is written to it. Some virtual machines claim a
+ * PMU that they do not have. The caller has reserved the register. Its old value is restored.
  */
 bool pfm_msr_holds(u32 msr)
 {
@@ -123,7 +132,10 @@ bool pfm_msr_holds(u32 msr)
 	return holds;
 }
 
-/* perf and the NMI watchdog ask in the same place. */
+/*
+ * Reserves an event select register, by the interface that perf and the NMI watchdog use as well.
+ * Returns false if it is in use.
+ */
 bool pfm_reserve(u32 msr)
 {
 	return reserve_evntsel_nmi(msr);
@@ -145,17 +157,20 @@ void pfm_map_remove(void)
 }
 
 /*
- * Either a thread is seen on a CPU, or its next sched_exit_tp sees what was written before:
- * between the scheduler's on_cpu and that is the lock of its context, a full barrier as well.
+ * Returns the CPU on which @task runs, or -1.
+ *
+ * Either this function finds the thread on a CPU, or the probe of the thread's next sched_exit_tp
+ * sees what the caller wrote before. The scheduler sets on_cpu, then the probe takes the lock of
+ * the context, which is a full barrier.
  */
 int pfm_where(const struct task_struct *task)
 {
-	/* With the lock of the context, in its sched_exit_tp. */
+	/* Pairs with the lock of the context in the probe of sched_exit_tp. */
 	smp_mb();
 	return READ_ONCE(task->on_cpu) ? (int)task_cpu(task) : -1;
 }
 
-/* The current thread's, as it has it in user mode. Interrupts or preemption off. */
+/* Returns the FS base of the current thread in user mode. Interrupts or preemption off. */
 u64 pfm_thread_pointer(void)
 {
 	return x86_fsbase_read_cpu();
@@ -172,8 +187,8 @@ void pfm_preempt_enable(void)
 }
 
 /*
- * The descriptions' rows, for people to read: debugfs/perfmon/NAME/pmcN and pmdN.
- * A file is a field of the row, which stays until its branch is cut.
+ * debugfs perfmon/NAME/pmcN and pmdN show the rows of the PMU descriptions. A file refers to a
+ * field of the row, which must stay until pfm_tree_cut().
  */
 static struct dentry *tree;
 
@@ -228,14 +243,18 @@ void pfm_tree_cut(const struct perfmon_pmu *pmu)
 }
 
 /*
- * Work that no CPU's user can keep from being done: of no CPU of its own. Contexts that
- * leave, rounds, and what is taken away when nobody has used it for a while.
+ * Unbound work queue, so that a task that occupies a CPU cannot delay the work: freeing of
+ * contexts, questions about permissions, periodic reading of counters, and detaching of unused
+ * probes.
  */
 struct workqueue_struct *pfm_work;
-/* Work of a CPU, which its user can put off. */
+/* Work that has to run on a certain CPU. A task that occupies this CPU can delay it. */
 static struct workqueue_struct *cpu_work;
 
-/* Rounds: counters are looked at before they can turn over: src/perfcounters/session.rs */
+/*
+ * Periodic work that reads the counters of all CPUs before they can wrap: look_round() in
+ * src/perfcounters/session.rs.
+ */
 static unsigned int rounds_every;
 static void rounds_work(struct work_struct *work);
 static DECLARE_DELAYED_WORK(rounds, rounds_work);
@@ -255,7 +274,10 @@ void pfm_rounds_start(unsigned int milliseconds)
 	mod_delayed_work(pfm_work, &rounds, msecs_to_jiffies(milliseconds));
 }
 
-/* One that runs is the last, and finds nothing to look at. */
+/*
+ * Stops the periodic work without waiting for it. A run in progress may queue one more, which is
+ * the last; a late run only brings the values of loaded contexts up to date.
+ */
 void pfm_rounds_stop(void)
 {
 	WRITE_ONCE(rounds_every, 0);
@@ -269,7 +291,7 @@ static void idle_work(struct work_struct *work)
 
 static DECLARE_DELAYED_WORK(idle, idle_work);
 
-/* pfm_idle() is called once nobody has asked for it for so long. */
+/* Calls pfm_idle() after @milliseconds. A further call in between restarts the time. */
 void pfm_idle_later(unsigned int milliseconds)
 {
 	mod_delayed_work(pfm_work, &idle, msecs_to_jiffies(milliseconds));
@@ -288,7 +310,7 @@ int pfm_work_start(void)
 	return -ENOMEM;
 }
 
-/* Nobody queues any; waits for all. */
+/* Cancels or waits for all work, and destroys the work queues. Nothing may queue work any more. */
 void pfm_work_end(void)
 {
 	WRITE_ONCE(rounds_every, 0);
@@ -299,7 +321,10 @@ void pfm_work_end(void)
 	destroy_workqueue(cpu_work);
 }
 
-/* The processor forgets its registers when the machine sleeps. */
+/*
+ * PMU registers lose their contents in suspend: @sleep_tell unloads the contexts before and loads
+ * them afterwards.
+ */
 static void (*sleep_tell)(bool going);
 
 static int sleep_suspend(void *data)
@@ -335,17 +360,18 @@ int pfm_vma_self(struct vm_area_struct *vma, const struct vm_operations_struct *
 {
 	int rc = pfc_vma_readonly(vma, ops);
 
-	/* A child has no context, and no right to RDPMC. */
+	/* fork() must not copy the mapping, because the context does not count the child. */
 	if (!rc)
 		vm_flags_set(vma, VM_DONTCOPY);
 	return rc;
 }
 
 /*
- * RDPMC, per address space, as perf has it: mm->context says who may, and each
- * switch to another address space sets CR4.PCE by that, and has perf clear counters
- * that it has used. Modules cannot write CR4; so a CPU is made to switch: a
- * worker takes another address space, then the caller's, and lets it go.
+ * Permission to execute RDPMC, per address space and in the same way as perf:
+ * mm->context.perf_rdpmc_allowed counts the permissions. Each switch to another address space sets
+ * CR4.PCE from it; if RDPMC is allowed, the switch also has perf clear the counters that it has
+ * used. Modules cannot write CR4. To make a CPU switch, a worker takes another address space, then
+ * the caller's, then the other one again.
  */
 struct rdpmc_visits {
 	struct mm_struct *other, *mine;
@@ -395,12 +421,12 @@ static struct mm_struct *mm_of_init(void)
 	return mm;
 }
 
-/* A CPU that its user keeps busy is waited for no longer than this. */
+/* Longest wait for the worker of a CPU that a task of higher priority occupies. */
 #define RDPMC_WAIT_MS	100
 
 /*
- * On these CPUs, from the caller's address space to another one. EBUSY: some CPU has not in
- * time, and does later. May sleep.
+ * Makes these CPUs switch to the caller's address space and to another one. Returns -ENOMEM, or
+ * -EBUSY if a CPU did not switch in time; it still does so later. May sleep.
  */
 static int rdpmc_switch_on(const struct cpumask *cpus)
 {
@@ -450,16 +476,19 @@ static bool rdpmc_works(void)
 }
 
 /*
- * Lets the caller's address space use RDPMC, if that can be. CPUs that do not have it
- * switch to it before they do. May sleep.
+ * Allows RDPMC in the caller's address space. Returns false if that is impossible. CPUs that do not
+ * use this address space now set CR4.PCE when they switch to it. May sleep.
  */
 bool pfm_rdpmc_allow(void)
 {
 	bool done = true;
 
-	/* CR4 of one CPU says something of the others only if it was allowed before. */
+	/* CR4 of this CPU is representative of the others only if RDPMC was allowed before. */
 	if (atomic_inc_return(&current->mm->context.perf_rdpmc_allowed) == 1 || !rdpmc_works()) {
-		/* Barrier: who switches to it from now on sees that; the others are in the mask. */
+		/*
+		 * Barrier between the increment and the read of the mask: a CPU that is not in the
+		 * mask yet sees the increment when it switches to this address space.
+		 */
 		smp_mb();
 		done = !rdpmc_switch_on(mm_cpumask(current->mm));
 	}
@@ -470,9 +499,9 @@ bool pfm_rdpmc_allow(void)
 }
 
 /*
- * perf remembers counters that it has used, and clears them at some later switch: on this
- * CPU, to which the caller is bound, it does so now. EBUSY: not yet, as its user leaves it no
- * time. May sleep.
+ * Makes perf clear the counters that it has used on this CPU. perf does that only when the CPU
+ * switches to an address space that may use RDPMC, hence the temporary permission. Returns -ENOMEM,
+ * or -EBUSY if the worker did not run in time. The caller is bound to this CPU. May sleep.
  */
 int pfm_make_perf_forget(void)
 {
@@ -486,13 +515,16 @@ int pfm_make_perf_forget(void)
 	return error;
 }
 
-/* Once more, for a mapping that moves. */
+/* Adds a permission, for the copy of a mapping that mremap() moves. */
 void pfm_rdpmc_keep(struct mm_struct *mm)
 {
 	atomic_inc(&mm->context.perf_rdpmc_allowed);
 }
 
-/* Takes it back, at the next switch to another address space. */
+/*
+ * Removes a permission. After the last one, CR4.PCE is cleared at the next switch to another
+ * address space.
+ */
 void pfm_rdpmc_forbid(struct mm_struct *mm)
 {
 	atomic_dec(&mm->context.perf_rdpmc_allowed);

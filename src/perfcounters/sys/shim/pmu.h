@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What sys/{msr,rawlock,sched,pmu}.rs call in C; sys/shim.rs declares it, too. */
+/*
+ * C functions that sys/{msr,rawlock,sched,pmu,threads,rights,account,wake}.rs call. sys/shim.rs
+ * declares them for Rust.
+ */
 #ifndef _PERFCOUNTERS_SHIM_PMU_H
 #define _PERFCOUNTERS_SHIM_PMU_H
 
@@ -21,7 +24,7 @@ struct vm_operations_struct;
 
 DECLARE_PER_CPU(unsigned long[2], pfm_loaded);
 DECLARE_PER_CPU(u64[2], pfm_counting);
-/* Registers and core type of a CPU; kinds.rs has the twin. */
+/* Registers and core type of a CPU. Kind in src/perfcounters/kinds.rs has the same layout. */
 struct pfm_kind {
 	u32 id;
 	u32 core;
@@ -45,12 +48,12 @@ bool pfm_msr_holds(u32 msr);
 bool pfm_reserve(u32 msr);
 void pfm_release(u32 msr);
 
-/* What is counted for users: twins of these are in sys/shim.rs. */
+/* Resources that are counted for each user. Thing in sys/shim.rs has the same values. */
 enum pfm_thing {
 	PFM_BYTES,
-	/* Traced, or not read yet. */
+	/* Processes that are traced, or have ended and are not read yet. */
 	PFM_PROCESSES,
-	/* That go on; and all. */
+	/* PFM_TRACES: traces that have not ended. PFM_HELD: all traces that exist. */
 	PFM_TRACES,
 	PFM_HELD,
 	/* Concurrent calls of PERFTRACE_OPEN; not shown in debugfs. */
@@ -106,7 +109,10 @@ int pfm_may_see(const struct cred *cred);
 bool pfm_covers(const struct cred *cred);
 const struct cred *pfm_rights_of_caller(void);
 
-/* Who a thread was: references. sys/shim.rs has the twin. */
+/*
+ * Snapshot of a thread's credentials and program, with references. Seen in sys/shim.rs has the same
+ * layout.
+ */
 struct pfm_seen {
 	const struct cred *cred;
 	struct task_exec_state *state;
@@ -128,7 +134,7 @@ bool pfm_exec_is_secret(const struct linux_binprm *bprm);
 void pfm_preempt_disable(void);
 void pfm_preempt_enable(void);
 
-/* In Rust: sys/wake.rs */
+/* Defined in Rust: sys/wake.rs. */
 void pfm_round(void);
 void pfm_idle(void);
 

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/*
- * Process accounting: clocks, what tasks are doing.
- */
+/* Process accounting: clocks, and the state of tasks. */
 #include <linux/cpumask.h>
 #include <linux/cred.h>
 #include <linux/percpu.h>
@@ -20,7 +18,9 @@
 #include "../../../../include/uapi/linux/ppa.h"
 #include "ppa.h"
 
-/* Each CPU's words, while there is accounting: sys/ppa.rs. */
+/*
+ * Address of each CPU's accounting state (Here in sys/ppa.rs) while accounting is on, otherwise 0.
+ */
 DEFINE_PER_CPU(unsigned long, ppa_here);
 
 void ppa_set_here(unsigned int cpu, void *here)
@@ -33,7 +33,10 @@ unsigned long ppa_here_of(unsigned int cpu)
 	return READ_ONCE(per_cpu(ppa_here, cpu));
 }
 
-/* 0: it stops, or differs between CPUs; then the scheduler's clock is taken. */
+/*
+ * Returns the rate of the time stamp counter, or 0 if it stops or differs between CPUs. With 0,
+ * accounting uses local_clock() of the scheduler.
+ */
 u32 ppa_tsc_khz(void)
 {
 	return boot_cpu_has(X86_FEATURE_TSC) && !check_tsc_unstable() ? tsc_khz : 0;
@@ -44,7 +47,10 @@ u64 ppa_local_clock(void)
 	return local_clock();
 }
 
-/* What the kernel itself knows, while nothing is accounted. */
+/*
+ * Returns the idle time of a CPU, with the time that it waited for I/O, from the kernel's own
+ * statistics. Used while accounting is off.
+ */
 u64 ppa_idle_ns(unsigned int cpu)
 {
 	return kcpustat_field_idle(cpu) + kcpustat_field_iowait(cpu);
@@ -55,7 +61,10 @@ bool ppa_cpu_online(unsigned int cpu)
 	return cpu_online(cpu);
 }
 
-/* Of a task that does not run. */
+/*
+ * Returns true if a task is inside a system call. The task must not be running: for one that runs,
+ * and for kernel threads, the result is false.
+ */
 bool ppa_in_call(struct task_struct *task)
 {
 	void *stack = READ_ONCE(task->stack);
@@ -64,26 +73,34 @@ bool ppa_in_call(struct task_struct *task)
 
 	if (task->on_cpu || task->flags & PF_KTHREAD || !stack)
 		return false;
-	/* task_pt_regs(), of a stack that may go with its task meanwhile. */
+	/*
+	 * The same address as task_pt_regs(). The stack may be freed with its task meanwhile, so it
+	 * is read without faulting.
+	 */
 	regs = (struct pt_regs *)(stack + THREAD_SIZE - TOP_OF_KERNEL_STACK_PADDING) - 1;
 	if (copy_from_kernel_nofault(&number, &regs->orig_ax, sizeof(number)))
 		return false;
 	return (int)number != -1;
 }
 
-/* Will it soon run for the last time, or has it? */
+/*
+ * Returns true if the task has passed exit_notify(): its last switch is soon to come, or is over.
+ */
 bool ppa_has_ended(struct task_struct *task)
 {
 	return READ_ONCE(task->exit_state);
 }
 
-/* Of the task that runs: did it enter by sched_yield()? */
+/* Returns true if a running task entered the kernel by sched_yield(). */
 bool ppa_yields(struct task_struct *task)
 {
 	return !(task->flags & PF_KTHREAD) && task_pt_regs(task)->orig_ax == __NR_sched_yield;
 }
 
-/* With the numbers of the initial name spaces, or those that the caller knows. */
+/*
+ * Fills in the ids of a task. @initial: as numbers of the initial namespaces, otherwise as those of
+ * the caller's namespaces.
+ */
 void ppa_who(struct task_struct *task, bool initial, struct ppa_who *who)
 {
 	struct user_namespace *users = initial ? &init_user_ns : current_user_ns();
@@ -93,13 +110,13 @@ void ppa_who(struct task_struct *task, bool initial, struct ppa_who *who)
 	who->uid = from_kuid_munged(users, task_uid(task));
 	who->pid = task_pid_nr_ns(task, pids);
 	who->tgid = task_tgid_nr_ns(task, pids);
-	/* 0 of one that has been reaped: its parent may be gone. */
+	/* 0 if the task has been reaped, because its parent may have exited. */
 	who->ppid = task_ppid_nr_ns(task, pids);
 	who->reaped = !pid_alive(task);
 	rcu_read_unlock();
 }
 
-/* Changes of the index of records. */
+/* Protects changes of the index of records (sys/records.rs). Readers of the index use RCU. */
 static DEFINE_RAW_SPINLOCK(index_lock);
 
 unsigned long ppa_lock(void)
@@ -115,7 +132,7 @@ void ppa_unlock(unsigned long flags)
 	raw_spin_unlock_irqrestore(&index_lock, flags);
 }
 
-/* All tasks but the idle ones; must not sleep. */
+/* Calls @each for every thread of every process, without the idle tasks. @each must not sleep. */
 void ppa_each_task(void (*each)(struct task_struct *task, void *arg), void *arg)
 {
 	struct task_struct *process, *task;
@@ -126,7 +143,7 @@ void ppa_each_task(void (*each)(struct task_struct *task, void *arg), void *arg)
 	rcu_read_unlock();
 }
 
-/* By its number in the initial name space; a reference, or NULL. */
+/* Finds a task by its pid in the initial namespace. Returns it with a reference, or NULL. */
 struct task_struct *ppa_get_task(u32 pid)
 {
 	struct task_struct *task;

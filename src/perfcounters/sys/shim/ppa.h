@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* For process accounting: sys/ppa.rs, sys/proc.rs and sys/task.rs. */
+/* Process accounting: C functions for sys/{ppa,proc,task,records}.rs. */
 #ifndef _PERFCOUNTERS_PPA_H
 #define _PERFCOUNTERS_PPA_H
 
@@ -22,7 +22,7 @@ bool ppa_has_ended(struct task_struct *task);
 bool ppa_yields(struct task_struct *task);
 struct ppa_who {
 	u32 uid, pid, tgid, ppid;
-	/* Its parent has waited for it: it has no number any more. */
+	/* Not 0 if the task has been reaped: it has no pid any more. */
 	u32 reaped;
 };
 
@@ -32,7 +32,7 @@ void ppa_unlock(unsigned long flags);
 void ppa_each_task(void (*each)(struct task_struct *task, void *arg), void *arg);
 struct task_struct *ppa_get_task(u32 pid);
 
-/* The files: proc.c. */
+/* Files in /proc, defined in proc.c. */
 int ppa_files_create(void);
 void ppa_files_close(void);
 void ppa_files_rest(void);
@@ -43,7 +43,7 @@ void ppa_queue_worker(void);
 void ppa_wait_for_worker(void);
 void ppa_queue_publisher(unsigned int ms);
 
-/* In Rust: sys/proc.rs. */
+/* Defined in Rust: sys/proc.rs. */
 int ppa_show_text(struct seq_file *seq, unsigned long entry);
 int ppa_show_raw(struct seq_file *seq, unsigned long entry);
 int ppa_show_entries(struct seq_file *seq);

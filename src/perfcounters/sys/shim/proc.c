@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Process accounting's files in /proc: sys/proc.rs.
+ * Files of process accounting: /proc/rawsysppa, /proc/ppa and the sysctls kernel.ppa and
+ * kernel.ppa_levels. Their contents come from sys/proc.rs.
  */
 #include <linux/proc_fs.h>
 #include <linux/seq_file.h>
@@ -14,7 +15,10 @@ static int cpus_show(struct seq_file *seq, void *unused)
 	return ppa_show_cpus(seq, unused);
 }
 
-/* The seed's four values, all or none. */
+/*
+ * The sysctl kernel.ppa, four integers: accounting on, latencies, timers, CPUs per group. They are
+ * checked together before any of them is applied. Values that a write leaves out stay as they are.
+ */
 static int settings_handler(const struct ctl_table *table, int write, void *buffer, size_t *lenp,
 			    loff_t *ppos)
 {
@@ -60,7 +64,10 @@ static const struct ctl_table settings[] = {
 
 static struct ctl_table_header *settings_header;
 
-/* Numbers that a user wrote, as many as asked for and nothing else. */
+/*
+ * Parses four integers that a user wrote, after a pid if @pid is given. Returns -EINVAL if the text
+ * contains fewer numbers or anything else.
+ */
 static int numbers_from_user(const char __user *from, size_t count, u32 *pid, int *values)
 {
 	char text[96];
@@ -130,7 +137,10 @@ static const struct proc_ops control_ops = {
 	.proc_release = single_release,
 };
 
-/* All entries, and new ones: a task's number before its four values. */
+/*
+ * /proc/ppa/ppactl: reading lists the individually accounted tasks, each as a pid and four
+ * settings. Writing such a line adds, changes or removes a task.
+ */
 static int entries_show(struct seq_file *seq, void *unused)
 {
 	return ppa_show_entries(seq);
@@ -162,7 +172,10 @@ static const struct proc_ops entries_ops = {
 
 static struct proc_dir_entry *directory;
 
-/* Files of a task, which know it by a number that is never given again. */
+/*
+ * Creates the files of a task in /proc/ppa. The files hold @id, which is never reused, so they do
+ * not apply to a later task with the same pid. Returns NULL if out of memory.
+ */
 void *ppa_entry_create(u32 pid, unsigned long id)
 {
 	struct proc_dir_entry *dir;
@@ -181,7 +194,7 @@ void *ppa_entry_create(u32 pid, unsigned long id)
 	return dir;
 }
 
-/* Waits for readers. */
+/* Removes the files of a task. Waits for readers and writers of these files. */
 void ppa_entry_remove(void *dir)
 {
 	proc_remove(dir);
@@ -194,7 +207,7 @@ static void work(struct work_struct *unused)
 
 static DECLARE_WORK(worker, work);
 
-/* From any context that may wake a thread. */
+/* Queues ppa_worker(). Any context in which a thread may be woken. */
 void ppa_queue_worker(void)
 {
 	queue_work(system_dfl_wq, &worker);
@@ -212,13 +225,19 @@ static void publish(struct work_struct *unused)
 
 static DECLARE_DELAYED_WORK(publisher, publish);
 
-/* The values of CPUs go into the counter pages so much later, once. */
+/*
+ * Calls ppa_publish() once, after @ms milliseconds. It copies the values of the CPUs into the
+ * counter pages.
+ */
 void ppa_queue_publisher(unsigned int ms)
 {
 	queue_delayed_work(system_dfl_wq, &publisher, msecs_to_jiffies(ms));
 }
 
-/* Those that can switch it on come last; where this fails, somebody may have. */
+/*
+ * Creates the files. The files through which users can turn accounting on are created last. If one
+ * of these fails, a user may already have used another one, so the caller stops accounting then.
+ */
 int ppa_files_create(void)
 {
 	if (!proc_create_single("rawsysppa", 0440, NULL, cpus_show))
@@ -240,7 +259,10 @@ no_directory:
 	return -ENOMEM;
 }
 
-/* Nobody can ask for anything any more. The entries and their directory stay. */
+/*
+ * Removes the files through which accounting can be turned on, and cancels the work. /proc/ppa and
+ * the files of individual tasks stay.
+ */
 void ppa_files_close(void)
 {
 	remove_proc_entry("ppactl", directory);
@@ -249,14 +271,17 @@ void ppa_files_close(void)
 	ppa_files_rest();
 }
 
-/* Nothing is to come any more. */
+/*
+ * Cancels the worker and the publisher, and waits for them. While accounting is on, its probes may
+ * queue the worker again: see ppa_wait_for_worker().
+ */
 void ppa_files_rest(void)
 {
 	cancel_work_sync(&worker);
 	cancel_delayed_work_sync(&publisher);
 }
 
-/* Once there are no entries. */
+/* Removes /proc/ppa. Called when no individually accounted tasks are left. */
 void ppa_files_remove(void)
 {
 	proc_remove(directory);

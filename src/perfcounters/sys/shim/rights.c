@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Who may monitor whom: ptrace's rule, and the security modules' word. ptrace_may_access() is
- * not for modules, but procfs asks it whenever somebody opens a file about a process's memory:
- * so such a file is opened, in a mount of procfs that nobody else has.
+ * Permission to monitor other tasks: ptrace's access rule, and the security modules.
+ *
+ * ptrace_may_access() is not exported to modules, but procfs calls it whenever a file about the
+ * memory of a process is opened. The functions here therefore open such a file, in a mount of
+ * procfs that no other code uses.
  */
 #include <linux/binfmts.h>
 #include <linux/capability.h>
@@ -31,7 +33,10 @@ struct mounting {
 	struct vfsmount *mount;
 };
 
-/* In a worker, which has the first pid name space, whoever loads the module. */
+/*
+ * Runs in a worker, whose pid namespace is the initial one. The task that loads the module may be
+ * in another one, which the mount would then show.
+ */
 static void mount_proc(struct work_struct *work)
 {
 	struct mounting *mounting = container_of(work, struct mounting, work);
@@ -56,15 +61,16 @@ int pfm_rights_begin(void)
 
 void pfm_rights_end(void)
 {
-	/* free_state() is called no more. */
+	/* Wait for pending callbacks: free_state() is code of this module. */
 	rcu_barrier();
 	kern_unmount(proc);
 }
 
 /*
- * The rule of __ptrace_may_access(PTRACE_MODE_READ_REALCREDS) for who is no thread of that
- * process: as procfs asks with other flags, and cannot be asked everywhere. @state: of a program
- * that the process ran before; NULL: of the one that it runs.
+ * The rule of __ptrace_may_access(PTRACE_MODE_READ_REALCREDS), with the check of the capability
+ * module, for a caller that is not a thread of that process. It is repeated here because procfs
+ * applies it with other flags, and cannot be called in every context. @state: the state of a
+ * program that the process ran before; NULL for the program that it runs now.
  */
 static bool rule(struct task_struct *task, const struct task_exec_state *state)
 {
@@ -79,7 +85,7 @@ static bool rule(struct task_struct *task, const struct task_exec_state *state)
 	       its->user_ns == mine->user_ns &&
 	       cap_issubset(its->cap_permitted, mine->cap_permitted)) ||
 	      ns_capable(its->user_ns, CAP_SYS_PTRACE);
-	/* Credentials before dumpability: pairs with the barrier in commit_creds(). */
+	/* Read the credentials before the dumpability. Pairs with the barrier in commit_creds(). */
 	smp_rmb();
 	state = state ?: rcu_dereference(task->exec_state);
 	may = may && state && (READ_ONCE(state->dumpable) == TASK_DUMPABLE_OWNER ||
@@ -88,15 +94,19 @@ static bool rule(struct task_struct *task, const struct task_exec_state *state)
 	return may;
 }
 
-/* May the caller look at that thread, by ptrace's rule? */
+/*
+ * Returns true if the caller may read the memory of that thread by ptrace's rule. Security modules
+ * are not asked.
+ */
 bool pfm_may_watch(struct task_struct *task)
 {
 	return same_thread_group(current, task) || rule(task, NULL);
 }
 
 /*
- * The same: 0, EPERM, EINTR. A program that is being executed is undumpable for a moment, whatever
- * it will be: that is waited for, as ptrace does. May sleep; no lock of ours is held.
+ * Applies ptrace's rule while the process executes no new program. During exec a process is not
+ * dumpable for a moment, whatever it will be afterwards; mm_access() waits for that in the same
+ * way. Returns 0, -EPERM or -EINTR. May sleep. Caller holds none of the module's locks.
  */
 static int settled_rule(struct task_struct *task)
 {
@@ -110,7 +120,11 @@ static int settled_rule(struct task_struct *task)
 	return error;
 }
 
-/* These credentials, as ptrace looks at them: who it is, and not as whom it opens files. */
+/*
+ * Returns a copy of the caller's credentials for procfs, which checks the ids for file access and
+ * the effective capabilities. In the copy these are the real ids and the permitted capabilities,
+ * because ptrace's rule is about those.
+ */
 static struct cred *asking(bool attach)
 {
 	struct cred *cred = prepare_creds();
@@ -121,14 +135,17 @@ static struct cred *asking(bool attach)
 	cred->fsgid = cred->gid;
 	cred->cap_effective = cred->cap_permitted;
 	if (attach) {
-		/* The mode of "mem" is not what is asked about. */
+		/* Only ptrace's check is wanted, not that of the mode of the file "mem". */
 		cap_raise(cred->cap_effective, CAP_DAC_OVERRIDE);
 		cap_raise(cred->cap_effective, CAP_DAC_READ_SEARCH);
 	}
 	return cred;
 }
 
-/* What procfs says to the caller, of a file of a thread that is not of its own process. */
+/*
+ * Opens a file of a thread of another process in procfs, and closes it again. Returns 0 if procfs
+ * allows that, otherwise -EPERM, -ESRCH, -EINTR or -ENOMEM.
+ */
 static int open_file_of(struct task_struct *task, const char *what, bool attach)
 {
 	struct path root = { .mnt = proc, .dentry = proc->mnt_root };
@@ -140,7 +157,7 @@ static int open_file_of(struct task_struct *task, const char *what, bool attach)
 
 	if (!cred)
 		return -ENOMEM;
-	/* As numbers are in the first name space. */
+	/* The mount shows the numbers of the initial pid namespace. */
 	snprintf(name, sizeof(name), "%d/%s", task_pid_nr(task), what);
 	old = override_creds(cred);
 	file = file_open_root(&root, name, O_RDONLY, 0);
@@ -151,7 +168,7 @@ static int open_file_of(struct task_struct *task, const char *what, bool attach)
 		fput(file);
 	switch (error) {
 	case 0:
-		/* Then the number was its own all the time. */
+		/* If the task is alive, its number was not reused before the file was opened. */
 		return pid_alive(task) ? 0 : -ESRCH;
 	case -ENOENT:
 	case -ESRCH:
@@ -160,7 +177,7 @@ static int open_file_of(struct task_struct *task, const char *what, bool attach)
 	case -ENOMEM:
 		return error;
 	case -ENFILE:
-		/* Nor for anybody else: that says nothing of this one. */
+		/* The system has too many open files. That says nothing about this task. */
 		return -ENOMEM;
 	default:
 		return -EPERM;
@@ -168,8 +185,9 @@ static int open_file_of(struct task_struct *task, const char *what, bool attach)
 }
 
 /*
- * A thread of that process which has its memory: procfs asks nobody about a thread that has left
- * it, as the first one may have long before the others. Held; NULL: there is none.
+ * Returns a thread of the process that still has its memory, with a reference, or NULL. procfs does
+ * not check access to a thread that has released its memory, and the leader may have exited long
+ * before the other threads.
  */
 static struct task_struct *with_memory(struct task_struct *task)
 {
@@ -186,7 +204,10 @@ static struct task_struct *with_memory(struct task_struct *task)
 
 #define MAX_THREADS_ASKED	8
 
-/* What procfs says to the caller, who is no thread of that process; ESRCH: it ends. */
+/*
+ * Returns what procfs answers to the caller, which is not a thread of that process. -ESRCH if the
+ * process is exiting.
+ */
 static int ask(struct task_struct *task, bool attach)
 {
 	struct task_struct *thread;
@@ -199,7 +220,7 @@ static int ask(struct task_struct *task, bool attach)
 		if (!thread)
 			return -ESRCH;
 		error = open_file_of(thread, attach ? "mem" : "maps", attach);
-		/* A thread that has memory now had it when the file was opened. */
+		/* If the thread has its memory now, it also had it when the file was opened. */
 		asked = READ_ONCE(thread->mm);
 		put_task_struct(thread);
 		if (asked || (error && error != -ESRCH))
@@ -209,8 +230,9 @@ static int ask(struct task_struct *task, bool attach)
 }
 
 /*
- * May the caller look at that thread, and the security modules are asked, too; with @attach, may
- * it stop it? 0, EPERM, ESRCH if it ends, EINTR. May sleep; no lock of ours is held.
+ * Checks whether the caller may read the memory of that thread, or with @attach whether it may stop
+ * it, by ptrace's rule and by the security modules. Returns 0, -EPERM, -EINTR, -ENOMEM, or -ESRCH
+ * if the process is exiting. May sleep. Caller holds none of the module's locks.
  */
 int pfm_may(struct task_struct *task, bool attach)
 {
@@ -223,8 +245,9 @@ int pfm_may(struct task_struct *task, bool attach)
 }
 
 /*
- * By ptrace's rule, who has these credentials, and is not of that process. @seen: it may run
- * another program by now, but is asked about as this one. Process context.
+ * Applies ptrace's rule as if the caller had the credentials @cred, and were not a thread of that
+ * process. With @seen, the rule is applied to the program of that snapshot, even if the process
+ * runs another one by now. Process context.
  */
 bool pfm_rule_by(const struct cred *cred, struct task_struct *task, const struct pfm_seen *seen)
 {
@@ -253,9 +276,10 @@ static void answer(struct work_struct *work)
 }
 
 /*
- * May one who has these credentials look at that process, or with @attach stop it, and the
- * security modules are asked? Also by a thread of that process itself, whom they would let do
- * anything: then a worker asks. May sleep; no lock of ours is held.
+ * Checks whether a task with the credentials @cred may read the memory of that process, or with
+ * @attach stop it, by ptrace's rule and by the security modules. The caller may be a thread of the
+ * process itself. Security modules allow such a thread everything, so a worker asks in its place.
+ * Returns the same errors as pfm_may(). May sleep. Caller holds none of the module's locks.
  */
 int pfm_may_by(const struct cred *cred, struct task_struct *task, bool attach)
 {
@@ -277,7 +301,7 @@ int pfm_may_by(const struct cred *cred, struct task_struct *task, bool attach)
 	return question.answer;
 }
 
-/* A task that has certain credentials, to be asked about. */
+/* A kernel thread that takes given credentials, so that procfs can be asked about them. */
 struct stand_in {
 	const struct cred *cred;
 	struct completion ready;
@@ -303,10 +327,11 @@ static int stand_in(void *data)
 }
 
 /*
- * May the caller look at one who has these credentials, which may be nobody's any more? procfs
- * asks about tasks: so there is one for as long as it is asked. A link in its directory "ns" is
- * looked at, for which no memory is needed. 0, EPERM, EINTR, ENOMEM. May sleep; no lock of ours is
- * held.
+ * Checks whether the caller may access a task with the credentials @cred. Such a task may not
+ * exist any more, and procfs answers for tasks only, so a kernel thread takes the credentials for
+ * the duration of the check. The file that is opened is a link in the directory "ns", because that
+ * does not require the task to have memory. Returns 0, -EPERM, -EINTR or -ENOMEM. May sleep. Caller
+ * holds none of the module's locks.
  */
 int pfm_may_see(const struct cred *cred)
 {
@@ -328,7 +353,7 @@ int pfm_may_see(const struct cred *cred)
 	return error == -ESRCH ? -EPERM : error;
 }
 
-/* Does the caller have all the rights that these credentials have? */
+/* Returns true if the caller has all rights that these credentials have. */
 bool pfm_covers(const struct cred *cred)
 {
 	const struct cred *mine = current_cred();
@@ -337,13 +362,16 @@ bool pfm_covers(const struct cred *cred)
 	       cap_issubset(cred->cap_effective, mine->cap_permitted);
 }
 
-/* A reference. */
+/* Returns the caller's credentials, with a reference. */
 const struct cred *pfm_rights_of_caller(void)
 {
 	return get_current_cred();
 }
 
-/* Who a thread is, as far as who may look at it hangs on that. ESRCH: it is nobody any more. */
+/*
+ * Takes a snapshot of what decides who may access a thread: its program, the dumpability of that,
+ * and its credentials. Returns -ESRCH if the thread has released them.
+ */
 int pfm_see(struct pfm_seen *seen, struct task_struct *task)
 {
 	struct task_exec_state *state;
@@ -355,7 +383,7 @@ int pfm_see(struct pfm_seen *seen, struct task_struct *task)
 	}
 	seen->state = state;
 	seen->dumpable = READ_ONCE(state->dumpable);
-	/* After that: who changes its credentials is undumpable first. */
+	/* Read last: commit_creds() makes a task undumpable before it changes its credentials. */
 	seen->cred = get_task_cred(task);
 	return 0;
 }
@@ -365,11 +393,14 @@ static void free_state(struct rcu_head *rcu)
 	struct task_exec_state *state = container_of(rcu, struct task_exec_state, rcu);
 
 	put_user_ns(state->user_ns);
-	/* Of a cache of the kernel's own, as kfree() sees. */
+	/* It is from a slab cache of the kernel, which kfree() finds from the address. */
 	kfree(state);
 }
 
-/* As put_task_exec_state(), which is not for modules. Any context but NMI. */
+/*
+ * Drops the references of a snapshot. Contains put_task_exec_state(), which is not exported. Any
+ * context but NMI.
+ */
 void pfm_unsee(struct pfm_seen *seen)
 {
 	put_cred(seen->cred);
@@ -377,7 +408,10 @@ void pfm_unsee(struct pfm_seen *seen)
 		call_rcu(&seen->state->rcu, free_state);
 }
 
-/* Has nothing of that changed, whatever program the thread runs? */
+/*
+ * Returns true if the thread's credentials and dumpability are those of the snapshot, whatever
+ * program it runs.
+ */
 bool pfm_is_as_seen(const struct pfm_seen *seen, struct task_struct *task)
 {
 	const struct task_exec_state *state;
@@ -389,8 +423,9 @@ bool pfm_is_as_seen(const struct pfm_seen *seen, struct task_struct *task)
 }
 
 /*
- * Has nothing of that changed, or not before another program was executed? A program's dumpability
- * stays as it was when the next one has come.
+ * Returns true if the thread's credentials and the dumpability of the program in the snapshot are
+ * unchanged. If the thread is executing another program, it still has the dumpability of the old
+ * one read here; once exec has changed the credentials, the result is false.
  */
 bool pfm_was_as_seen(const struct pfm_seen *seen, struct task_struct *task)
 {
@@ -399,22 +434,26 @@ bool pfm_was_as_seen(const struct pfm_seen *seen, struct task_struct *task)
 	       __task_cred(task) == seen->cred;
 }
 
-/* Does it run the program still that it ran then? */
+/* Returns true if the thread still runs the program of the snapshot. */
 bool pfm_runs_as_seen(const struct pfm_seen *seen, struct task_struct *task)
 {
 	guard(rcu)();
 	return rcu_access_pointer(task->exec_state) == seen->state;
 }
 
-/* The caller's process: its number, which stays its own whichever thread leads it. */
+/*
+ * Returns the process of the caller as a struct pid, with a reference. It stays the same when
+ * another thread becomes the leader.
+ */
 struct pid *pfm_my_process(void)
 {
 	return get_pid(task_tgid(current));
 }
 
 /*
- * May that process still stop the current thread? By the rule, and the credentials of the thread
- * that leads it now: an exec by another one makes that the leader. Process context.
+ * Returns true if that process may still stop the current thread, by ptrace's rule and with the
+ * credentials of its present leader. If another thread of it executes a program, that thread
+ * becomes the leader. Process context.
  */
 bool pfm_may_stop_me(struct pid *process)
 {
@@ -447,14 +486,18 @@ bool pfm_is_exiting(const struct task_struct *task)
 	return READ_ONCE(task->flags) & PF_EXITING;
 }
 
-/* Has the new program more rights than its user, or secrets from him? */
+/* Returns true if the new program has more rights than its user, or may not be read by its user. */
 bool pfm_exec_is_secret(const struct linux_binprm *bprm)
 {
 	return bprm->secureexec || bprm->interp_flags & BINPRM_FLAGS_ENFORCE_NONDUMP;
 }
 EXPORT_SYMBOL_GPL(pfm_exec_is_secret);
 
-/* An inline function in a kernel without security modules. */
+/*
+ * Returns true if perf's policy and the lockdown of the kernel allow the caller to monitor the
+ * kernel. A function in C because security_locked_down() is inline in a kernel without security
+ * modules.
+ */
 bool pfm_is_kernel_open(void)
 {
 	return !security_locked_down(LOCKDOWN_PERF) && !perf_allow_kernel();

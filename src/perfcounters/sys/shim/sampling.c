@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * For sampling: the overflow interrupt, what wakes readers, where the processor was,
- * memory that is mapped.
+ * Sampling: the overflow interrupt, the wakeup of readers, the interrupted instruction and its
+ * call stack, and memory that user space maps.
  */
 #include <linux/fs.h>
 #include <linux/hrtimer.h>
@@ -35,21 +35,28 @@
 #include "work.h"
 #include "shim.h"
 
-/* include/linux/perfmon.rs holds the twins of these. */
+/* Structures in include/linux/perfmon.rs have the same layout. */
 static_assert(sizeof(struct perfmon_format) == 88);
 static_assert(sizeof(struct perfmon_overflow) == 80);
 static_assert(sizeof(struct perfmon_layout) == 24);
-/* src/engine/ring.rs holds the twin of this. */
+/* Page in src/engine/ring.rs has the same layout. */
 static_assert(sizeof(struct perfmon_ring_page) == 56);
 
-/* In Rust: sys/format.rs. */
+/* Defined in Rust: sys/format.rs. */
 EXPORT_SYMBOL_GPL(perfmon_format_register);
 EXPORT_SYMBOL_GPL(perfmon_format_unregister);
 EXPORT_SYMBOL_GPL(perfmon_ring_write);
 
 /*
- * A bell: rung from any context it wakes, a moment later, who reads; or it has its
- * context looked after, a moment later and on the same CPU, or when its timer says.
+ * The notifier ("bell") of a context or of a trace. It can be used in any context, NMIs included,
+ * and defers its work to where that is possible:
+ *
+ * - @wake wakes readers and pollers, and sends SIGIO;
+ * - @look calls pfm_tick() on the same CPU, as soon as interrupts are on;
+ * - @timer calls pfm_tick() on the same CPU when it expires;
+ * - @ask calls pfm_ask() in a worker;
+ * - @gone frees the context in a worker, after a grace period;
+ * - @block makes the monitored thread sleep before it returns to user mode.
  */
 struct pfm_bell {
 	wait_queue_head_t readers;
@@ -60,14 +67,14 @@ struct pfm_bell {
 	struct fasync_struct *fasync;
 	const void *context;
 	struct rcu_work gone;
-	/* The monitored thread waits for its restart. */
+	/* Where the monitored thread sleeps until PERFMON_RESTART. */
 	wait_queue_head_t restarts;
 	struct callback_head block;
 	atomic_t blocks;
 	bool going;
-	/* The process whose wish that is. */
+	/* The process on whose behalf the thread sleeps. */
 	struct pid *asker;
-	/* The context, as long as it may be ended. */
+	/* The context, or NULL once it is being freed. */
 	const void *ends;
 	refcount_t holders;
 };
@@ -79,8 +86,9 @@ static void bell_put(struct pfm_bell *bell)
 }
 
 /*
- * The thread, on its way to user mode. A signal lets it go, as in perfmon2; and nobody makes it
- * wait who may not stop it any more, or is no more.
+ * Task work of the monitored thread: sleeps until @going is set. A signal ends the sleep, as in
+ * perfmon2. So does the exit of the process on whose behalf the thread sleeps, or the loss of its
+ * permission to stop the thread, which is checked every second.
  */
 static void bell_block(struct callback_head *head)
 {
@@ -89,13 +97,13 @@ static void bell_block(struct callback_head *head)
 	bool may = pfm_may_stop_me(asker);
 	const void *context;
 
-	/* From here on it can be made to wait again: that is another one. */
+	/* From here on another overflow can queue this task work again. */
 	atomic_set(&bell->blocks, 0);
 	while (may && !wait_event_interruptible_timeout(bell->restarts, READ_ONCE(bell->going), HZ))
 		may = pfm_may_stop_me(asker);
 	put_pid(asker);
 	if (!may) {
-		/* A context goes only after a grace period that begins when this is null. */
+		/* The context is freed only after a grace period that begins once this is NULL. */
 		rcu_read_lock();
 		context = READ_ONCE(bell->ends);
 		if (context)
@@ -125,11 +133,11 @@ static enum hrtimer_restart bell_timer(struct hrtimer *timer)
 	struct pfm_bell *bell = container_of(timer, struct pfm_bell, timer);
 
 	pfm_tick(bell->context, true);
-	/* It was started anew where that is wanted. */
+	/* pfm_tick() has started the timer again if it is needed. */
 	return HRTIMER_NORESTART;
 }
 
-/* Behind others' exec: for a moment each. */
+/* A worker, because pfm_ask() may wait for an exec of the monitored thread. */
 static void bell_ask(struct work_struct *work)
 {
 	pfm_ask(container_of(work, struct pfm_bell, ask)->context);
@@ -152,7 +160,10 @@ struct pfm_bell *pfm_bell_new(void)
 	return bell;
 }
 
-/* Nobody rings it, or starts its timer, any more. May sleep. */
+/*
+ * Frees the notifier. A thread that sleeps in bell_block() is woken, and drops the last reference.
+ * No other function of the notifier may run meanwhile or later. May sleep.
+ */
 void pfm_bell_free(struct pfm_bell *bell)
 {
 	irq_work_sync(&bell->look);
@@ -171,7 +182,10 @@ static void bell_gone(struct work_struct *work)
 	pfm_context_gone(bell->context);
 }
 
-/* Its context goes, once nobody looks at it who found it before. Process context. */
+/*
+ * Frees the context in a worker, after a grace period: others may have found it under RCU, or with
+ * preemption off. Process context.
+ */
 void pfm_bell_leave(struct pfm_bell *bell)
 {
 	WRITE_ONCE(bell->ends, NULL);
@@ -180,8 +194,8 @@ void pfm_bell_leave(struct pfm_bell *bell)
 }
 
 /*
- * The current thread waits, before it is in user mode again, as that process wants it. Any
- * context.
+ * Makes the current thread sleep before it returns to user mode, on behalf of the process @asker.
+ * Any context.
  */
 void pfm_bell_block(struct pfm_bell *bell, struct pid *asker)
 {
@@ -191,20 +205,26 @@ void pfm_bell_block(struct pfm_bell *bell, struct pid *asker)
 	refcount_inc(&bell->holders);
 	bell->asker = get_pid(asker);
 	if (!pfc_work_add(current, &bell->block, in_nmi() ? TWA_NMI_CURRENT : TWA_RESUME)) {
-		/* It is about to end. Not the last holder: the context is one, of both. */
+		/*
+		 * The thread is exiting. Neither reference is the last one, because the context
+		 * holds both the notifier and the pid.
+		 */
 		refcount_dec(&bell->holders);
 		put_pid(asker);
 		atomic_set(&bell->blocks, 0);
 	}
 }
 
-/* It may go on: any context, before it can be made to wait again. */
+/*
+ * Allows the blocked thread to continue, when pfm_bell_go() wakes it. Any context, under the lock
+ * that also orders pfm_bell_block().
+ */
 void pfm_bell_let(struct pfm_bell *bell)
 {
 	WRITE_ONCE(bell->going, true);
 }
 
-/* And hears of it. */
+/* Wakes the blocked thread, which continues if pfm_bell_let() has allowed it. */
 void pfm_bell_go(struct pfm_bell *bell)
 {
 	wake_up(&bell->restarts);
@@ -226,20 +246,23 @@ void pfm_bell_call(struct pfm_bell *bell)
 	irq_work_queue(&bell->look);
 }
 
-/* Not in an NMI. No lock of ours is held: a worker is woken. */
+/* Context: not in an NMI; no lock of the module held, as a worker is woken. */
 void pfm_bell_ask(struct pfm_bell *bell)
 {
 	queue_work(pfm_work, &bell->ask);
 }
 
-/* Interrupts off, not in an NMI. */
+/* Starts the timer on this CPU. Interrupts off, not in an NMI. */
 void pfm_bell_after(struct pfm_bell *bell, u64 nanoseconds)
 {
 	hrtimer_start(&bell->timer, ns_to_ktime(min_t(u64, nanoseconds, KTIME_MAX / 2)),
 		      HRTIMER_MODE_REL_PINNED_HARD);
 }
 
-/* The same. If it rings at this moment elsewhere, that looks and finds nothing to do. */
+/*
+ * Cancels the timer, without waiting for its callback. A callback that runs on another CPU at the
+ * same time finds nothing to do. Interrupts off, not in an NMI.
+ */
 void pfm_bell_hush(struct pfm_bell *bell)
 {
 	hrtimer_try_to_cancel(&bell->timer);
@@ -255,7 +278,10 @@ int pfm_bell_wait(struct pfm_bell *bell, bool (*ready)(void *arg), void *arg)
 	return wait_event_interruptible(bell->readers, ready(arg));
 }
 
-/* The same for so long; 1: it is ready, 0: it is not. */
+/*
+ * Waits as pfm_bell_wait() does, for at most @nanoseconds. Returns 1 if ready, 0 if the time is
+ * over, or -ERESTARTSYS.
+ */
 int pfm_bell_wait_for(struct pfm_bell *bell, bool (*ready)(void *arg), void *arg, u64 nanoseconds)
 {
 	ktime_t time = ns_to_ktime(min_t(u64, nanoseconds, KTIME_MAX / 2));
@@ -272,8 +298,8 @@ int pfm_bell_fasync(struct pfm_bell *bell, int fd, struct file *file, int on)
 }
 
 /*
- * Is there a program whose registers they are? While it is being made the new one's
- * memory is there, and the old one's registers.
+ * Returns true if the current task has registers of its program. During exec the memory is that of
+ * the new program already, but the registers are those of the old one.
  */
 static bool has_user_mode(void)
 {
@@ -281,8 +307,8 @@ static bool has_user_mode(void)
 }
 
 /*
- * Where an interrupt was, if it is known. A guest of KVM is left before the interrupt is told
- * of: the registers are those of the host, at the place where it was left.
+ * Returns the instruction that was interrupted, if it is known. KVM leaves a guest before it
+ * handles the interrupt: the registers are those of the host, at the VM exit.
  */
 static u64 interrupted_at(struct pt_regs *regs)
 {
@@ -292,15 +318,17 @@ static u64 interrupted_at(struct pt_regs *regs)
 }
 
 /*
- * Of an interrupt @regs; or @ip, of one that was missed; or neither, then it is where
- * the thread left user mode. Who may not see the kernel sees that, too.
+ * Fills in time, instruction and task of an overflow. The instruction is the one that an interrupt
+ * with the registers @regs interrupted, or @ip, which a deferred NMI has stored. With neither, it
+ * is where the thread left user mode. This is also used instead of an instruction in the kernel,
+ * unless @kernel is set.
  */
 void pfm_find(struct perfmon_overflow *where, struct pt_regs *regs, u64 ip, bool kernel,
 	      struct pid_namespace *ns)
 {
 	where->regs = regs;
 	where->ip = regs ? interrupted_at(regs) : ip;
-	/* Its registers are nobody's. */
+	/* The registers are those of the host, not of the guest. */
 	if (where->ip == PERFMON_IN_GUEST)
 		where->regs = NULL;
 	else if (!kernel && !(regs ? user_mode(regs) : where->ip < TASK_SIZE_MAX))
@@ -308,7 +336,10 @@ void pfm_find(struct perfmon_overflow *where, struct pt_regs *regs, u64 ip, bool
 	if (!where->ip && has_user_mode())
 		where->ip = instruction_pointer(task_pt_regs(current));
 	where->time = ktime_get_mono_fast_ns();
-	/* The initial name space's numbers are in the task itself: no walk, no RCU section. */
+	/*
+	 * The numbers of the initial namespace are in the task itself, so no lookup and no RCU
+	 * read-side section are needed.
+	 */
 	if (ns == &init_pid_ns) {
 		where->pid = task_tgid_nr(current);
 		where->tid = task_pid_nr(current);
@@ -339,22 +370,28 @@ bool pfm_in_nmi(void)
 	return in_nmi();
 }
 
-/* The processor masks it whenever it interrupts: each NMI lets it again. */
+/*
+ * Unmasks the performance counter interrupt, which the processor masks whenever it delivers one.
+ * Called in each NMI.
+ */
 void pfm_lvtpc(void)
 {
 	if (boot_cpu_has(X86_FEATURE_APIC))
 		apic->write(APIC_LVTPC, APIC_DM_NMI);
 }
 
-/* Written while the PMU is nobody's, and was for a grace period if it changes. */
+/*
+ * The registers of the PMU. Written only while the PMU is not reserved, and after a grace period if
+ * they change.
+ */
 static struct pfm_global global;
 static bool owned;
 
 static int nmi(unsigned int command, struct pt_regs *regs)
 {
 	/*
-	 * An NMI of an overflow that was already handled may arrive a moment later.
-	 * With the release in pfm_nmi_own().
+	 * An NMI of an overflow that was already handled may arrive a moment later, when the PMU is
+	 * not reserved any more. Pairs with the release in pfm_nmi_own().
 	 */
 	if (!smp_load_acquire(&owned))
 		return pfm_expected();
@@ -366,7 +403,10 @@ int pfm_nmi_start(void)
 	return register_nmi_handler(NMI_LOCAL, nmi, NMI_FLAG_FIRST, "perfcounters");
 }
 
-/* The PMU is ours: of these registers; or it is no more. Under one lock; may sleep. */
+/*
+ * Makes the NMI handler process overflows of these registers, once the PMU is reserved, or with
+ * NULL makes it stop that. Caller holds the mutex of the session. May sleep.
+ */
 void pfm_nmi_own(const struct pfm_global *of)
 {
 	if (!of) {
@@ -377,24 +417,23 @@ void pfm_nmi_own(const struct pfm_global *of)
 		synchronize_rcu();
 		global = *of;
 	}
-	/* With the acquire in nmi(): the registers are written before they are looked at. */
+	/*
+	 * Pairs with the acquire in nmi(): the registers are written before the handler reads them.
+	 */
 	smp_store_release(&owned, true);
 }
 
-/* Waits for NMIs that are being handled. */
+/* Unregisters the handler and waits for NMIs in progress. */
 void pfm_nmi_stop(void)
 {
 	unregister_nmi_handler(NMI_LOCAL, "perfcounters");
 }
 
-/*
- * An NMI came while the context's lock was held: it is looked after as soon as
- * interrupts are on again.
- */
+/* An NMI that found the context's lock held. It is handled as soon as interrupts are on again. */
 struct missed {
 	struct irq_work work;
 	u64 ip;
-	/* When the first one came, by the time stamp counter. */
+	/* Time stamp counter at the first of the deferred NMIs. */
 	u64 since;
 };
 
@@ -404,7 +443,7 @@ static DEFINE_PER_CPU(struct missed, missed) = { .work = IRQ_WORK_INIT_HARD(miss
 static void missed_work(struct irq_work *work)
 {
 	pfm_overflowed_again();
-	/* Nobody's overflow was there: it is not the next one's. */
+	/* No overflow has used the address, and it must not be used for the next one. */
 	this_cpu_write(missed.ip, 0);
 }
 
@@ -418,21 +457,21 @@ void pfm_miss(struct pt_regs *regs)
 	irq_work_queue(&here->work);
 }
 
-/* Where the last one was; 0 if none was missed since. */
+/* Returns and clears the instruction that the last deferred NMI interrupted; 0 if there is none. */
 u64 pfm_missed(void)
 {
 	return this_cpu_xchg(missed.ip, 0);
 }
 
-/* When the first of those came that are looked after now. */
+/* Returns the time stamp counter at the first of the deferred NMIs that are handled now. */
 u64 pfm_missed_since(void)
 {
 	return this_cpu_xchg(missed.since, 0) ?: rdtsc();
 }
 
 /*
- * Whether an NMI may arrive after its overflow was handled: AMD's processors raise a
- * second one while the first is handled (arch/x86/events/amd/core.c, perf_nmi_window).
+ * Returns true if an NMI may arrive after its overflow was handled: AMD's processors raise a second
+ * one while the first is handled (arch/x86/events/amd/core.c, perf_nmi_window).
  */
 bool pfm_late_nmis(void)
 {
@@ -441,12 +480,12 @@ bool pfm_late_nmis(void)
 }
 
 /*
- * One NMI of this CPU, within 100 ms, belongs to an overflow that was handled before it
- * came. A second one does not: an NMI of somebody else is claimed once at most.
+ * Within 100 ms after an overflow was handled, one late NMI of this CPU belongs to it. A second one
+ * does not, so at most one NMI of another source is claimed by mistake.
  */
 #define EXPECT_MS	100
 
-/* When that overflow was handled, by the time stamp counter; 0: none is expected. */
+/* Time stamp counter when that overflow was handled; 0 if no late NMI is expected. */
 DEFINE_PER_CPU(u64, pfm_expected_since);
 
 bool pfm_expected(void)
@@ -457,8 +496,8 @@ bool pfm_expected(void)
 }
 
 /*
- * Zeroed pages for user space, of the caller's control group. A group without room has
- * none of its processes killed for them: there is no buffer then.
+ * Allocates zeroed pages for user space, charged to the caller's memory cgroup. Returns NULL if
+ * memory is short; no process is killed for it.
  */
 void *pfm_memory_new(u64 size)
 {
@@ -498,8 +537,8 @@ void pfm_memory_free(void *memory)
 }
 
 /*
- * A page that the process gave back, by MADV_DONTNEED, is mapped again. The area is no longer than
- * the memory, and does not grow.
+ * Maps a page again that the process gave back by MADV_DONTNEED. The area is no longer than the
+ * memory, and cannot grow.
  */
 static vm_fault_t memory_fault(struct vm_fault *vmf)
 {
@@ -529,13 +568,13 @@ int pfm_memory_map(struct vm_area_struct *vma, void *memory, bool writable)
 			return -EACCES;
 		vm_flags_clear(vma, VM_MAYWRITE);
 	}
-	/* A child would keep the context attached. */
+	/* The copy of a child would keep the context attached. */
 	vm_flags_set(vma, VM_DONTCOPY | VM_DONTEXPAND | VM_DONTDUMP);
 	vma->vm_private_data = memory;
 	vma->vm_ops = &memory_ops;
 	/*
-	 * All of it now: readers shall not wait for page faults. Up to 1 GiB, with the lock of the
-	 * address space held: a process that is killed meanwhile gives up, and others have the CPU.
+	 * Map all pages now, so that readers do not wait for page faults. This can be 1 GiB, with
+	 * the mmap lock held: give up if the process is killed, and let other tasks run.
 	 */
 	for (at = vma->vm_start; at < vma->vm_end; at += PAGE_SIZE, memory += PAGE_SIZE) {
 		if (fatal_signal_pending(current))
@@ -548,7 +587,10 @@ int pfm_memory_map(struct vm_area_struct *vma, void *memory, bool writable)
 	return 0;
 }
 
-/* Locked memory of the caller's user, as perf counts it, too. NULL if it is too much. */
+/*
+ * Charges locked memory to the caller's user, in the same counter as perf. Returns NULL if the user
+ * would exceed RLIMIT_MEMLOCK.
+ */
 struct user_struct *pfm_charge(u64 pages)
 {
 	struct user_struct *user = get_uid(current_user());
@@ -591,10 +633,10 @@ static u32 user_frames(struct pt_regs *regs, u64 *frames, u32 most)
 
 	if (nr < most)
 		frames[nr++] = regs->ip;
-	/* Of a 32-bit program only the instruction. */
+	/* Only the instruction of a 32-bit program is recorded. */
 	if (!user_64bit_mode(regs))
 		return nr;
-	/* Upwards only, so it ends whatever the program has there. */
+	/* Each frame must be above the one before, so the loop ends whatever is on the stack. */
 	while (nr < most && at >= last && !(at & 7)) {
 		if (copy_from_user_nmi(&frame, (const void __user *)at, sizeof(frame)))
 			break;

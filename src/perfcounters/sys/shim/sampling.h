@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What sys/{bell,nmi,buffer,format}.rs call in C; sys/shim.rs declares it, too. */
+/* C functions that sys/{bell,nmi,format}.rs call. sys/shim.rs declares them for Rust. */
 #ifndef _PERFCOUNTERS_SHIM_SAMPLING_H
 #define _PERFCOUNTERS_SHIM_SAMPLING_H
 
@@ -16,12 +16,12 @@ struct user_struct;
 struct vm_area_struct;
 
 /**
- * struct pfm_global - what the NMI's handler knows of the PMU
- * @control: MSR that lets counters count; 0: there is none
- * @status: MSR that says which overflowed; 0: there is none
+ * struct pfm_global - registers of the PMU, for the NMI handler
+ * @control: MSR that enables counters; 0 if there is none
+ * @status: MSR with the overflow status of the counters; 0 if there is none
  * @clear: MSR that resets @status
- * @bits: of all counters, in each
- * @late: not 0: an NMI may come after its overflow was handled
+ * @bits: bits of all counters in these MSRs
+ * @late: not 0 if an NMI may arrive after its overflow was handled
  */
 struct pfm_global {
 	u64 control;
@@ -62,7 +62,7 @@ u64 pfm_missed(void);
 u64 pfm_missed_since(void);
 bool pfm_late_nmis(void);
 bool pfm_expected(void);
-u64 pfm_storm(u64 began);
+u64 pfm_storm(u64 began, const struct pt_regs *regs);
 DECLARE_PER_CPU(u64, pfm_expected_since);
 DECLARE_PER_CPU(u32, pfm_storm_left);
 void *pfm_memory_new(u64 size);
@@ -71,7 +71,7 @@ int pfm_memory_map(struct vm_area_struct *vma, void *memory, bool writable);
 struct user_struct *pfm_charge(u64 pages);
 void pfm_uncharge(struct user_struct *user, u64 pages);
 
-/* In Rust. */
+/* Defined in Rust: sys/nmi.rs and sys/bell.rs. */
 u32 pfm_overflowed(struct pt_regs *regs, const struct pfm_global *global);
 void pfm_overflowed_again(void);
 void pfm_tick(const void *context, bool timer);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Exports of what Rust defines, and the macros and inlines it cannot reach.
+ * Exports of symbols that Rust code defines, and wrappers of macros and inline functions that Rust
+ * code cannot call.
  */
 #include <linux/bug.h>
 #include <linux/compat.h>
@@ -26,7 +27,7 @@
 #include <net/net_namespace.h>
 #include "shim.h"
 
-/* src/engine/abi.rs holds the twins of these. */
+/* Structures in src/engine/abi.rs have the same layout. */
 static_assert(sizeof(struct perfcounters_header) == 112);
 static_assert(offsetof(struct perfcounters_header, gen1) == 16);
 static_assert(offsetof(struct perfcounters_header, counters_offset) == 56);
@@ -43,14 +44,14 @@ static DEFINE_PER_CPU(s64 [64], nowhere);
 perf_counter_t perf_counter_nowhere = nowhere;
 EXPORT_SYMBOL_GPL(perf_counter_nowhere);
 
-/* In Rust: sys/export.rs and sys/adjust.rs. */
+/* Defined in Rust: sys/export.rs and sys/adjust.rs. */
 EXPORT_SYMBOL_GPL(__perf_add);
 EXPORT_SYMBOL_GPL(__perf_add_desc);
 EXPORT_SYMBOL_GPL(perf_del);
 EXPORT_SYMBOL_GPL(perf_adjust);
 EXPORT_SYMBOL_GPL(perf_counter_handle);
 
-/* For Rust drivers on kernels whose preempt_disable() is a function. */
+/* Out-of-line versions, for Rust drivers on kernels whose preempt_disable() is a function. */
 void perf_counter_begin_slow(void)
 {
 	perf_counter_begin();
@@ -63,7 +64,7 @@ void perf_counter_end_slow(void)
 }
 EXPORT_SYMBOL_GPL(perf_counter_end_slow);
 
-/* Page frame of a CPU's part of a page-aligned per-CPU allocation. */
+/* Returns the page frame number of a CPU's part of a page-aligned per-CPU allocation. */
 unsigned long pfc_percpu_pfn(void __percpu *p, unsigned int cpu)
 {
 	void *addr = per_cpu_ptr(p, cpu);
@@ -77,7 +78,10 @@ unsigned long pfc_virt_pfn(const void *p)
 	return PHYS_PFN(virt_to_phys((void *)p));
 }
 
-/* No might_sleep(): the caller is told by an errno and a sentence. */
+/*
+ * Returns false if the caller certainly may not sleep. might_sleep() is not used: the caller gets
+ * an errno and a line in the log.
+ */
 bool pfc_may_sleep(void)
 {
 	if (!IS_ENABLED(CONFIG_PREEMPT_COUNT))
@@ -92,7 +96,10 @@ u32 pfc_tsc_khz(void)
 	return tsc_khz;
 }
 
-/* Lines in the log that anybody can cause: of each kind not more than ten in five seconds. */
+/*
+ * Any user can cause these lines in the log. At most ten lines of each kind are printed in five
+ * seconds.
+ */
 #define LIMIT(what)	RATELIMIT_STATE_INIT(what, DEFAULT_RATELIMIT_INTERVAL, \
 					     DEFAULT_RATELIMIT_BURST)
 
@@ -105,22 +112,29 @@ bool pfc_may_log(unsigned int kind)
 	return __ratelimit(&limits[kind]);
 }
 
-/* Is it a 32-bit program that calls? It has no loads of 64 bits, as the compiler makes them. */
+/*
+ * Returns true in a system call of a 32-bit program, for which compilers do not emit loads of 64
+ * bits.
+ */
 bool pfc_is_32bit(void)
 {
 	return in_ia32_syscall();
 }
 
 /*
- * Nobody executes what we map. READ_IMPLIES_EXEC asks for it with every mapping that is read:
- * there it is not given; who asks himself is refused.
+ * Makes a mapping not executable for good. Returns -EACCES if the caller asked for an executable
+ * one. With the personality READ_IMPLIES_EXEC each readable mapping is requested as executable;
+ * there the flag is only cleared.
  */
 int pfc_vma_noexec(struct vm_area_struct *vma)
 {
 	if (vma->vm_flags & VM_EXEC && !(current->personality & READ_IMPLIES_EXEC))
 		return -EACCES;
 	vm_flags_clear(vma, VM_EXEC | VM_MAYEXEC);
-	/* Made of the flags before; pages that are put in now have it. */
+	/*
+	 * It was computed from the flags before the change, and pages that are inserted from now on
+	 * use it.
+	 */
 	vma->vm_page_prot = vm_get_page_prot(vma->vm_flags);
 	return 0;
 }
@@ -138,7 +152,10 @@ int pfc_vma_readonly(struct vm_area_struct *vma, const struct vm_operations_stru
 	return 0;
 }
 
-/* After a module's exit, or its init that failed: none of its code runs any more. */
+/*
+ * Called after a module's exit function, or after its init function failed: from then on none of
+ * its code runs.
+ */
 static int module_event(struct notifier_block *block, unsigned long event, void *info)
 {
 	const struct module *module = info;
@@ -173,7 +190,10 @@ static void pfc_find_one(struct tracepoint *tp, void *arg)
 		find->found = tp;
 }
 
-/* A tracepoint of the kernel proper by name; most are not exported. */
+/*
+ * Finds a tracepoint of vmlinux by name, because most are not exported. Returns NULL if there is
+ * none.
+ */
 struct tracepoint *pfc_tracepoint_find(const char *name)
 {
 	struct pfc_find find = { .name = name };
@@ -189,7 +209,10 @@ void pfc_tracepoint_sync(void)
 }
 EXPORT_SYMBOL_GPL(pfc_tracepoint_sync);
 
-/* Of several handlers of a shared line, is this the one that runs first? */
+/*
+ * Returns true if @action is the first of the handlers of a shared interrupt line, or if the line
+ * is unknown.
+ */
 bool pfc_irq_is_first(unsigned int irq, const struct irqaction *action)
 {
 	struct irq_data *data = irq_get_irq_data(irq);
@@ -212,12 +235,12 @@ EXPORT_SYMBOL_GPL(pfc_work_init);
 
 void pfc_work_queue(struct work_struct *work)
 {
-	/* An unbound queue: a SCHED_FIFO thread can keep a CPU's own workers from running. */
+	/* Unbound, because a SCHED_FIFO thread can keep the workers of its CPU from running. */
 	queue_work(system_dfl_wq, work);
 }
 EXPORT_SYMBOL_GPL(pfc_work_queue);
 
-/* Takes the lock under which notices of network interfaces are sent. May sleep. */
+/* Takes the RTNL lock, under which notifications about network interfaces are sent. May sleep. */
 void pfc_notices_lock(void)
 {
 	rtnl_lock();
@@ -230,7 +253,10 @@ void pfc_notices_unlock(void)
 }
 EXPORT_SYMBOL_GPL(pfc_notices_unlock);
 
-/* The number of an interface of the initial namespace, 0 of another one. */
+/*
+ * Returns the index of an interface of the initial network namespace, or 0 for one of another
+ * namespace.
+ */
 unsigned int pfc_netdev_index(const struct net_device *dev)
 {
 	return net_eq(dev_net(dev), &init_net) ? dev->ifindex : 0;
@@ -271,7 +297,7 @@ struct net_device *pfc_skb_dev(const struct sk_buff *skb)
 }
 EXPORT_SYMBOL_GPL(pfc_skb_dev);
 
-/* Length with the link header, which the receive path has already pulled. */
+/* Returns the length with the link header, which the receive path has already removed. */
 u32 pfc_skb_wire_len(const struct sk_buff *skb)
 {
 	u32 len = skb->len;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Storms: a CPU samples at most so often, and for at most so long.
+ * Storms: limits the rate and the time of a CPU's samples, and detects samples that leave the CPU
+ * no time for anything else. Documentation/sampling.md describes both.
  */
 #include <linux/hash.h>
 #include <linux/module.h>
@@ -8,8 +9,10 @@
 #include <linux/percpu.h>
 #include <linux/preempt.h>
 #include <linux/sched.h>
+#include <linux/string.h>
 #include <asm/apic.h>
 #include <asm/irq_vectors.h>
+#include <asm/ptrace.h>
 #include <asm/tsc.h>
 #include "sampling.h"
 
@@ -21,53 +24,67 @@ static uint max_sample_percent = 25;
 module_param(max_sample_percent, uint, 0644);
 MODULE_PARM_DESC(max_sample_percent, "Of a CPU's time for samples, at most; 0: any");
 
+/* Length of the windows in which samples and their time are limited. */
 #define STORM_MS	10
 
-/* From one sample that is timed to the next: 9 to 24, 16.5 on the average. */
+/* Distance of timed samples: 9 to 24, 16.5 on average. */
 #define STORM_LEAST	9
 #define STORM_BITS	4
 
 /*
- * Samples further apart than that, on the average, are timed each: where NMIs are so dear that few
- * of them are all that a CPU does, that is found after a few.
+ * Every sample is timed while samples are further apart than this on average. A few expensive NMIs
+ * can take all of a CPU's time. If every 16th were timed, STARVED_TIMED of them would take seconds.
  */
 #define STORM_RARE_MS	1
 
 /*
- * So many samples are timed at least, and for so long, before a CPU is found to starve; of those
- * that come so rarely that it takes longer than that it does not. The pause is three times that
- * time, but no longer than the last one: what the samples of STARVED_TIMED that are not rare take
- * at most, on the average, three times.
+ * A CPU starves if, of STARVED_TIMED or more successive timed samples over at least STARVED_MS, all
+ * but one in STARVED_MISSES found something waiting for the CPU. Samples that take more than
+ * STARVED_MOST_MS for that are too rare to starve it. The pause is three times as long as the
+ * samples took, but at least four windows and at most STARVED_PAUSE_MS.
+ *
+ * STARVED_TIMED is a compromise. A CPU that spends 60 % of its time in softirqs or interrupts is
+ * taken for a starved one in 2 % of the cases with 16 samples, and in 11 % with 8. With 16, NMIs of
+ * 3 ms are found after 48 ms.
  */
-#define STARVED_TIMED		8
+#define STARVED_TIMED		16
+#define STARVED_MISSES		8
 #define STARVED_MS		5
 #define STARVED_MOST_MS		10000
 #define STARVED_PAUSE_MS	400
 
 struct storm {
-	/* This window: when it began, what its samples took, and how many there are. */
+	/* The current window: when it began, the time of its samples and their number. */
 	u64 began;
 	u64 spent;
 	u32 samples;
-	/* Of how many the next one that is timed is the last. */
+	/* Number of samples that the next timed one stands for, itself included. */
 	u32 drawn;
-	/* When the last one was timed. */
+	/* When the last sample was timed. */
 	u64 last;
-	/* How many were timed since that time; in how many of them something waited for the CPU. */
+	/*
+	 * Evidence of starvation: when it began, how many samples were timed since, and how many of
+	 * those found something waiting for the CPU.
+	 */
 	u64 timed_since;
 	u32 timed;
 	u32 starved;
+	/* The registers that the last timed NMI found with interrupts off. */
+	struct pt_regs regs;
 };
 
 static DEFINE_PER_CPU(struct storm, storms) = { .drawn = 1 };
-/* Samples until the next one that is timed; below 0 for NMIs that come before it is set anew. */
+/* Samples until the next timed one. 0 or negative while a pfm_storm() has not yet written it. */
 DEFINE_PER_CPU(u32, pfm_storm_left) = 1;
 
 /*
- * An interrupt of the system waits: a tick, or another CPU's call. An NMI that is due when the one
- * before it ends comes before both the next instruction and all interrupts. So where each NMI has
- * the next one, nothing but this says that the CPU gets nothing done: no tick finds that its thread
- * is to be switched out. Our own irq_work says nothing: samples ask for that.
+ * Returns true if a system interrupt (timer, reschedule, function call) is pending in the local
+ * APIC.
+ *
+ * An NMI that is due when the previous handler returns is delivered before the next instruction and
+ * before any interrupt. If every NMI causes the next one, the interrupted code makes no progress,
+ * and no tick sets need_resched(): only the APIC shows that something waits. The irq_work interrupt
+ * is ignored, because samples raise it.
  */
 static bool interrupt_waits(void)
 {
@@ -76,13 +93,35 @@ static bool interrupt_waits(void)
 }
 
 /*
- * For how long did the CPU get nothing done? 0: it does. What a sample takes besides our handler,
- * the NMI itself and others' handlers, is not in its time: where that is dear, under a hypervisor
- * or on a busy host, samples may leave a CPU nothing but its own ticks, or a thread so few
- * instructions between two of them that it is not through with a system call, and who waits for
- * the CPU waits on.
+ * Returns true if the NMI interrupted the same instruction as the last timed one, with the same
+ * registers, and interrupts are off there.
+ *
+ * If every NMI causes the next one, that can be in the entry of the timer's interrupt, before
+ * irq_enter(), or at its end after irq_exit(), where the kernel programs the timer. Then no
+ * interrupt is pending or counted, and none becomes pending. A guest of KVM makes progress while
+ * the registers of its host stay the same.
  */
-static u64 starved_for(struct storm *storm, u64 now)
+static bool makes_no_progress(struct storm *storm, const struct pt_regs *regs)
+{
+	bool same;
+
+	if (!regs || regs->flags & X86_EFLAGS_IF || current->flags & PF_VCPU)
+		return false;
+	same = !memcmp(&storm->regs, regs, sizeof(*regs));
+	storm->regs = *regs;
+	return same;
+}
+
+/*
+ * Records whether something waits for the CPU at this timed sample. Returns for how long the CPU
+ * has starved, in cycles of the TSC; 0 if it makes progress, or if samples are too few to decide.
+ *
+ * The time of a sample includes neither the NMI itself nor the handlers of others. These may take
+ * longer than our handler, under a hypervisor or on a busy host. Samples may then leave a CPU
+ * time for its ticks only, or leave a thread so few instructions between two samples that it does
+ * not finish a system call while other threads wait.
+ */
+static __no_kcsan u64 starved_for(struct storm *storm, u64 now, const struct pt_regs *regs)
 {
 	u64 gone;
 	bool starved;
@@ -94,50 +133,56 @@ static u64 starved_for(struct storm *storm, u64 now)
 	if (!storm->timed++)
 		storm->timed_since = now;
 	/*
-	 * An NMI, or the interrupt that samples, is one itself. Softirqs of kernel threads are what
-	 * those do; others are an interrupt's end, which ticks may follow one another by.
+	 * The NMI or interrupt of the sample counts once in hardirq_count(). A softirq in a thread
+	 * other than ksoftirqd may be the end of an interrupt: if each tick is followed by the
+	 * next one, softirqs and ticks are all that the CPU executes.
 	 */
 	if (hardirq_count() >= 2 * HARDIRQ_OFFSET || need_resched() ||
-	    (in_serving_softirq() && !(current->flags & PF_KTHREAD)) || interrupt_waits())
+	    (in_serving_softirq() && !(current->flags & PF_KTHREAD)) || interrupt_waits() ||
+	    makes_no_progress(storm, regs))
 		storm->starved++;
 	gone = now - storm->timed_since;
 	if (storm->timed < STARVED_TIMED || gone < (u64)tsc_khz * STARVED_MS)
 		return 0;
-	starved = storm->starved >= storm->timed - storm->timed / STARVED_TIMED;
+	starved = storm->starved >= storm->timed - storm->timed / STARVED_MISSES;
 	storm->timed = 0;
 	storm->starved = 0;
 	return starved ? gone : 0;
 }
 
 /*
- * After a sample that began at @began, which is timed, for all since the last one that was:
- * nanoseconds for which there must not be more; 0: none.
+ * Accounts a timed sample that began at @began, and the samples before it that were not timed.
+ * @regs are those that an NMI interrupted; NULL for samples that an interrupt takes. Returns for
+ * how many nanoseconds the contexts that sample must pause, or 0.
  *
- * Which one is timed is drawn, one in sixteen on the average, unless they are rare. Were it each
- * sixteenth, a storm whose NMIs come in step with what they interrupt would have the same of its
- * samples timed for ever: the short ones, those of one context of two, or those that find no
- * interrupt.
+ * Unless samples are rare, the next timed one is drawn at random. With a fixed distance, NMIs in
+ * step with the code that they interrupt would time the same kind of sample each time: short ones,
+ * those of one of two contexts, or those that hit no interrupt.
  *
- * An NMI may come at any time here, with a pfm_storm() of its own: if it did not, and each NMI has
- * the next one, a tick that is interrupted here would never end. Then times may be later than @now,
- * and counts those of both, or of one: that ends a window, or makes a pause of the usual length.
+ * Context: preemption off. An NMI may call this function while a call from an interrupt is at any
+ * point. It must not wait for that call: if every NMI causes the next one, the interrupted call
+ * never continues. The price is that the interrupted call may find time stamps later than @now,
+ * which it takes for very old ones, and may lose or repeat counts. This can end a window early or
+ * cause one pause, of STARVED_PAUSE_MS at most. It does not last, as each window begins at zero.
+ * KCSAN would report these races.
  */
-u64 pfm_storm(u64 began)
+__no_kcsan u64 pfm_storm(u64 began, const struct pt_regs *regs)
 {
 	struct storm *storm = this_cpu_ptr(&storms);
 	u64 now = rdtsc(), window = (u64)tsc_khz * STORM_MS, gone = now - storm->began;
+	u32 drawn = this_cpu_xchg(storms.drawn, 1);
 	u32 rate = READ_ONCE(max_sample_rate), percent = READ_ONCE(max_sample_percent);
-	u64 least = 0, pause = 0, starved = rate || percent ? starved_for(storm, now) : 0;
+	u64 least = 0, pause = 0, starved = rate || percent ? starved_for(storm, now, regs) : 0;
 	bool rare;
 
-	/* The time in which there may be as many, that take as long. */
-	storm->samples += storm->drawn;
-	storm->spent += (now - began) * storm->drawn;
+	/* The least time in which the limits allow the samples of this window. */
+	storm->samples += drawn;
+	storm->spent += (now - began) * drawn;
 	if (rate)
 		least = (u64)storm->samples * tsc_khz * MSEC_PER_SEC / rate;
 	if (percent)
 		least = max(least, storm->spent * 100 / percent);
-	/* One that took long may have been interrupted itself, by a hypervisor. */
+	/* The time of a sample may include time that a hypervisor took. */
 	if (least > gone)
 		pause = min(least - gone, 4 * window);
 	if (starved)
@@ -149,11 +194,12 @@ u64 pfm_storm(u64 began)
 	} else {
 		pause = 0;
 	}
-	rare = now - storm->last > (u64)tsc_khz * STORM_RARE_MS * storm->drawn;
+	rare = now - storm->last > (u64)tsc_khz * STORM_RARE_MS * drawn;
 	storm->last = now;
-	storm->drawn = rare ? 1 : STORM_LEAST + hash_64(now, STORM_BITS);
-	/* Pairs with an NMI's own pfm_storm(), which goes by what it finds: drawn is set before. */
+	drawn = rare ? 1 : STORM_LEAST + hash_64(now, STORM_BITS);
+	storm->drawn = drawn;
+	/* Pairs with an NMI that counts pfm_storm_left down to 0, and then reads storm->drawn. */
 	barrier();
-	this_cpu_write(pfm_storm_left, storm->drawn);
+	this_cpu_write(pfm_storm_left, drawn);
 	return tsc_khz ? pause * NSEC_PER_MSEC / tsc_khz : 0;
 }

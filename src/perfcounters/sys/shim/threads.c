@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Contexts by the thread they are for: looked up at each switch to a thread. sys/threads.rs. */
+/*
+ * Hash table of monitored threads, from task to context. It is searched at each switch to a thread.
+ * sys/threads.rs has the Rust side.
+ */
 #include <linux/hash.h>
 #include <linux/rhashtable.h>
 #include <linux/slab.h>
@@ -15,7 +18,7 @@ struct pfm_place {
 
 static u32 hash_of(const void *task, u32 length, u32 seed)
 {
-	/* Structures lie at least 64 bytes apart. */
+	/* task_struct objects lie at least 64 bytes apart, so the low 6 bits do not matter. */
 	return ((*(const unsigned long *)task >> 6) ^ seed) * GOLDEN_RATIO_64 >> 32;
 }
 
@@ -25,7 +28,7 @@ static const struct rhashtable_params params = {
 	.head_offset = offsetof(struct pfm_place, node),
 	.hashfn = hash_of,
 	.automatic_shrinking = true,
-	/* Nobody chooses where the kernel has its threads. */
+	/* User space cannot choose the addresses of tasks, hence cannot make them collide. */
 	.insecure_elasticity = true,
 };
 
@@ -36,27 +39,31 @@ int pfm_threads_begin(void)
 	return rhashtable_init(&threads, &params);
 }
 
-/* Nothing is in it any more. May sleep. */
+/* Frees the table, which must be empty. May sleep. */
 void pfm_threads_end(void)
 {
 	rhashtable_destroy(&threads);
 }
 
-/* A new place, not in the table yet; memory of the caller's control group. May sleep. */
+/*
+ * Allocates an entry that is not in the table yet, charged to the caller's memory cgroup. Returns
+ * NULL if out of memory. May sleep.
+ */
 struct pfm_place *pfm_place_new(void)
 {
 	return kzalloc(sizeof(struct pfm_place), GFP_KERNEL_ACCOUNT);
 }
 
-/* One that is not in the table. */
+/* Frees an entry that is not in the table. */
 void pfm_place_free(struct pfm_place *place)
 {
 	kfree(place);
 }
 
 /*
- * Puts one in the table: 0, or EEXIST if the task has one. The task and the context are only
- * numbers here.
+ * Inserts an entry. Returns -EEXIST if the task has a context already, or another error of
+ * rhashtable_lookup_insert_fast(). @task and @context are stored and compared, but neither is
+ * dereferenced here.
  */
 int pfm_thread_add(struct pfm_place *place, unsigned long task, const void *context)
 {
@@ -65,14 +72,17 @@ int pfm_thread_add(struct pfm_place *place, unsigned long task, const void *cont
 	return rhashtable_lookup_insert_fast(&threads, &place->node, params);
 }
 
-/* Takes it out, and frees it when nobody looks at it any more. No lock of ours is held. */
+/*
+ * Removes an entry and frees it after a grace period. Caller holds no raw spinlock, because the
+ * removal may queue work that shrinks the table.
+ */
 void pfm_thread_remove(struct pfm_place *place)
 {
 	rhashtable_remove_fast(&threads, &place->node, params);
 	kfree_rcu(place, rcu);
 }
 
-/* The context of a task, or null. Preemption is off while it is used. */
+/* Returns the context of a task, or NULL. Caller keeps preemption off while it uses the context. */
 const void *pfm_thread_find(unsigned long task)
 {
 	const struct pfm_place *place;

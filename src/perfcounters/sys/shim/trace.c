@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * User tracing: pages of a process, and who it is.
+ * User tracing: mapped pages, the identity of processes and threads, and task work in traced
+ * processes.
  */
 #include <linux/cred.h>
 #include <linux/gfp.h>
@@ -28,7 +29,7 @@
 #include "trace.h"
 #include "work.h"
 
-/* src/engine/trace.rs holds the twins of these. */
+/* Structures in src/engine/trace.rs have the same layout. */
 static_assert(sizeof(struct perftrace_control) == 48 + 16 * sizeof(struct perftrace_slot));
 static_assert(offsetof(struct perftrace_buffer, tail) == 64);
 static_assert(offsetof(struct perftrace_buffer, lost) == 24);
@@ -50,8 +51,9 @@ u32 pt_max_traced(void)
 }
 
 /*
- * Charged to who is traced. Without memory its events are lost, and nobody is killed for
- * them.
+ * Allocates a zeroed page, charged to the memory cgroup of the caller: for a buffer, of the traced
+ * process. Returns 0 if memory is short. Events are lost then; __GFP_NORETRY avoids that the OOM
+ * killer ends a process for them.
  */
 unsigned long pt_page_new(void)
 {
@@ -59,15 +61,17 @@ unsigned long pt_page_new(void)
 }
 
 /*
- * A child has the areas, but nothing in them: what it touches is looked at anew. Pages come
- * and go under their owner's lock: VM_MIXEDMAP lets them be put in there.
+ * Sets up a mapping of the device. VM_WIPEONFORK: a child inherits the area but no pages in it, and
+ * faults on its own. VM_MIXEDMAP: the fault handler inserts pages, and pages are removed again
+ * while their owner holds its lock. Returns -EACCES if the mapping is private, executable, or
+ * writable where it must not be.
  */
 int pt_vma(struct vm_area_struct *vma, const struct vm_operations_struct *ops, bool writable)
 {
 	if (!(vma->vm_flags & VM_SHARED) || (!writable && vma->vm_flags & VM_WRITE) ||
 	    pfc_vma_noexec(vma))
 		return -EACCES;
-	/* VM_IO: mlockall() does not touch it all. */
+	/* VM_IO keeps mlockall() from populating the whole area. */
 	vm_flags_mod(vma, VM_IO | VM_MIXEDMAP | VM_WIPEONFORK | VM_DONTEXPAND | VM_DONTDUMP,
 		     writable ? 0 : VM_MAYWRITE);
 	vma->vm_ops = ops;
@@ -78,26 +82,27 @@ static const char *why(bool markers, int error)
 {
 	switch (error) {
 	case -EDQUOT:
-		return "needs more memory than user_kb allows its user";
+		return "exceeds the memory limit of its user (parameter user_kb)";
 	case -ENOSPC:
-		return markers ? "has more than " __stringify(PERFTRACE_NR_MARKERS) " markers" :
-				 "is one process too many, or has too many descriptors";
+		return markers ? "exceeds the limit of " __stringify(PERFTRACE_NR_MARKERS) " markers" :
+				 "exceeds the limit of traced processes, or of its open descriptors";
 	default:
-		return "needs memory that is not there";
+		return "got no memory";
 	}
 }
 
-/* The caller, or some of its markers, cannot be traced. */
+/* Logs that the caller, or some of its markers, cannot be traced. */
 void pt_say_refused(bool markers, int error)
 {
-	pr_warn_ratelimited("perftrace: %s[%d] %s; %s not traced (%d)\n", current->comm,
+	pr_warn_ratelimited("perftrace: %s[%d] %s; %s not traced (error %d)\n", current->comm,
 			    task_tgid_nr(current), why(markers, error),
 			    markers ? "some of its markers are" : "it is", error);
 }
 
 /*
- * MADV_KEEPONFORK takes the flag away. The copy for a child, before anything is copied into
- * it, has it again: a child never writes into its parent's buffers.
+ * Sets VM_WIPEONFORK again, which the process may have cleared by MADV_KEEPONFORK. Called for the
+ * VMA of a child before any page table entry is copied, so a child never writes into its parent's
+ * buffers.
  */
 void pt_wipe_on_fork(struct vm_area_struct *vma)
 {
@@ -106,11 +111,17 @@ void pt_wipe_on_fork(struct vm_area_struct *vma)
 
 vm_fault_t pt_insert(struct vm_fault *vmf, unsigned long page)
 {
-	/* Not dirty: where another thread's fault was first, that stays, whatever page it put. */
+	/*
+	 * Not as a write: if another thread's fault has inserted a page first, that page stays,
+	 * whichever it is.
+	 */
 	return vmf_insert_page_mkwrite(vmf, virt_to_page((void *)page), false);
 }
 
-/* To be compared, for as long as it is held. */
+/*
+ * Returns the caller's mm with a reference, or NULL. It is only compared with others; the reference
+ * keeps its address from being reused.
+ */
 struct mm_struct *pt_mm_get(void)
 {
 	if (current->mm)
@@ -124,8 +135,8 @@ void pt_mm_put(struct mm_struct *mm)
 }
 
 /*
- * The first thread of the process that the caller's address space is of: a child of vfork() has
- * its parent's. Held.
+ * Returns the leader of the process that owns the caller's address space, with a reference. A child
+ * of vfork() shares the address space of its parent, which is the owner.
  */
 struct task_struct *pt_leader_get(void)
 {
@@ -146,7 +157,7 @@ struct pid *pt_pid_get(struct task_struct *leader)
 	return get_task_pid(leader, PIDTYPE_TGID);
 }
 
-/* 0: the caller does not know it. */
+/* Returns the pid as a number of the caller's namespace; 0 if the pid has none there. */
 u32 pt_pid_nr(struct pid *pid)
 {
 	return pid_vnr(pid);
@@ -157,13 +168,13 @@ size_t pt_pid_bytes(struct pid *pid)
 	return struct_size(pid, numbers, pid->level + 1);
 }
 
-/* As it knows itself. */
+/* Returns the pid as a number of its own namespace, as the process itself sees it. */
 u32 pt_pid_own(struct pid *pid)
 {
 	return pid_nr_ns(pid, ns_of_pid(pid));
 }
 
-/* The calling thread, as it knows itself. */
+/* Returns the number of the calling thread in its own pid namespace. */
 u32 pt_thread_nr(void)
 {
 	struct pid *pid = task_pid(current);
@@ -172,8 +183,9 @@ u32 pt_thread_nr(void)
 }
 
 /*
- * The two words that the calling thread has from its thread pointer on, if the second one is
- * that. It may have been told a lie where that is: it is its own memory.
+ * Changes two words of the calling thread at @at from its thread pointer to @first and @second, if
+ * the second word is @was. The process itself said where the words are. A wrong place damages only
+ * its own memory: get_user() and put_user() check the addresses.
  */
 void pt_thread_change(s64 at, u64 was, u64 first, u64 second)
 {
@@ -186,7 +198,11 @@ void pt_thread_change(s64 at, u64 was, u64 first, u64 second)
 		put_user(second, words + 1);
 }
 
-/* @parent: 0, or the number of the thread whose memory the thread shares that is told. */
+/*
+ * Task work that informs a thread about its tracing. If @parent is 0, it calls pt_begins().
+ * Otherwise the thread shares the memory of the thread with the number @parent, and it calls
+ * pt_shares().
+ */
 struct pt_news {
 	struct callback_head head;
 	u32 parent;
@@ -218,13 +234,16 @@ static int tell(struct task_struct *thread, u32 parent, gfp_t gfp)
 	return -ESRCH;
 }
 
-/* The caller calls pt_begins() before it is in user mode again. May sleep. */
+/*
+ * Makes the caller run pt_begins() before it returns to user mode. Returns -ENOMEM, or -ESRCH if
+ * the caller is exiting. May sleep.
+ */
 int pt_begins_later(void)
 {
 	return tell(current, 0, GFP_KERNEL);
 }
 
-/* How many address spaces are traced, of each hash. */
+/* Number of traced address spaces for each hash of an address. */
 #define TRACED_BITS	10
 static atomic_t traced[1 << TRACED_BITS];
 
@@ -233,13 +252,13 @@ static atomic_t *traced_of(unsigned long mm)
 	return &traced[hash_long(mm, TRACED_BITS)];
 }
 
-/* One more or less is traced. Any context. */
+/* Counts an address space that is traced from now on, or no longer. Any context. */
 void pt_traced(unsigned long mm, bool is)
 {
 	atomic_add(is ? 1 : -1, traced_of(mm));
 }
 
-/* Address spaces that have a child without its task work. A worker counts them in traces. */
+/* Address spaces with a child that did not get its task work. A worker counts them in traces. */
 #define MAX_UNTOLD	64
 static DEFINE_RAW_SPINLOCK(untold_lock);
 static unsigned long untold[MAX_UNTOLD];
@@ -272,7 +291,7 @@ static void add_untold(unsigned long mm)
 			untold[nr_untold++] = mm;
 	}
 	queue_work(system_dfl_wq, &untold_work);
-	pr_warn_ratelimited("perftrace: %s[%d] has a child that shares its memory and writes as its thread (%d)\n",
+	pr_warn_ratelimited("perftrace: %s[%d]: no memory to trace a child that shares its memory; its events appear as those of its parent (error %d)\n",
 			    current->comm, task_tgid_nr(current), -ENOMEM);
 }
 
@@ -283,9 +302,10 @@ void pt_untold_end(void)
 }
 
 /*
- * The caller's child, which has not run yet, has its memory: where that is traced the child
- * calls pt_shares() first of all. If memory for that is short, the child writes as its parent's
- * thread, and the traces that the parent is in count it in no_memory.
+ * Called for a child of the caller that shares its memory and has not run yet. If that memory is
+ * traced, the child runs pt_shares() before it enters user mode. If memory for the task work is
+ * short, the child writes as its parent's thread, and the traces that the parent is in count it in
+ * no_memory.
  */
 void pt_shares_later(struct task_struct *child)
 {
@@ -302,7 +322,7 @@ void pt_who(struct pt_who *who, struct task_struct *task)
 	get_task_comm(who->comm, task);
 }
 
-/* Was the caller killed? */
+/* Returns true if the caller has been killed. */
 bool pt_is_dying(void)
 {
 	return fatal_signal_pending(current);
@@ -318,7 +338,7 @@ s64 pt_time_offset(void)
 #endif
 }
 
-/* As the caller knows him. */
+/* Returns a uid of the initial namespace as a number of the caller's namespace. */
 u32 pt_uid(u32 uid)
 {
 	return from_kuid_munged(current_user_ns(), KUIDT_INIT(uid));

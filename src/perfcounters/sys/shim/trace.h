@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* For user tracing: sys/trace.rs and sys/buffers.rs. */
+/* C functions of user tracing: for sys/{trace,buffers,areas,process,leave,task}.rs. */
 #ifndef _PERFCOUNTERS_TRACE_H
 #define _PERFCOUNTERS_TRACE_H
 
@@ -12,14 +12,17 @@ struct task_struct;
 struct vm_fault;
 struct vm_operations_struct;
 
-/* Who attaches, or makes a trace. */
+/* Identity of a process that attaches, or that creates a trace. */
 struct pt_who {
-	/* Of the initial name space. */
+	/* In the initial user namespace. */
 	u32 uid;
 	char comm[16];
 };
 
-/* What is of the device: operations of its areas and of its files, pages of a process's in it. */
+/*
+ * Identifies mappings and files of the device: the operations of its mappings (@areas) and of its
+ * files (@files), and a mask of the page offset within the range of one process (@span).
+ */
 struct pt_ours {
 	const struct vm_operations_struct *areas;
 	const struct file_operations *files;
@@ -53,7 +56,7 @@ int pt_leave_later(struct task_struct *leader, const struct pt_ours *ours, struc
 struct file *pt_wake_get(int fd);
 void pt_wake_put(struct file *wake);
 
-/* Of sys/trace.rs. */
+/* Defined in Rust: sys/areas.rs and sys/leave.rs. */
 void pt_begins(void);
 void pt_shares(u32 parent);
 void pt_missed(unsigned long mm);

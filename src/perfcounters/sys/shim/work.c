@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What a thread does before it is in user mode again. The module stays until that is done.
+ * Task work: functions that a thread runs before it returns to user mode. Each holds a reference to
+ * the module until it has run.
  */
 #include <linux/module.h>
 #include <linux/rcupdate.h>
@@ -8,7 +9,9 @@
 
 static bool has_worked;
 
-/* False: the thread is about to end. Any context. */
+/*
+ * Queues a task work. Returns false if the thread is exiting and runs none any more. Any context.
+ */
 bool pfc_work_add(struct task_struct *thread, struct callback_head *work,
 		  enum task_work_notify_mode how)
 {
@@ -20,13 +23,16 @@ bool pfc_work_add(struct task_struct *thread, struct callback_head *work,
 	return false;
 }
 
-/* The last thing that the work does. */
+/* Drops the reference that pfc_work_add() took. The last call of each task work. */
 void pfc_work_done(void)
 {
 	module_put(THIS_MODULE);
 }
 
-/* The module goes: no thread is behind its pfc_work_done() any more. May sleep. */
+/*
+ * Waits until no thread still executes code of the module after its pfc_work_done(). Called when
+ * the module is unloaded. May sleep.
+ */
 void pfc_works_end(void)
 {
 	if (has_worked)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What threads do before they are in user mode again: work.c. */
+/* Task work, which threads run before they return to user mode: work.c. */
 #ifndef _PERFCOUNTERS_WORK_H
 #define _PERFCOUNTERS_WORK_H
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Tests of the bars: what meets one, misses one, or does not count.
+//! Tests of the bars: results that meet one, miss one, or do not count.
 
 use super::*;
-use crate::record::Record;
+use crate::operations::OPERATIONS;
+use crate::record::{Count, Record};
 
 fn count(operation: &str, cpus: u32, values: u64, each: u64) -> Record {
     Record::Count(Count {
@@ -16,74 +17,32 @@ fn count(operation: &str, cpus: u32, values: u64, each: u64) -> Record {
     })
 }
 
+#[rustfmt::skip]
 fn guest(cpus: u32, adjust: u64) -> Vec<Record> {
-    let mut records = vec![
-        count("self_check", cpus, 1, 1000),
-        count("self_check_user", cpus, 1, 1002),
-        count(
-            "snapshot",
-            cpus,
-            1000 * u64::from(cpus),
-            2500 * u64::from(cpus),
-        ),
-        count("inline_add", cpus, 1, 1),
-        count("rust_add", cpus, 1, 1),
-        count("perf_adjust", cpus, 1, adjust),
-        Record::Code(Code {
-            test: "0.8 a group of two writes four times".into(),
-            ok: true,
-        }),
+    use crate::sample::PERIOD;
+
+    let all = u64::from(cpus);
+    let rows = [
+        ("self_check", 1, 1000), ("self_check_user", 1, 1002), ("snapshot", 1000 * all, 2500 * all),
+        ("inline_add", 1, 1), ("rust_add", 1, 1), ("perf_adjust", 1, adjust),
+        ("group_1", 1, 8), ("group_2", 2, 9), ("group_4", 4, 11), ("group_8", 8, 15),
+        ("sample_forward_handler", 1, 700), ("sample_backward_handler", 1, 700),
+        ("sample_perf_handler", 1, 2000), ("sample_perf", 1, PERIOD + 3000),
+        ("sample_forward", 1, PERIOD + 1500), ("sample_backward", 1, PERIOD + 1500),
+        ("switch", 2, 10_000), ("switch_perf_4", 2, 12_000), ("switch_context_4", 2, 11_998),
+        ("switch_sched", 2, 10_300), ("switch_ftrace", 2, 12_800), ("switch_perf", 2, 16_000),
+        ("switch_bpf", 2, 11_000),
+        ("getppid", 1, 347), ("getppid_sched", 1, 347), ("getppid_calls", 1, 628),
+        ("getppid_ftrace", 1, 1747), ("getppid_perf", 1, 3347), ("getppid_bpf", 1, 847),
+        ("interrupt", 1, 240), ("interrupt_irq", 1, 350), ("interrupt_ftrace", 1, 1640),
+        ("interrupt_perf", 1, 3240), ("interrupt_bpf", 1, 740),
+        ("event", 1, 60), ("event_off", 1, 7), ("event_off_2", 1, 11),
+        ("turns_perf", 1, 2_000), ("turns_context", 1, 1_000),
+        ("life_perf", 1, 25_000), ("life_context", 1, 24_000),
     ];
-    for k in [1, 2, 4, 8] {
-        records.push(count(&format!("group_{k}"), cpus, k, 7 + k));
-    }
-    for (name, ticks) in [("forward", 700), ("backward", 700), ("perf", 2000)] {
-        records.push(count(&format!("sample_{name}_handler"), cpus, 1, ticks));
-    }
-    records.push(count("sample_perf", cpus, 1, crate::sample::PERIOD + 3000));
-    records.push(count(
-        "sample_forward",
-        cpus,
-        1,
-        crate::sample::PERIOD + 1500,
-    ));
-    records.push(count(
-        "sample_backward",
-        cpus,
-        1,
-        crate::sample::PERIOD + 1500,
-    ));
-    records.push(count("switch", cpus, 2, 10_000));
-    records.push(count("switch_perf_4", cpus, 2, 12_000));
-    records.push(count("switch_context_4", cpus, 2, 11_998));
-    records.push(count("switch_sched", cpus, 2, 10_300));
-    records.push(count("getppid", cpus, 1, 347));
-    records.push(count("getppid_sched", cpus, 1, 347));
-    records.push(count("getppid_calls", cpus, 1, 628));
-    records.push(count("interrupt", cpus, 1, 240));
-    records.push(count("interrupt_irq", cpus, 1, 350));
-    for (by, more) in [("ftrace", 1400), ("perf", 3000), ("bpf", 500)] {
-        for (job, values, ticks) in [
-            ("getppid", 1, 347),
-            ("interrupt", 1, 240),
-            ("switch", 2, 10_000),
-        ] {
-            records.push(count(
-                &format!("{job}_{by}"),
-                cpus,
-                values,
-                ticks + values * more,
-            ));
-        }
-    }
-    records.push(count("event", cpus, 1, 60));
-    records.push(count("event_off", cpus, 1, 7));
-    records.push(count("event_off_2", cpus, 1, 11));
-    records.push(count("turns_perf", cpus, 1, 2_000));
-    records.push(count("turns_context", cpus, 1, 1_000));
-    records.push(count("life_perf", cpus, 1, 25_000));
-    records.push(count("life_context", cpus, 1, 24_000));
-    records
+    let code = Record::Code(Code { test: "0.8 a group of two writes four times".into(), ok: true });
+    let counts = rows.iter().map(|(name, values, each)| count(name, cpus, *values, *each));
+    counts.chain([code]).collect()
 }
 
 const GUEST: Parts = Parts {
@@ -149,17 +108,7 @@ fn a_reader_that_grows_with_the_cpus_is_missed() {
     assert_eq!(outcome(records).0, 1);
 }
 
-#[test]
-fn a_switch_that_costs_as_much_as_perfs_is_missed() {
-    let mut records = guest(1, 24);
-    records.retain(|r| !matches!(r, Record::Count(c) if c.operation == "switch_context_4"));
-    records.push(count("switch_context_4", 1, 2, 12_000));
-    let (status, bad) = outcome(records);
-    assert_eq!((status, bad.len()), (1, 1));
-    assert!(bad[0].starts_with("a switch of threads"));
-}
-
-/// A guest whose row is another one's.
+/// Returns the records of a guest in which one operation has another cost.
 fn with(operation: &str, values: u64, each: u64) -> Vec<Record> {
     let mut records = guest(1, 24);
     records.retain(|r| !matches!(r, Record::Count(c) if c.operation == operation));
@@ -168,17 +117,26 @@ fn with(operation: &str, values: u64, each: u64) -> Vec<Record> {
 }
 
 #[test]
+fn a_switch_that_costs_as_much_as_perfs_is_missed() {
+    let (status, bad) = outcome(with("switch_context_4", 2, 12_000));
+    assert_eq!((status, bad.len()), (1, 1));
+    assert!(bad[0].starts_with("instructions that contexts and perf add"));
+}
+
+#[test]
 fn a_turn_that_takes_as_long_as_perfs_is_missed() {
     let (status, bad) = outcome(with("turns_context", 1, 2_000));
     assert_eq!((status, bad.len()), (1, 1));
-    assert!(bad[0].starts_with("a turn of two sets"));
+    assert!(bad[0].starts_with("a switch of two event sets"));
 }
 
-/// The bar about turns, of two boots in which ours took so long.
+/// Returns the bar about switches of event sets, from two boots with these costs.
 fn turns_of(first: u64, second: u64) -> Bar {
     let boot = |ticks| Results::new(with("turns_context", 1, ticks));
     let bars = bars(&boot(first), Some(&boot(second)), GUEST);
-    let bar = bars.into_iter().find(|bar| bar.what.starts_with("a turn"));
+    let bar = bars
+        .into_iter()
+        .find(|bar| bar.what.starts_with("a switch of two event sets"));
     bar.expect("the bar about turns")
 }
 
@@ -243,4 +201,24 @@ fn what_was_refused_gives_2() {
         why: "Operation not permitted (os error 1)".into(),
     }));
     assert_eq!(outcome(records).0, 2);
+}
+
+#[test]
+fn bars_are_about_operations_of_the_table() {
+    let limits = PAGES.iter().chain(OTHERS).flat_map(|limit| limit.costs);
+    let pairs = limits.flat_map(|(with, without)| [*with, *without]);
+    let names = pairs.chain(RATIOS.iter().map(|ratio| ratio.0));
+    for name in names.filter(|name| !name.is_empty()) {
+        assert!(OPERATIONS.iter().any(|row| row.name == name), "{name}");
+    }
+}
+
+#[test]
+fn a_name_has_one_row_of_each_unit() {
+    for row in OPERATIONS {
+        let same = |other: &&crate::operations::Operation| {
+            (other.name, other.unit()) == (row.name, row.unit())
+        };
+        assert_eq!(OPERATIONS.iter().filter(same).count(), 1, "{}", row.name);
+    }
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 WITH Linux-syscall-note */
 /*
- * libperfmon: the calls of perfmon2 2.8 on /dev/perfmon, as functions, with the
- * names of types and flags that programs of its time use.
+ * libperfmon: the system calls of perfmon2 2.8 as functions that use /dev/perfmon. Types
+ * and flags have the names that programs for perfmon2 use.
  *
- * Each call returns -1 and sets errno, as its system call did: ENOSYS where there is
- * no /dev/perfmon.
+ * On failure a function returns -1 and sets errno, as the system call did. If there is no
+ * /dev/perfmon, errno is ENOSYS.
  *
  * Link with -lperfmon. See libperfmon(3).
  */
@@ -15,7 +15,7 @@
 #include <stdint.h>
 #include <linux/ioctl.h>
 #include <linux/types.h>
-/* Programs of that time point at 64-bit fields with uint64_t and print PRIu64. */
+/* Programs for perfmon2 access 64-bit fields as uint64_t and print them with PRIu64. */
 #define __u64 uint64_t
 #include <linux/perfmon.h>
 #include <linux/perfmon_ring.h>
@@ -40,13 +40,14 @@ typedef struct pfarg_load pfarg_load_t;
 typedef struct pfarg_setdesc pfarg_setdesc_t;
 typedef struct pfarg_setinfo pfarg_setinfo_t;
 
-/* Messages, to be read from a context: those of <linux/perfmon.h>. */
+/* Messages that read() of a context returns, see <linux/perfmon.h>. */
 typedef struct pfarg_ovfl_msg pfarg_ovfl_msg_t;
 typedef union pfarg_msg pfarg_msg_t;
 
 /*
- * A new context: its file descriptor. smpl_name is NULL, or a sampling format that
- * smpl_arg is for; its buffer is mapped at 0 of the descriptor.
+ * Creates a context and returns its file descriptor. smpl_name is NULL or the name of a
+ * sampling format, smpl_arg the argument of the format. The sampling buffer is mapped at
+ * offset 0 of the descriptor.
  */
 int pfm_create_context(pfarg_ctx_t *ctx, char *smpl_name, void *smpl_arg,
 		       size_t smpl_size);
@@ -62,22 +63,22 @@ int pfm_delete_evtsets(int fd, pfarg_setdesc_t *sets, int n);
 int pfm_getinfo_evtsets(int fd, pfarg_setinfo_t *sets, int n);
 int pfm_unload_context(int fd);
 
-/* Not perfmon2's: how the turns of event sets differed. */
+/* Reads sums over the runs of event sets, see struct perfmon_runs. Not part of perfmon2. */
 int pfm_read_runs(int fd, struct perfmon_runs *runs, int n);
 
 /*
- * Nor this: the state of a context since it was attached, from any CPU. With
- * PERFMON_STATUS_ENDED a message, to be read from it, says why: PFM_MSG_END,
- * PFM_MSG_FAULT or PFM_MSG_EVICTED. perfmon_status.elsewhere is time of its thread that
- * was not counted, on CPUs that lack some of its registers.
+ * Returns the state of a context since it was attached. Not part of perfmon2. The caller may
+ * run on any CPU. With PERFMON_STATUS_ENDED, read() returns a message with the reason:
+ * PFM_MSG_END, PFM_MSG_FAULT or PFM_MSG_EVICTED. perfmon_status.elsewhere is the time that the
+ * thread ran, uncounted, on CPUs that lack some of the context's registers.
  */
 int pfm_get_status(int fd, struct perfmon_status *status);
 
 /*
- * Nor these: the counters of the calling thread, without a system call.
- * pfm_self_read() reads one of the context that is loaded on the calling thread;
- * what the page cannot say, it asks the kernel for: without a page (NULL) that is
- * everything, and what another thread's context counts.
+ * Read the counters of the calling thread without a system call. Not part of perfmon2.
+ * pfm_self_read() reads a PMD of the context that is attached to the calling thread. If the
+ * value cannot be read from the page, it calls the kernel. This is always the case if page is
+ * NULL, and for contexts of other threads while these count.
  */
 int pfm_self_map(int fd, const struct perfmon_self **page);
 int pfm_self_unmap(const struct perfmon_self *page);
@@ -85,10 +86,11 @@ int pfm_self_read(int fd, const struct perfmon_self *page, unsigned int pmd,
 		  uint64_t *value);
 
 /*
- * Nor these: the ring of a context whose format has one, and its one reader.
- * pfm_ring_read() gives 1 and a copy of a record, which stays until the next call, or
- * 0 when there is none. Forward it is the oldest that was not read yet; backward the
- * newest of pfm_ring_snapshot(), then the one before it. See pfm_ring_read(3).
+ * Read the ring of a context whose sampling format has one. Not part of perfmon2. A ring has
+ * one reader at a time. pfm_ring_read() returns 1 and a copy of a record, which is valid until
+ * the next call, or 0 if there is no record. In a forward ring it returns the oldest record
+ * that was not read yet; in a backward ring the newest one of the snapshot, then older ones.
+ * See pfm_ring_read(3).
  */
 struct pfm_ring;
 
@@ -97,7 +99,7 @@ int pfm_ring_close(struct pfm_ring *ring);
 int pfm_ring_snapshot(struct pfm_ring *ring);
 int pfm_ring_read(struct pfm_ring *ring, const struct perfmon_record **record);
 int pfm_ring_lost(const struct pfm_ring *ring, uint64_t *lost);
-/* No records are written, or they are again; those that are not count as lost. */
+/* Pauses (paused != 0) or resumes a ring. Records dropped meanwhile are counted as lost. */
 int pfm_pause(int fd, int paused);
 
 #ifdef __cplusplus

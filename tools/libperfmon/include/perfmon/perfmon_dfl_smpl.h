@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 WITH Linux-syscall-note */
 /*
- * libperfmon: the default sampling format, with the names that programs of perfmon2's
- * time use.
+ * libperfmon: the default sampling format, with the type names that programs for perfmon2
+ * use.
  */
 #ifndef _PERFMON_PERFMON_DFL_SMPL_H
 #define _PERFMON_PERFMON_DFL_SMPL_H

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What PERFTRACE() is made of: fields one after the other by the preprocessor, and a place for each
- * marker. Names that end in _ are nobody else's.
+ * The parts of PERFTRACE(): macros that expand the fields one by one, and a site for each marker.
+ * Names that end in _ are reserved for this header.
  */
 #ifndef _PERFTRACE_MACRO_H
 #define _PERFTRACE_MACRO_H
 
 #define PERFTRACE_INLINE_ static inline __attribute__((always_inline, unused))
 
-/* Each type: what it takes, and how it lies in a record. */
+/* A function for each type: converts an argument of the type to a field's value. */
 #define PERFTRACE_TYPE_(name, type, as) \
 	PERFTRACE_INLINE_ struct perftrace_value perftrace_##name##_(type value) \
 	{ \
@@ -46,7 +46,7 @@ PERFTRACE_INLINE_ struct perftrace_value perftrace_f64_(double value)
 	return perftrace_u64_(bits);
 }
 
-/* To its NUL. */
+/* A text, up to its NUL. */
 PERFTRACE_INLINE_ struct perftrace_value perftrace_str_(const char *value)
 {
 	struct perftrace_value is = { (uint64_t)(uintptr_t)value, ~(uint64_t)0 };
@@ -70,17 +70,20 @@ PERFTRACE_INLINE_ struct perftrace_value perftrace_str_(const char *value)
 #define PERFTRACE_KIND_f64	4
 #define PERFTRACE_KIND_str	5
 
-/* What a field is; a text makes a record's bytes more than all others together. */
+/*
+ * The size of a field. That of a text is more than all other fields have together, so that the sum
+ * shows whether there is a text.
+ */
 #define PERFTRACE_LONG_	1024
 #define PERFTRACE_BYTES_(kind) \
 	((kind) == PERFTRACE_KIND_str ? PERFTRACE_LONG_ : 1 << (((kind) - 1) & 3))
 #define PERFTRACE_KIND_(type, name, value)	PERFTRACE_KIND_##type
 #define PERFTRACE_TEXT_(type, name, value)	" " #name ":" #type
 #define PERFTRACE_VALUE_(type, name, value)	perftrace_##type##_(value)
-/* Not twice, and no macro, else it does not compile. */
+/* A member of a struct: a name that is used twice, or is too long, does not compile. */
 #define PERFTRACE_NAME_(type, name, value)	char perftrace_##name[sizeof(#name) <= 32 ? 1 : -1]
 
-/* A field into the words of a record. */
+/* Stores a field in the words of a record. Returns the offset of the next field. */
 PERFTRACE_INLINE_ unsigned int perftrace_put_(uint64_t *words, unsigned int at,
 					      unsigned int bytes, uint64_t bits)
 {
@@ -92,7 +95,7 @@ PERFTRACE_INLINE_ unsigned int perftrace_put_(uint64_t *words, unsigned int at,
 	return at + bytes;
 }
 
-/* Of a size that the compiler knows. */
+/* Writes an event without texts. The compiler knows the size. */
 PERFTRACE_INLINE_ void perftrace_event_(const struct perftrace_site *site, const uint64_t *words,
 					unsigned int bytes)
 {
@@ -110,11 +113,15 @@ PERFTRACE_INLINE_ int perftrace_wanted_(const struct perftrace_site *site)
 {
 	const uint32_t *word = __atomic_load_n(&site->word, __ATOMIC_RELAXED);
 
-	/* Acquire: pairs with the kernel's store, before which the trace is there. */
+	/*
+	 * Acquire: pairs with the kernel's store to the word, which follows the setup of the trace.
+	 */
 	return __builtin_expect(__atomic_load_n(word, __ATOMIC_ACQUIRE) != 0, 0);
 }
 
-/* Something made of each field and its number; the event comes before them. */
+/*
+ * Expands make(number, field) for each field. The event's name is the argument before the fields.
+ */
 #define PERFTRACE_EACH_0(make, n, event)
 #define PERFTRACE_EACH_1(make, n, event, f) make(n, f)
 #define PERFTRACE_EACH_2(make, n, event, f, ...) \
@@ -157,7 +164,7 @@ PERFTRACE_INLINE_ int perftrace_wanted_(const struct perftrace_site *site)
 				       PERFTRACE_BYTES_(PERFTRACE_KIND_ f), \
 				       perftrace_values_[n].bits);
 
-/* How many fields there are, and the event before them. */
+/* The number of fields, and the event's name, which precedes them. */
 #define PERFTRACE_COUNT_(...) \
 	PERFTRACE_PICK_(__VA_ARGS__, 16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 0)
 #define PERFTRACE_PICK_(event, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13, f14, f15, \
@@ -166,8 +173,9 @@ PERFTRACE_INLINE_ int perftrace_wanted_(const struct perftrace_site *site)
 
 #ifdef __cplusplus
 /*
- * Functions that are inline or templates may not lay their variables into a section that others
- * use; so each object has a variable of its own for each place, which is named by a type.
+ * A static variable of an inline function or a template may not be in a section that other
+ * variables use. The site is therefore a static member of a template in an unnamed namespace. A
+ * local type makes the template's instance, and so the site, unique for each place.
  */
 namespace {
 template <class Here> struct perftrace_where_ {
@@ -237,11 +245,12 @@ struct perftrace_site perftrace_where_<Here>::site
 	} while (0)
 
 /**
- * PERFTRACE() - an event of this program
+ * PERFTRACE() - record an event of this program
  * @provider: letters, digits, and _.-
- * @...: the event's name, of the same; then up to 16 fields, each "(type, name, value)"
+ * @...: the event's name, of the same characters; then up to 16 fields, each "(type, name, value)"
  *
- * Names of events and fields that are macros do not compile, or become what these are.
+ * Names of events and fields must not be macros. They would be replaced by the macro's expansion,
+ * or would not compile.
  */
 #define PERFTRACE(provider, ...) \
 	PERFTRACE_EVENT_(PERFTRACE_COUNT_(__VA_ARGS__), #provider, __VA_ARGS__)

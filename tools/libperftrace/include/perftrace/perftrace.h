@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * perftrace: events of this program, for whoever traces it ("pfc trace"); see perftrace(3).
+ * perftrace: events of this program, which "pfc trace" records; see perftrace(3).
  *
  *	PERFTRACE(app, request, (u32, size, length), (str, path, request->path));
  *
- * Provider, event, and up to 16 fields, each with type, name and value. As long as no trace wants
- * the event this is two loads, a comparison and a branch; values are evaluated only if one does.
- * An event writes into memory and makes no system call; signal handlers may have some. Types are
- * u8 u16 u32 u64 s8 s16 s32 s64, x8 x16 x32 x64 (shown in hex), f32, f64 and str.
+ * An event has a provider, a name, and up to 16 fields, each with type, name and value. While no
+ * trace wants the event, the macro costs two loads, a comparison and a branch, and the values are
+ * not evaluated. Otherwise a record is written to memory, as a rule without a system call. Events
+ * may be recorded in signal handlers. Types are u8 u16 u32 u64 s8 s16 s32 s64, x8 x16 x32 x64
+ * (shown in hex), f32, f64 and str.
  *
- * C11 or C++11 and later, gcc or clang; where there is no x86-64 Linux it is nothing. Link with
- * -lperftrace.
+ * Requires C11 or C++11 or later, and gcc or clang. On other systems than x86-64 Linux the macro
+ * expands to nothing. Link with -lperftrace.
  */
 #ifndef _PERFTRACE_PERFTRACE_H
 #define _PERFTRACE_PERFTRACE_H
@@ -26,11 +27,11 @@ extern "C" {
 #endif
 
 /**
- * struct perftrace_site - a marker's place in the program; the library's to change
- * @word: which traces want it
- * @header: its number, and in the upper half the 8-byte words of a record, 0 if it has texts
+ * struct perftrace_site - a marker's place in the program; changed by the library only
+ * @word: the traces that want the marker
+ * @header: its number; in the upper half the 8-byte words of a record, 0 if it has texts
  * @state: whether the kernel knows it
- * @text: "provider:event", a NUL, fields, each with a blank before it
+ * @text: "provider:event", a NUL, fields with a blank before each
  * @shape: PERFTRACE_KIND_* of each field, four bits for each, the first one lowest
  */
 struct perftrace_site {
@@ -43,8 +44,8 @@ struct perftrace_site {
 
 /**
  * struct perftrace_value - a field's value
- * @bits: the number, or where the text is
- * @bytes: of texts: how long at most
+ * @bits: the number, or the address of the text
+ * @bytes: the maximum length of a text; otherwise 0
  */
 struct perftrace_value {
 	uint64_t bits;
@@ -52,12 +53,12 @@ struct perftrace_value {
 };
 
 /**
- * struct perftrace_module - the markers of a program or library; the library's to change
- * @next: the one that was registered before it
+ * struct perftrace_module - the markers of a program or library; changed by the library only
+ * @next: the module that was registered before it
  * @first: its first site
- * @last: behind its last site
- * @off: a word that is 0 for ever
- * @users: objects in it that were initialised
+ * @last: the end of its sites
+ * @off: a word that is always 0
+ * @users: the number of its objects whose constructors have run
  * @reserved: 0
  */
 struct perftrace_module {
@@ -69,14 +70,14 @@ struct perftrace_module {
 	uint32_t reserved;
 };
 
-/* Found when the program is loaded: an event in a signal handler is not to be the one to do it. */
+/* Bind these at load time, so that the dynamic linker does not have to run in a signal handler. */
 #if defined(__GNUC__) && !defined(__clang__)
 #define PERFTRACE_BOUND_ __attribute__((noplt))
 #else
 #define PERFTRACE_BOUND_
 #endif
 
-/* What the macro calls. */
+/* Called by the macro. */
 void perftrace_register(struct perftrace_module *module);
 void perftrace_unregister(struct perftrace_module *module);
 PERFTRACE_BOUND_
@@ -91,7 +92,7 @@ PERFTRACE_BOUND_
 void perftrace_write_values(const struct perftrace_site *site,
 			    const struct perftrace_value *values, size_t n);
 
-/* One of each in a program or library, however many objects it is linked of. */
+/* One of each per program or library, regardless of the number of its objects. */
 #define PERFTRACE_ONE_ __attribute__((weak, visibility("hidden")))
 
 extern struct perftrace_site __start_perftrace_sites[] PERFTRACE_ONE_;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The constraints of perf in arch/x86/events/amd/core.c: `amd_get_event_constraints_f15h()`,
-//! and what needs merged counters from family 17h on. libpfm4 has none of AMD's.
+//! perf's constraints in arch/x86/events/amd/core.c: `amd_get_event_constraints_f15h()`, and the
+//! events that need merged counters from family 17h on. libpfm4 has no constraints for AMD.
 
-/// Counters of family 15h, bit by bit.
+/// Masks of the counters of family 15h.
 const ONLY_0: u64 = 0x01;
 const FIRST_3: u64 = 0x07;
 const ONLY_3: u64 = 0x08;
@@ -11,18 +11,18 @@ const ONLY_0_AND_3: u64 = 0x09;
 const LAST_3: u64 = 0x38;
 const ALL_6: u64 = 0x3f;
 
-/// The event's number has four more bits above the unit mask.
+/// Returns the event number: bits 0 to 7, and four more bits above the unit mask.
 const fn event(code: u64) -> u64 {
     (code & 0xff) | ((code >> 24) & 0xf00)
 }
 
-/// Does the code choose several unit masks, or one or none?
+/// Returns true if the code selects more than one bit of the unit mask.
 const fn has_many_units(code: u64) -> bool {
     (code & 0xff00).count_ones() > 1
 }
 
-/// The counters that can count an event, bit by bit: none of a core's for those of the
-/// northbridge in family 15h.
+/// Returns the mask of the counters that can count an event. In family 15h it is 0 for events of
+/// the northbridge, which a core's counters cannot count.
 pub(super) fn counters(family: u32, code: u64) -> u64 {
     match family {
         0x15 => of_15h(code),
@@ -32,7 +32,7 @@ pub(super) fn counters(family: u32, code: u64) -> u64 {
 
 fn of_15h(code: u64) -> u64 {
     let event = event(code);
-    // Its unit, then the exceptions.
+    // The high digit of the event selects the unit. Exceptions come before the rule of their unit.
     match (event & 0xf0, event) {
         (0x00 | 0x10, 0x000) if code & 0xf000 != 0 && code & 0x0f00 != 0 => ONLY_3,
         (0x00 | 0x10, 0x004) if has_many_units(code) => ONLY_3,
@@ -48,12 +48,13 @@ fn of_15h(code: u64) -> u64 {
         (0x60..=0x90 | 0xd0, 0x08f | 0x187 | 0x188) => ONLY_0,
         (0x60..=0x90 | 0xd0, 0x0db..=0x0df | 0x1d6 | 0x1d8) => ALL_6,
         (0x60..=0x90 | 0xd0, _) => FIRST_3,
-        // The northbridge's, and units that are not there.
+        // Events of the northbridge, and units that do not exist.
         _ => 0,
     }
 }
 
-/// Must two counters be merged for it, as it may grow by more than 15 a cycle?
+/// Returns true if the event needs two merged counters, because it may increase by more than 15 in
+/// a cycle.
 pub(super) fn is_merged(family: u32, code: u64) -> bool {
     family >= 0x17 && event(code) == 0x003
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! CTF 2: a directory of a file `metadata`, and a file for each buffer.
+//! CTF 2 output: a directory with a file `metadata`, and a file for each buffer.
 //!
-//! A data stream is a buffer, not a CPU: only along a buffer do times rise and lost events
-//! have one count, and what was read of it at once can be written at once. A packet is
-//! written by one call, after the metadata that it needs; so whoever reads the directory
-//! after we were killed finds whole packets.
+//! A data stream is a buffer, not a CPU. Times increase only along a buffer, and each buffer has
+//! its own count of lost events. The contents of a buffer that were read together can be written
+//! together. A packet is written by one call, after the metadata that it needs. If the recorder is
+//! killed, the directory therefore contains complete packets only.
 
 use std::collections::hash_map::Entry;
 use std::collections::HashMap;
@@ -19,42 +19,42 @@ use crate::output::schema::{self, MAGIC, STREAM_CLASS};
 use crate::output::{About, Event, Output, Packet};
 use crate::source::Place;
 
-/// In a directory that is another user's, a link could lead anywhere.
+/// The directory may belong to another user, who could place a link to any file in it.
 const NOFOLLOW: i32 = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
 
-/// A file of packets.
+/// The file of a data stream.
 #[derive(Debug)]
 struct Stream {
     number: u64,
     path: PathBuf,
-    /// Bytes of whole packets.
+    /// Bytes of complete packets.
     len: u64,
     packets: u64,
-    /// Up to here its last packet goes.
+    /// The end time of its last packet.
     end: u64,
-    /// Lost events that the last packet has told.
+    /// Lost events that the last packet reports.
     told: u64,
-    /// Those that are known.
+    /// Lost events that are known.
     lost: u64,
 }
 
-/// A directory.
+/// The directory of a trace.
 #[derive(Debug)]
 pub struct Ctf {
     directory: PathBuf,
     metadata: File,
-    /// Bytes of whole fragments in it.
+    /// Bytes of complete fragments in the metadata.
     described: u64,
     began: u64,
     streams: HashMap<Place, Stream>,
-    /// By class: is it in the metadata?
+    /// The classes that the metadata describes, by number.
     classes: Vec<bool>,
     next: u64,
     bytes: u64,
 }
 
 impl Ctf {
-    /// A new trace. The directory is made; if it is there it must be empty.
+    /// Creates a trace. The directory is created; if it exists, it must be empty.
     pub fn create(directory: &Path, about: &About) -> io::Result<Self> {
         fs::create_dir_all(directory)?;
         if fs::read_dir(directory)?.next().is_some() {
@@ -84,7 +84,7 @@ impl Ctf {
 
     fn describe(&mut self, fragments: &[u8]) -> io::Result<()> {
         if let Err(error) = self.metadata.write_all(fragments) {
-            // As with packets: half a fragment would make all of it unreadable.
+            // Remove the incomplete fragment, which would make the whole metadata unreadable.
             let _ = self.metadata.set_len(self.described);
             return Err(error);
         }
@@ -93,7 +93,7 @@ impl Ctf {
         Ok(())
     }
 
-    /// The kinds of these events that are new.
+    /// Writes the metadata of those classes of these events that are new.
     fn describe_all(&mut self, events: &[Event<'_>]) -> io::Result<()> {
         let mut fragments = Vec::new();
         for event in events {
@@ -111,7 +111,7 @@ impl Ctf {
         }
     }
 
-    /// Tells what was lost at the end, of which no record tells.
+    /// Closes a stream. Writes an empty packet if events were lost that no packet reports.
     fn close(&mut self, place: Place) -> io::Result<()> {
         if let Some(mut stream) = self.streams.remove(&place) {
             if stream.lost > stream.told {
@@ -124,7 +124,7 @@ impl Ctf {
 }
 
 impl Stream {
-    /// A packet of these events; its bytes.
+    /// Writes a packet with these events. Returns its size in bytes.
     fn write(
         &mut self,
         cpu: u32,
@@ -136,7 +136,7 @@ impl Stream {
         bytes.extend(STREAM_CLASS.to_ne_bytes());
         bytes.extend(self.number.to_ne_bytes());
         let sizes = bytes.len();
-        // Twice how many bits there are: nothing is behind the content.
+        // The total size and the content size in bits, which are equal: there is no padding.
         bytes.extend([0; 16]);
         for word in [begin, end, self.told, self.packets] {
             bytes.extend(word.to_ne_bytes());
@@ -156,7 +156,8 @@ impl Stream {
             .custom_flags(NOFOLLOW)
             .open(&self.path)?;
         if let Err(error) = file.write_all_at(&bytes, self.len) {
-            // The disk is full, perhaps: half a packet would make all of it unreadable.
+            // The disk may be full. Remove the incomplete packet, which would make the whole stream
+            // unreadable.
             let _ = file.set_len(self.len);
             return Err(error);
         }
@@ -167,7 +168,7 @@ impl Stream {
     }
 }
 
-/// An event's bytes.
+/// Appends the bytes of an event.
 fn put(event: &Event<'_>, to: &mut Vec<u8>) {
     let task = &event.process.task;
     to.extend(event.marker.class.to_ne_bytes());
@@ -177,7 +178,7 @@ fn put(event: &Event<'_>, to: &mut Vec<u8>) {
     let name = task.comm.split('\0').next().unwrap_or_default();
     to.extend_from_slice(name.as_bytes());
     to.push(0);
-    // Fields are as CTF has them, but for texts that are not UTF-8.
+    // Fields have CTF's format already, except texts that are not UTF-8.
     if event.marker.fields.iter().all(|f| f.kind != Type::Text) {
         to.extend_from_slice(event.payload);
         return;
@@ -221,7 +222,8 @@ impl Output for Ctf {
         };
         stream.lost = stream.lost.max(packet.lost);
         if packet.lost > 0 && stream.packets == 0 {
-            // Readers count what was lost since the packet before.
+            // Readers compute losses as the difference to the previous packet, so there must be
+            // one.
             self.bytes += stream.write(cpu, &[], (began, began))?;
         }
         let mut done = 0;

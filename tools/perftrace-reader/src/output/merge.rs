@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What came out of several buffers, in the order of time.
+//! Merges the events of several buffers in the order of time.
 
-/// Things with their times, held until nothing older can come.
+/// Items with their times, which are held until no older ones can follow.
 #[derive(Debug)]
 pub struct Merge<T> {
     held: Vec<(u64, T)>,
@@ -15,12 +15,13 @@ impl<T> Default for Merge<T> {
 }
 
 impl<T> Merge<T> {
-    /// One more.
+    /// Adds an item.
     pub fn push(&mut self, time: u64, thing: T) {
         self.held.push((time, thing));
     }
 
-    /// Those up to this time, oldest first; of one time, as they came.
+    /// Removes the items up to this time, and returns them oldest first. Items with the same time
+    /// stay in the order in which they were added.
     pub fn take(&mut self, until: u64) -> impl Iterator<Item = T> + '_ {
         self.held.sort_by_key(|(time, _)| *time);
         let ready = self.held.partition_point(|(time, _)| *time <= until);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is made of a trace: a file for each format.
+//! Output formats of a trace, one file for each.
 //!
-//! | file | holds |
+//! | file | contents |
 //! |---|---|
 //! | `ctf.rs` `schema.rs` | CTF 2, for babeltrace2 and Trace Compass; its metadata |
 //! | `text.rs` | lines, for people |
-//! | `perfetto.rs` | JSON in the trace event format, for ui.perfetto.dev and the like |
-//! | `merge.rs` | what came out of several buffers, in the order of time |
+//! | `perfetto.rs` | JSON in the trace event format, for ui.perfetto.dev and similar tools |
+//! | `merge.rs` | merges the events of several buffers in the order of time |
 
 mod ctf;
 mod merge;
@@ -27,21 +27,21 @@ use crate::clock::Clock;
 use crate::metadata::{Marker, Process};
 use crate::source::{Info, Place};
 
-/// What is known of a trace before anything is read of it.
+/// The properties of a trace that are known before it is read.
 #[derive(Clone, Debug)]
 pub struct About {
-    /// Its name.
+    /// The name of the trace.
     pub name: String,
-    /// Its clock.
+    /// The clock of the trace.
     pub clock: Clock,
-    /// When it was made, in ticks.
+    /// The time at which it was created, in ticks.
     pub began: u64,
-    /// What else is worth to be known: names and values.
+    /// Further information for readers: names and values.
     pub environment: Vec<(String, String)>,
 }
 
 impl About {
-    /// Of a trace.
+    /// Returns the properties of a trace.
     pub fn new(info: &Info, environment: Vec<(String, String)>) -> Self {
         Self {
             name: info.name.clone(),
@@ -55,60 +55,60 @@ impl About {
 /// An event.
 #[derive(Clone, Debug)]
 pub struct Event<'a> {
-    /// Ticks; in a buffer they never fall.
+    /// The time in ticks. Times do not decrease within a buffer.
     pub time: u64,
-    /// The thread, as it said.
+    /// The thread id, as the program has written it.
     pub thread: u32,
-    /// Its process.
+    /// The process that wrote the event.
     pub process: Rc<Process>,
-    /// What it is.
+    /// The class of the event.
     pub marker: Rc<Marker>,
-    /// The values of its fields, all there, and nothing else.
+    /// The values of its fields, complete and without zeroes behind them.
     pub payload: &'a [u8],
 }
 
-/// Events were lost.
+/// A report of lost events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Loss {
-    /// Before this one of the packet's events.
+    /// The losses precede the packet's event with this index.
     pub before: usize,
-    /// When it was told.
+    /// The time of the report.
     pub time: u64,
-    /// How many.
+    /// Events that were lost since the previous report.
     pub count: u64,
-    /// How many of this buffer ever, this one included.
+    /// Events that this buffer has lost so far, these included.
     pub total: u64,
 }
 
-/// What was read of a buffer at once, oldest first.
+/// The contents of a buffer that were read together, oldest first.
 #[derive(Clone, Debug)]
 pub struct Packet<'a> {
     /// The buffer.
     pub place: Place,
-    /// Its events.
+    /// The events.
     pub events: Vec<Event<'a>>,
-    /// Where some are missing.
+    /// The losses before and between the events.
     pub losses: Vec<Loss>,
-    /// Events that this buffer lost up to when it was read, those of `losses` included.
+    /// Events that this buffer had lost when it was read, including those of `losses`.
     pub lost: u64,
-    /// Bytes that made no sense.
+    /// Bytes that are not part of a valid event.
     pub cut: u64,
 }
 
-/// Where events go.
+/// A consumer of a trace's events.
 pub trait Output {
-    /// What came out of a buffer.
+    /// Takes the contents of a buffer.
     fn packet(&mut self, packet: &Packet<'_>) -> io::Result<()>;
 
-    /// All buffers were read: what is older than this is there, as a rule.
+    /// Ends a round: all buffers were read. As a rule all events before `until` were passed on.
     fn round(&mut self, until: u64) -> io::Result<()>;
 
-    /// Nothing more will come of this process.
+    /// Ends a process: no more of its events follow.
     fn gone(&mut self, key: u64) -> io::Result<()>;
 
-    /// Nothing more will come at all.
+    /// Ends the output: no more events follow.
     fn finish(&mut self) -> io::Result<()>;
 
-    /// Bytes that were written.
+    /// Returns the number of bytes written.
     fn bytes(&self) -> u64;
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! JSON in the trace event format, which ui.perfetto.dev and chrome://tracing read.
+//! Output in the trace event format, a JSON format that ui.perfetto.dev and chrome://tracing read.
 //!
-//! A file is whole JSON after each round: what closes it is written behind each time, and
-//! written over the next time.
+//! A regular file is complete JSON after each round: the closing brackets are written each time,
+//! and overwritten the next time.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -16,17 +16,17 @@ use crate::fields::Value;
 use crate::output::{About, Event, Output, Packet};
 
 const CLOSE: &[u8] = b"\n]}\n";
-/// Whole numbers above are not exact where all numbers are doubles.
+/// Larger integers are not exact in readers that store all numbers as doubles.
 const EXACT: u64 = 1 << 53;
 
-/// JSON to a file, or to a pipe.
+/// The output: JSON to a file or a pipe.
 #[derive(Debug)]
 pub struct Perfetto {
     file: File,
-    /// Can what was written be written over?
+    /// The file is a regular one, so its end can be overwritten.
     regular: bool,
     about: About,
-    /// Not written yet.
+    /// Text that is not written yet.
     text: Vec<u8>,
     at: u64,
     empty: bool,
@@ -34,7 +34,7 @@ pub struct Perfetto {
 }
 
 impl Perfetto {
-    /// An empty trace, already whole in a file.
+    /// Starts an empty trace, which is complete JSON in a regular file.
     pub fn new(file: File, about: About) -> io::Result<Self> {
         let regular = file.metadata()?.is_file();
         if regular {
@@ -55,7 +55,7 @@ impl Perfetto {
             empty: true,
             named: HashSet::new(),
         };
-        // The object stays open, and has an array more.
+        // The object is left open, and gets the array of events.
         this.text.extend(head.trim_end_matches('}').as_bytes());
         if !this.text.ends_with(b"}") {
             this.text.push(b'}');
@@ -70,7 +70,7 @@ impl Perfetto {
         if self.regular {
             self.text.extend(CLOSE);
             if let Err(error) = self.file.write_all_at(&self.text, self.at) {
-                // The disk is full, perhaps: what there was before is whole again.
+                // The disk may be full. Restore the file as it was before.
                 self.text.clear();
                 let _ = self.file.set_len(self.at);
                 let _ = self.file.write_all_at(CLOSE, self.at);
@@ -91,7 +91,7 @@ impl Perfetto {
         self.text.extend(text.as_bytes());
     }
 
-    /// Microseconds since the trace was made, exactly.
+    /// Formats a time as microseconds since the trace was created, without rounding nanoseconds.
     fn time(&self, time: u64) -> String {
         let ns = self.about.clock.between(self.about.began, time);
         format!("{}.{:03}", ns / 1000, ns % 1000)
@@ -99,7 +99,7 @@ impl Perfetto {
 
     fn event(&mut self, event: &Event<'_>, cpu: u32) {
         let task = &event.process.task;
-        // One that is not in our name space has no number here; its key is its own.
+        // A process outside the reader's pid namespace has no id here. Its key is used instead.
         let pid = match task.pid {
             0 => event.process.key,
             pid => pid.into(),
@@ -114,7 +114,7 @@ impl Perfetto {
             .values(event.payload)
             .map(|(name, value)| (name.to_owned(), exact(value)))
             .collect();
-        // No field's name has such a character.
+        // A field's name cannot begin with this character.
         args.insert("$cpu".to_owned(), cpu.into());
         let provider = marker.name.split(':').next().unwrap_or_default();
         let text = format!(
@@ -129,7 +129,7 @@ impl Perfetto {
     }
 }
 
-/// What would not be the same as a double is text.
+/// Converts a value to JSON. A number that a double does not represent becomes a text.
 fn exact(value: Value<'_>) -> Json {
     match value {
         Value::Unsigned(n) if n < EXACT => n.into(),

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The metadata of a CTF 2 trace: fragments of JSON, one after the other, which say how the
-//! bytes of the data streams are to be read.
+//! The metadata of a CTF 2 trace: a sequence of JSON fragments that describe the data streams.
 
 use serde_json::{json, Map, Value as Json};
 
@@ -9,18 +8,18 @@ use crate::fields::Type;
 use crate::metadata::Marker;
 use crate::output::About;
 
-/// Numbers are as this machine has them: fields are copied as they were written.
+/// Byte order of integers: this machine's, because fields are copied as they were written.
 const ORDER: &str = match cfg!(target_endian = "little") {
     true => "little-endian",
     false => "big-endian",
 };
 
-/// The packet's first number.
+/// The first number of each packet.
 pub const MAGIC: u32 = 0xc1fc_1fc1;
-/// The only class of data streams.
+/// The id of the only class of data streams.
 pub const STREAM_CLASS: u32 = 0;
 
-/// A fragment among others: a record separator before, a line feed behind.
+/// Frames a fragment: a record separator before it, a line feed after it.
 pub fn fragment(json: &Json) -> Vec<u8> {
     format!("\x1e{json}\n").into_bytes()
 }
@@ -47,7 +46,7 @@ fn structure<'a>(members: impl IntoIterator<Item = (&'a str, Json)>) -> Json {
     json!({"type": "structure", "member-classes": members})
 }
 
-/// What is before any event: preamble, trace, clock, data streams.
+/// Returns the fragments that precede the classes of events: preamble, trace, clock, data streams.
 pub fn head(about: &About) -> Vec<Json> {
     let environment: Map<String, Json> = about
         .environment
@@ -111,7 +110,7 @@ pub fn head(about: &About) -> Vec<Json> {
     ]
 }
 
-/// A kind of event.
+/// Returns the fragment that describes a class of events.
 pub fn event(marker: &Marker) -> Json {
     let members = marker
         .fields

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Lines, as perf script has them:
+//! Text output: a line for each event, as perf script prints it:
 //!
 //! ```text
 //! app 1234/1236 [003] 1795218782.123456789: app:begin: id=5 name="x"
@@ -13,7 +13,7 @@ use crate::clock::Clock;
 use crate::output::{Event, Merge, Output, Packet};
 use crate::source::Place;
 
-/// Lines to somewhere.
+/// The output: lines to a writer.
 #[derive(Debug)]
 pub struct Text<W: Write> {
     to: W,
@@ -23,14 +23,17 @@ pub struct Text<W: Write> {
     bytes: u64,
 }
 
-/// What is bright, dim, or to be noticed.
+/// Escape sequence for names.
 const BOLD: &str = "\x1b[1m";
+/// Escape sequence for times.
 const DIM: &str = "\x1b[2m";
+/// Escape sequence for lost events.
 const NOTICE: &str = "\x1b[33m";
+/// Escape sequence that ends the others.
 const PLAIN: &str = "\x1b[0m";
 
 impl<W: Write> Text<W> {
-    /// In colours or not.
+    /// Creates the output, with or without colours.
     pub fn new(to: W, clock: Clock, colour: bool) -> Self {
         Self {
             to,
@@ -66,7 +69,7 @@ impl<W: Write> Text<W> {
             event.marker.name.escape_debug(),
         );
         for (name, value) in event.marker.values(event.payload) {
-            // To a String this cannot fail.
+            // Writing to a String cannot fail.
             let _ = write!(line, " {name}={value}");
         }
         line.push('\n');

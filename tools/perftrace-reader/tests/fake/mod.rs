@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A trace that is made up: what buffers hold, round by round.
+//! A fake trace: the contents of its buffers, round by round.
 #![allow(dead_code, reason = "each program uses its part")]
 
 use std::cell::RefCell;
@@ -10,16 +10,16 @@ use perftrace_reader::{
     Chunk, Description, Error, Info, Place, Source, Task, FLIGHT, KEY_SHARED, LOST, PAD, SHARED,
 };
 
-/// Ticks of a millisecond.
+/// Ticks per millisecond.
 pub const KHZ: u32 = 2_000_000;
-/// When it is read.
+/// The time of reading, in ticks.
 pub const NOW: u64 = 10_000_000_000;
-/// When that is, since 1970.
+/// The time of reading, in nanoseconds since 1970.
 pub const REALTIME: u64 = 1_700_000_005_000_000_000;
 
 type Buffers = VecDeque<(Chunk, Vec<u8>)>;
 
-/// Buffers of rounds to come.
+/// The fake trace, with the buffers of the rounds to come.
 pub struct Fake {
     pub info: Info,
     processes: HashMap<u64, Task>,
@@ -76,7 +76,7 @@ impl Fake {
         self
     }
 
-    /// Another round: buffers by key and CPU, what they hold, what they have lost.
+    /// Adds a round: key, CPU, contents and lost events of each buffer.
     pub fn round(&mut self, buffers: &[(u64, u32, &[u8], u64)]) {
         let chunk = |(key, cpu, bytes, lost): &(u64, u32, &[u8], u64)| {
             let chunk = Chunk {
@@ -94,7 +94,7 @@ impl Fake {
         self.rounds.borrow_mut().push_back(buffers);
     }
 
-    /// The same, where buffers are already at these positions.
+    /// Adds a round with one buffer, which is at this position already.
     pub fn round_at(&mut self, key: u64, cpu: u32, bytes: &[u8], position: u64) {
         self.round(&[(key, cpu, bytes, 0)]);
         if let Some(round) = self.rounds.borrow_mut().back_mut() {
@@ -106,7 +106,7 @@ impl Fake {
         self.rounds.borrow().len()
     }
 
-    /// What is so is no more.
+    /// Removes a process, as if it did not exist any more.
     pub fn forget(&mut self, key: u64) {
         self.processes.remove(&key);
     }
@@ -145,7 +145,7 @@ impl Source for Fake {
     }
 }
 
-/// Bytes of records, as a writer leaves them.
+/// Records, as a writer leaves them in a buffer.
 #[derive(Clone, Default)]
 pub struct Bytes(pub Vec<u8>);
 
@@ -166,7 +166,7 @@ impl Bytes {
         self
     }
 
-    /// In a shared buffer.
+    /// Appends an event of a shared buffer, with its process's key.
     pub fn of(self, key: u64, marker: u16, thread: u32, time: u64, payload: &[u8]) -> Self {
         let mut whole = key.to_ne_bytes().to_vec();
         whole.extend(payload);
@@ -193,11 +193,11 @@ impl Bytes {
         self
     }
 
-    /// As a flight recorder's reader gets it: newest first.
+    /// Joins events in the order of a flight recorder: newest first.
     pub fn newest_first(events: &[Bytes]) -> Vec<u8> {
         events.iter().rev().flat_map(|e| e.0.clone()).collect()
     }
 }
 
-/// The shared buffer of a CPU.
+/// The key of the shared buffers.
 pub const ALL: u64 = KEY_SHARED;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What tests do to threads and processes, for which there are system calls only.
+//! System calls that the tests need: signals, affinity, fork, shared memory, single-stepping.
 #![allow(unsafe_code, reason = "signals, affinity, fork, mappings")]
-#![allow(dead_code, reason = "not each test does all of it")]
+#![allow(dead_code, reason = "no test uses all of it")]
 
 use std::arch::asm;
 use std::fs::File;
@@ -14,33 +14,33 @@ use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 use perftrace::simulate::{Kernel, Record};
 
-/// All records of a trace, of each CPU in order.
+/// Reads all new records of a trace, CPU by CPU.
 pub fn all(kernel: &Kernel, trace: u32) -> Vec<Record> {
     let cpus = kernel.cpus();
     cpus.flat_map(|cpu| kernel.read(trace, cpu)).collect()
 }
 
-/// A marker's number.
+/// Returns the number of the marker with this name and these fields.
 pub fn number(kernel: &Kernel, name: &str) -> u16 {
     let markers = kernel.markers();
     let found = markers.iter().position(|(marker, _)| marker == name);
     found.unwrap_or_else(|| panic!("{name} is not in {markers:?}")) as u16
 }
 
-/// The calling thread's number.
+/// Returns the id of the calling thread.
 pub fn gettid() -> u32 {
-    // SAFETY: It takes nothing.
+    // SAFETY: gettid() takes no arguments.
     unsafe { libc::syscall(libc::SYS_gettid) as u32 }
 }
 
-/// CPUs of this machine.
+/// Returns the number of CPUs that this process may use.
 pub fn cpus() -> usize {
     std::thread::available_parallelism().map_or(1, Into::into)
 }
 
 /// Moves the calling thread to a CPU.
 pub fn move_to(cpu: usize) {
-    // SAFETY: A set of CPUs is numbers.
+    // SAFETY: A set of CPUs consists of integers, for which all zeroes are valid.
     unsafe {
         let mut set: libc::cpu_set_t = zeroed();
         libc::CPU_SET(cpu, &mut set);
@@ -48,7 +48,7 @@ pub fn move_to(cpu: usize) {
     }
 }
 
-/// Has the process be interrupted by SIGALRM as often as that, or no more.
+/// Starts a timer that interrupts the process by SIGALRM at this interval. 0 stops it.
 pub fn alarms(microseconds: i64, handler: Option<extern "C" fn(i32)>) {
     let time = libc::timeval {
         tv_sec: 0,
@@ -58,7 +58,7 @@ pub fn alarms(microseconds: i64, handler: Option<extern "C" fn(i32)>) {
         it_interval: time,
         it_value: time,
     };
-    // SAFETY: The handlers of these tests do what handlers may.
+    // SAFETY: The handlers of these tests call only functions that are allowed in a handler.
     unsafe {
         if let Some(handler) = handler {
             let mut action: libc::sigaction = zeroed();
@@ -70,9 +70,9 @@ pub fn alarms(microseconds: i64, handler: Option<extern "C" fn(i32)>) {
     }
 }
 
-/// Whether a thread takes SIGALRM.
+/// Blocks or unblocks SIGALRM in the calling thread.
 fn mask(how: i32) {
-    // SAFETY: A set of signals is numbers.
+    // SAFETY: A set of signals consists of integers, for which all zeroes are valid.
     unsafe {
         let mut set: libc::sigset_t = zeroed();
         libc::sigaddset(&raw mut set, libc::SIGALRM);
@@ -80,25 +80,25 @@ fn mask(how: i32) {
     }
 }
 
-/// The calling thread takes no SIGALRM, nor do those that it makes.
+/// Blocks SIGALRM in the calling thread, and in the threads that it creates.
 pub fn alarms_elsewhere() {
     mask(libc::SIG_BLOCK);
 }
 
-/// The calling thread takes them.
+/// Unblocks SIGALRM in the calling thread.
 pub fn alarms_here() {
     mask(libc::SIG_UNBLOCK);
 }
 
 /// Sends the calling thread a signal.
 pub fn interrupt_self(signal: i32) {
-    // SAFETY: It takes a number.
+    // SAFETY: raise() takes a number.
     unsafe { libc::raise(signal) };
 }
 
-/// Runs something in a child, and says whether it was content.
+/// Runs `what` in a child process. Returns whether it returned true.
 pub fn in_child(what: impl FnOnce() -> bool) -> bool {
-    // SAFETY: The child does what it is told and ends, without this process's other threads.
+    // SAFETY: The child has only this thread. It runs `what` and exits.
     unsafe {
         match libc::fork() {
             0 => {
@@ -114,11 +114,11 @@ pub fn in_child(what: impl FnOnce() -> bool) -> bool {
     }
 }
 
-/// Words that processes share.
+/// Maps a file of 4096 bytes as words that processes share.
 pub fn words(file: &File) -> &'static [AtomicU64; 512] {
     file.set_len(4096).expect("room");
     let protection = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: A new mapping of a file that is as long, which stays.
+    // SAFETY: A new mapping of a file of this length, which is never unmapped.
     unsafe {
         let fd = file.as_raw_fd();
         let at = libc::mmap(null_mut(), 4096, protection, libc::MAP_SHARED, fd, 0);
@@ -139,7 +139,8 @@ extern "C" fn at_step(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_voi
     if left != 0 {
         return;
     }
-    // SAFETY: `stepped` has stored a function; the kernel gives a context that is ours to change.
+    // SAFETY: `stepped` has stored a function. The kernel passes a context that a handler may
+    // change.
     unsafe {
         transmute::<usize, fn()>(THEN.load(Relaxed))();
         let context: *mut libc::ucontext_t = context.cast();
@@ -149,12 +150,13 @@ extern "C" fn at_step(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_voi
     }
 }
 
-/// Does something, and after so many of its instructions something else, as a signal's handler.
-/// It is interrupted at each instruction until then, and at none afterwards. Returns where that was.
+/// Runs `something` in single steps, and `then` in a signal handler after `at` of its instructions.
+/// The steps end there. Returns the address of the instruction at which `then` ran.
 pub fn stepped(at: usize, then: fn(), something: impl FnOnce()) -> usize {
     STEPS.store(at, Relaxed);
     THEN.store(then as usize, Relaxed);
-    // SAFETY: The handler does what handlers may; the trap flag has no other meaning.
+    // SAFETY: The handler calls only functions that are allowed in a handler. The trap flag has no
+    // effect but the steps.
     unsafe {
         let mut action: libc::sigaction = zeroed();
         action.sa_sigaction = at_step as usize;
@@ -163,7 +165,7 @@ pub fn stepped(at: usize, then: fn(), something: impl FnOnce()) -> usize {
         asm!("pushfq", "or qword ptr [rsp], 256", "popfq");
     }
     something();
-    // SAFETY: As above.
+    // SAFETY: Clears the trap flag, which has no effect but the steps.
     unsafe { asm!("pushfq", "and qword ptr [rsp], -257", "popfq") };
     PLACE.load(Relaxed)
 }

@@ -1,31 +1,34 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How the kernel was configured, where it says so.
+//! Checks the configuration of the running kernel, if it can be read.
 
 use std::fs;
 use std::process::Command;
 
 use super::{machine, note, problem, well, Check};
 
-/// What the modules need of a kernel: without these they do not load or do nothing.
+/// Options that the modules need, each with what needs it. A missing one is a problem.
 const NEEDED: &[(&str, &str)] = &[
-    ("MODULES", "modules"),
-    ("RUST", "modules in Rust"),
-    ("TRACEPOINTS", "probes, which count, account and trace"),
-    ("PERF_EVENTS", "to share the PMU with perf"),
-    ("X86_LOCAL_APIC", "interrupts of counters"),
-    ("HIGH_RES_TIMERS", "sampling by clocks"),
-    ("RSEQ", "events of programs without a system call"),
+    ("MODULES", "loadable modules"),
+    ("RUST", "Rust modules"),
+    ("TRACEPOINTS", "probes for counting, accounting and tracing"),
+    ("PERF_EVENTS", "sharing the PMU with perf"),
+    ("X86_LOCAL_APIC", "overflow interrupts of counters"),
+    ("HIGH_RES_TIMERS", "sampling clocks"),
+    ("RSEQ", "events of programs without system calls"),
 ];
 
-/// What they are better with.
+/// Options that the modules can do without, each with what it improves.
 const WANTED: &[(&str, &str)] = &[
     (
         "HAVE_SYSCALL_TRACEPOINTS",
         "counting and accounting of system calls",
     ),
-    ("DEBUG_FS", "registers and the modules' own cost as files"),
-    ("UNWINDER_ORC", "call stacks of the kernel in samples"),
+    (
+        "DEBUG_FS",
+        "debugfs files of registers and of the modules' own cost",
+    ),
+    ("UNWINDER_ORC", "kernel call stacks in samples"),
 ];
 
 pub fn check() -> Check {
@@ -33,9 +36,9 @@ pub fn check() -> Check {
     let Some((path, all)) = read() else {
         return note(
             what,
-            "the kernel's configuration is not here to be looked at",
+            "kernel configuration not found",
         )
-        .or("Debian has it in /boot, package linux-image; the modules say themselves what they miss");
+        .or("Debian's package linux-image installs it in /boot; the modules report themselves what they miss");
     };
     let is_set = |name: &str| {
         let line = format!("CONFIG_{name}=");
@@ -52,18 +55,18 @@ pub fn check() -> Check {
     if !needed.is_empty() {
         return problem(
             what,
-            format!("{path} has not: {}", needed.join(", ")),
-            "take a kernel that has these, such as Debian's",
+            format!("{path} lacks {}", needed.join(", ")),
+            "use a kernel with these options, such as Debian's",
         );
     }
     match wanted.is_empty() {
-        true => well(what, format!("{path} has what the modules need")),
-        false => note(what, format!("{path} has not: {}", wanted.join(", ")))
-            .or("all else works without"),
+        true => well(what, format!("{path} has all options that the modules use")),
+        false => note(what, format!("{path} lacks {}", wanted.join(", ")))
+            .or("everything else works without them"),
     }
 }
 
-/// The first of the places where a kernel's configuration can be.
+/// Returns the path and the text of the kernel's configuration, from the first place that has it.
 fn read() -> Option<(String, String)> {
     let release = machine::release();
     let packed = "/proc/config.gz";

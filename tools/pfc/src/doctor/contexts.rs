@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Contexts: the PMU, who has it, and whether a context can be made and attached.
+//! Checks of monitoring contexts: the PMU, its users, and whether a context can be created and
+//! attached.
 
 use std::fs;
 use std::io;
@@ -15,7 +16,8 @@ use crate::stat::events::{privileged, Machine};
 use crate::stat::place::place;
 use crate::stat::{is_busy, refused, Recipe};
 
-/// A context is made first: the kernel loads descriptions for it, if it can.
+/// Makes all checks. A context is created before the map of registers is read, because the kernel
+/// loads PMU descriptions when the first context is created.
 pub fn checks(modules: &Modules) -> Vec<Check> {
     let made = modules
         .is_loaded()
@@ -42,7 +44,7 @@ pub fn checks(modules: &Modules) -> Vec<Check> {
     ]
 }
 
-/// What /proc/cpuinfo says of the first processor.
+/// The vendor and the flags of the first processor in /proc/cpuinfo.
 struct Cpu {
     vendor: String,
     flags: Vec<String>,
@@ -62,12 +64,14 @@ impl Cpu {
         }
     }
 
-    /// Has it a PMU? By its own word, or somebody has found one.
+    /// Returns true if there is a PMU: a description of it is registered, or the processor's flags
+    /// show one.
     fn has_pmu(&self, map: &Map) -> bool {
         map.hardware.is_some()
             || match self.vendor.as_str() {
                 "GenuineIntel" => self.has("arch_perfmon"),
-                // All of them have four counters, says the manual.
+                // AMD's manual says that all its processors have four counters. A hypervisor may
+                // hide them.
                 "AuthenticAMD" | "HygonGenuine" => {
                     !self.has("hypervisor") || self.has("perfctr_core")
                 }
@@ -87,7 +91,7 @@ impl Cpu {
     }
 }
 
-/// What to do about an error, without what it was for.
+/// Returns advice for an error, without the part that says what failed.
 fn advice(error: &io::Error) -> String {
     let text = refused("", error).to_string();
     text.trim_start_matches("cannot : ").to_owned()
@@ -102,11 +106,11 @@ fn description(modules: &Modules, map: &Map, cpu: &Cpu, has_pmu: bool) -> Check 
         );
     }
     if !has_pmu {
-        return well(what, "none, as there is no PMU");
+        return well(what, "not needed: there is no PMU");
     }
-    let (none, name) = ("no description of the processor's registers", cpu.module());
+    let (none, name) = ("no PMU description for this processor", cpu.module());
     let found = match module::log(|said| said.starts_with("perfcounters: perfmon: ")).pop() {
-        Some(said) => format!("{none}; the kernel said: {said}"),
+        Some(said) => format!("{none}; kernel log: {said}"),
         None => none.to_owned(),
     };
     match modules.has((name, true)) {
@@ -114,7 +118,7 @@ fn description(modules: &Modules, map: &Map, cpu: &Cpu, has_pmu: bool) -> Check 
         true => problem(
             what,
             found,
-            format!("{name} is loaded and knows no such PMU: dmesg | grep {name}"),
+            format!("{name} is loaded but does not support this PMU; see dmesg | grep {name}"),
         ),
     }
 }
@@ -122,16 +126,16 @@ fn description(modules: &Modules, map: &Map, cpu: &Cpu, has_pmu: bool) -> Check 
 fn pmu(cpu: &Cpu, there: bool) -> Check {
     let what = "PMU";
     match (there, cpu.has("hypervisor")) {
-        (true, _) => well(what, format!("{} has one", cpu.vendor)),
+        (true, _) => well(what, format!("PMU of {} found", cpu.vendor)),
         (false, true) => note(
             what,
-            "a virtual machine whose hypervisor shows no PMU: the kernel's own events are counted",
+            "the hypervisor provides no PMU to this virtual machine; only software events are counted",
         )
-        .or("for the processor's have its host turn it on (QEMU/KVM: -cpu host,pmu=on)"),
+        .or("for hardware events, enable the virtual PMU on the host (QEMU/KVM: -cpu host,pmu=on)"),
         (false, false) => note(
             what,
             format!(
-                "none that is known, by {}: the kernel's own events are counted",
+                "no known PMU (vendor {}); only software events are counted",
                 cpu.vendor
             ),
         ),
@@ -142,17 +146,20 @@ fn watchdog(has_pmu: bool) -> Check {
     let what = "watchdog";
     match text("/proc/sys/kernel/nmi_watchdog").as_deref() {
         Some("0") => well(what, "the NMI watchdog is off"),
-        None => well(what, "there is no NMI watchdog"),
-        Some(_) if !has_pmu => well(what, "the NMI watchdog wants a counter, and there is none"),
+        None => well(what, "no NMI watchdog in this kernel"),
+        Some(_) if !has_pmu => well(
+            what,
+            "the NMI watchdog is on, but there is no counter for it",
+        ),
         Some(_) => problem(
             what,
-            "the NMI watchdog has a counter on each CPU",
-            "sysctl kernel.nmi_watchdog=0 frees it until the next boot",
+            "the NMI watchdog uses a counter on each CPU",
+            "free it until the next boot: sysctl kernel.nmi_watchdog=0",
         ),
     }
 }
 
-/// Guests of KVM, whose PMU is made of the host's.
+/// Checks for guests of KVM, whose virtual PMU uses the host's.
 fn guests() -> Check {
     let what = "guests";
     let mediated = ["kvm_intel", "kvm_amd"].iter().any(|module| {
@@ -161,27 +168,28 @@ fn guests() -> Check {
     });
     let found = processes_with("anon_inode:kvm-vm");
     match (found.is_empty(), mediated) {
-        (true, _) => well(what, "nobody is seen to have a guest of KVM"),
+        (true, _) => well(what, "no process with a KVM guest found"),
         (false, false) => note(
             what,
             format!(
-                "guests of KVM: {}: their own counters stop while a context has the PMU, and \
-                 samples in them have no address",
+                "KVM guests: {}; their own counters stop while a context uses the PMU, and \
+                 samples in guests have no address",
                 found.join(", ")
             ),
         ),
         (false, true) => problem(
             what,
             format!(
-                "guests of KVM: {}, which have the PMU for themselves as long as they run",
+                "KVM guests: {}; they have exclusive use of the PMU while they run",
                 found.join(", ")
             ),
-            "load kvm_intel or kvm_amd with enable_mediated_pmu=N, or end them",
+            "load kvm_intel or kvm_amd with enable_mediated_pmu=N, or end the guests",
         ),
     }
 }
 
-/// Processes with such a file open, other than this one.
+/// Returns the name and the ID of each process, except this one, that has a file open whose link in
+/// /proc/PID/fd is `link`.
 fn processes_with(link: &str) -> Vec<String> {
     let Ok(all) = fs::read_dir("/proc") else {
         return Vec::new();
@@ -206,18 +214,18 @@ fn processes_with(link: &str) -> Vec<String> {
         .collect()
 }
 
-/// Events of perf's, or contexts, that are open. Not every one of them needs the PMU.
+/// Lists the processes that have perf events or contexts open. Not all of these use the PMU.
 fn holders(what: &'static str, link: &str, in_the_way: bool) -> Check {
     let found = processes_with(link);
     if found.is_empty() {
-        return well(what, "nobody is seen to have any open");
+        return well(what, "no process found that has any open");
     }
     let who = format!("open in: {}", found.join(", "));
     match in_the_way {
         true => problem(
             what,
             who,
-            "end them, or wait for them: perf and contexts do not share the PMU",
+            "end these processes or wait for them; perf and contexts cannot share the PMU",
         ),
         false => note(what, who),
     }
@@ -227,17 +235,18 @@ fn create(made: Option<io::Result<()>>) -> Check {
     let what = "create";
     match made {
         None => note(what, "not tried: perfcounters is not loaded"),
-        Some(Ok(())) => well(what, "a context can be made"),
+        Some(Ok(())) => well(what, "a context can be created"),
         Some(Err(e)) if is_busy(&e) => problem(
             what,
-            "a context cannot be made: no register is described",
-            "load a description: modprobe pfm_intel, pfm_amd, or pfm_soft for the kernel's own",
+            "cannot create a context: no PMU description is registered",
+            "load a description: modprobe pfm_intel or pfm_amd, or pfm_soft for software events",
         ),
-        Some(Err(e)) => problem(what, format!("a context cannot be made: {e}"), advice(&e)),
+        Some(Err(e)) => problem(what, format!("cannot create a context: {e}"), advice(&e)),
     }
 }
 
-/// A counter of the hardware, on this thread; `None` if there is none.
+/// Tries to attach a context with a hardware counter to this thread. Returns `None` if no counter
+/// is available.
 fn attempt() -> Option<io::Result<()>> {
     let machine = Machine::here(false);
     let event = machine.event("instructions:u", Path::new("")).ok()?;
@@ -249,35 +258,39 @@ fn attempt() -> Option<io::Result<()>> {
 fn load(loaded: Option<io::Result<()>>, has_pmu: bool) -> Check {
     let what = "load";
     match loaded {
-        None if !has_pmu => well(what, "nothing to try: there is no PMU"),
+        None if !has_pmu => well(what, "not tried: there is no PMU"),
         None => problem(
             what,
-            "there is no hardware counter to try",
-            "see the description and the PMU above",
+            "not tried: no hardware counter is available",
+            "see the checks PMU and description above",
         ),
         Some(Ok(())) => well(what, "a context with a hardware counter can be attached"),
         Some(Err(e)) if is_busy(&e) => problem(
             what,
             "the PMU is in use",
-            "end who is named above; if nobody is, the kernel's log says more (dmesg)",
+            "end the users listed above; if there are none, see the kernel log (dmesg)",
         ),
-        Some(Err(e)) => problem(what, format!("it cannot be attached: {e}"), advice(&e)),
+        Some(Err(e)) => problem(
+            what,
+            format!("cannot attach a context with a hardware counter: {e}"),
+            advice(&e),
+        ),
     }
 }
 
 fn rdpmc(has_pmu: bool) -> Check {
     let what = "RDPMC";
     if !has_pmu {
-        return well(what, "nothing to read: there is no PMU");
+        return well(what, "not available: there is no PMU");
     }
     match text("/sys/bus/event_source/devices/cpu/rdpmc").as_deref() {
-        None => note(what, "perf says nothing of it"),
+        None => note(what, "unknown: perf has no file rdpmc"),
         Some("0") => note(
             what,
-            "not for programs; 1 in /sys/bus/event_source/devices/cpu/rdpmc lets those use it that perf counts",
+            "disabled for programs; writing 1 to /sys/bus/event_source/devices/cpu/rdpmc allows it to those that perf counts",
         ),
-        Some("1") => well(what, "for programs that perf counts"),
-        Some(_) => well(what, "for all programs"),
+        Some("1") => well(what, "allowed for programs that perf counts"),
+        Some(_) => well(what, "allowed for all programs"),
     }
 }
 
@@ -286,8 +299,11 @@ fn rights() -> Check {
     match privileged() {
         true => well(
             what,
-            "the kernel, CPUs and everybody's threads can be counted",
+            "kernel mode, CPUs and threads of all users can be counted",
         ),
-        false => note(what, "not there: only own programs, in user mode"),
+        false => note(
+            what,
+            "missing: only own programs can be counted, in user mode",
+        ),
     }
 }

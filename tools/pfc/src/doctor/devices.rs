@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Our devices: who may open them.
+//! Checks of the device files: whether they exist and this user may open them.
 
 use std::fs;
 use std::io;
@@ -34,10 +34,10 @@ fn check(modules: &Modules, what: &'static str, path: &str, write: bool) -> Chec
         return match modules.is_loaded() {
             true => problem(
                 what,
-                format!("{path} is not there, though the module is loaded"),
-                "is /dev a devtmpfs, and this no container? udevadm trigger makes its files anew",
+                format!("{path} does not exist, although the module is loaded"),
+                "/dev must be a devtmpfs, and not of a container; udevadm trigger creates its files again",
             ),
-            false => note(what, format!("{path} comes with perfcounters")),
+            false => note(what, format!("{path} is created when perfcounters is loaded")),
         };
     };
     let who = format!("{path} ({})", owners.shown());
@@ -45,13 +45,13 @@ fn check(modules: &Modules, what: &'static str, path: &str, write: bool) -> Chec
         Ok(_) => well(what, format!("{who} can be opened")),
         Err(e) if e.kind() == io::ErrorKind::PermissionDenied => problem(
             what,
-            format!("{who}: not for this user"),
+            format!("{who}: permission denied"),
             owners.remedy(path, write),
         ),
         Err(e) => problem(
             what,
             format!("{who}: {e}"),
-            "dmesg may say why; modprobe -r perfcounters, modprobe perfcounters",
+            "see dmesg; load the module again: modprobe -r perfcounters, modprobe perfcounters",
         ),
     }
 }

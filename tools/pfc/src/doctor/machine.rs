@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The machine: kernel, locks, limits, clock.
+//! Checks of the machine: kernel, module signatures, lockdown, limits, clock.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use super::module::Unread;
 use super::modules::{Modules, Signature};
 use super::{config, note, problem, text, well, Check};
 
-/// The kernel that the modules are developed on: its first two numbers.
+/// The first two numbers of the kernel release that the modules are developed and tested on.
 const KNOWN: &str = "7.2.";
 
 pub fn checks(modules: &Modules) -> Vec<Check> {
@@ -24,18 +24,19 @@ pub fn checks(modules: &Modules) -> Vec<Check> {
     checks
 }
 
-/// The release that runs.
+/// Returns the release of the running kernel.
 pub fn release() -> String {
     let uname = rustix::system::uname();
     uname.release().to_string_lossy().into_owned()
 }
 
-/// Without it little is seen, and what is not seen looks as if it were not there.
+/// Checks that /proc is mounted. Without it most other checks see nothing and report that things
+/// are missing.
 fn proc(there: bool) -> Option<Check> {
     (!there).then(|| {
         problem(
             "proc",
-            "/proc is not mounted; most of this cannot be seen",
+            "/proc is not mounted; most checks need it",
             "mount -t proc proc /proc",
         )
     })
@@ -46,7 +47,7 @@ fn has_sys() -> bool {
 }
 
 fn no_sys(what: &'static str) -> Check {
-    note(what, "cannot be seen, /sys is not mounted").or("mount -t sysfs sysfs /sys")
+    note(what, "unknown: /sys is not mounted").or("mount -t sysfs sysfs /sys")
 }
 
 fn kernel() -> Check {
@@ -55,52 +56,52 @@ fn kernel() -> Check {
     match (cfg!(target_arch = "x86_64"), found.starts_with(KNOWN)) {
         (true, true) => well(what, found),
         (true, false) => note(what, found).or(
-            "the modules are tested on 7.2; on another kernel they have to be built for it, and may not build",
+            "the modules are tested on 7.2; for another kernel they must be built, which may fail",
         ),
-        (false, _) => problem(what, found, "there are modules for x86-64 only"),
+        (false, _) => problem(what, found, "the modules support x86-64 only"),
     }
 }
 
-/// Must modules be signed?
+/// Checks whether modules must be signed, and whether these are.
 fn signatures(modules: &Modules) -> Check {
     let enforced = text("/sys/module/module/parameters/sig_enforce").as_deref() == Some("Y");
     match (enforced, modules.is_loaded()) {
-        (false, _) => well("signatures", "modules need none"),
-        (true, true) => well("signatures", "modules must be signed, and ours were taken"),
+        (false, _) => well("signatures", "not required"),
+        (true, true) => well("signatures", "required; the loaded modules were accepted"),
         (true, false) => wanted(modules.signature()),
     }
 }
 
-/// What there is of ours, where they must be.
+/// Makes the check of a module's signature for a machine that requires one.
 fn wanted(signature: Signature) -> Check {
     let what = "signatures";
-    let enrol = "mokutil --import CERTIFICATE, then boot";
+    let enrol = "mokutil --import CERTIFICATE, then reboot";
     let unseen = |why: &str| {
-        let found = "modules must be signed; cannot tell whether ours are signed";
+        let found = "required; unknown whether the installed modules are signed";
         note(what, format!("{found}: {why}"))
     };
     match signature {
         Signature::There => note(
             what,
-            "modules must be signed, and ours are: by a key that the kernel knows?",
+            "required; the installed modules are signed, maybe by a key that the kernel does not trust",
         )
-        .or(format!("if it refuses them, enrol that key: {enrol}")),
+        .or(format!("if the kernel rejects them, enrol the key: {enrol}")),
         Signature::None => problem(
             what,
-            "modules must be signed, and ours are not",
-            format!("sign them with a key of your own and enrol it: {enrol}"),
+            "required, but the installed modules are not signed",
+            format!("sign them with a key of your own, and enrol it: {enrol}"),
         ),
-        Signature::NotInstalled => note(what, "modules must be signed, and ours are not installed")
+        Signature::NotInstalled => note(what, "required; the modules are not installed")
             .or(format!(
-                "when they are, sign them with a key of your own and enrol it: {enrol}"
+                "after the installation, sign them with a key of your own, and enrol it: {enrol}"
             )),
         Signature::Unseen(Unread::NoModinfo) => {
-            unseen("modinfo is missing").or("it is in Debian's package kmod")
+            unseen("modinfo is missing").or("install Debian's package kmod")
         }
         Signature::Unseen(Unread::Closed) => {
-            unseen("their file is not for this user").or("run this as root")
+            unseen("this user may not read the file").or("run this as root")
         }
-        Signature::Unseen(Unread::NoModule) => unseen("their file is no module"),
+        Signature::Unseen(Unread::NoModule) => unseen("the file is not a module"),
     }
 }
 
@@ -108,12 +109,12 @@ fn secure_boot() -> Check {
     let what = "Secure Boot";
     let variable = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c";
     match fs::read(variable).ok().as_deref() {
-        // Four bytes of attributes, one of value.
-        Some([_, _, _, _, 1]) => note(what, "on: Debian's kernel locks itself down then"),
+        // The variable has four bytes of attributes and one byte of value.
+        Some([_, _, _, _, 1]) => note(what, "on: Debian's kernel then enables lockdown"),
         Some(_) => well(what, "off"),
         None => well(
             what,
-            "none: the machine was not booted by UEFI, or does not show it",
+            "none: the machine was not booted by UEFI, or its variables are not visible",
         ),
     }
 }
@@ -123,16 +124,16 @@ fn lockdown(modules: &Modules) -> Check {
     let modes = text("/sys/kernel/security/lockdown").unwrap_or_default();
     let mode = modes.split('[').nth(1).and_then(|m| m.split(']').next());
     let signed = "modules must be signed";
-    let kernel = "of the kernel nothing is counted, sampled or traced";
+    let kernel = "the kernel cannot be counted, sampled or traced";
     match (mode, modules.is_loaded()) {
         (None | Some("none"), _) => well(what, "off"),
-        (Some("integrity"), true) => note(what, "integrity; the modules are loaded nevertheless"),
-        (Some(mode), true) => note(what, format!("{mode}: {kernel}; programs are as ever"))
-            .or("it lasts until the machine is booted without lockdown="),
+        (Some("integrity"), true) => note(what, "integrity: the modules are loaded"),
+        (Some(mode), true) => note(what, format!("{mode}: {kernel}; programs can"))
+            .or("to end lockdown, boot without lockdown="),
         (Some(mode), false) => problem(
             what,
             format!("{mode}: {signed}"),
-            "sign them with a key that the machine trusts, or turn Secure Boot off",
+            "sign them with a key that the machine trusts, or turn off Secure Boot",
         ),
     }
 }
@@ -140,21 +141,19 @@ fn lockdown(modules: &Modules) -> Check {
 fn paranoid() -> Check {
     let what = "paranoid";
     match text("/proc/sys/kernel/perf_event_paranoid") {
-        None => well(what, "there is no perf"),
+        None => well(what, "no perf in this kernel"),
         Some(level) => well(
             what,
-            format!(
-                "perf_event_paranoid is {level}, which is perf's; contexts ask for CAP_PERFMON"
-            ),
+            format!("perf_event_paranoid is {level}; contexts follow it in kernel mode"),
         ),
     }
 }
 
-/// Rings of samples are locked memory.
+/// Checks the limit of locked memory, which applies to the rings of samples.
 fn memlock() -> Check {
     use rustix::process::{getrlimit, Resource};
     use rustix::thread::{capabilities, CapabilitySet};
-    /// What `pfc record` takes on a CPU, and some more.
+    /// A ring of `pfc record` for a CPU has 512 KiB by default; this leaves some room.
     const LEAST: u64 = 1 << 20;
     let what = "memlock";
     let free = capabilities(None).is_ok_and(|c| c.effective.contains(CapabilitySet::IPC_LOCK));
@@ -165,17 +164,17 @@ fn memlock() -> Check {
         Some(bytes) => problem(
             what,
             format!(
-                "{} KiB of locked memory: too little for rings of samples",
+                "{} KiB of locked memory are too little for the rings of samples",
                 bytes >> 10
             ),
-            "ulimit -l 8192, or memlock in /etc/security/limits.conf",
+            "raise the limit: ulimit -l 8192, or memlock in /etc/security/limits.conf",
         ),
     }
 }
 
-/// Restartable sequences, as the kernel tells each program of them.
+/// Checks whether the kernel announces restartable sequences in the auxiliary vector.
 pub fn rseq() -> Check {
-    /// AT_RSEQ_FEATURE_SIZE.
+    /// The key AT_RSEQ_FEATURE_SIZE of the auxiliary vector.
     const SIZE: u64 = 27;
     let what = "rseq";
     let auxv = fs::read("/proc/self/auxv").unwrap_or_default();
@@ -185,14 +184,16 @@ pub fn rseq() -> Check {
         .any(|pair| word(&pair[..8]) == SIZE && word(&pair[8..]) != 0);
     match there {
         true => well(what, "the kernel has restartable sequences"),
-        false => note(what, "the kernel has no restartable sequences")
-            .or("events take a locked instruction more; a kernel with CONFIG_RSEQ spares it"),
+        false => note(what, "the kernel has no restartable sequences").or(
+            "each event needs a locked instruction more; use a kernel with CONFIG_RSEQ to avoid it",
+        ),
     }
 }
 
 const CLOCKS: &str = "/sys/devices/system/clocksource/clocksource0/";
 
-/// The clock source, and whether the time stamp counter could be it.
+/// Returns the current clock source, and whether the time stamp counter is an available one.
+/// Returns `None` if /sys is not mounted.
 fn clock() -> Option<(String, bool)> {
     has_sys().then(clock_seen)
 }
@@ -205,10 +206,10 @@ fn clock_seen() -> (String, bool) {
     (now, tsc)
 }
 
-/// What a time stamp counter that the kernel does not trust can be helped with.
+/// Advice for a time stamp counter that the kernel considers unstable.
 const UNSTABLE: &str =
-    "dmesg | grep -i tsc says why; in a virtual machine have its host show an invariant TSC, \
-     on a machine whose TSC is known to be right boot with tsc=reliable";
+    "for the reason see dmesg | grep -i tsc; in a virtual machine, let the host provide an \
+     invariant TSC; if the TSC is known to be reliable, boot with tsc=reliable";
 
 pub fn clock_of_accounting() -> Check {
     let what = "clock";
@@ -216,11 +217,11 @@ pub fn clock_of_accounting() -> Check {
         None => no_sys(what),
         Some((now, true)) => well(
             what,
-            format!("the time stamp counter (the kernel's own clock is {now})"),
+            format!("the time stamp counter (the kernel's clock source is {now})"),
         ),
         Some((now, false)) => note(
             what,
-            format!("{now}: the time stamp counter cannot be used, so the scheduler's clock is, which costs more"),
+            format!("{now}: the time stamp counter is unusable; the scheduler's clock is used, which costs more"),
         )
         .or(UNSTABLE),
     }
@@ -233,12 +234,12 @@ pub fn clock_of_tracing() -> Check {
         Some((now, true)) if now == "tsc" => well(what, "the time stamp counter"),
         Some((now, true)) => note(
             what,
-            format!("the time stamp counter for events; the kernel's own clock is {now}, so programs that ask for the time make system calls"),
+            format!("the time stamp counter for events; as the kernel's clock source is {now}, a program needs a system call to read the time"),
         )
         .or(format!("echo tsc >{CLOCKS}current_clocksource")),
         Some((now, false)) => note(
             what,
-            format!("{now}: each event asks the kernel for CLOCK_MONOTONIC, by a system call"),
+            format!("{now}: each event reads CLOCK_MONOTONIC by a system call"),
         )
         .or(UNSTABLE),
     }
@@ -257,12 +258,14 @@ mod tests {
         };
         let (state, found) = of(Signature::Unseen(Unread::NoModinfo));
         assert_eq!(state, State::Note);
-        assert!(found.contains("cannot tell whether ours are signed: modinfo is missing"));
+        assert!(
+            found.contains("unknown whether the installed modules are signed: modinfo is missing")
+        );
         assert_eq!(of(Signature::There).0, State::Note);
         assert_eq!(of(Signature::NotInstalled).0, State::Note);
         let (state, found) = of(Signature::None);
         assert_eq!(state, State::Problem);
-        assert!(found.contains("ours are not"));
+        assert!(found.contains("are not signed"));
     }
 
     #[test]
@@ -273,6 +276,6 @@ mod tests {
         assert!(proc(true).is_none());
         let check = no_sys("lockdown");
         assert_eq!(check.state, State::Note);
-        assert_eq!(check.found, "cannot be seen, /sys is not mounted");
+        assert_eq!(check.found, "unknown: /sys is not mounted");
     }
 }

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `pfc doctor`: what keeps counters, contexts, accounting and tracing from working,
-//! and what to do. It looks, and changes nothing.
+//! `pfc doctor`: finds out why counters, contexts, accounting or tracing do not work, and says what
+//! to do. It only reads; it changes no settings.
 //!
-//! | file | looks at |
+//! | file | checks |
 //! |---|---|
-//! | `machine.rs` `config.rs` | the kernel, how it was built and locked, its clock |
-//! | `modules.rs` `module.rs` | ours: installed, built for this kernel, loaded |
-//! | `devices.rs` | who may open them |
-//! | `contexts.rs` | the PMU, and who has it |
+//! | `machine.rs` `config.rs` | the kernel, its configuration and lockdown, limits, the clock |
+//! | `modules.rs` `module.rs` | the modules: installed, built for this kernel, loaded |
+//! | `devices.rs` | permissions of the device files |
+//! | `contexts.rs` | the PMU and its users |
 
 mod config;
 mod contexts;
@@ -28,14 +28,14 @@ use crate::cli::JsonArgs;
 use crate::failure::Failure;
 use crate::out::Out;
 
-/// Of what is in `--json`: another number when something there changes its meaning.
+/// Version of the `--json` format. It changes when an existing field changes its meaning.
 const SCHEMA: u32 = 1;
 
-/// How something is.
+/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Well,
-    /// It is so, and nothing is wrong with it.
+    /// A fact worth knowing, which is not a problem.
     Note,
     Problem,
 }
@@ -50,12 +50,12 @@ impl State {
     }
 }
 
-/// What was looked at.
+/// A check: its subject, its result and what was found.
 struct Check {
     what: &'static str,
     state: State,
     found: String,
-    /// What to do; nothing if there is nothing to be done.
+    /// Advice; empty if there is nothing to do.
     remedy: String,
 }
 
@@ -88,13 +88,13 @@ impl Check {
         }
     }
 
-    /// What could be done about a note.
+    /// Adds advice to a note.
     fn or(self, remedy: impl Into<String>) -> Self {
         self.but(State::Note, remedy)
     }
 }
 
-/// What belongs together.
+/// A heading and the checks under it.
 type Section = (&'static str, Vec<Check>);
 
 pub fn run(args: &JsonArgs, out: &mut Out) -> Result<ExitCode, Failure> {
@@ -174,7 +174,7 @@ fn tracing(modules: &modules::Modules) -> Vec<Check> {
     ]
 }
 
-/// A file's text, without blanks around it.
+/// Returns the text of a file without white space at its ends. `None` if it cannot be read.
 fn text(path: impl AsRef<Path>) -> Option<String> {
     let bytes = fs::read(path).ok()?;
     Some(String::from_utf8_lossy(&bytes).trim().to_owned())

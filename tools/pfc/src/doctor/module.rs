@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! One module: its file, what is loaded of it, what the kernel said of it.
+//! One kernel module: the installed file, the loaded module, and what the kernel log says.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -14,38 +14,38 @@ use serde_json::{json, Value};
 
 use super::{machine, text};
 
-/// What the kernel's loader looks for at a module's end.
+/// The text that ends a signed module file. The kernel's module loader searches for it.
 const SIGNED: &[u8] = b"~Module signature appended~\n";
 
-/// A module of ours.
+/// A kernel module that `pfc doctor` checks.
 pub struct Module {
     pub name: &'static str,
     pub loaded: bool,
-    /// Its build id, as the kernel shows it.
+    /// The build ID of the loaded module, from /sys/module.
     loaded_id: Option<String>,
-    /// Where it is installed for this kernel.
+    /// The file that is installed for the running kernel.
     pub file: Option<PathBuf>,
-    /// What it was built for.
+    /// The kernel that the file was built for, as its `vermagic` says.
     pub vermagic: Option<String>,
     file_id: Option<String>,
-    /// `None`: that cannot be seen.
+    /// Whether the file is signed; `None` if that is not known.
     pub signed: Option<bool>,
-    /// Why it was not looked into.
+    /// The reason why the file was not examined.
     pub unread: Option<Unread>,
 }
 
-/// What keeps a file from being looked into.
+/// Reasons why a module file cannot be examined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unread {
-    /// It may not be read.
+    /// The file cannot be read; usually this user has no permission.
     Closed,
-    /// It is packed, and who could unpack it is not there.
+    /// The file is compressed, and kmod's modinfo is not installed.
     NoModinfo,
-    /// It is none: empty, cut off, something else.
+    /// The file is not a complete module: it is empty, truncated or something else.
     NoModule,
 }
 
-/// What a module's file says of it.
+/// The contents of a module file, as far as they are of interest.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Inside {
     vermagic: Option<String>,
@@ -91,7 +91,8 @@ impl Module {
         }
     }
 
-    /// What is loaded is not what is installed.
+    /// Returns true if the loaded module has another build ID than the installed one. Returns false
+    /// if one of the IDs is unknown.
     pub fn is_another(&self) -> bool {
         match (&self.loaded_id, &self.file_id) {
             (Some(loaded), Some(file)) => loaded != file,
@@ -99,7 +100,7 @@ impl Module {
         }
     }
 
-    /// It was built for another kernel, which it names.
+    /// Returns the kernel release that the module was built for, if it is not the running one.
     pub fn built_for_another(&self) -> Option<&str> {
         let built_for = self.vermagic.as_deref()?.split(' ').next()?;
         (built_for != machine::release()).then_some(built_for)
@@ -111,7 +112,8 @@ impl Module {
     }
 }
 
-/// What a module is: an ELF file, whole, that says what it was built for.
+/// Examines an uncompressed module. Returns `None` if the bytes are not a complete ELF file with a
+/// section `.modinfo`.
 fn of_elf(bytes: &[u8]) -> Option<Inside> {
     let elf = object::File::parse(bytes).ok()?;
     let info = elf.section_by_name(".modinfo")?.data().ok()?;
@@ -124,14 +126,14 @@ fn of_elf(bytes: &[u8]) -> Option<Inside> {
     })
 }
 
-/// A packed one, by kmod's modinfo: who loads it can unpack it. Not busybox's, which
-/// shows no signatures.
+/// Examines a compressed module with kmod's modinfo, which can decompress what kmod can load. The
+/// modinfo of busybox is not used, because it does not show signatures.
 fn unpacked(path: &Path) -> Result<Inside, Unread> {
     let file = fs::File::open(path).map_err(|_| Unread::Closed)?;
     if file.metadata().is_ok_and(|m| m.len() == 0) {
         return Err(Unread::NoModule);
     }
-    // A user's PATH may lack these.
+    // The PATH of a user may lack the sbin directories.
     let all = ["modinfo", "/usr/sbin/modinfo", "/sbin/modinfo"];
     let kmod =
         |program: &&str| said_by(program, &["-V".as_ref()]).is_some_and(|v| v.contains("kmod"));
@@ -141,8 +143,8 @@ fn unpacked(path: &Path) -> Result<Inside, Unread> {
         .ok_or(Unread::NoModule)
 }
 
-/// The same from what modinfo says: a name, a colon, a value in each line. Without
-/// a signer's name a signature still has its kind.
+/// Parses the output of modinfo, lines of a name, a colon and a value. A signed module has the
+/// field `sig_id` even if the signer has no name.
 fn of_modinfo(said: &str) -> Option<Inside> {
     let value = |key: &str| {
         said.lines()
@@ -157,7 +159,7 @@ fn of_modinfo(said: &str) -> Option<Inside> {
     })
 }
 
-/// Where there is no /sys.
+/// Returns true if /proc/modules lists the module as live. This is needed if /sys is not mounted.
 fn is_listed(name: &str) -> bool {
     let all = text("/proc/modules").unwrap_or_default();
     all.lines().any(|line| {
@@ -166,7 +168,8 @@ fn is_listed(name: &str) -> bool {
     })
 }
 
-/// Where depmod, or whoever installs without it, has put it.
+/// Returns the path of the module that is installed for the running kernel: from depmod's
+/// modules.dep, or in one of the usual directories.
 fn installed(name: &str) -> Option<PathBuf> {
     let root = PathBuf::from("/lib/modules").join(machine::release());
     let known = fs::read_to_string(root.join("modules.dep")).unwrap_or_default();
@@ -185,7 +188,7 @@ fn installed(name: &str) -> Option<PathBuf> {
     listed.filter(|path| path.exists()).or_else(somewhere)
 }
 
-/// The build id in an ELF note.
+/// Returns the build ID in an ELF note.
 fn id_of(note: &[u8]) -> Option<String> {
     let word =
         |at: usize| Some(u32::from_ne_bytes(note.get(at..at + 4)?.try_into().ok()?) as usize);
@@ -200,16 +203,18 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().flat_map(two).collect()
 }
 
-/// What a program says, if it is there and content.
+/// Runs a program and returns its output. Returns `None` if it cannot be run, fails or prints
+/// nothing.
 fn said_by(program: &str, arguments: &[&OsStr]) -> Option<String> {
     let done = Command::new(program).args(arguments).output().ok()?;
     let said = String::from_utf8_lossy(&done.stdout).trim().to_owned();
     (done.status.success() && !said.is_empty()).then_some(said)
 }
 
-/// The kernel log's lines that `wanted` takes, oldest first. None if it may not be read.
+/// Returns the messages of the kernel log that `wanted` accepts, oldest first. Empty if this user
+/// may not read the log.
 pub fn log(wanted: impl Fn(&str) -> bool) -> Vec<String> {
-    /// O_NONBLOCK: at its end it says so, instead of waiting for more.
+    /// O_NONBLOCK: a read at the end of the log fails with EAGAIN instead of waiting.
     const NO_WAIT: i32 = libc::O_NONBLOCK;
     let mut found = Vec::new();
     let open = fs::File::options()
@@ -222,7 +227,7 @@ pub fn log(wanted: impl Fn(&str) -> bool) -> Vec<String> {
         match log.read(&mut record) {
             Ok(0) => return found,
             Ok(n) => {
-                // "priority,number,time,flags;text", and lines of details.
+                // A record is "priority,number,time,flags;text", followed by lines of details.
                 let all = String::from_utf8_lossy(&record[..n]);
                 let line = all.lines().next().unwrap_or_default();
                 if let Some((_, said)) = line.split_once(';') {
@@ -231,7 +236,7 @@ pub fn log(wanted: impl Fn(&str) -> bool) -> Vec<String> {
                     }
                 }
             }
-            // Overwritten while it was read.
+            // EPIPE: the next record was overwritten before it was read.
             Err(e) if e.kind() == ErrorKind::BrokenPipe => {}
             Err(_) => return found,
         }
@@ -251,7 +256,8 @@ mod tests {
         assert_eq!(id_of(&note[..17]), None);
         assert_eq!(id_of(&[255; 20]), None);
     }
-    /// The least ELF file that is a module, its table of sections at the end.
+    /// Makes the smallest ELF file that has this section. The section table is at its end, so a
+    /// truncated file has none.
     fn elf(section: &str) -> Vec<u8> {
         let info = b"license=GPL\0vermagic=7.2.12 SMP \0";
         let names = format!("\0{section}\0.shstrtab\0");
@@ -337,7 +343,7 @@ mod tests {
         let other = unpacked(&path).expect_err("no module");
         fs::remove_file(&path).expect("ours");
         assert_eq!(empty, Err(Unread::NoModule));
-        // On what there is here to unpack it.
+        // The result depends on whether kmod's modinfo is installed here.
         assert!(matches!(other, Unread::NoModule | Unread::NoModinfo));
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Our modules: installed, for this kernel, loaded; and if not, what the kernel said.
+//! Checks of the kernel modules: installed, built for this kernel, loaded; if not loaded, what the
+//! kernel log says.
 
 use std::path::Path;
 
@@ -9,7 +10,7 @@ use serde_json::Value;
 use super::module::{log, Module, Unread};
 use super::{machine, note, problem, well, Check};
 
-/// Those that count.
+/// The modules that provide counters.
 const PROVIDERS: &[&str] = &[
     "pfc_sched",
     "pfc_syscalls",
@@ -19,7 +20,7 @@ const PROVIDERS: &[&str] = &[
     "pfc_mm",
 ];
 
-/// Is a module signed?
+/// Whether perfcounters.ko is signed.
 #[derive(Clone, Copy, Debug)]
 pub enum Signature {
     There,
@@ -28,7 +29,7 @@ pub enum Signature {
     Unseen(Unread),
 }
 
-/// All that `pfc doctor` looks at.
+/// All modules that `pfc doctor` checks.
 pub struct Modules {
     all: Vec<Module>,
 }
@@ -46,18 +47,18 @@ impl Modules {
         self.all.iter().find(|m| m.name == name)
     }
 
-    /// Is perfcounters.ko?
+    /// Returns true if perfcounters.ko is loaded.
     pub fn is_loaded(&self) -> bool {
         self.has(("perfcounters", true))
     }
 
-    /// Is one loaded, or at least installed?
+    /// Returns true if a module is loaded or, with `loaded` false, if it is at least installed.
     pub fn has(&self, (name, loaded): (&str, bool)) -> bool {
         self.get(name)
             .is_some_and(|m| m.loaded || (!loaded && m.file.is_some()))
     }
 
-    /// Of perfcounters.ko's file.
+    /// Returns whether the installed perfcounters.ko is signed.
     pub fn signature(&self) -> Signature {
         let module = self.get("perfcounters").filter(|m| m.file.is_some());
         match module.map(|m| (m.signed, m.unread)) {
@@ -85,10 +86,11 @@ impl Modules {
             .get("perfcounters")
             .and_then(|m| Some((m, m.file.as_deref()?)))
         else {
-            let found = format!("not for this kernel, {release}");
+            let found = format!("not installed for this kernel, {release}");
             return match self.is_loaded() {
-                true => note(what, found)
-                    .or("after a boot it will not be there: make install, or its package"),
+                true => note(what, found).or(
+                    "it will be missing after a reboot; run make install, or install the package",
+                ),
                 false => problem(what, found, how_to_install(&release)),
             };
         };
@@ -97,25 +99,25 @@ impl Modules {
             Some(Unread::NoModule) => {
                 return problem(
                     what,
-                    format!("{path} is no module, or not whole"),
-                    format!("install it anew: {}", how_to_install(&release)),
+                    format!("{path} is not a module, or is truncated"),
+                    format!("install it again: {}", how_to_install(&release)),
                 )
             }
             Some(Unread::Closed) => {
-                return note(what, format!("{path}, which this user may not read"))
+                return note(what, format!("{path}, which this user cannot read"))
             }
             Some(Unread::NoModinfo) | None => {}
         }
         if let Some(other) = module.built_for_another() {
             return problem(
                 what,
-                format!("{path} was built for {other}, and this is {release}"),
+                format!("{path} was built for {other}, but the kernel is {release}"),
                 how_to_install(&release),
             );
         }
         match module.is_another() {
-            true => note(what, format!("{path}, which is not the one that is loaded"))
-                .or("modprobe -r what uses it, then perfcounters, and modprobe them again"),
+            true => note(what, format!("{path}, which is not the loaded module"))
+                .or("unload its users and perfcounters with modprobe -r, then load them again"),
             false => well(what, path.to_string()),
         }
     }
@@ -130,14 +132,14 @@ impl Modules {
         match refusal() {
             Some(said) => problem(
                 what,
-                format!("{missing}; the kernel said: {said}"),
+                format!("{missing}; kernel log: {said}"),
                 advice(&said),
             ),
             None => problem(what, missing, how_to_load(Path::new("/"))),
         }
     }
 
-    /// The modules that count what the kernel does.
+    /// Checks the modules that provide counters of the kernel's subsystems.
     pub fn providers(&self) -> Check {
         let what = "providers";
         let of = |loaded: bool| -> Vec<&str> {
@@ -145,26 +147,28 @@ impl Modules {
             names.filter(|name| self.has((name, loaded))).collect()
         };
         let (loaded, installed) = (of(true), of(false));
-        let none = "none is loaded: there are this module's own counters only";
+        let none = "none is loaded; there are only perfcounters' own counters";
         match (loaded.is_empty(), installed.is_empty()) {
             (false, _) => well(what, loaded.join(", ")),
             (true, false) => {
                 note(what, none).or(format!("modprobe {}", installed.join("; modprobe ")))
             }
-            (true, true) => note(what, "none is installed").or("they come with perfcounters.ko"),
+            (true, true) => note(what, "none is installed")
+                .or("they are installed together with perfcounters.ko"),
         }
     }
 }
 
-/// The package's service loads them, the providers as well.
+/// Returns how to load the modules now and at each boot. The package's service also loads the
+/// providers.
 fn how_to_load(root: &Path) -> String {
     let places = ["etc", "usr/lib", "lib"].map(|dir| root.join(dir).join("systemd/system"));
     let service = |dir: &std::path::PathBuf| dir.join("perfcounters.service").exists();
     let at_boot = match places.iter().any(service) {
         true => {
-            "systemctl enable --now perfcounters, which loads what /etc/default/perfcounters names"
+            "systemctl enable --now perfcounters, which loads the modules in /etc/default/perfcounters"
         }
-        false => "its name in /etc/modules-load.d/perfcounters.conf",
+        false => "write its name to /etc/modules-load.d/perfcounters.conf",
     };
     format!("load it: modprobe perfcounters; at each boot: {at_boot}")
 }
@@ -173,7 +177,7 @@ fn how_to_install(release: &str) -> String {
     format!("apt install perfcounters-modules-{release}, or perfcounters-dkms, which builds them; from source: make && make install")
 }
 
-/// The last thing that the kernel said against perfcounters.ko.
+/// Returns the last message in the kernel log about a module that was refused.
 fn refusal() -> Option<String> {
     let refused = |said: &str| {
         let ours = said.starts_with("perfcounters: ");
@@ -191,18 +195,18 @@ fn refusal() -> Option<String> {
     log(refused).pop()
 }
 
-/// What to do about it.
+/// Returns advice for such a message.
 fn advice(said: &str) -> &'static str {
     if said.contains("Lockdown") || said.contains("Loading of ") || said.contains("is rejected") {
-        "the kernel takes signed modules only: sign it with a key that the machine trusts (mokutil --import)"
+        "the kernel accepts signed modules only; sign it with a key that the machine trusts (mokutil --import)"
     } else if said.contains("version") || said.contains("symbol") {
-        "it was built for another kernel: build it anew, make && make install, or take this kernel's package"
+        "it was built for another kernel; rebuild it (make && make install), or install the package for this kernel"
     } else {
-        "modprobe perfcounters, and dmesg says more"
+        "run modprobe perfcounters, and see dmesg"
     }
 }
 
-/// Could modules in Rust be built here? Not needed while there are some.
+/// Checks whether modules in Rust can be built here. That is not needed if they are installed.
 fn rust() -> Check {
     let what = "Rust tree";
     let build = Path::new("/lib/modules")
@@ -210,7 +214,7 @@ fn rust() -> Check {
         .join("build");
     let shown = build.display();
     let dkms = match Path::new("/var/lib/dkms/perfcounters").exists() {
-        true => "; dkms has them",
+        true => "; dkms has the modules",
         false => "",
     };
     if build.join("rust/libkernel.rmeta").exists() {
@@ -220,10 +224,12 @@ fn rust() -> Check {
         );
     }
     let found = match build.exists() {
-        true => format!("{shown} has no Rust metadata, as no distribution's has{dkms}"),
-        false => format!("no tree to build modules with{dkms}"),
+        true => format!("{shown} has no Rust metadata (no distribution provides it){dkms}"),
+        false => format!("no kernel tree to build modules{dkms}"),
     };
-    note(what, found).or("needed only to build the modules: make kdir makes one, perfcounters-dkms does so by itself")
+    note(what, found).or(
+        "needed only to build the modules; make kdir creates one, perfcounters-dkms does so itself",
+    )
 }
 
 #[cfg(test)]

@@ -1,29 +1,30 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Does a client take what we have? The Accept header, as far as it matters
-//! when there is one thing to give.
+//! Parses the Accept header of HTTP. As there is only one media type to offer, it only finds out
+//! whether the client accepts that.
 
-/// What a format is called over HTTP.
+/// The media type of a format.
 #[derive(Clone, Copy, Debug)]
 pub struct Media {
     pub kind: &'static str,
     pub subtype: &'static str,
-    /// Values of the parameter `version` that a reader of it may ask for.
+    /// The values of the parameter `version` that a client may request.
     pub versions: &'static [&'static str],
-    /// The header of the answer.
+    /// The Content-Type header of a response.
     pub content_type: &'static str,
 }
 
 impl Media {
-    /// Is it among what this Accept header lists? The most exact entry decides,
-    /// a weight of zero says no.
+    /// Returns true if this Accept header allows the media type. The most specific entry decides.
+    /// An entry with a weight of 0 forbids the type.
     pub fn accepted_by(&self, header: &str) -> bool {
         let entries = header.split(',').filter_map(|entry| self.entry(entry));
-        // Of equally exact ones, one that says yes.
+        // Among equally specific entries, one that allows the type wins.
         entries.max().is_some_and(|(_, yes)| yes)
     }
 
-    /// How exactly an entry names this, and whether it wants it.
+    /// Returns how specifically an entry names this type, and whether it allows it. Returns `None`
+    /// if the entry is for other types.
     fn entry(&self, entry: &str) -> Option<(u8, bool)> {
         let mut parts = entry.split(';').map(str::trim);
         let (kind, subtype) = parts.next()?.split_once('/')?;

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `GET /metrics`, for who may ask.
+//! The HTTP server for `GET /metrics`.
 //!
-//! hyper does the talking. What is decided here is how much of us a client can
-//! have: a connection is for one request, lives for [`LIFE`] at most, and there
-//! are [`CONNECTIONS`] of them with [`BUDGET`] bytes of answers. Who comes when
-//! there is no room takes the place of who has been there longest; so a client
-//! that sends or reads slowly, or not at all, is in nobody's way. But each has
-//! [`GRACE`] for itself, and newer ones wait for that: however many come, who
-//! asks at once is answered.
+//! hyper implements the protocol. This file limits the resources that clients can use:
+//!
+//! - A connection is for one request and is closed after [`LIFE`] at the latest.
+//! - There are at most [`CONNECTIONS`] connections. A new one replaces the oldest one, so clients
+//!   that send or read slowly, or not at all, do not block others.
+//! - A connection is not replaced by a new one within [`GRACE`]; new ones wait in the backlog. A
+//!   client that sends its request at once is therefore served, however many others connect.
+//! - All responses in flight have at most [`BUDGET`] bytes. A new response replaces the oldest
+//!   ones.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -36,35 +38,36 @@ use crate::export::accept::Media;
 use crate::export::{runtime, Source, Stop, Writer};
 use crate::failure::Failure;
 
-/// Connections at a time.
+/// Limit for connections that are open at the same time.
 const CONNECTIONS: usize = 128;
-/// Connections that the kernel keeps waiting for a place, for eight seconds
-/// then: Prometheus waits for ten. Who does not find room there asks again only
-/// after a second or more, when others are first again.
+/// Length of the backlog: connections that wait in the kernel until they are accepted.
+///
+/// With [`CONNECTIONS`] per [`GRACE`] the last one waits for eight seconds; Prometheus waits for
+/// ten. If the backlog is full, TCP tries again after a second or more, behind other clients.
 const WAITING: u32 = 1024;
-/// For nobody else to take a connection's place.
+/// The time in which a connection is not replaced by a new one.
 const GRACE: Duration = Duration::from_secs(1);
-/// Between two looks whether one has ended, when there is no room.
+/// Interval for checking whether a connection has ended, while none can be accepted.
 const PAUSE: Duration = Duration::from_millis(10);
-/// Bytes of answers on their way, and so of the longest one.
+/// Limit for the bytes of all responses in flight, and so of a single response.
 const BUDGET: usize = 128 << 20;
-/// Bytes of a request's head.
+/// Limit for the head of a request in bytes.
 const HEAD: usize = 16 << 10;
-/// For a request's head to arrive.
+/// Limit for the time in which the head of a request must arrive.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// From accepting a connection to having answered.
+/// Limit for the time from accepting a connection to the end of the response.
 const LIFE: Duration = Duration::from_secs(30);
-/// For answers to be read when we are told to stop.
+/// The time in which responses may still be read after a signal has stopped the export.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// Says no to addresses that others can reach, unless that is wanted.
+/// Refuses addresses that other machines can reach, unless `--allow-remote` is given.
 pub fn allowed(address: SocketAddr, remote: bool) -> Result<(), Failure> {
     if remote || address.ip().to_canonical().is_loopback() {
         return Ok(());
     }
     Err(Failure::Refused(format!(
-        "{} is not a loopback address, and this server neither encrypts nor asks who is there; \
-         listen on 127.0.0.1 or [::1] behind a proxy that does, or say --allow-remote",
+        "{} is not a loopback address, and this server has no encryption and no authentication; \
+         listen on 127.0.0.1 or [::1] behind a proxy that has, or use --allow-remote",
         address.ip()
     )))
 }
@@ -90,7 +93,7 @@ pub fn serve(
                 () = stop.wanted() => break,
                 accepted = server.next(&listener) => match accepted {
                     Ok(stream) => server.admit(stream),
-                    // Out of descriptors, say: it passes.
+                    // For example, no file descriptor is available. Such errors are temporary.
                     Err(_) => sleep(Duration::from_millis(50)).await,
                 }
             }
@@ -111,7 +114,7 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(WAITING)
 }
 
-/// Says where it is, which port 0 leaves open.
+/// Prints the URL, because with port 0 the kernel chooses the port.
 fn announce(listener: &TcpListener) -> io::Result<()> {
     let mut out = io::stdout();
     writeln!(out, "http://{}/metrics", listener.local_addr()?)?;
@@ -122,20 +125,20 @@ struct Server {
     source: RefCell<Source>,
     writer: RefCell<Box<dyn Writer>>,
     media: Media,
-    /// In the order in which they came.
+    /// The connections, oldest first.
     guests: RefCell<VecDeque<Guest>>,
 }
 
-/// A connection.
+/// The state of a connection.
 struct Guest {
     task: JoinHandle<()>,
     since: Instant,
-    /// Bytes of its answer.
+    /// The bytes of its response; 0 before there is one.
     held: Rc<Cell<usize>>,
 }
 
 impl Server {
-    /// The next connection, when there is room for it.
+    /// Accepts the next connection, after waiting until it may be admitted.
     async fn next(&self, listener: &TcpListener) -> io::Result<TcpStream> {
         while self.is_full() {
             sleep(PAUSE).await;
@@ -143,7 +146,8 @@ impl Server {
         Ok(listener.accept().await?.0)
     }
 
-    /// All places are taken by those who came just now.
+    /// Returns true if the limit of connections is reached and even the oldest is younger than
+    /// [`GRACE`].
     fn is_full(&self) -> bool {
         let mut guests = self.guests.borrow_mut();
         guests.retain(|guest| !guest.task.is_finished());
@@ -174,22 +178,28 @@ impl Server {
         });
         let talk = http1::Builder::new()
             .keep_alive(false)
-            // A client may say that it has asked all it wants.
+            // A client may close its sending side after the request.
             .half_close(true)
             .timer(TokioTimer::new())
             .header_read_timeout(PATIENCE)
             .max_buf_size(HEAD)
             .serve_connection(TokioIo::new(stream), answer);
-        // What goes wrong on a connection is the client's, and ends it.
+        // Errors concern this connection only, which is closed.
         let _ = timeout(LIFE, talk).await;
     }
 
     fn answer(&self, request: &Request<Incoming>, held: &Rc<Cell<usize>>) -> Response<Full<Bytes>> {
         if request.uri().path() != "/metrics" {
-            return sorry(StatusCode::NOT_FOUND, "the counters are at /metrics\n");
+            return sorry(
+                StatusCode::NOT_FOUND,
+                "not found; the counters are at /metrics\n",
+            );
         }
         if ![Method::GET, Method::HEAD].contains(request.method()) {
-            let mut no = sorry(StatusCode::METHOD_NOT_ALLOWED, "GET or HEAD it\n");
+            let mut no = sorry(
+                StatusCode::METHOD_NOT_ALLOWED,
+                "method not allowed; use GET or HEAD\n",
+            );
             let methods = HeaderValue::from_static("GET, HEAD");
             no.headers_mut().insert(ALLOW, methods);
             return no;
@@ -197,7 +207,10 @@ impl Server {
         let mut accepts = request.headers().get_all(ACCEPT).iter().peekable();
         let any = accepts.peek().is_none();
         if !any && !accepts.any(|a| a.to_str().is_ok_and(|a| self.media.accepted_by(a))) {
-            let what = format!("it comes as {} only\n", self.media.content_type);
+            let what = format!(
+                "not acceptable; the only format is {}\n",
+                self.media.content_type
+            );
             return sorry(StatusCode::NOT_ACCEPTABLE, &what);
         }
         match self.text() {
@@ -210,7 +223,7 @@ impl Server {
         }
     }
 
-    /// One look at the counters.
+    /// Takes a sample and formats it.
     fn text(&self) -> Result<Vec<u8>, Failure> {
         let look = self.source.borrow_mut().look()?;
         let mut text = Bounded(Vec::new());
@@ -218,13 +231,13 @@ impl Server {
         written.map_err(|_| {
             let size = BUDGET >> 20;
             Failure::Refused(format!(
-                "this is more than {size} MiB; select less, or --sum"
+                "the response exceeds {size} MiB; select fewer instances, or use --sum"
             ))
         })?;
         Ok(text.0)
     }
 
-    /// The oldest answers give way to a new one.
+    /// Aborts the connections with the oldest responses until a new response fits into [`BUDGET`].
     fn make_room(&self, bytes: usize, mine: &Rc<Cell<usize>>) {
         let guests = self.guests.borrow();
         let waiting = |guest: &&Guest| {
@@ -241,7 +254,8 @@ impl Server {
         }
     }
 
-    /// Answers on their way may still arrive; who has not asked is left.
+    /// Waits until responses in flight have been read, at most [`FAREWELL`]. Connections without a
+    /// response are dropped.
     async fn farewell(&self) {
         let guests = self.guests.take();
         let _ = timeout(FAREWELL, async {
@@ -255,7 +269,7 @@ impl Server {
     }
 }
 
-/// Text that may not grow without end.
+/// A buffer of at most [`BUDGET`] bytes.
 struct Bounded(Vec<u8>);
 
 impl Write for Bounded {
@@ -282,7 +296,7 @@ fn reply(status: StatusCode, kind: &'static str, text: Vec<u8>) -> Response<Full
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    // Names of counters are anybody's: a browser must not take them for HTML.
+    // Drivers choose the names of counters, so browsers must not interpret the text as HTML.
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
 }

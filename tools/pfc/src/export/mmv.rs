@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory-mapped values for Performance Co-Pilot: files that PCP's own agent,
-//! pmdammv, maps and serves. No process of ours talks to PCP.
+//! Memory-mapped values for Performance Co-Pilot (PCP): files that PCP's agent pmdammv maps and
+//! serves. pfc does not communicate with PCP in any other way.
 //!
-//! Values are stored in place, a word each. When the set of instances changes,
-//! whole new files take the place of the old ones, and the old ones, which the
-//! agent still has mapped, get a generation that tells it to look again. When
-//! the exporter ends it removes them; when it is killed, pmdammv sees that the
-//! process named in them is gone.
+//! Values are stored in place, one word each. When the set of instances changes, new files replace
+//! the old ones. The agent still has the old files mapped; their generation numbers are set to 0,
+//! which tells it to open the new files. The exporter removes its files when it ends. If it is
+//! killed, pmdammv detects that the process named in the files does not exist any longer.
 //!
-//! | file | holds |
+//! | file | contents |
 //! |---|---|
-//! | `names.rs` | names and units as PCP has them |
-//! | `plan.rs` | which metric is in which file, with which number |
+//! | `names.rs` | names and units in PCP's form |
+//! | `plan.rs` | assigns metrics to files and gives them numbers |
 //! | `tasks.rs` | the file of the busiest tasks |
 //! | `page.rs` | the bytes of a file |
 //! | `shared.rs` | the mapping |
@@ -39,14 +38,14 @@ use page::{GENERATION_1, GENERATION_2, STRIDE};
 use plan::{plan, Origin, Planned};
 use shared::Shared;
 
-/// Where pmdammv looks, unless PCP was told otherwise.
+/// The directory that pmdammv reads by default.
 pub const DIRECTORY: &str = "/var/lib/pcp/tmp/mmv";
 
-/// pmdammv compares the directory's time in whole seconds: what came in the
-/// second of its last look is shown to it again after this.
+/// pmdammv compares the modification time of the directory in whole seconds, so a change within the
+/// second of its last scan goes unnoticed. The directory is modified again after this time.
 const AGAIN: Duration = Duration::from_millis(1100);
 
-/// Keeps the files until somebody wants it to stop.
+/// Updates the files until a signal stops the export.
 pub fn run(device: &Path, args: &ExportArgs) -> Result<(), Failure> {
     let mut source = Source::open(device, args)?;
     let name = args.mmv.as_deref().unwrap_or_default();
@@ -58,7 +57,7 @@ pub fn run(device: &Path, args: &ExportArgs) -> Result<(), Failure> {
         let mut stop = Stop::new()?;
         let mut due = Instant::now();
         loop {
-            // Nothing may match yet, or no longer.
+            // An empty selection is not an error: instances may appear later.
             bridge.put(&source.look()?).map_err(failed)?;
             due = (due + interval).max(Instant::now());
             tokio::select! {
@@ -69,14 +68,14 @@ pub fn run(device: &Path, args: &ExportArgs) -> Result<(), Failure> {
     })
 }
 
-/// The files of one exporter. They vanish with it.
+/// The files of one exporter. They are removed when it is dropped.
 #[derive(Debug)]
 pub struct Bridge {
     directory: PathBuf,
     name: String,
     sum: bool,
     files: Vec<Live>,
-    /// Of which boot and generation the files are.
+    /// The boot ID and the generation that the files were made for.
     of: Option<([u8; 16], u64)>,
     tasks: Option<tasks::File>,
     announce: Option<Instant>,
@@ -87,20 +86,26 @@ struct Live {
     path: PathBuf,
     shared: Shared,
     sources: Vec<Origin>,
-    /// The word of each metric's first value.
+    /// The index of the word with the first value of each metric.
     values: Vec<usize>,
-    /// Open as long as this is kept up to date, and locked: that is how another
-    /// exporter knows, whatever becomes of process numbers.
+    /// Kept open and locked as long as the file is updated. Other exporters detect by the lock that
+    /// the file is in use; a process ID could have been used again.
     _lock: File,
 }
 
 impl Bridge {
-    /// Files `NAME.*` in `directory`, metrics `mmv.NAME.*`.
+    /// Prepares to write files `NAME.*` in `directory` with metrics `mmv.NAME.*`, and removes files
+    /// that a former exporter has left behind.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` if the name is not a valid word of at most 32 characters, `AlreadyExists` if
+    /// another process uses the name.
     pub fn open(directory: &Path, name: &str, sum: bool) -> io::Result<Self> {
         if !names::is_word(name) || name.len() > 32 {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                format!("'{name}' begins no metric: letters, digits and _, a letter first, 32 at the most"),
+                format!("invalid metric name '{name}'; use at most 32 letters, digits and _, a letter first"),
             ));
         }
         let bridge = Self {
@@ -117,7 +122,7 @@ impl Bridge {
                 let path = path.display();
                 return Err(io::Error::new(
                     io::ErrorKind::AlreadyExists,
-                    format!("process {process} keeps {path}; take another name"),
+                    format!("process {process} uses {path}; choose another name"),
                 ));
             }
             fs::remove_file(path)?;
@@ -125,7 +130,7 @@ impl Bridge {
         Ok(bridge)
     }
 
-    /// Brings the files up to date.
+    /// Updates the files to a sample.
     pub fn put(&mut self, look: &Look) -> io::Result<()> {
         let snapshot = &look.snapshot;
         let stamp = snapshot.stamp();
@@ -152,7 +157,7 @@ impl Bridge {
     }
 
     fn replace(&mut self, snapshot: &Snapshot) -> io::Result<()> {
-        // Never one that an earlier file had.
+        // A number that differs from those of all earlier files, and from 0.
         let generation = snapshot.stamp().realtime_ns | 1;
         let planned = plan(&self.name, snapshot, self.sum);
         let files: io::Result<Vec<Live>> = planned
@@ -173,7 +178,7 @@ impl Bridge {
         Ok(())
     }
 
-    /// A file to be: its values are not there yet, and nobody sees it.
+    /// Creates a file under a temporary name and maps it. All of its values are 0.
     fn prepare(&self, file: Planned, generation: u64) -> io::Result<Live> {
         let encoded = file.page.encode(generation, std::process::id());
         let part = self.part();
@@ -197,18 +202,19 @@ impl Bridge {
         })
     }
 
-    /// It appears under its name when it is whole.
+    /// Renames the file to its final name.
     fn publish(&self, live: Live) -> io::Result<Live> {
         fs::rename(self.part(), &live.path)?;
         Ok(live)
     }
 
-    /// What becomes one of the files.
+    /// The temporary name of a file.
     fn part(&self) -> PathBuf {
         self.directory.join(format!(".{}.new", self.name))
     }
 
-    /// Files of this name, whoever left them.
+    /// Returns the existing files of this exporter's name, also those that another exporter has
+    /// created.
     fn ours(&self) -> io::Result<Vec<PathBuf>> {
         let mut found = Vec::new();
         for entry in fs::read_dir(&self.directory)? {
@@ -229,8 +235,8 @@ impl Bridge {
     }
 }
 
-/// A new file and no other: the directory is another user's, who may have left a
-/// link under this name.
+/// Creates a file that did not exist. The directory belongs to another user, who may have created a
+/// symbolic link of this name.
 fn create_anew(path: &Path) -> io::Result<File> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -262,14 +268,15 @@ impl Live {
         }
     }
 
-    /// Tells whoever has this file mapped to look for another.
+    /// Marks the file as obsolete, so that programs that have it mapped open the new one.
     fn retire(&self) {
         self.shared.store(GENERATION_2, 0);
         self.shared.store(GENERATION_1, 0);
     }
 }
 
-/// The process that keeps a file, if there is one: it has a lock on it.
+/// Returns the ID of the process that updates a file, if there is one. Such a process holds a lock
+/// on the file.
 fn keeper(path: &Path) -> Option<u32> {
     let mut file = File::open(path).ok()?;
     flock(&file, FlockOperation::NonBlockingLockShared).err()?;

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `pfc export`: values in the formats of other monitors.
+//! `pfc export`: writes values in the formats of other monitoring systems.
 //!
-//! A format is a file here and a line in [`FORMATS`]. It gets a [`Look`], whose
-//! snapshot knows its catalogue, and writes; where to, how often and how to stop
-//! is decided here, once for all formats.
+//! A format is a file in this directory and an entry of [`FORMATS`]. Its writer gets a [`Look`],
+//! one sample of the counters and the tasks. This file decides, for all formats, where the output
+//! goes, how often it is written and how the export is stopped. Files for PCP are written by
+//! `mmv.rs` instead.
 //!
-//! | file | holds |
+//! | file | contents |
 //! |---|---|
-//! | `openmetrics.rs` `names.rs` | the text, and what its metrics are called |
-//! | `http.rs` `accept.rs` | who asks, and what they take |
-//! | `tasks.rs` | the busiest tasks, of process accounting |
-//! | `mmv.rs` `mmv/` | files for Performance Co-Pilot, which it has mapped |
+//! | `openmetrics.rs` `names.rs` | the OpenMetrics text, and the names of its metrics |
+//! | `http.rs` `accept.rs` | the HTTP server, and its reading of the Accept header |
+//! | `tasks.rs` | the busiest tasks, from process accounting |
+//! | `mmv.rs` `mmv/` | memory-mapped files for Performance Co-Pilot (PCP) |
 
 mod accept;
 mod http;
@@ -41,37 +42,36 @@ use crate::replace::Replacement;
 
 pub use mmv::DIRECTORY as MMV_DIRECTORY;
 
-/// Every format there is.
+/// All formats.
 const FORMATS: &[Format] = &[openmetrics::FORMAT];
 
-/// A format, by its flag on the command line.
+/// A format, selected by a flag of the command line.
 pub struct Format {
-    /// `openmetrics` for `--openmetrics`.
+    /// The name of the flag: `openmetrics` for `--openmetrics`.
     pub flag: &'static str,
-    /// What `--help` says of it.
+    /// The help text of the flag.
     pub help: &'static str,
-    /// What it is called over HTTP. `None`: it is for files only, and is not
-    /// shown on a terminal.
+    /// The media type for HTTP. `None` for a format that is for files only and is not printed on a
+    /// terminal.
     pub media: Option<Media>,
-    /// A new writer, for as long as one `pfc export` runs.
+    /// Makes a writer, which is used as long as the export runs.
     pub writer: fn(&Options) -> Box<dyn Writer>,
 }
 
-/// What a format is to write.
+/// The options of a writer.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Totals over all CPUs only.
+    /// Write only totals over all CPUs.
     pub sum: bool,
 }
 
-/// Writes looks at the counters, one after the other.
+/// Writes one sample after the other in a format.
 pub trait Writer {
-    /// Writes one look, whole.
+    /// Writes a complete sample.
     fn write(&mut self, look: &Look, out: &mut dyn Write) -> io::Result<()>;
 
-    /// Brings the file that this writer's last look went to up to date where
-    /// it lies, for readers that have it mapped. `false`: it must be replaced,
-    /// which is atomic, by what [`Self::write`] gives.
+    /// Updates the file of the previous sample in place, for readers that have it mapped. Returns
+    /// `false` if the file must be replaced instead, atomically, by the output of [`Self::write`].
     fn update(&mut self, _look: &Look, _file: &Path) -> io::Result<bool> {
         Ok(false)
     }
@@ -82,13 +82,16 @@ pub fn run(device: &Path, args: &ExportArgs, file: Option<&Path>) -> Result<(), 
         return mmv::run(device, args);
     };
     if args.interval.is_some() && file.is_none() {
-        let why = "--interval is for what is kept up to date: -o FILE, or --mmv NAME";
+        let why = "--interval needs -o FILE or --mmv NAME";
         return Err(Failure::Refused(why.into()));
     }
     let writer = (format.writer)(&Options { sum: args.sum });
     if let Some(address) = args.listen {
         let media = format.media.ok_or_else(|| {
-            Failure::Refused(format!("--{} is for files, not for --listen", format.flag))
+            Failure::Refused(format!(
+                "--{} cannot be served by --listen; write it to a file: -o FILE",
+                format.flag
+            ))
         })?;
         http::allowed(address, args.allow_remote)?;
         let source = Source::open(device, args)?;
@@ -110,7 +113,7 @@ fn once(format: &Format, mut writer: Box<dyn Writer>, look: &Look) -> Result<(),
     let out = io::stdout();
     if format.media.is_none() && out.is_terminal() {
         let why = format!(
-            "--{} is not for terminals; give it a file: -o FILE",
+            "--{} is not written to a terminal; write it to a file: -o FILE",
             format.flag
         );
         return Err(Failure::Refused(why));
@@ -120,8 +123,8 @@ fn once(format: &Format, mut writer: Box<dyn Writer>, look: &Look) -> Result<(),
     Ok(out.flush()?)
 }
 
-/// Writes the file once, or on the beat until it has been written so often or
-/// somebody wants us to stop.
+/// Writes the file once, or at an interval until it has been written `--count` times or a signal
+/// stops the export.
 fn to_file(
     source: &mut Source,
     mut writer: Box<dyn Writer>,
@@ -166,20 +169,20 @@ fn replace(writer: &mut dyn Writer, look: &Look, file: &Path) -> io::Result<()> 
     new.commit()
 }
 
-/// What a format gets to write.
+/// A sample of everything that is exported.
 pub struct Look {
     pub snapshot: Snapshot,
-    /// If they were asked for.
+    /// The tasks, if they are exported.
     pub tasks: Option<Tasks>,
 }
 
-/// The counters, through every load of the module.
+/// Takes samples. The counters are opened again when the module is reloaded.
 pub struct Source {
     device: PathBuf,
     pattern: Pattern,
     counters: Counters,
     tasks: Option<tasks::Source>,
-    /// It looks again and again: what is not for this user does not end it.
+    /// More than one sample is taken. A user who may not read the tasks then gets the other values.
     runs: bool,
 }
 
@@ -220,14 +223,14 @@ impl Source {
     }
 }
 
-/// One thread waits for everything there is to wait for.
+/// Makes a runtime that runs everything on one thread.
 fn runtime() -> io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
 }
 
-/// Somebody wants us to stop: SIGINT or SIGTERM.
+/// The signals that stop the export: SIGINT and SIGTERM.
 struct Stop {
     interrupt: tokio::signal::unix::Signal,
     terminate: tokio::signal::unix::Signal,
@@ -249,8 +252,10 @@ impl Stop {
     }
 }
 
-/// A pipe that nobody reads puts us to sleep, in the system: signals end us
-/// there and then. Nothing of ours is left behind, as with a file.
+/// Gives SIGINT and SIGTERM their default action during certain writes.
+///
+/// A write to a full pipe blocks in the kernel, so the signals must end the process at once. That
+/// is safe, because a write to a pipe leaves no temporary file behind.
 struct Asleep(Arc<AtomicBool>);
 
 impl Asleep {
@@ -262,7 +267,8 @@ impl Asleep {
         Ok(Self(asleep))
     }
 
-    /// Works on what is at this path.
+    /// Calls `work`, which writes to this path. The signals have their default action meanwhile if
+    /// the path names something other than a regular file.
     fn during<T>(&self, path: &Path, work: impl FnOnce() -> T) -> T {
         let special = std::fs::metadata(path).is_ok_and(|m| !m.is_file());
         self.0.store(special, Ordering::SeqCst);
@@ -272,8 +278,8 @@ impl Asleep {
     }
 }
 
-/// The format that was asked for: exactly one of the table's flags. `None`:
-/// `--mmv`, which keeps files of its own up to date.
+/// The selected format. `None` means `--mmv`, which is not in the table. The command line must have
+/// exactly one of the flags.
 pub struct Chosen(pub Option<&'static Format>);
 
 impl std::fmt::Debug for Chosen {

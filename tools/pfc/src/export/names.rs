@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Names of metrics from names of instances: `block/sda/reads` becomes
-//! `perfcounters_block_reads_total{device="sda",name="block/sda/reads"}`.
+//! Names of OpenMetrics metrics, made from the names of instances. For example, `block/sda/reads`
+//! becomes `perfcounters_block_reads_total{device="sda",name="block/sda/reads"}`.
 //!
-//! Every sample keeps the instance's own name as a label, so two instances can
-//! never become one series, whatever their names turn into. Two families can
-//! not share a name either: the one that came first, by instance number, has
-//! the short name, another its kind in it. That is settled over the whole
-//! catalogue, so a name does not depend on what was selected.
+//! Every sample has the name of its instance as a label. Two instances can therefore never become
+//! one series, even if their metrics have the same name.
+//!
+//! Two families must not have the same name. The one whose first instance has the lower number gets
+//! the short name; the name of the other one contains its type. Families are made from the whole
+//! catalogue, so a name does not depend on which instances are selected.
 
 use std::collections::{HashMap, HashSet};
 
 use perfcounters::{Catalogue, Instance, Kind, Unit};
 
-/// The types of the format that there are here.
+/// The OpenMetrics types that are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Type {
     Counter,
@@ -38,7 +39,7 @@ impl Type {
         }
     }
 
-    /// What may follow the family's name in the names of its samples.
+    /// Returns the suffixes that the names of a family's samples may have.
     fn suffixes(self) -> &'static [&'static str] {
         match self {
             Self::Counter => &["", "_total", "_created"],
@@ -48,7 +49,7 @@ impl Type {
     }
 }
 
-/// Instances that are one metric.
+/// A metric family: instances that are exported as one metric.
 #[derive(Debug)]
 pub struct Family {
     pub name: String,
@@ -70,7 +71,7 @@ impl Families {
         let mut known: HashMap<(String, Type, Option<&'static str>), usize> = HashMap::new();
         let mut taken = HashSet::new();
         let mut members: Vec<Vec<&Instance>> = Vec::new();
-        // How values of a kind that is not known combine is not known, either.
+        // Instances of an unknown kind are left out: it is not known how their values combine.
         let instances = catalogue.instances().iter();
         for instance in instances.filter(|i| i.unknown_kind.is_none()) {
             let place = place(&instance.name);
@@ -97,7 +98,7 @@ impl Families {
         this
     }
 
-    /// The family of an instance, by its place in the order.
+    /// Returns the index of the family of an instance.
     pub fn of(&self, instance: &Instance) -> Option<usize> {
         self.of.get(&instance.number).copied()
     }
@@ -107,8 +108,8 @@ impl Families {
     }
 }
 
-/// What the instances of a family, by name and help text, are. A text that is not true
-/// of all of them is not the family's: it names what their names have in common.
+/// Returns the help text for a family whose instances have these names and help texts. If the texts
+/// differ, the result says what the names have in common.
 fn help(all: &[(&str, &str)]) -> String {
     let [(name, text), others @ ..] = all else {
         return String::new();
@@ -131,20 +132,20 @@ fn help(all: &[(&str, &str)]) -> String {
     if before > 0 {
         text.push_str(&format!(" of {}/", first[..before].join("/")));
     }
-    format!("{text}; the label name tells them apart")
+    format!("{text}; distinguished by the label name")
 }
 
-/// What a name says: the metric, and which of several.
+/// The parts of an instance's name: the metric, and the labels.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The metric, its parts joined by underscores.
+    /// The name of the metric: its parts, joined by underscores.
     pub stem: String,
-    /// Labels that tell instances of one metric apart, for people.
+    /// Labels that distinguish the instances of a metric.
     pub labels: Vec<(&'static str, String)>,
 }
 
-/// The mapping, whole. The providers' names first; any other driver's name of
-/// three parts or more has the thing in the middle.
+/// Splits the name of an instance into metric and labels. Names of the providers have rules of
+/// their own. For other drivers' names of three or more parts, the middle parts become a label.
 pub fn place(name: &str) -> Place {
     let parts: Vec<&str> = name.split('/').collect();
     let (stem, labels) = match parts.as_slice() {
@@ -165,7 +166,8 @@ pub fn place(name: &str) -> Place {
             let label = match *first {
                 "block" => "device",
                 "net" => "interface",
-                // Not "instance": that is Prometheus' name for whom it asks.
+                // The label `instance` is reserved: Prometheus sets it to the address that it reads
+                // from.
                 _ => "id",
             };
             (format!("{first}_{last}"), vec![(label, middle.join("/"))])
@@ -175,7 +177,7 @@ pub fn place(name: &str) -> Place {
     Place { stem, labels }
 }
 
-/// The unit as the end of a name; none for bare numbers.
+/// Returns the unit as a suffix of the name. Plain numbers and events have none.
 fn suffix(unit: Unit) -> Option<&'static str> {
     match unit {
         Unit::None | Unit::Events => None,
@@ -183,13 +185,13 @@ fn suffix(unit: Unit) -> Option<&'static str> {
     }
 }
 
-/// The family's name without its unit, in characters that a name may have.
+/// Returns the name of a family without its unit, in characters that are allowed in names.
 fn stem(text: &str, kind: Type, unit: Option<&str>) -> String {
     let clean = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
     let text: String = text.chars().map(clean).collect();
     let mut stem = format!("perfcounters_{text}");
     let mut strip = |end: &str| {
-        // Something must remain of it.
+        // A name that consists only of the suffix keeps it.
         if let Some(rest) = stem
             .strip_suffix(end)
             .filter(|r| r.len() > "perfcounters_".len())
@@ -206,7 +208,7 @@ fn stem(text: &str, kind: Type, unit: Option<&str>) -> String {
     stem
 }
 
-/// The shortest name whose samples are nobody else's.
+/// Returns the shortest name whose samples do not have the names of another family's samples.
 fn claim(stem: &str, kind: Type, unit: Option<&str>, taken: &mut HashSet<String>) -> String {
     let unit = unit.map_or(String::new(), |unit| format!("_{unit}"));
     let mut tries = 0u32;
@@ -295,13 +297,13 @@ mod tests {
 
     #[test]
     fn pfc_export_help_is_true_of_the_whole_family() {
-        let of = |all: &[(&str, &str)]| help(all).replace("; the label name tells them apart", "");
+        let of = |all: &[(&str, &str)]| help(all).replace("; distinguished by the label name", "");
         let own = [
-            ("perfcounters/interrupts/time", "In the handler of NMIs"),
-            ("perfcounters/faults/time", "In these page faults"),
+            ("perfcounters/interrupts/time", "Time in the NMI handler"),
+            ("perfcounters/faults/time", "Time in page faults"),
         ];
         assert_eq!(of(&own), "values named time of perfcounters/");
-        assert_eq!(help(&own[..1]), "In the handler of NMIs");
+        assert_eq!(help(&own[..1]), "Time in the NMI handler");
         let disks = [("block/sda/reads", "Done"), ("block/sdb/reads", "Done")];
         assert_eq!(help(&disks), "Done");
         let some = [("a/x/n", "one"), ("a/y/n", "")];

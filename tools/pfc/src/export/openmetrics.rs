@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! OpenMetrics 1.0, the text that Prometheus reads.
+//! The OpenMetrics 1.0 text format, which Prometheus reads.
 //!
-//! Written by hand: the crate `prometheus-client` has no `_created`, wants a
-//! sum for each histogram, and would have a copy of every value.
+//! The text is written without the crate `prometheus-client`: that crate has no `_created`,
+//! requires a sum for each histogram, and would keep a copy of every value.
 
 use std::io::{self, Write};
 
@@ -18,7 +18,7 @@ use crate::units::{bucket_bounds, canonical, decimal};
 
 pub const FORMAT: Format = Format {
     flag: "openmetrics",
-    help: "OpenMetrics 1.0 text, for Prometheus and its like",
+    help: "Write OpenMetrics 1.0 text, for Prometheus and compatible systems",
     media: Some(Media {
         kind: "application",
         subtype: "openmetrics-text",
@@ -35,7 +35,7 @@ pub const FORMAT: Format = Format {
 
 struct Text {
     options: Options,
-    /// Of the generation, by boot, that they were made from.
+    /// The families, with the boot ID and the generation of the catalogue that they were made from.
     families: Option<([u8; 16], u64, Families)>,
 }
 
@@ -48,7 +48,7 @@ impl Writer for Text {
             Some((boot, generation, families)) if (boot, generation) == now => families,
             _ => Families::new(catalogue),
         };
-        // Samples of a family stand together.
+        // The format requires that the samples of a family follow each other.
         let mut readings: Vec<(usize, Reading<'_>)> = snapshot
             .readings()
             .filter_map(|r| Some((families.of(r.instance())?, r)))
@@ -73,7 +73,8 @@ impl Writer for Text {
 }
 
 impl Text {
-    /// The samples of one instance; how many values the format has no place for.
+    /// Writes the samples of one instance. Returns the number of values that the format cannot
+    /// represent.
     fn samples(
         &self,
         family: &Family,
@@ -87,8 +88,8 @@ impl Text {
         let mut left_out = 0;
         let mut one = |labels: &str, slots: &[i64]| -> io::Result<()> {
             if family.kind != Type::Gauge && slots.iter().any(|v| *v < 0) {
-                // What only grows can not be below zero: one such value would
-                // have the whole text refused.
+                // A counter cannot be negative. A reader would reject the whole text because of one
+                // such value.
                 left_out += 1;
                 return Ok(());
             }
@@ -132,20 +133,21 @@ fn sample(
             let mut below: i128 = 0;
             for (b, n) in buckets.iter().enumerate() {
                 below += i128::from(*n);
-                // A bound is part of its bucket here; values are whole.
+                // The bound `le` is inclusive. Values are integers, so it is one less than the end.
                 if let (_, Some(end)) = bucket_bounds(b, buckets.len()) {
                     let le = canonical((end - 1).unsigned_abs(), exponent);
                     writeln!(out, "{name}_bucket{{{labels},le=\"{le}\"}} {below}")?;
                 }
             }
-            // No sum is known, so there is no _sum, and then no _count.
+            // The sum of the values is not known, so there is no _sum; without it _count is not
+            // allowed.
             writeln!(out, "{name}_bucket{{{labels},le=\"+Inf\"}} {below}")
         }
     }
 }
 
-/// When this life began. A time to come, on a clock that was set back since,
-/// is no time to give.
+/// Returns the time when the current incarnation of the instance began. Returns `None` if that time
+/// is in the future, because the clock was set back since then.
 fn created(instance: &Instance, now_ns: u64) -> Option<String> {
     let ns = instance.created_ns;
     (ns != 0 && ns <= now_ns).then(|| decimal(ns.into(), -9))
@@ -178,11 +180,11 @@ fn describe(
     writeln!(out, "# HELP {name} {}", escaped(help))
 }
 
-/// The busiest tasks. A counter may begin anew with another task of its number,
-/// so the name is part of what it is called.
+/// Writes the busiest tasks. Task IDs are used again: the same ID may stand for another task whose
+/// counters start at 0. Therefore the name of the task is a label, too.
 fn busiest(tasks: &Tasks, out: &mut dyn Write) -> io::Result<()> {
     let all = tasks.all.len();
-    let help = "tasks that are accounted, of which the busiest are here";
+    let help = "number of accounted tasks, of which the busiest are exported";
     describe("pfc_tasks", Type::Gauge, None, help, out)?;
     writeln!(out, "pfc_tasks {all}")?;
     for (total, sum) in tasks.totals() {
@@ -200,7 +202,7 @@ fn busiest(tasks: &Tasks, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-/// Its name, and the exponent of its unit.
+/// Writes the description of a task metric. Returns its name and the exponent of its unit.
 fn describe_task(prefix: &str, value: &Value, out: &mut dyn Write) -> io::Result<(String, i8)> {
     let (unit, end, exponent) = match value.time {
         true => (Some("seconds"), "_seconds", -9),
@@ -216,23 +218,23 @@ fn task_labels(task: &Task) -> String {
     format!("pid=\"{pid}\",tgid=\"{tgid}\",comm=\"{comm}\"")
 }
 
-/// What is to be known of the look itself. No instance's name begins so.
+/// Writes metrics about the sample itself. Their prefix `pfc_` is not used for instances.
 fn about(snapshot: &Snapshot, left_out: u64, out: &mut dyn Write) -> io::Result<()> {
     let stamp = snapshot.stamp();
     for (name, help, value) in [
         (
             "pfc_snapshot_consistent",
-            "1: values of a CPU belong together; 0: a CPU was never quiet, each value stands alone",
+            "1: the values of each CPU are consistent; 0: a CPU was updating its counters at every attempt",
             u64::from(stamp.consistent),
         ),
         (
             "pfc_snapshot_generation",
-            "changes of the set of instances since the counters were loaded",
+            "changes of the set of instances since the module was loaded",
             stamp.generation,
         ),
         (
             "pfc_snapshot_left_out",
-            "values left out because they are below zero and only grow, says their driver",
+            "values omitted because they are negative, although their driver declared a counter",
             left_out,
         ),
     ] {
@@ -242,7 +244,7 @@ fn about(snapshot: &Snapshot, left_out: u64, out: &mut dyn Write) -> io::Result<
     Ok(())
 }
 
-/// For label values and help texts.
+/// Escapes a label value or a help text.
 fn escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {

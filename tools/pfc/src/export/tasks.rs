@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The busiest tasks, of those that are accounted: a bounded number of them,
-//! whoever asks and however often.
+//! The busiest of the accounted tasks. Their number is limited, however often they are exported.
 //!
-//! A task's rank is the time that it ran of late, which counts half after a
-//! minute. Who is among the busiest stays until somebody else has run twice as
-//! long: series that come and go cost a monitor more than those that stay.
+//! Tasks are ranked by their recent run time, which loses half its weight in a minute. A task stays
+//! among the busiest until another one has more than twice its rank: for a monitoring system,
+//! series that appear and disappear cost more than permanent ones.
 
 use std::collections::{HashMap, HashSet};
 use std::io::ErrorKind;
@@ -14,14 +13,14 @@ use ppa::{Device, Info, Task, INTCNT, SCHEDOUTCNT, SCHLATACCUM, SYSCALLCNT, TASK
 
 use crate::failure::Failure;
 
-/// After so long what a task did counts half, in milliseconds.
+/// The time in which the weight of a task's run time falls by half, in milliseconds.
 const HALF: f64 = 60_000.0;
 
-/// A value of a task that monitors get.
+/// A value of a task that is exported.
 pub struct Value {
     pub name: &'static str,
     pub help: &'static str,
-    /// It is time, in ticks; else a count.
+    /// The value is a time in ticks; otherwise it is a count.
     pub time: bool,
     pub of: fn(&Task) -> u64,
 }
@@ -46,61 +45,63 @@ const fn count(name: &'static str, help: &'static str, of: fn(&Task) -> u64) -> 
     }
 }
 
-/// All of them. All only grow. A value's place is its number in PCP: new ones
-/// come at the end.
+/// The exported values of each task. All are counters. The index of a value determines its metric
+/// number in PCP, so new values must be added at the end.
 pub const VALUES: [Value; 9] = [
     time(
         "user_time",
-        "In user mode; all of a kernel thread's time",
+        "Time in user mode; for a kernel thread, all of its time",
         Task::user,
     ),
-    time("system_time", "In system calls", Task::system),
+    time("system_time", "Time in system calls", Task::system),
     time(
         "interrupt_time",
-        "In interrupts that came while it ran, besides its own time",
+        "Time in interrupts while the task ran, not part of its own time",
         Task::interrupts,
     ),
     time(
         "waiting_time",
-        "Ready to run, but not running",
-        Task::waiting,
-    ),
-    time("latency_time", "Of the waiting, from wakeup to run", |t| {
-        t.values[SCHLATACCUM]
-    }),
-    count(
-        "blocked",
-        "How often it gave up its CPU because it had to wait",
-        |t| t.values[SCHEDOUTCNT],
-    ),
-    count(
-        "preempted",
-        "How often it gave up its CPU and would have gone on",
-        Task::involuntary,
-    ),
-    count("syscalls", "System calls", |t| t.values[SYSCALLCNT]),
-    count("interrupts", "Interrupts that came while it ran", |t| {
-        t.values[INTCNT]
-    }),
-];
-
-/// Of all tasks together, since we look: those that have ended are in it.
-pub const TOTALS: [Value; 3] = [
-    time(
-        "waiting_time",
-        "Ready to run, but not running: all tasks together",
+        "Time ready to run, but not running",
         Task::waiting,
     ),
     time(
         "latency_time",
-        "Of the waiting, from wakeup to run: all tasks together",
+        "Part of the waiting time, from wakeup to run",
         |t| t.values[SCHLATACCUM],
     ),
-    count("wakeups", "How often tasks were woken up", Task::wakeups),
+    count(
+        "blocked",
+        "Context switches because the task had to wait",
+        |t| t.values[SCHEDOUTCNT],
+    ),
+    count(
+        "preempted",
+        "Context switches although the task could have continued",
+        Task::involuntary,
+    ),
+    count("syscalls", "System calls", |t| t.values[SYSCALLCNT]),
+    count("interrupts", "Interrupts while the task ran", |t| {
+        t.values[INTCNT]
+    }),
+];
+
+/// Sums over all tasks that were seen since the export began, including those that have ended.
+pub const TOTALS: [Value; 3] = [
+    time(
+        "waiting_time",
+        "Time ready to run, but not running, of all tasks",
+        Task::waiting,
+    ),
+    time(
+        "latency_time",
+        "Part of the waiting time, from wakeup to run, of all tasks",
+        |t| t.values[SCHLATACCUM],
+    ),
+    count("wakeups", "Wakeups of all tasks", Task::wakeups),
 ];
 
 impl Value {
-    /// Nanoseconds, or how many.
+    /// Returns the value of a task: nanoseconds, or a count.
     pub fn get(&self, task: &Task, khz: u32) -> u64 {
         self.scaled((self.of)(task), khz)
     }
@@ -118,33 +119,33 @@ fn nanoseconds(ticks: u64, khz: u32) -> u64 {
     u64::try_from(ns).unwrap_or(u64::MAX)
 }
 
-/// A look at all tasks.
+/// A sample of all tasks.
 #[derive(Clone, Debug, Default)]
 pub struct Tasks {
-    /// Ticks of a millisecond.
+    /// Ticks per millisecond.
     pub khz: u32,
-    /// Each number once.
+    /// One task for each task ID (pid), in ascending order.
     pub all: Vec<Task>,
-    /// Numbers of the busiest.
+    /// The IDs of the busiest tasks.
     busiest: HashSet<u32>,
-    /// Of all together: [`TOTALS`].
+    /// The sums of [`TOTALS`], in ticks or counts.
     totals: [u64; TOTALS.len()],
 }
 
 impl Tasks {
-    /// Nanoseconds, or how many, of each of [`TOTALS`].
+    /// Returns each of [`TOTALS`] with its sum, in nanoseconds or counts.
     pub fn totals(&self) -> impl Iterator<Item = (&'static Value, u64)> + '_ {
         let each = TOTALS.iter().zip(self.totals);
         each.map(|(value, sum)| (value, value.scaled(sum, self.khz)))
     }
 
-    /// The busiest, by number.
+    /// Returns the busiest tasks in the order of their IDs.
     pub fn busiest(&self) -> impl Iterator<Item = &Task> {
         self.all.iter().filter(|t| self.busiest.contains(&t.pid))
     }
 }
 
-/// Where tasks come from.
+/// Reads the tasks and ranks them.
 #[derive(Debug)]
 pub struct Source {
     device: Device,
@@ -152,8 +153,8 @@ pub struct Source {
 }
 
 impl Source {
-    /// The so many busiest. Who may not have them is told now, not when accounting
-    /// begins.
+    /// Opens the device, for at most `most` tasks. A user who may not read the tasks gets the error
+    /// here, even if accounting is off.
     pub fn open(most: usize) -> Result<Self, Failure> {
         let device = Device::open()?;
         device.may_read_tasks()?;
@@ -163,7 +164,7 @@ impl Source {
         })
     }
 
-    /// None while nothing is accounted.
+    /// Takes a sample. It has no tasks if accounting is off.
     pub fn look(&mut self) -> Result<Tasks, Failure> {
         let info = self.device.info()?;
         let all = match info.levels {
@@ -174,12 +175,12 @@ impl Source {
     }
 }
 
-/// Who may not have tasks gets all else, if `runs`: it goes on, and says so; once, as
-/// nobody asks again after `None`.
+/// Turns a missing permission to read tasks into a warning and `None` if `runs` is set. The caller
+/// continues without tasks and does not try again, so the warning is printed once.
 pub fn allowed<T>(tasks: Result<T, Failure>, runs: bool) -> Result<Option<T>, Failure> {
     match tasks {
         Err(failure) if runs && is_denied(&failure) => {
-            eprintln!("pfc: tasks are left out: {failure}");
+            eprintln!("pfc: tasks are not exported: {failure}");
             Ok(None)
         }
         other => other.map(Some),
@@ -194,7 +195,7 @@ fn is_denied(failure: &Failure) -> bool {
 #[derive(Debug)]
 struct Ranking {
     most: usize,
-    /// Ticks, when there was a look last.
+    /// The time of the previous sample in ticks.
     before: u64,
     known: HashMap<(u32, u64), Rank>,
     totals: [u64; TOTALS.len()],
@@ -202,12 +203,12 @@ struct Ranking {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Rank {
-    /// Ticks it has run in all, at the last look.
+    /// Run time at the previous sample, in ticks.
     ran: u64,
-    /// And of late.
+    /// Recent run time, in ticks: older time has less weight.
     score: f64,
     among: bool,
-    /// Its part of [`TOTALS`].
+    /// The task's contribution to [`TOTALS`] at the previous sample.
     part: [u64; TOTALS.len()],
 }
 
@@ -234,7 +235,7 @@ impl Ranking {
             let old = known.copied().unwrap_or_default();
             let fresh = match known {
                 Some(_) => ppa::grown(ran, old.ran) as f64,
-                // As much as it ran on average, in the time that counts.
+                // A new task is assumed to have run evenly since it is accounted.
                 None => ran as f64 * (half / (task.counted.max(1) as f64)).min(1.0),
             };
             for (sum, (now, old)) in self.totals.iter_mut().zip(part.iter().zip(old.part)) {
@@ -248,7 +249,7 @@ impl Ranking {
             };
             now.insert((task.pid, task.began), rank);
         }
-        // A number is used again when its task has ended: the later one.
+        // A task ID is used again after its task has ended. The later task is kept.
         let mut each: HashMap<u32, Task> = HashMap::new();
         for task in all {
             let old = each.get(&task.pid);
@@ -296,7 +297,7 @@ mod tests {
         task
     }
 
-    /// A tick is a microsecond.
+    /// Makes the state of accounting at a time. A tick is a microsecond.
     fn info(now: u64) -> Info {
         Info {
             khz: 1000,
@@ -322,13 +323,13 @@ mod tests {
             pids(&ranking.rank(&info, tasks))
         };
         assert_eq!(look(1, [900_000, 50_000, 40_000, 0]), [1, 2]);
-        // A little more is not enough to take another's place; twice is.
+        // A task replaces another one only if its rank is more than twice as high.
         assert_eq!(look(2, [900_000, 50_000, 60_000, 0]), [1, 2]);
         assert_eq!(look(3, [900_000, 50_000, 160_000, 0]), [1, 3]);
-        // Who did much once is passed by who does something now, in minutes.
+        // Run time in the past loses its weight within minutes.
         assert_eq!(look(600, [900_000, 50_000, 160_000, 10_000]), [1, 4]);
         assert_eq!(look(601, [900_000, 90_000, 160_000, 20_000]), [2, 4]);
-        // Nobody is there, and then somebody is.
+        // Without tasks there are no busiest ones. A task that appears later is one of them.
         assert!(pids(&ranking.rank(&info(700_000_000), Vec::new())).is_empty());
         let again = ranking.rank(&info(701_000_000), vec![task(9, 0)]);
         assert_eq!(pids(&again), [9]);
@@ -343,10 +344,10 @@ mod tests {
         assert_eq!(allowed(Ok(7), true).ok().flatten(), Some(7));
         assert!(matches!(allowed::<()>(Err(read(denied)), true), Ok(None)));
         assert!(matches!(allowed::<()>(Err(open(denied)), true), Ok(None)));
-        // Once and for all: that is the answer.
+        // A single export ends with the error.
         let error = allowed::<()>(Err(read(denied)), false).expect_err("asked for");
         assert!(error.to_string().contains("CAP_PERFMON"), "{error}");
-        // What is wrong otherwise is said as ever.
+        // Other errors are always returned.
         for other in [
             read(ErrorKind::InvalidData),
             open(ErrorKind::NotFound),
@@ -381,9 +382,9 @@ mod tests {
         };
         let mut look = |t, tasks| ranking.rank(&info(t), tasks).totals().map(|t| t.1).next();
         assert_eq!(look(1, vec![waits(1, 5), waits(2, 7)]), Some(12_000));
-        // One has ended, one is new.
+        // Task 2 has ended, task 3 is new.
         assert_eq!(look(2, vec![waits(1, 6), waits(3, 1)]), Some(14_000));
-        // Accounting began anew.
+        // Accounting was started again.
         assert_eq!(look(3, vec![waits(1, 2)]), Some(14_000));
         assert_eq!(look(4, vec![waits(1, 3)]), Some(15_000));
     }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `pfc flamegraph`: stacks as a picture, which a browser shows; a click on a function
-//! makes it as wide as the picture.
+//! `pfc flamegraph`: draws stacks as an SVG picture for a browser. A click on a function makes it
+//! as wide as the picture.
 //!
-//! The crate inferno, which draws such, has a licence (CDDL) that does not go with this
-//! program's. It takes what `pfc script --folded` prints.
+//! The crate inferno, which draws such pictures, has a licence (CDDL) that is not compatible with
+//! this program's. It takes the output of `pfc script --folded`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -16,20 +16,23 @@ use crate::failure::Failure;
 use crate::out::Out;
 use crate::profile::{folded, Profile};
 
-/// Pixels.
+/// Width of the picture, in pixels.
 const WIDTH: f64 = 1200.0;
+/// Height of a row.
 const LINE: f64 = 17.0;
+/// Margin around the rows.
 const MARGIN: f64 = 10.0;
+/// Height of the heading.
 const HEAD: f64 = 48.0;
-/// Of a letter, on average.
+/// Average width of a letter.
 const LETTER: f64 = 7.0;
-/// What is narrower is left out.
+/// Minimum width of a function; narrower ones are left out.
 const LEAST: f64 = 0.1;
 
-/// Runs when a browser shows it.
+/// The script in the picture, which the browser runs.
 const SCRIPT: &str = include_str!("zoom.js");
 
-/// A function that was called here, and what it called.
+/// A function in a stack, with the functions that it called.
 #[derive(Default)]
 struct Node {
     samples: u64,
@@ -50,14 +53,14 @@ impl Node {
         root
     }
 
-    /// Of what is wide enough, this one included.
+    /// Returns the number of levels that are wide enough, this one included.
     fn depth(&self, least: u64) -> usize {
         let calls = self.calls.values().filter(|n| n.samples >= least);
         1 + calls.map(|n| n.depth(least)).max().unwrap_or(0)
     }
 }
 
-/// The picture's parts in the making.
+/// The picture while it is drawn.
 struct Picture {
     text: String,
     total: f64,
@@ -102,9 +105,9 @@ impl Picture {
     }
 }
 
-/// The same for the same name; the kernel's are another kind.
+/// Returns a colour for a name, always the same one. Functions of the kernel have other colours.
 fn colour(name: &str) -> String {
-    // FNV-1a.
+    // FNV-1a hash.
     let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
     });
@@ -115,7 +118,7 @@ fn colour(name: &str) -> String {
     }
 }
 
-/// As text in XML, which has no place for most control characters.
+/// Escapes text for XML. Control characters, most of which XML does not allow, become `?`.
 pub fn escaped(text: &str) -> String {
     let mut to = String::new();
     for c in text.chars() {
@@ -162,12 +165,13 @@ pub fn run(args: &FlamegraphArgs, out: &mut Out) -> Result<(), Failure> {
     let input = args.input.file.as_deref().map(Path::new);
     let mut profile = Profile::load(input)?.only(args.input.event.as_deref())?;
     if args.input.event.is_none() {
-        // Those of different events say nothing together.
+        // Samples of different events cannot be added up, so only those of the first event are
+        // used.
         let first = profile.samples.first().map_or(0, |s| s.event);
         profile.samples.retain(|s| s.event == first);
     }
     if !profile.has_stacks {
-        eprintln!("pfc: the file has no stacks; pfc record -g takes them");
+        eprintln!("pfc: the file has no call stacks; record them with pfc record -g");
     }
     let event = profile.samples.first().map_or(0, |s| s.event);
     let title = args.title.clone().unwrap_or_else(|| {
@@ -178,7 +182,7 @@ pub fn run(args: &FlamegraphArgs, out: &mut Out) -> Result<(), Failure> {
         )
     });
     let text = svg(&folded::folded(&profile), &title)
-        .map_err(|_| Failure::Refused("the picture could not be drawn".to_owned()))?;
+        .map_err(|_| Failure::Refused("cannot draw the flame graph".to_owned()))?;
     out.write_all(text.as_bytes())?;
     Ok(())
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-// A click makes a function as wide as the picture, and what called it, too. Ctrl-F
-// marks functions whose names match, and says how many samples they have.
+// A click makes a function and its callers as wide as the picture. Ctrl-F marks functions whose
+// names match, and shows their share of the samples.
 (function () {
 	const margin = 10, full = 1180, letter = 7;
 	const all = Array.from(document.querySelectorAll("g.f")).map(function (g) {
@@ -44,7 +44,8 @@
 			f.g.classList.toggle("found", is);
 			return is;
 		});
-		// One that another was called by has its samples already.
+		// A function that was called by another match is part of that match's samples
+		// already.
 		found.sort(function (a, b) { return a.x - b.x || b.w - a.w; });
 		for (const f of found) {
 			if (f.x >= end - 1e-6) {

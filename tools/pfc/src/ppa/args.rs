@@ -14,10 +14,10 @@ use crate::cli::JsonArgs;
 pub struct PpaArgs {
     #[command(subcommand)]
     pub command: Option<PpaCommand>,
-    /// These tasks, threads or processes' first ones [all]
+    /// Tasks, by thread ID; a PID is the first thread of a process [all]
     #[arg(value_name = "PID", group = "whose", value_parser = pid)]
     pub tasks: Vec<u32>,
-    /// The same, in a list
+    /// Tasks, as a list
     #[arg(
         short,
         long = "pid",
@@ -27,29 +27,29 @@ pub struct PpaArgs {
         group = "whose"
     )]
     pub processes: Vec<u32>,
-    /// How long they waited from wakeup to run, how often
+    /// Print a histogram of the latencies from wakeup to run
     #[arg(long, requires = "whose", conflicts_with_all = ["top", "cpus"])]
     pub histogram: bool,
-    /// What comes, live: a table on a terminal, lines in a pipe
+    /// Show changes, live: a table on a terminal, lines in a pipe
     #[arg(long)]
     pub top: bool,
-    /// Seconds between two tables of --top
+    /// Seconds between tables of --top
     #[arg(short, long, value_name = "SECONDS", default_value = "2", value_parser = seconds, requires = "top")]
     pub delay: f64,
-    /// Stop --top after so many tables
+    /// Stop --top after TIMES tables
     #[arg(short = 'n', long, value_name = "TIMES", requires = "top",
           value_parser = clap::value_parser!(u64).range(1..))]
     pub times: Option<u64>,
-    /// Plain lines, also on a terminal
+    /// Print plain lines, also on a terminal
     #[arg(long, requires = "top")]
     pub plain: bool,
-    /// What comes first
+    /// Sort key, largest value first
     #[arg(short, long, value_name = "KEY", default_value = "time")]
     pub sort: Sort,
-    /// Rows of a table, the first [all; of --top in a pipe 20]
+    /// Number of rows of a table [all; with --top in a pipe 20]
     #[arg(long, value_name = "N")]
     pub rows: Option<usize>,
-    /// Each CPU too
+    /// Also show each CPU
     #[arg(long)]
     pub cpus: bool,
     /// Print JSON
@@ -58,22 +58,22 @@ pub struct PpaArgs {
 }
 
 impl PpaArgs {
-    /// The tasks that were named, in either way.
+    /// Returns the ids of all tasks that were given, as operands or by `-p`.
     pub fn pids(&self) -> impl Iterator<Item = u32> + '_ {
         self.tasks.iter().chain(&self.processes).copied()
     }
 }
 
-/// What rows are ordered by, the most first.
+/// Keys by which rows are sorted, largest value first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Sort {
     /// Time on a CPU
     Time,
     /// Average time from wakeup to run
     Latency,
-    /// How often it made way for others
+    /// Involuntary context switches
     Involuntary,
-    /// Time in interrupts that came while it ran
+    /// Time in interrupts while the task ran
     Irq,
     /// System calls
     Syscalls,
@@ -91,52 +91,52 @@ impl Sort {
     }
 }
 
-/// What to do, other than to show values.
+/// Subcommands other than showing values.
 #[derive(Debug, Subcommand)]
 pub enum PpaCommand {
-    /// Account all tasks, or some, latencies by length too
+    /// Account all tasks or some, with histograms of latencies
     #[command(after_help = "\
 Examples:
   pfc ppa on                                  all tasks
-  pfc ppa on --levels sched,irq,syscall       without the time of switches
-  pfc ppa on 1234                             that one by itself: /proc/ppa/1234")]
+  pfc ppa on --levels sched,irq,syscall       without the duration of switches
+  pfc ppa on 1234                             one task, in /proc/ppa/1234")]
     On(OnArgs),
-    /// Account idle time only, or some tasks no longer by themselves
+    /// Stop accounting all tasks, or some of the individually accounted ones
     #[command(after_help = "\
 Examples:
-  pfc ppa off                                 all of them
-  pfc ppa off 1234                            that one")]
+  pfc ppa off                                 all tasks
+  pfc ppa off 1234                            one individually accounted task")]
     Off(OffArgs),
-    /// Say how accounting stands
+    /// Show the state of accounting
     #[command(after_help = "\
 Examples:
-  pfc ppa status --json                       for a program")]
+  pfc ppa status --json                       as JSON")]
     Status(JsonArgs),
-    /// Write a task's values into a file, again and again
+    /// Record the values of a task periodically, into a file
     #[command(after_help = "\
 Examples:
-  pfc ppa record 1234 -o daemon.ppa           until it ends, or Ctrl-C
+  pfc ppa record 1234 -o daemon.ppa           until the task ends, or Ctrl-C
   pfc ppa record 1234 -o daemon.ppa -d 10 -t 30
                                               100 times a second, for 30 seconds
 
-The file has an object of JSON a line. pfc ppa report shows it.")]
+The file has one JSON object per line. pfc ppa report shows it.")]
     Record(RecordArgs),
-    /// Show what was recorded: a table, or with -o a picture
+    /// Show a recording: as a table, or with -o as an SVG picture
     #[command(after_help = "\
 Examples:
-  pfc ppa report daemon.ppa                   a line for each interval
-  pfc ppa report daemon.ppa -o daemon.svg     for a browser
-  pfc ppa report daemon.ppa --json            for a program")]
+  pfc ppa report daemon.ppa                   one line per interval
+  pfc ppa report daemon.ppa -o daemon.svg     as a picture, for a browser
+  pfc ppa report daemon.ppa --json            as JSON")]
     Report(ReportArgs),
 }
 
 /// Arguments of `pfc ppa on`.
 #[derive(Debug, Args)]
 pub struct OnArgs {
-    /// These tasks by themselves, each with the files /proc/ppa/PID [all tasks]
+    /// Tasks to account individually, each with files in /proc/ppa/PID [all tasks]
     #[arg(value_name = "PID", value_parser = pid)]
     pub tasks: Vec<u32>,
-    /// What is measured, of all tasks [as before]
+    /// Levels to measure, for all tasks [unchanged]
     #[arg(long, value_name = "LEVEL,...", value_delimiter = ',')]
     pub levels: Vec<Level>,
     /// Print JSON
@@ -147,7 +147,7 @@ pub struct OnArgs {
 /// Arguments of `pfc ppa off`.
 #[derive(Debug, Args)]
 pub struct OffArgs {
-    /// These tasks, by themselves [all tasks]
+    /// Individually accounted tasks [all tasks]
     #[arg(value_name = "PID", value_parser = pid)]
     pub tasks: Vec<u32>,
     /// Print JSON
@@ -155,16 +155,16 @@ pub struct OffArgs {
     pub json: bool,
 }
 
-/// What can be measured.
+/// Levels of measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Level {
-    /// What the scheduler does; always
+    /// Scheduling; always on
     Sched,
     /// Interrupts and softirqs
     Irq,
     /// System calls
     Syscall,
-    /// How long switches take, and how often the same task goes on
+    /// Duration of context switches, and how often the scheduler keeps the same task
     Switch,
 }
 
@@ -182,17 +182,17 @@ impl Level {
 /// Arguments of `pfc ppa record`.
 #[derive(Debug, Args)]
 pub struct RecordArgs {
-    /// Whose values
+    /// Task to record
     #[arg(value_name = "PID", value_parser = pid)]
     pub pid: u32,
-    /// Milliseconds from one look to the next
+    /// Milliseconds between samples
     #[arg(short, long, value_name = "MS", default_value_t = 100,
           value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
     pub delay: u64,
-    /// Stop after so many seconds
+    /// Stop after SECONDS seconds
     #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
     pub time: Option<f64>,
-    /// Write JSON, which it always is
+    /// Write JSON (the default)
     #[arg(long)]
     pub json: bool,
 }
@@ -200,7 +200,7 @@ pub struct RecordArgs {
 /// Arguments of `pfc ppa report`.
 #[derive(Debug, Args)]
 pub struct ReportArgs {
-    /// What pfc ppa record wrote
+    /// File that pfc ppa record has written
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
     /// Print JSON
@@ -211,13 +211,13 @@ pub struct ReportArgs {
 fn pid(word: &str) -> Result<u32, String> {
     match word.parse::<u32>() {
         Ok(n) if n > 0 => Ok(n),
-        _ => Err("no task's number, nor a command as the first word".to_owned()),
+        _ => Err("expected the number of a task, or a subcommand as the first word".to_owned()),
     }
 }
 
 fn seconds(word: &str) -> Result<f64, String> {
     match word.parse::<f64>() {
         Ok(n) if (0.01..=1e6).contains(&n) => Ok(n),
-        _ => Err("seconds, from 0.01 to 1000000".to_owned()),
+        _ => Err("expected seconds, from 0.01 to 1000000".to_owned()),
     }
 }

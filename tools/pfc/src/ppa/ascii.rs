@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A task's values as text, in the form of 2006.
+//! Prints a task's values as text, in the format of PPA (2006).
 
 use std::fmt::Write;
 
@@ -8,28 +8,29 @@ use ppa::{micros, whole_micros, Task, PRMPTCTXTCNT, PRMPTPRICNT, RSCHEDCNT, SCHE
 
 use crate::stat::cpus;
 
-/// What is not the task's.
+/// Values of the machine that the text shows with those of the task.
 pub struct Machine {
     pub khz: u32,
-    /// CPUs.
+    /// Number of CPUs that are online.
     pub active: u32,
-    /// Ticks, of all CPUs.
+    /// Idle ticks of all CPUs; `None` if the caller may not read them.
     pub idle: Option<u64>,
 }
 
-/// How many CPUs are online.
+/// Returns the number of CPUs that are online.
 pub fn active() -> Option<u32> {
     let online = std::fs::read_to_string("/sys/devices/system/cpu/online").ok()?;
     u32::try_from(cpus(online.trim())?.len()).ok()
 }
 
-/// Titles, and values below them, all in columns of the same width.
+/// Formats the values below their titles, in columns of equal width.
 pub fn text(task: &Task, machine: &Machine) -> String {
     let khz = machine.khz;
     let whole = |ticks: u64| whole_micros(ticks, khz);
     let average = |ticks: f64| format!("{:.3}", ticks * micros(1, khz));
     let value = |n: usize| task.values[n].to_string();
-    // What is rounded still adds up.
+    // The user time is the difference of rounded values, so that it and the system time add up to
+    // the total.
     let (total, system) = (whole(task.total()), whole(task.system()));
     let idle = machine.idle.map(|ticks| whole(ticks).to_string());
     let groups: [Vec<(&str, String)>; 3] = [
@@ -61,7 +62,7 @@ pub fn text(task: &Task, machine: &Machine) -> String {
     for group in &groups {
         let titles: Vec<String> = group.iter().map(|(t, _)| format!("{t:>width$}")).collect();
         let values: Vec<String> = group.iter().map(|(_, v)| format!("{v:>width$}")).collect();
-        // Into a string it cannot fail.
+        // Writing to a string cannot fail.
         let _ = writeln!(text, "{}\n{}", titles.join(" "), values.join(" "));
     }
     text
@@ -71,7 +72,7 @@ pub fn text(task: &Task, machine: &Machine) -> String {
 mod tests {
     use super::*;
 
-    /// The example of the manual page of 2006.
+    /// Returns the example in the manual page of PPA (2006).
     fn example() -> (Task, Machine) {
         let task = Task {
             pid: 5792,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What came between two looks at tasks and CPUs.
+//! The changes of tasks and CPUs between two reads.
 
 use std::collections::HashMap;
 
@@ -11,21 +11,21 @@ use crate::ppa::args::Sort;
 use crate::ppa::{cpus, objects, tasks};
 use crate::report::percent;
 
-/// Above lines of tasks.
+/// Heading of the lines of tasks.
 pub const TITLES: &str =
     "    PID   USER%    SYS%    IRQ%   WAIT%    LATENCY  PREEMPT/s      IRQ/s    CALLS/s  NAME";
 
-/// What there was at a moment.
+/// The values at one moment.
 #[derive(Clone, Default)]
 pub struct Frame {
-    /// Ticks.
+    /// The time of the read in ticks.
     pub now: u64,
     pub tasks: Vec<Task>,
-    /// None where they are not the caller's to see.
+    /// The values of all possible CPUs; empty if the caller may not read them.
     pub cpus: Vec<Cpu>,
 }
 
-/// What came between two moments.
+/// The changes between two frames.
 pub struct Change {
     pub khz: u32,
     pub ticks: u64,
@@ -34,12 +34,12 @@ pub struct Change {
 }
 
 impl Change {
-    /// Of those tasks that did something or wait to.
+    /// Computes the changes. Tasks that neither ran nor waited are left out.
     pub fn new(now: &Frame, before: &Frame, khz: u32) -> Self {
         let old: HashMap<u32, &Task> = before.tasks.iter().map(|t| (t.pid, t)).collect();
         let more = |t: &Task| t.since(old.get(&t.pid).copied());
         let busy = |t: &Task| t.values.iter().any(|v| *v != 0) || t.runq != 0;
-        // CPUs that have come meanwhile have no past.
+        // A CPU without an earlier value is counted from 0.
         let past = before.cpus.iter().copied();
         let past = past.chain(std::iter::repeat(Cpu::default()));
         Self {
@@ -61,7 +61,7 @@ impl Change {
 
     pub fn title(&self, by: Sort) -> String {
         let mut title = format!(
-            "{} tasks did something in {:.1} s, by {}",
+            "{} active tasks in {:.1} s, by {}",
             self.tasks.len(),
             self.seconds(),
             by.word()
@@ -80,7 +80,7 @@ impl Change {
 
     fn line(&self, task: &Task) -> String {
         let share = |ticks: u64| percent(ticks, self.ticks as f64);
-        // Per second.
+        // Converts a count to a rate per second.
         let rate = |count: u64| match self.seconds() {
             seconds if seconds > 0.0 => count as f64 / seconds,
             _ => 0.0,
@@ -100,7 +100,7 @@ impl Change {
         )
     }
 
-    /// A line, for programs.
+    /// Formats the changes as one line of JSON.
     pub fn json(&self, most: usize) -> String {
         let tasks = self.tasks.iter().take(most);
         let list: Vec<_> = tasks.map(|t| objects::task(t, self.khz)).collect();
@@ -157,7 +157,7 @@ mod tests {
                 task(9, 10, &[(SCHEDACCUM, 400)]),
             ],
         );
-        // A second.
+        // The frames are one second apart.
         let mut change = Change::new(&now, &before, 1);
         assert_eq!(change.seconds(), 1.0);
         let lines = change.lines(Sort::Time, 10);
@@ -174,7 +174,7 @@ mod tests {
         assert_eq!(change.lines(Sort::Syscalls, 1), lines[1..]);
         assert!(change
             .title(Sort::Irq)
-            .starts_with("2 tasks did something in 1.0 s, by interrupts; CPUs: 25.0% user"));
+            .starts_with("2 active tasks in 1.0 s, by interrupts; CPUs: 25.0% user"));
     }
 
     #[test]

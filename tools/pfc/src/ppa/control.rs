@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! On, off, and how it stands.
+//! `pfc ppa on`, `off` and `status`.
 
 use std::fs;
 use std::io::{self, ErrorKind, Write};
@@ -13,13 +13,13 @@ use crate::out::Out;
 use crate::ppa::args::{Level, OffArgs, OnArgs};
 use crate::ppa::objects;
 
-/// Where accounting is switched.
+/// The files that control accounting.
 struct Control {
-    /// Four numbers: on, latencies, timers, CPUs of a group.
+    /// Four numbers: accounting on, latencies by length, timers, CPUs per group.
     flags: PathBuf,
-    /// One: what is measured.
+    /// One number: the levels that are measured.
     levels: PathBuf,
-    /// A task's number and its four: tasks accounted by themselves.
+    /// The tasks that are accounted individually: one line each, with the id and the four numbers.
     tasks: PathBuf,
 }
 
@@ -32,12 +32,12 @@ impl Control {
         }
     }
 
-    /// The size of groups stays as it is.
+    /// Switches the accounting of all tasks on or off. The number of CPUs per group is kept.
     fn switch(&self, on: bool) -> Result<(), Failure> {
         let text = fs::read_to_string(&self.flags).map_err(|e| refused(&self.flags, &e))?;
         let Some(scaling) = scaling(&text) else {
             return Err(Failure::Refused(format!(
-                "{} has '{}', not four numbers; is pfc as new as the module?",
+                "{}: expected four numbers, found '{}'; check that pfc is as new as the module",
                 self.flags.display(),
                 text.trim().escape_default()
             )));
@@ -46,7 +46,7 @@ impl Control {
         fs::write(&self.flags, format!("{flags} {scaling}\n")).map_err(|e| refused(&self.flags, &e))
     }
 
-    /// Some tasks by themselves, each CPU's values apart.
+    /// Switches the individual accounting of tasks on or off, with a group for each CPU.
     fn switch_tasks(&self, pids: &[u32], on: bool) -> Result<(), Failure> {
         let values = if on { "1 1 0 1" } else { "0 0 0 1" };
         for pid in pids {
@@ -60,7 +60,7 @@ impl Control {
         Ok(())
     }
 
-    /// Their numbers, which only root may see.
+    /// Returns the ids of the individually accounted tasks; `None` if the caller is not root.
     fn tasks(&self) -> Option<Vec<u32>> {
         let text = fs::read_to_string(&self.tasks).ok()?;
         let first = |line: &str| line.split_whitespace().next()?.parse().ok();
@@ -73,7 +73,7 @@ impl Control {
     }
 }
 
-/// The fourth of four numbers.
+/// Returns the fourth of exactly four numbers.
 fn scaling(text: &str) -> Option<u32> {
     let numbers: Option<Vec<u32>> = text.split_whitespace().map(|w| w.parse().ok()).collect();
     match numbers?[..] {
@@ -87,7 +87,7 @@ fn refused(path: &Path, error: &io::Error) -> Failure {
     Failure::Refused(match error.kind() {
         ErrorKind::NotFound => {
             format!(
-                "{path}: no such file; load the module: modprobe perfcounters (is it built? make)"
+                "{path}: no such file; load the module: modprobe perfcounters (build it first: make)"
             )
         }
         ErrorKind::PermissionDenied => format!("{path}: permission denied; this needs root"),
@@ -137,18 +137,18 @@ pub fn status(json: bool, out: &mut Out) -> Result<(), Failure> {
 fn lines(info: &Info, own: Option<&[u32]>) -> Vec<(&'static str, String)> {
     let state = |bit: u32| if info.flags & bit != 0 { "on" } else { "off" };
     let levels = match info.levels {
-        0 => "nothing but idle time".to_owned(),
+        0 => "idle time only".to_owned(),
         levels => objects::levels(levels).join(", "),
     };
     let mut tasks = format!("{}, {} ended and not read", info.nr_tasks, info.nr_ended);
     if info.lost > 0 {
-        tasks.push_str(&format!(", {} forgotten", info.lost));
+        tasks.push_str(&format!(", {} lost", info.lost));
     }
     if info.refused > 0 {
-        tasks.push_str(&format!(", {} refused for want of memory", info.refused));
+        tasks.push_str(&format!(", {} refused for lack of memory", info.refused));
     }
     let own = match own {
-        None => "unknown; this needs root".to_owned(),
+        None => "unknown (needs root)".to_owned(),
         Some([]) => "none".to_owned(),
         Some(pids) => {
             let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
@@ -161,11 +161,11 @@ fn lines(info: &Info, own: Option<&[u32]>) -> Vec<(&'static str, String)> {
         ("timers", state(4).to_owned()),
         ("measured", levels),
         ("tasks", tasks),
-        ("by itself", own),
+        ("individual", own),
         (
             "CPUs",
             match info.nr_groups {
-                1 => format!("{}, together", info.nr_cpus),
+                1 => format!("{}, in one group", info.nr_cpus),
                 groups => format!(
                     "{}, in {groups} groups of up to {}",
                     info.nr_cpus, info.scaling
@@ -174,7 +174,7 @@ fn lines(info: &Info, own: Option<&[u32]>) -> Vec<(&'static str, String)> {
         ),
         (
             "ticks",
-            format!("{:.3} of a microsecond", f64::from(info.khz) / 1000.0),
+            format!("{:.3} per microsecond", f64::from(info.khz) / 1000.0),
         ),
     ]
 }
@@ -209,7 +209,7 @@ mod tests {
         for text in ["", "1 1 0", "1 1 0 4 5", "1 1 0 x", "1 1 0 -4", "\x1b[2J"] {
             let control = control("hostile", text);
             let error = control.switch(true).expect_err("it is refused").to_string();
-            assert!(error.contains("not four numbers"), "{error}");
+            assert!(error.contains("expected four numbers"), "{error}");
             assert!(!error.contains('\x1b'), "{error}");
             assert_eq!(fs::read_to_string(&control.flags).expect("the file"), text);
         }
@@ -252,7 +252,7 @@ mod tests {
             .map(|(w, h)| format!("{w} {h}"))
             .collect();
         assert!(
-            text.contains(&"ticks 1300.000 of a microsecond".to_owned()),
+            text.contains(&"ticks 1300.000 per microsecond".to_owned()),
             "{text:?}"
         );
         assert!(
@@ -260,9 +260,9 @@ mod tests {
             "{text:?}"
         );
         assert!(text.contains(&"timers off".to_owned()), "{text:?}");
-        assert!(text.contains(&"by itself 7, 8".to_owned()), "{text:?}");
+        assert!(text.contains(&"individual 7, 8".to_owned()), "{text:?}");
         assert!(
-            text.iter().any(|l| l.ends_with(", 2 forgotten")),
+            text.iter().any(|l| l.ends_with(", 2 lost")),
             "{text:?}"
         );
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A table of CPUs.
+//! Prints tables of CPUs.
 
 use std::io::{self, Write};
 
@@ -11,7 +11,7 @@ use crate::ppa::tasks::time;
 use crate::report::percent;
 use crate::table::{Lean, Table};
 
-/// Softirqs that are told apart: the time of each, and how many.
+/// The softirqs that are shown: title, time and count.
 const SOFTIRQS: [(&str, CpuValue, CpuValue); 5] = [
     ("HI", CpuValue::Hi, CpuValue::HiCount),
     ("TASKLET", CpuValue::Tasklet, CpuValue::TaskletCount),
@@ -20,7 +20,8 @@ const SOFTIRQS: [(&str, CpuValue, CpuValue); 5] = [
     ("NET-RX", CpuValue::NetRx, CpuValue::NetRxCount),
 ];
 
-/// All together, each too if wanted, and then which softirqs.
+/// Prints the sums over all CPUs. With `each` also the values of every CPU, and a table of
+/// softirqs.
 pub fn print(cpus: &[Cpu], khz: u32, each: bool, out: &mut Out) -> io::Result<()> {
     let mut rows = vec![("all".to_owned(), Cpu::sum(cpus))];
     if each {
@@ -90,7 +91,7 @@ fn row(name: &str, cpu: &Cpu, khz: u32) -> Vec<String> {
     cells
 }
 
-/// A line about what CPUs did.
+/// Formats the shares of time of all CPUs in one line.
 pub fn summary(cpus: &[Cpu]) -> String {
     let sum = Cpu::sum(cpus);
     let share = |value: CpuValue| percent(sum.of(value), sum.total() as f64);

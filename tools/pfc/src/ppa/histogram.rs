@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How often a task waited how long from wakeup to run.
+//! Prints a histogram of a task's latencies from wakeup to run.
 
 use std::io::Write;
 
@@ -11,9 +11,9 @@ use crate::out::Out;
 use crate::ppa::tasks::time;
 use crate::report::percent;
 
-/// Letters of the longest bar.
+/// Length of the longest bar in characters.
 const BAR: usize = 40;
-/// What each counts.
+/// Range of latencies that each class counts.
 pub const RANGES: [&str; NR_LATENCIES] = [
     "< 10 us",
     "10 us .. 100 us",
@@ -28,7 +28,7 @@ pub const RANGES: [&str; NR_LATENCIES] = [
 pub fn print(task: &Task, khz: u32, out: &mut Out) -> Result<(), Failure> {
     if !task.is(TASK_LATENCIES) {
         return Err(Failure::Refused(format!(
-            "latencies of task {} are not counted; pfc ppa on counts those of all tasks",
+            "latencies of task {} are not counted; turn them on for all tasks with pfc ppa on",
             task.pid
         )));
     }
@@ -43,7 +43,7 @@ fn lines(task: &Task, khz: u32) -> Vec<String> {
     let most = task.latencies.iter().copied().max().unwrap_or(0).max(1);
     let digits = most.to_string().len();
     let average = time(task.latency() * micros(1, khz));
-    let mut lines = vec![format!("{all} wakeups, {average} to run on average")];
+    let mut lines = vec![format!("{all} wakeups, average latency {average}")];
     for (range, n) in RANGES.iter().zip(&task.latencies) {
         let share = percent(*n, all as f64);
         let bar = (*n as f64 / most as f64 * BAR as f64).ceil() as usize;
@@ -71,7 +71,7 @@ mod tests {
         let mut task = task([80, 10, 0, 0, 9, 0, 0, 1]);
         task.values[ppa::SCHLATACCUM] = 100 * 1300 * 20;
         let lines = lines(&task, 1_300_000);
-        assert_eq!(lines[0], "100 wakeups, 20 us to run on average");
+        assert_eq!(lines[0], "100 wakeups, average latency 20 us");
         assert_eq!(lines.len(), 1 + NR_LATENCIES);
         assert_eq!(
             lines[1],

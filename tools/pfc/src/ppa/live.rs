@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `pfc ppa --top`: what comes, live: a table on a terminal, lines in a pipe.
+//! `pfc ppa --top`: shows changes periodically, in a table on a terminal or as lines in a pipe.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,16 +20,16 @@ use crate::ppa::change::{Change, Frame, TITLES};
 use crate::ppa::cpus;
 use crate::ppa::record::{sleep, stopper};
 
-/// Keys are seen at least so soon.
+/// Longest time until a key is handled.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// Rows of a table in a pipe.
+/// Default number of rows of a table in a pipe.
 const ROWS: usize = 20;
 
-/// Where frames come from.
+/// Reads frames, and keeps the last one.
 struct Source {
     device: Device,
     khz: u32,
-    /// None: all tasks.
+    /// The tasks to show; empty for all tasks.
     pids: Vec<u32>,
     before: Frame,
 }
@@ -73,7 +73,7 @@ impl Source {
         })
     }
 
-    /// What came since the last time; none if there is nothing left to look at.
+    /// Returns the changes since the last call; `None` if all tasks that were given have ended.
     fn change(&mut self) -> Result<Option<Change>, Failure> {
         let now = self.frame()?;
         if !self.pids.is_empty() && now.tasks.is_empty() {
@@ -91,7 +91,7 @@ pub fn run(args: &PpaArgs, out: &mut Out) -> Result<(), Failure> {
     if args.plain || args.json || !out.is_terminal() {
         return plain(&mut source, args, &stop, out);
     }
-    // Also restores the terminal when something panics.
+    // try_init() also restores the terminal if the program panics.
     let mut terminal = ratatui::try_init().map_err(Failure::Terminal)?;
     let result = watch(&mut terminal, &mut source, args, &stop);
     ratatui::restore();
@@ -136,7 +136,7 @@ fn plain(
     Ok(())
 }
 
-/// What keys do.
+/// The state that keys change.
 struct Keys {
     sort: Sort,
     paused: bool,

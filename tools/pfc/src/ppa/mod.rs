@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `pfc ppa`: where the time of tasks and CPUs went.
+//! `pfc ppa`: shows how tasks and CPUs spend their time.
 //!
-//! | file | holds |
+//! | file | contents |
 //! |---|---|
 //! | `args.rs` | the command line |
 //! | `ascii.rs` `histogram.rs` | one task: its values as text, its latencies |
-//! | `tasks.rs` `cpus.rs` | tables |
-//! | `live.rs` `change.rs` | what comes, live |
-//! | `control.rs` | on, off and how it stands |
+//! | `tasks.rs` `cpus.rs` | tables of tasks and CPUs |
+//! | `live.rs` `change.rs` | periodic display of changes |
+//! | `control.rs` | switches accounting on and off, prints its state |
 //! | `record.rs` `timeline.rs` `report.rs` `svg.rs` | one task over time |
-//! | `objects.rs` | all of it for programs |
+//! | `objects.rs` | JSON |
 
 pub mod args;
 mod ascii;
@@ -49,12 +49,12 @@ pub fn run(args: &PpaArgs, file: Option<&Path>, out: &mut Out) -> Result<(), Fai
     }
 }
 
-/// Does its output come bit by bit?
+/// Returns true if the command writes its output continuously.
 pub fn is_stream(args: &PpaArgs) -> bool {
     args.top || matches!(args.command, Some(PpaCommand::Record(_)))
 }
 
-/// These tasks.
+/// Prints the tasks that were given by id.
 fn some(args: &PpaArgs, out: &mut Out) -> Result<(), Failure> {
     let device = Device::open()?;
     let info = device.info()?;
@@ -71,7 +71,7 @@ fn some(args: &PpaArgs, out: &mut Out) -> Result<(), Failure> {
         writeln!(out, "{all}")?;
         return Ok(());
     }
-    // Not everybody may see how idle the system is.
+    // Without permission to read the values of CPUs, idle time is not shown.
     let cpus = device.cpus().ok();
     let idle = cpus.as_ref().map(|cpus| ppa::Cpu::sum(cpus));
     let machine = ascii::Machine {
@@ -99,7 +99,7 @@ fn some(args: &PpaArgs, out: &mut Out) -> Result<(), Failure> {
     Ok(())
 }
 
-/// All tasks, once.
+/// Prints all tasks once.
 fn all(args: &PpaArgs, out: &mut Out) -> Result<(), Failure> {
     let device = Device::open()?;
     let info = device.info()?;
@@ -122,22 +122,22 @@ fn all(args: &PpaArgs, out: &mut Out) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Says so where values are not what one might take them for.
+/// Prints a warning if values are old or tasks are missing.
 fn warn(info: &Info, tasks: usize) {
     if info.levels == 0 && tasks == 0 {
-        eprintln!("pfc: no task is accounted; pfc ppa on begins it");
+        eprintln!("pfc: no task is accounted; turn accounting on with pfc ppa on");
     } else if info.levels == 0 {
-        eprintln!("pfc: accounting is off; these are the values until then");
+        eprintln!("pfc: accounting is off; the values are those from when it was on");
     }
     if info.lost > 0 {
         eprintln!(
-            "pfc: {} tasks have ended and were forgotten, for nobody read them",
+            "pfc: the values of {} ended tasks were dropped, because they were not read in time",
             info.lost
         );
     }
     if info.refused > 0 {
         eprintln!(
-            "pfc: {} tasks are not accounted, for want of memory",
+            "pfc: {} tasks are not accounted, for lack of memory",
             info.refused
         );
     }

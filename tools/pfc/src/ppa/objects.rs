@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Values for programs: exact, in ticks.
+//! Values as JSON: exact, in ticks.
 
 use ppa::{
     micros, Cpu, Info, Task, LEVEL_IRQ, LEVEL_SCHED, LEVEL_SWITCH, LEVEL_SYSCALL, NR_CPU_VALUES,
@@ -8,7 +8,7 @@ use ppa::{
 };
 use serde_json::{json, Map, Value};
 
-/// Values of a task, by number.
+/// Names of a task's values, in the order of their indices.
 pub const VALUES: [&str; NR_VALUES] = [
     "schedaccum",
     "scaccum",
@@ -23,7 +23,7 @@ pub const VALUES: [&str; NR_VALUES] = [
     "avgctxt",
 ];
 
-/// Values of a CPU, by number.
+/// Names of a CPU's values, in the order of their indices.
 const CPU_VALUES: [&str; NR_CPU_VALUES] = [
     "user",
     "system",
@@ -79,7 +79,7 @@ pub fn cpus(cpus: &[Cpu]) -> Value {
     cpus.iter().map(|c| named(&CPU_VALUES, &c.values)).collect()
 }
 
-/// The words of levels.
+/// Returns the names of the levels that are set.
 pub fn levels(levels: u32) -> Vec<&'static str> {
     [
         (LEVEL_SCHED, "sched"),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `pfc ppa record`: a task's values, again and again, an object of JSON a line.
+//! `pfc ppa record`: writes a task's values periodically, as one line of JSON per read.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,10 +15,10 @@ use crate::failure::Failure;
 use crate::out::Out;
 use crate::ppa::args::RecordArgs;
 
-/// Signals are seen at least so soon.
+/// Longest time until a signal is handled.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// Becomes true when it is to end.
+/// Returns a flag that SIGINT and SIGTERM set.
 pub fn stopper() -> Result<Arc<AtomicBool>, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
@@ -27,7 +27,7 @@ pub fn stopper() -> Result<Arc<AtomicBool>, Failure> {
     Ok(stop)
 }
 
-/// Sleeps; false if it is to end.
+/// Sleeps until a time. Returns false if `stop` was set before.
 pub fn sleep(until: Instant, stop: &AtomicBool) -> bool {
     while !stop.load(Ordering::Relaxed) {
         let left = until.saturating_duration_since(Instant::now());
@@ -45,7 +45,7 @@ pub fn run(args: &RecordArgs, out: &mut Out) -> Result<(), Failure> {
     let first = device.task(args.pid)?;
     let stop = stopper()?;
     let begin = Instant::now();
-    // What is no time that can be is never.
+    // An end that `Instant` cannot represent is ignored.
     let end = args
         .time
         .and_then(|s| begin.checked_add(Duration::from_secs_f64(s)));
@@ -55,7 +55,8 @@ pub fn run(args: &RecordArgs, out: &mut Out) -> Result<(), Failure> {
     out.flush()?;
     let mut due = begin;
     while end.is_none_or(|end| Instant::now() < end) {
-        // Looks stay on the beat; those that were missed are left out.
+        // A read is due one delay after the previous due time, or at once if that is over. Missed
+        // reads are not made up.
         due = (due + delay).max(Instant::now());
         if !sleep(end.map_or(due, |end| end.min(due)), &stop) {
             break;
@@ -65,7 +66,7 @@ pub fn run(args: &RecordArgs, out: &mut Out) -> Result<(), Failure> {
             Err(Error::NoTask(_)) => break,
             Err(error) => return Err(error.into()),
         };
-        // Another task has its number.
+        // Another task has got the same id.
         if task.began != first.began {
             break;
         }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `pfc ppa report`: what was recorded, as a table or a picture.
+//! `pfc ppa report`: shows a recording as a table, a picture or JSON.
 
 use std::io::{ErrorKind, Write};
 
@@ -17,12 +17,12 @@ pub fn run(args: &ReportArgs, to_file: bool, out: &mut Out) -> Result<(), Failur
     let path = args.file.display();
     let bytes = std::fs::read(&args.file).map_err(|e| match e.kind() {
         ErrorKind::NotFound => Failure::Refused(format!(
-            "there is no {path}; pfc ppa record PID -o makes it"
+            "{path}: no such file; create it with pfc ppa record PID -o FILE"
         )),
         _ => Failure::Refused(format!("cannot read {path}: {e}")),
     })?;
     let timeline = Timeline::parse(&bytes)
-        .map_err(|why| Failure::Refused(format!("{path} can not be shown: {why}")))?;
+        .map_err(|why| Failure::Refused(format!("cannot show {path}: {why}")))?;
     if args.json {
         writeln!(out, "{}", json(&timeline))?;
     } else if to_file {

@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A task over time, as a picture which a browser shows.
+//! Draws a task over time as an SVG file.
 
 use std::fmt::Write;
 
 use crate::flamegraph::escaped;
 use crate::ppa::timeline::{Interval, Timeline, PARTS};
 
-/// Pixels.
+/// Size and margins of the picture in pixels.
 const WIDTH: f64 = 1200.0;
 const HEIGHT: f64 = 340.0;
 const LEFT: f64 = 60.0;
 const RIGHT: f64 = 20.0;
 const TOP: f64 = 64.0;
 const BOTTOM: f64 = 50.0;
-/// Intervals that are narrower are drawn together.
+/// Minimal width in pixels: narrower intervals are merged.
 const LEAST: f64 = 1.0;
-/// Of each part; they can be told apart without red and green, too.
+/// Colours of the parts, which differ for colour-blind readers, too.
 const COLOURS: [&str; 5] = ["#4477aa", "#ee7733", "#aa3377", "#ddcc77", "#e4e4e4"];
 
-/// The plain of the picture.
+/// The coordinate system of the picture.
 struct Plain {
-    /// Ticks from left to right.
+    /// Ticks from the left margin to the right one.
     span: f64,
 }
 
@@ -35,7 +35,7 @@ impl Plain {
     }
 }
 
-/// Intervals that can be seen.
+/// Merges each interval that is too narrow with the next ones.
 fn wide(timeline: &Timeline, plain: &Plain) -> Vec<Interval> {
     let mut wide: Vec<Interval> = Vec::new();
     for interval in &timeline.intervals {
@@ -47,14 +47,14 @@ fn wide(timeline: &Timeline, plain: &Plain) -> Vec<Interval> {
     wide
 }
 
-/// Between marks of an axis that has ten of them at most: 1, 2 or 5 of some power of ten;
-/// and how many digits they need.
+/// Returns the distance of the marks of an axis, 1, 2 or 5 times a power of ten, such that it has
+/// at most ten steps. Also returns the number of decimals of the labels.
 fn step(span: f64) -> (f64, usize) {
     let least = (span / 10.0).max(1e-9);
     let power = least.log10().floor();
     let ten = 10f64.powf(power);
     let steps = [1.0, 2.0, 5.0, 10.0].map(|n| n * ten);
-    // A little less, for it is not exact.
+    // Slightly less than `least` is accepted, because of rounding errors.
     let step = steps.into_iter().find(|s| *s >= least * 0.999_999);
     let step = step.unwrap_or(least);
     let digits = (-(step.log10() + 1e-9).floor()).clamp(0.0, 9.0);
@@ -67,7 +67,7 @@ pub fn svg(timeline: &Timeline) -> String {
         span: (total.span() as f64).max(1.0),
     };
     let mut text = String::new();
-    // Into a string it cannot fail.
+    // Writing to a string cannot fail.
     let _ = legend(&mut text, &total);
     let _ = axes(&mut text, timeline, &total);
     for interval in wide(timeline, &plain) {
@@ -211,7 +211,7 @@ mod tests {
         let bars: Vec<&str> = text.lines().filter(|l| l.starts_with("<g>")).collect();
         assert_eq!(bars.len(), 2);
         assert_eq!(bars[0].matches("<rect").count(), 3);
-        // The whole height, a quarter of it at the bottom.
+        // The lowest part is a quarter of the height.
         assert!(
             bars[0].contains(
                 "x=\"60.00\" y=\"233.50\" width=\"560.00\" height=\"56.50\" fill=\"#4477aa\""

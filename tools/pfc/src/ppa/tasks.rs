@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A table of tasks.
+//! Prints tables of tasks.
 
 use std::cmp::Reverse;
 use std::io;
@@ -13,7 +13,7 @@ use crate::ppa::args::Sort;
 use crate::table::{Lean, Table};
 use crate::units::Measure;
 
-/// Microseconds as people read them.
+/// Formats microseconds with a suitable unit.
 pub fn time(micros: f64) -> String {
     let measure = Measure {
         unit: Unit::Seconds,
@@ -22,7 +22,7 @@ pub fn time(micros: f64) -> String {
     measure.amount(micros)
 }
 
-/// A task's name; the kernel's own as ps has them.
+/// Returns the name of a task, in brackets for a kernel thread, as ps shows it.
 pub fn name(task: &Task) -> String {
     match task.is(TASK_KERNEL) {
         true => format!("[{}]", task.name()),
@@ -30,11 +30,11 @@ pub fn name(task: &Task) -> String {
     }
 }
 
-/// The most first.
+/// Sorts tasks by a key, the largest value first.
 pub fn sort(tasks: &mut [Task], by: Sort) {
     let most = |task: &Task| match by {
         Sort::Time => task.total(),
-        // Averages are not below zero, so their bits are in their order.
+        // The bits of floating-point numbers that are not negative have the order of the numbers.
         Sort::Latency => task.latency().to_bits(),
         Sort::Involuntary => task.involuntary(),
         Sort::Irq => task.interrupts(),

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What was recorded, as intervals of time and what they went into.
+//! A recording as a list of intervals, with the parts of time in each.
 
 use ppa::{micros, Task, NR_LATENCIES, NR_VALUES};
 use serde_json::Value;
 
-/// What a task's time goes into.
+/// The parts of a task's time.
 pub const PARTS: [&str; 5] = ["user", "system", "interrupts", "waiting", "blocked"];
 
-/// From one look to the next.
+/// The time between two reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Interval {
-    /// Ticks since the first look.
+    /// Ticks from the first read to the begin of the interval.
     pub from: u64,
-    /// Ticks of each of [`PARTS`]; together they are the interval.
+    /// Ticks of each of [`PARTS`]. Their sum is the length of the interval.
     pub parts: [u64; 5],
 }
 
@@ -22,12 +22,12 @@ impl Interval {
         self.parts.iter().fold(0, |sum, n| sum.saturating_add(*n))
     }
 
-    /// Percent of the interval.
+    /// Returns the percentage of a part.
     pub fn share(&self, part: usize) -> f64 {
         crate::report::percent(self.parts[part], self.span() as f64)
     }
 
-    /// With the next one.
+    /// Merges the interval with the next one.
     pub fn and(self, next: &Self) -> Self {
         Self {
             from: self.from,
@@ -36,7 +36,7 @@ impl Interval {
     }
 }
 
-/// A task over time.
+/// The values of one task over time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Timeline {
     pub pid: u32,
@@ -46,7 +46,7 @@ pub struct Timeline {
 }
 
 impl Timeline {
-    /// Of what `pfc ppa record` wrote; or what is wrong with it.
+    /// Parses the output of `pfc ppa record`. The error says what is wrong with it.
     pub fn parse(bytes: &[u8]) -> Result<Self, String> {
         let mut lines = bytes.split(|b| *b == b'\n').enumerate().peekable();
         let head = lines
@@ -55,8 +55,8 @@ impl Timeline {
         let head: Value = head.unwrap_or_default();
         match head["ppa"].as_u64() {
             Some(version) if version == u64::from(ppa::VERSION) => {}
-            Some(version) => return Err(format!("it is of version {version}, another pfc's")),
-            None => return Err("it is not of pfc ppa record".to_owned()),
+            Some(version) => return Err(format!("version {version} of the file is not supported")),
+            None => return Err("not a file of pfc ppa record".to_owned()),
         }
         let number = |name: &str| head[name].as_u64().and_then(|n| u32::try_from(n).ok());
         let khz = number("khz").filter(|khz| *khz > 0);
@@ -65,7 +65,7 @@ impl Timeline {
         let mut this = Self {
             pid: number("pid").unwrap_or(0),
             name: name.chars().map(safe).collect(),
-            khz: khz.ok_or("it does not say how long ticks are")?,
+            khz: khz.ok_or("no tick frequency")?,
             intervals: Vec::new(),
         };
         let mut before: Option<Task> = None;
@@ -76,13 +76,13 @@ impl Timeline {
                     this.push(before.as_ref(), &task);
                     before = Some(task);
                 }
-                // The end of a whole file, or of one that is being written.
+                // The last line is empty, or incomplete if the recording is still being written.
                 None if is_last => {}
-                None => return Err(format!("line {} is no look at a task", n + 1)),
+                None => return Err(format!("line {} is not a record of the task", n + 1)),
             }
         }
         match this.intervals.is_empty() {
-            true => Err("it has less than two looks at the task".to_owned()),
+            true => Err("fewer than two records of the task".to_owned()),
             false => Ok(this),
         }
     }
@@ -103,7 +103,8 @@ impl Timeline {
             more.waiting(),
             0,
         ];
-        // Latencies are known when they are over: they may be of the interval before, too.
+        // A latency is added when it ends, and may have begun before the interval. If the parts
+        // exceed the interval they are scaled down.
         let busy: u128 = parts.iter().map(|n| u128::from(*n)).sum();
         if busy > u128::from(span) {
             parts = parts.map(|n| (u128::from(n) * u128::from(span) / busy) as u64);
@@ -116,7 +117,7 @@ impl Timeline {
         });
     }
 
-    /// All of it.
+    /// Returns the sum of all intervals.
     pub fn total(&self) -> Interval {
         let all = Interval::default();
         self.intervals.iter().fold(all, |sum, i| sum.and(i))
@@ -127,7 +128,7 @@ impl Timeline {
     }
 }
 
-/// A line of a record.
+/// Parses a line of a recording.
 fn look(line: &[u8]) -> Option<Task> {
     let value: Value = serde_json::from_slice(line).ok()?;
     Some(Task {
@@ -167,7 +168,7 @@ mod tests {
         text + "\n"
     }
 
-    /// At that time, so much of each.
+    /// Returns a task at the time `counted` with these parts.
     fn look(counted: u64, parts: [u64; 4]) -> Task {
         let mut task = Task {
             counted,
@@ -217,25 +218,25 @@ mod tests {
     fn r4_4_what_is_no_record_is_refused() {
         let whole = recorded(&[look(1, [0; 4]), look(2, [0; 4]), look(3, [0; 4])]);
         for (text, why) in [
-            (String::new(), "not of pfc ppa record"),
-            ("\u{0}\u{1b}[2J".to_owned(), "not of pfc ppa record"),
-            ("[]".to_owned(), "not of pfc ppa record"),
+            (String::new(), "not a file of pfc ppa record"),
+            ("\u{0}\u{1b}[2J".to_owned(), "not a file of pfc ppa record"),
+            ("[]".to_owned(), "not a file of pfc ppa record"),
             (whole.replace("\"ppa\":1", "\"ppa\":2"), "version 2"),
             (
                 whole.replace("\"khz\":1000", "\"khz\":0"),
-                "how long ticks are",
+                "no tick frequency",
             ),
             (
                 whole.replace("\"counted\":2,", "\"counted\":-2,"),
-                "line 3 is no look",
+                "line 3 is not a record",
             ),
             (
                 whole.replace("\"runq\":0", "\"runq\":[]"),
-                "line 2 is no look",
+                "line 2 is not a record",
             ),
-            (whole.replacen("[0,", "[", 1), "line 2 is no look"),
-            (recorded(&[look(1, [0; 4])]), "less than two looks"),
-            ("[".repeat(100_000), "not of pfc ppa record"),
+            (whole.replacen("[0,", "[", 1), "line 2 is not a record"),
+            (recorded(&[look(1, [0; 4])]), "fewer than two records"),
+            ("[".repeat(100_000), "not a file of pfc ppa record"),
         ] {
             let error = Timeline::parse(text.as_bytes()).expect_err(why);
             assert!(error.contains(why), "{error}");

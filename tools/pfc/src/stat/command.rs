@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A command that is counted from its exec on, with all that it starts.
+//! Starts a command that is counted from its exec on, and follows its threads and children.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -15,54 +15,58 @@ use rustix::thread::gettid;
 use super::process::{self, State};
 use crate::failure::Failure;
 
-/// Who counts, or samples, what is followed.
+/// Attaches contexts to the threads that a [`Child`] follows, for counting or for sampling.
 pub trait Crew {
-    /// Are they told of threads that are about to end?
+    /// Each thread stops before it exits, and [`Crew::leaving`] is called.
     const LEAVING: bool;
 
-    /// A context, not attached; none if there is nothing to count.
+    /// Creates a configured context that is not attached. Returns `None` if there is nothing to
+    /// count.
     fn open(&self) -> io::Result<Option<Context>>;
 
-    /// One that was attached by its thread itself.
+    /// Takes a context that the thread has attached to itself.
     fn insert(&mut self, thread: u32, context: Context) -> io::Result<()>;
 
-    /// A new thread, which has not run yet. Failures are theirs to remember.
+    /// Attaches a context to a new thread, which has not run yet. The implementation records
+    /// failures itself.
     fn follow(&mut self, thread: u32);
 
-    /// The command's process exists, and has not run its program yet.
+    /// Called when the command's process exists and has not executed its program yet.
     fn forked(&mut self, _process: u32) {}
 
-    /// The command's first thread, in its exec.
+    /// Called when the command's first thread executes its program.
     fn begin(&mut self, thread: u32) {
         self.follow(thread);
     }
 
-    /// A thread in exec takes its process's number.
+    /// Called when the thread `former` of a process has called exec: it continues with the process
+    /// ID, `now`, as its thread ID.
     fn exec(&mut self, former: u32, now: u32) -> io::Result<()>;
 
-    /// A thread is about to end.
+    /// Called when a thread is about to exit, if [`Crew::LEAVING`] is set.
     fn leaving(&mut self, _thread: u32) {}
 
-    /// A thread has ended.
+    /// Called when a thread has exited.
     fn end(&mut self, thread: u32) -> io::Result<()>;
 }
 
-/// The command's process.
+/// The process of the command.
 pub struct Child {
     pid: i32,
     words: Vec<String>,
-    /// Nothing comes out of it once the program runs; else why it does not.
+    /// The read end of a pipe. If the program cannot be executed, it yields the reason; after a
+    /// successful exec it is at its end.
     trouble: File,
-    /// It has got to its program, and is counted.
+    /// The program has been executed, and is counted.
     begun: bool,
-    /// Its threads and children are followed.
+    /// Threads and children are followed with ptrace.
     traced: bool,
-    /// Those of them that were met.
+    /// The followed threads and processes, by id.
     met: BTreeSet<i32>,
 }
 
-/// Starts a command that only says how long threads or CPUs are looked at; none if there
-/// is none.
+/// Starts a command that only determines for how long threads or CPUs are counted. Returns `None`
+/// if no command was given.
 pub fn beside(command: &[String]) -> Result<Option<std::process::Child>, Failure> {
     let Some((program, words)) = command.split_first() else {
         return Ok(None);
@@ -78,7 +82,8 @@ fn pipe() -> io::Result<(File, File)> {
     Ok((read.into(), write.into()))
 }
 
-/// What the new process does last: the program, or a word why not.
+/// Last step of the new process: calls `before` and executes the program. If one of them fails,
+/// writes a byte for the failed step and the errno to `trouble`, and returns the exit status 127.
 fn exec(words: &[String], trouble: &mut File, before: impl FnOnce() -> io::Result<()>) -> i32 {
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]);
@@ -94,7 +99,8 @@ fn exec(words: &[String], trouble: &mut File, before: impl FnOnce() -> io::Resul
 }
 
 impl Child {
-    /// Followed: it waits until it is, and counting begins in its exec.
+    /// Starts the command under ptrace. The new process waits until it is traced. Counting begins
+    /// at its exec.
     pub fn traced<C: Crew>(words: &[String], crew: &mut C) -> io::Result<Self> {
         let (trouble, mut theirs) = pipe()?;
         let (mut wait, mut go) = pipe()?;
@@ -123,8 +129,8 @@ impl Child {
         })
     }
 
-    /// Not followed: it attaches its context itself, which needs no rights, and
-    /// starts it as the last thing before exec.
+    /// Starts the command without ptrace. The new process attaches the context to itself, which
+    /// needs no privileges, and starts it as the last step before exec.
     pub fn alone(words: &[String], crew: &mut impl Crew) -> Result<Self, Failure> {
         let context = crew.open()?;
         let (trouble, mut theirs) = pipe()?;
@@ -153,27 +159,27 @@ impl Child {
             traced: false,
             met: BTreeSet::new(),
         };
-        // Until it runs its program.
+        // Waits until the program has been executed or has failed to start.
         child.trouble()?;
         Ok(child)
     }
 
-    /// Does it run its program?
+    /// Returns true if the program has been executed.
     pub fn has_begun(&self) -> bool {
         self.begun
     }
 
-    /// Its process.
+    /// The process ID of the command.
     pub fn pid(&self) -> u32 {
         self.pid.unsigned_abs()
     }
 
-    /// Sends it a signal.
+    /// Sends a signal to the command's process.
     pub fn signal(&self, signal: i32) {
         process::kill(self.pid, signal);
     }
 
-    /// Why the program does not run, if it does not.
+    /// Reads the pipe to its end. Returns the error if the program could not be executed.
     fn trouble(&mut self) -> Result<(), Failure> {
         let mut said = Vec::new();
         self.trouble.read_to_end(&mut said)?;
@@ -188,7 +194,8 @@ impl Child {
         })
     }
 
-    /// What children did since: `Some` when the command has ended.
+    /// Handles all state changes of children since the last call. Returns `Some` when the command
+    /// has ended.
     pub fn look(&mut self, crew: &mut impl Crew) -> Result<Option<ExitStatus>, Failure> {
         while let Some((pid, state)) = process::wait_any()? {
             if let Some(status) = self.step(pid, state, crew)? {
@@ -235,7 +242,7 @@ impl Child {
                 }
             }
             State::Stop(signal) => {
-                // A new one stops so first, before it has run.
+                // The first event of a new thread or process is this stop, before it runs.
                 if self.begun && self.met.insert(pid) {
                     crew.follow(thread);
                 }
@@ -263,7 +270,8 @@ fn is_stop(signal: i32) -> bool {
     )
 }
 
-/// A tracee may be killed at any moment; its end is still to be told.
+/// Ignores ESRCH. A tracee may be killed at any moment; [`process::wait_any`] reports its end
+/// later.
 fn gone_is_well(done: io::Result<()>) -> io::Result<()> {
     match done {
         Err(e) if super::counting::is_gone(&e) => Ok(()),

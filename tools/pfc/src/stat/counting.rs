@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Contexts that belong together: one for each thread or CPU, alike.
+//! The contexts of a run: one per thread or CPU, all configured alike.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,46 +16,48 @@ use super::place::{Place, Plan};
 use super::short::{Causes, Shorts};
 use super::throttled::Throttled;
 
-/// Nanoseconds of a turn, as of perf's.
+/// Default length of an event set's turn, in nanoseconds.
 pub const TURN: u64 = 1_000_000;
 
-/// Where a count comes from.
+/// The register or registers from which a count is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// A PMD of all sets, added up: it counts all the time.
+    /// A PMD that counts in every event set. Its values in all sets are added up.
     Every(u16),
-    /// A PMD of one set, which has turns.
+    /// A PMD of one event set, as (set, PMD). It counts only while its set is active.
     In(u16, u16),
 }
 
-/// Events are counted from that many of another one on.
+/// The threshold of `--cascade`: other events are counted after `count` events of one kind.
 #[derive(Clone, Debug)]
 pub struct Threshold {
-    /// What it takes to count that.
+    /// The PMCs that select the event of the threshold.
     pub pmcs: Vec<Value>,
     pub pmd: u16,
     pub count: u64,
 }
 
-/// What each context is written with, and what is read of it.
+/// The configuration that all contexts of a run share.
 #[derive(Clone, Debug)]
 pub struct Recipe {
     pub scope: Scope,
     pub pmcs: Vec<Value>,
-    /// Of each event that is counted, then [`Self::clock`]'s.
+    /// One for each event that is counted, in the order of the events. The last one is that of
+    /// [`Self::clock`], if there is a clock.
     pub sources: Vec<Source>,
-    /// The PMD of the time that was counted.
+    /// The PMD that measures the counted time.
     pub clock: Option<u16>,
-    /// Sets that take turns, if there are several.
+    /// The number of event sets that take turns; 1 if there are no turns.
     pub sets: u16,
-    /// Nanoseconds of a turn.
+    /// Length of a turn in nanoseconds.
     pub turn: u64,
-    /// It has a set of its own, before the others.
+    /// If present, event set 0 counts the event of the threshold, and the other sets follow it.
     pub threshold: Option<Threshold>,
 }
 
 impl Recipe {
-    /// `clock`: there is such a register, and time can be told by it.
+    /// Makes the configuration for a plan. `clock` is the PMD that measures the counted time, if
+    /// there is one.
     pub fn new(scope: Scope, plan: &Plan, clock: Option<u16>) -> Self {
         let source = |(n, place): (usize, &Place)| match place {
             Place::Pmd(pmd) if *pmd < perfmon::FIRST_SOFT && plan.nr_sets > 1 => {
@@ -78,12 +80,12 @@ impl Recipe {
         }
     }
 
-    /// There is nothing to count: no context is made.
+    /// Returns true if there is nothing to count. No context is created then.
     pub fn is_empty(&self) -> bool {
         self.sources.is_empty()
     }
 
-    /// The kernel's numbers of the sets.
+    /// The id of the first event set that is not the threshold's.
     fn first(&self) -> u16 {
         u16::from(self.threshold.is_some())
     }
@@ -92,7 +94,7 @@ impl Recipe {
         self.first()..self.first() + self.sets
     }
 
-    /// A context, written but not attached.
+    /// Creates a context and writes its registers, without attaching it.
     pub fn open(&self) -> io::Result<Context> {
         let context = Context::create(self.scope)?;
         self.make_sets(&context)?;
@@ -128,7 +130,7 @@ impl Recipe {
         };
         let mut sets: Vec<SetDesc> = self.ids().map(timed).collect();
         if let Some(threshold) = &self.threshold {
-            // Never back to where the threshold is.
+            // The last set is followed by the first one behind the threshold's.
             if let Some(last) = sets.last_mut() {
                 (last.set_flags, last.set_id_next) = (last.set_flags | EXPL_NEXT, self.first());
             }
@@ -148,7 +150,7 @@ impl Recipe {
         context.create_sets(&mut sets)
     }
 
-    /// What there is in a context, in the order of the sources.
+    /// Reads a context. The values are in the order of the sources.
     fn read(&self, context: &Context) -> io::Result<Vec<Sums>> {
         let (mut every, mut turns) = (Vec::new(), Vec::new());
         for source in &self.sources {
@@ -184,7 +186,8 @@ impl Recipe {
         Ok(sums.iter().map(told).collect())
     }
 
-    /// Can it be had, of this thread or of that CPU?
+    /// Creates a context, attaches it to this thread or CPU, and detaches it again. Returns an
+    /// error if that is not possible.
     pub fn try_on(&self, target: u32) -> io::Result<()> {
         self.at(target, || {
             let context = self.open()?;
@@ -198,8 +201,8 @@ impl Recipe {
     }
 }
 
-/// Calls on a CPU's context are made there. One that is offline has ended its context,
-/// which is then anybody's.
+/// Calls `work`, for a CPU's context on that CPU, as the kernel requires. If the CPU is offline,
+/// its context has ended; the call is then made on any CPU.
 pub fn at<T>(scope: Scope, target: u32, mut work: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     match scope {
         Scope::Thread => work(),
@@ -210,10 +213,10 @@ pub fn at<T>(scope: Scope, target: u32, mut work: impl FnMut() -> io::Result<T>)
     }
 }
 
-/// A context that is attached.
+/// A context that is or was attached.
 struct Live {
     context: Context,
-    /// It has ended, and has said why: before its target did, or with it.
+    /// `Some` after the context has ended. Names the causes if it ended before its target did.
     ended: Option<Causes>,
 }
 
@@ -227,8 +230,8 @@ impl From<Context> for Live {
 }
 
 impl Live {
-    /// Reads its messages, of which the last says why it has ended. Plain counters have no
-    /// others.
+    /// Reads the context's messages and returns the causes that they name. These contexts request
+    /// no messages about overflows, so each message says why the context has ended.
     fn look(&mut self, scope: Scope) -> io::Result<Causes> {
         while let Some(message) = self.context.message()? {
             let causes = self.ended.unwrap_or_default();
@@ -238,18 +241,18 @@ impl Live {
     }
 }
 
-/// Contexts by thread or CPU, and the sums of those that have ended.
+/// The attached contexts by thread or CPU, and the sums of those that were removed.
 pub struct Group {
     recipe: Recipe,
     live: BTreeMap<u32, Live>,
     ended: Vec<Sums>,
-    /// The set that the next one begins with.
+    /// The event set that the next context starts with.
     begin: u16,
-    /// Threads that could not be counted.
+    /// Number of threads that could not be counted.
     pub lost: usize,
-    /// Threads and CPUs that were not counted to their end.
+    /// Threads and CPUs whose counts are short.
     pub shorts: Shorts,
-    /// Of the contexts that have ended.
+    /// Throttling of the contexts that were removed.
     throttled: Throttled,
 }
 
@@ -266,7 +269,7 @@ impl Group {
         }
     }
 
-    /// Attached, not yet counting.
+    /// Creates a context and attaches it to a thread or CPU, without starting it.
     pub fn load(&mut self, target: u32) -> io::Result<()> {
         if self.recipe.is_empty() {
             return Ok(());
@@ -276,7 +279,8 @@ impl Group {
             context.load_set(target, self.begin)?;
             Ok(context)
         })?;
-        // Not all see the beginnings of their threads in the same set.
+        // Each context starts with another set, so that the beginnings of threads are not all
+        // counted by the same events.
         if self.recipe.threshold.is_none() {
             self.begin = (self.begin + 1) % self.recipe.sets;
         }
@@ -291,7 +295,7 @@ impl Group {
         }
     }
 
-    /// All count. A thread that has ended meanwhile is no fault.
+    /// Starts all contexts. Threads that have exited are skipped.
     pub fn start(&self) -> io::Result<()> {
         for target in self.live.keys() {
             match self.start_one(*target) {
@@ -302,15 +306,15 @@ impl Group {
         Ok(())
     }
 
-    /// None counts any more.
+    /// Stops all contexts.
     pub fn stop(&self) {
         for (target, live) in &self.live {
-            // What has ended counts no more, either.
+            // A context that has ended does not count either, so its error is ignored.
             let _ = self.recipe.at(*target, || live.context.stop());
         }
     }
 
-    /// The sums so far, in the recipe's order.
+    /// Returns the sums so far, in the order of the recipe's sources.
     pub fn read(&mut self) -> io::Result<Vec<Sums>> {
         let mut sums = self.ended.clone();
         for (target, live) in &self.live {
@@ -320,12 +324,13 @@ impl Group {
             self.shorts.add(*target, causes(&values));
             add(&mut sums, &values);
         }
-        // After the values, so that none of them is short without a mark.
+        // Messages are read after the values: if a context ended before its values were read, they
+        // are marked as short.
         let early = self.look()?;
         Ok(sums.into_iter().map(|sum| sum.short(early)).collect())
     }
 
-    /// Why contexts have ended before their targets did.
+    /// Returns the causes for which contexts ended before their targets did.
     fn look(&mut self) -> io::Result<Causes> {
         let running = self.live.values().filter(|live| live.ended.is_none());
         let mut fds: Vec<PollFd<'_>> = running
@@ -342,7 +347,8 @@ impl Group {
         Ok(ended.fold(Causes::NONE, Causes::and))
     }
 
-    /// Storms of all contexts. Only those that wait for an overflow can have some.
+    /// Returns the throttling of all contexts. Only contexts with a threshold can be throttled,
+    /// because the others request no overflows.
     pub fn throttled(&self) -> io::Result<Throttled> {
         let mut all = self.throttled;
         if self.recipe.threshold.is_some() {
@@ -387,7 +393,7 @@ impl Crew for Group {
         Ok(())
     }
 
-    /// Its counts stay.
+    /// Adds the counts of a thread that has exited to the sums, and closes its context.
     fn end(&mut self, thread: u32) -> io::Result<()> {
         if let Some(mut live) = self.live.remove(&thread) {
             let values = self.recipe.read(&live.context)?;
@@ -403,18 +409,18 @@ impl Crew for Group {
     }
 }
 
-/// ESRCH: the thread has ended.
+/// ESRCH: the thread has exited.
 pub fn is_gone(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::ESRCH)
 }
 
-/// EEXIST: the thread has a context.
+/// EEXIST: the thread already has a context.
 pub fn has_context(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::EEXIST)
 }
 
-/// EBUSY: perf, the watchdog or contexts of the other kind have it; or there is
-/// no description.
+/// EBUSY: the registers are used by perf, by the watchdog or by contexts of the other scope, or no
+/// PMU description is registered.
 pub fn is_busy(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::ResourceBusy
 }
@@ -425,7 +431,7 @@ fn add(sums: &mut [Sums], values: &[Sums]) {
     }
 }
 
-/// Why any of them is short.
+/// Returns all causes for which any of the values is short.
 fn causes(values: &[Sums]) -> Causes {
     let all = values.iter().map(|sums| sums.short);
     all.fold(Causes::NONE, Causes::and)

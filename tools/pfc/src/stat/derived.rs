@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What perf stat derives of counts: per cycle, per second, of how many.
+//! Derived metrics, as `perf stat` prints them: instructions per cycle, rates, percentages.
 
 use super::events::Event;
 
-/// Counts that go together, by the events' names without modes.
+/// The counts of a run, from which metrics are derived. Events are found by their names without
+/// modes.
 pub struct Counted<'a> {
     pub events: &'a [Event],
-    /// Unscaled; `None` was not counted.
+    /// The counts, not multiplied by [`Event::scale`]. `None` if the event was not counted.
     pub values: &'a [Option<f64>],
-    /// Seconds.
+    /// Elapsed time in seconds.
     pub elapsed: f64,
 }
 
 impl Counted<'_> {
-    /// The first of these events that was counted, in the same modes.
+    /// Returns the count of the first of these events that was counted in the same modes, if it is
+    /// above 0.
     fn of(&self, names: &[&str], modes: &str) -> Option<f64> {
         let pairs = self.events.iter().zip(self.values);
         pairs
@@ -23,7 +25,7 @@ impl Counted<'_> {
             .filter(|value| *value > 0.0)
     }
 
-    /// Seconds on CPUs.
+    /// Returns the CPU time in seconds, from the first of `task-clock` and `cpu-clock`.
     fn clock(&self) -> Option<f64> {
         let pairs = self.events.iter().zip(self.values);
         let clock = |(event, value): (&Event, &Option<f64>)| {
@@ -32,7 +34,7 @@ impl Counted<'_> {
         Some(pairs.filter_map(clock).next()? * 1e-9).filter(|s| *s > 0.0)
     }
 
-    /// A number and what it is, of an event and its count.
+    /// Returns the metric for an event and its count, with the metric's unit.
     pub fn derive(&self, event: &Event, value: f64) -> Option<(f64, String)> {
         let base = event.base();
         let modes = &event.name[base.len()..];
@@ -68,7 +70,7 @@ impl Counted<'_> {
     }
 }
 
-/// The mean, and its standard error in percent of it, as perf has it.
+/// Returns the mean, and its standard error in percent of the mean, as perf prints it.
 pub fn mean(values: &[f64]) -> (f64, f64) {
     let n = values.len() as f64;
     let mean = values.iter().sum::<f64>() / n;

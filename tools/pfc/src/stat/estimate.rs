@@ -1,39 +1,40 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What an event would have counted, had its set been in the hardware all the time, and
-//! how far that may be off.
+//! Scaling and error bars for events that were counted part of the time.
 //!
-//! A set's turns are a sample of all the time. What is counted in a turn is taken to be in
-//! proportion to its length, but for an error of its own; the ratio estimator of sampling
-//! theory (Cochran, Sampling Techniques, chapter 6) gives the whole and its variance, and
-//! what was counted itself has no error. Turns come one after the other, not at random:
-//! where the program changes slowly, the true error is smaller than this; where it changes
-//! in step with the turns, no number of them tells.
+//! The turns of an event set are a sample of the whole time. The count of a turn is assumed to be
+//! proportional to the length of the turn, apart from an error that differs from turn to turn. The
+//! ratio estimator of sampling theory (Cochran, Sampling Techniques, chapter 6) gives the total and
+//! its variance. The part that was counted has no error.
+//!
+//! Turns follow each other in a fixed order, not at random. If the program changes slowly, the true
+//! error is smaller than the estimated one. If it changes in step with the turns, the estimate is
+//! wrong however many turns there are.
 
 use perfmon::Runs;
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use super::short::Causes;
 
-/// Of 100 true values, so many are within the error bars.
+/// The percentage of true values that lie within the error bars.
 pub const CONFIDENCE: f64 = 99.0;
 
-/// What was counted, and in which turns; can be added and taken off.
+/// A count, and sums over the turns of its event set. Sums can be added and subtracted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sums {
     pub value: u64,
-    /// Nanoseconds of all turns.
+    /// The length of all turns, in nanoseconds.
     pub time: u64,
     pub runs: u64,
     time2: u128,
     value2: u128,
     value_time: u128,
-    /// Why counts are missing.
+    /// Reasons why counts are missing.
     pub short: Causes,
 }
 
 impl Sums {
-    /// Of what counts all the time.
+    /// Makes the sums of an event that is counted all the time, and has no turns.
     pub const fn whole(value: u64) -> Self {
         Self {
             value,
@@ -46,7 +47,7 @@ impl Sums {
         }
     }
 
-    /// This, of which counts are missing.
+    /// Returns these sums with further reasons why counts are missing.
     pub fn short(self, causes: Causes) -> Self {
         Self {
             short: self.short.and(causes),
@@ -79,7 +80,8 @@ impl Sums {
             time2: add(self.time2, other.time2),
             value2: add(self.value2, other.value2),
             value_time: add(self.value_time, other.value_time),
-            // Once a context has ended early, every later interval lacks it as well.
+            // The causes are kept in a difference, too: once a context has ended early, its counts
+            // are missing in every later interval.
             short: self.short.and(other.short),
         }
     }
@@ -88,16 +90,16 @@ impl Sums {
         self.with(other, u128::wrapping_add)
     }
 
-    /// What came since.
+    /// Returns the difference to earlier sums.
     pub fn since(&self, before: &Self) -> Self {
         self.with(before, u128::wrapping_sub)
     }
 
-    /// The whole, of so many nanoseconds.
+    /// Estimates the count for a total time in nanoseconds.
     pub fn estimate(&self, total: u64) -> Estimate {
         let (value, time, total) = (self.value as f64, self.time as f64, total as f64);
         if self.time == 0 || total <= time {
-            // All of it was seen; or nothing, of which nothing is known.
+            // Either everything was counted, or nothing; in the second case nothing is known.
             let share = if self.time == 0 { 0.0 } else { 1.0 };
             return Estimate {
                 value,
@@ -108,11 +110,11 @@ impl Sums {
         let ratio = value / time;
         let share = time / total;
         let n = self.runs as f64;
-        // Of the errors of all turns.
+        // Sum of the squared deviations of all turns from the ratio.
         let squares = self.value2 as f64 - 2.0 * ratio * self.value_time as f64
             + ratio * ratio * self.time2 as f64;
-        // Less than nothing: of an interval with a part of a turn, whose squares do not
-        // add up.
+        // The sum is negative if an interval contains a part of a turn: the differences of squares
+        // are then not the squares of the turns in the interval.
         let adds_up = squares >= -1e-6 * self.value2 as f64;
         let error = (self.runs > 1 && adds_up).then(|| {
             let variance = squares.max(0.0) / (n - 1.0);
@@ -127,9 +129,11 @@ impl Sums {
     }
 }
 
-/// The bar of a count that is not negative: bursts make it skewed, and a sample without
-/// them has both a small value and small errors. As long as the upper half is on a
-/// logarithmic scale, to the second order.
+/// Lengthens the error bar of a skewed count.
+///
+/// Counts are not negative, and bursts make their distribution skewed. A sample without the bursts
+/// has both too small a value and too small an error. The result is the upper half of the bar on a
+/// logarithmic scale, value * (exp(error / value) - 1), to the second order.
 fn skewed(error: f64, value: f64) -> f64 {
     match value > 0.0 {
         true => error * (1.0 + error / value / 2.0),
@@ -137,20 +141,21 @@ fn skewed(error: f64, value: f64) -> f64 {
     }
 }
 
-/// How many standard deviations the bars are long.
+/// Returns the half length of an error bar in standard deviations, for a number of degrees of
+/// freedom.
 fn quantile(freedom: f64) -> f64 {
     let both = 0.5 + CONFIDENCE / 200.0;
     StudentsT::new(0.0, 1.0, freedom).map_or(f64::INFINITY, |t| t.inverse_cdf(both))
 }
 
-/// What it would have been.
+/// The estimated count for the whole time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
     pub value: f64,
-    /// Of the time, in which it was counted; 1 is all.
+    /// The fraction of the time in which the event was counted; 1 is all.
     pub share: f64,
-    /// The true value is not farther away, in [`CONFIDENCE`] of 100 cases; `None`: nobody
-    /// knows.
+    /// Half length of the error bar: in [`CONFIDENCE`] percent of cases the true value is not
+    /// farther away. `None` if it is not known.
     pub error: Option<f64>,
 }
 
@@ -197,8 +202,8 @@ mod tests {
         assert_eq!(b.since(&a), sums(&[(5, 50), (6, 9)]));
     }
 
-    /// Turns with errors of their own, some of which are seen: the true sum is within the
-    /// bars as often as they say.
+    /// A third of turns with random errors is counted. The true sum must lie within the error bars
+    /// as often as [`CONFIDENCE`] says.
     #[test]
     fn r1_12_the_bars_are_as_long_as_they_say() {
         let mut state = 1u64;

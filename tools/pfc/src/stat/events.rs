@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What events are called: perf's generic names, the kernel's own registers,
-//! counter pages, raw codes, and libpfm4's names. The kernel knows none of them.
+//! Event names: perf's generic names, soft registers, counter pages, raw codes and libpfm4's names.
+//! The kernel module knows registers and codes only; names are resolved here.
 
 use std::path::Path;
 
@@ -11,63 +11,64 @@ use perfmon::Map;
 use crate::failure::Failure;
 use crate::units::Measure;
 
-/// Whose description of registers it is.
+/// The vendor of the processor's PMU description.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Vendor {
     Intel,
     Amd,
 }
 
-/// What names mean on this machine.
+/// The properties of the machine on which the meaning of event names depends.
 pub struct Machine {
     pub map: Map,
     pub vendor: Option<Vendor>,
-    /// /proc/cpuinfo's.
+    /// The CPU family, like the model from `/proc/cpuinfo`; 0 if it is not found.
     pub family: u32,
     pub model: u32,
-    /// May the kernel be counted, and others' threads?
+    /// The process has CAP_PERFMON or CAP_SYS_ADMIN: it may count the kernel and other users'
+    /// threads.
     pub privileged: bool,
-    /// CPUs are counted, not threads.
+    /// CPUs are counted instead of threads.
     pub system_wide: bool,
 }
 
-/// What a hardware counter is to count.
+/// The event of a hardware counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Code {
-    /// Event, unit mask and the like, without modes.
+    /// Event select, unit mask and the other bits of the PMC, without modes.
     pub select: u64,
-    /// Intel's fixed counter that counts the same.
+    /// The number of the Intel fixed counter that counts the same event.
     pub fixed: Option<u16>,
-    /// No general counter can.
+    /// No general counter can count the event.
     pub only_fixed: bool,
-    /// Bit n: general counter n can.
+    /// A bit mask of the general counters that can count the event.
     pub counters: u64,
     pub user: bool,
     pub kernel: bool,
 }
 
-/// What is to be read.
+/// The source of an event's count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
     Hardware(Code),
-    /// One of the kernel's own PMDs.
+    /// A soft register: a PMD of the kernel's own events.
     Soft(u16),
-    /// An instance of the counter pages.
+    /// An instance of the counter pages, by its number.
     Instance(u32),
-    /// It is not there.
+    /// The event is not available.
     Missing,
 }
 
-/// An event as it was asked for.
+/// An event of the command line.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
-    /// As it is shown.
+    /// The name that is shown.
     pub name: String,
     pub what: What,
     pub unit: String,
-    /// What a count is multiplied with to be in that unit.
+    /// The factor that converts a count to that unit.
     pub scale: f64,
-    /// Why it is missing, where that is known.
+    /// The reason why the event is not available, if it is known.
     pub why: Option<String>,
 }
 
@@ -82,13 +83,13 @@ impl Event {
         }
     }
 
-    /// The name without modes.
+    /// Returns the name without modes.
     pub fn base(&self) -> &str {
         modes(&self.name).0
     }
 }
 
-/// Bits that are not part of what is counted: modes, interrupt, enable.
+/// Bits of a raw code that do not select the event: user, kernel, interrupt and enable.
 const NOT_CODE: u64 = (1 << 16) | (1 << 17) | (1 << 20) | (1 << 22);
 
 const fn code(select: u64) -> Code {
@@ -102,7 +103,8 @@ const fn code(select: u64) -> Code {
     }
 }
 
-/// By Intel's numbers, event 0 is the fixed counters' only.
+/// Makes the code of a raw event select. On Intel it also finds the fixed counter for the event;
+/// codes with event number 0 are for fixed counters only.
 fn coded(select: u64, vendor: Vendor) -> Code {
     let mut code = code(select & !NOT_CODE);
     if vendor == Vendor::Intel {
@@ -117,12 +119,13 @@ fn coded(select: u64, vendor: Vendor) -> Code {
     code
 }
 
-/// perf's generic names; `Some(None)` if this processor has no such event.
+/// Resolves perf's generic names. Returns `Some(None)` if this machine cannot count the event, and
+/// `None` if the name is not a generic one.
 fn generic(name: &str, vendor: Option<Vendor>, family: u32, map: &Map) -> Option<Option<Code>> {
     use Vendor::{Amd, Intel};
-    // Zen and later; before it the caches had other events.
+    // AMD's Zen and later. Earlier families have other cache events.
     let zen = family >= 0x17;
-    // PerfMonV2 came with the event of reference cycles.
+    // The event for reference cycles exists since PerfMonV2.
     let v2 = map.hardware.as_ref().is_some_and(|d| d.name == "amd-v2");
     let select = match (name, vendor) {
         ("cycles" | "cpu-cycles", Some(Intel)) => 0x3c,
@@ -159,18 +162,19 @@ fn generic(name: &str, vendor: Option<Vendor>, family: u32, map: &Map) -> Option
     Some(vendor.map(|vendor| coded(select, vendor)))
 }
 
-/// libpfm4's spelling of perf's own names: `INSTRUCTIONS`, `perf::instructions`.
+/// Converts libpfm4's spellings of perf's names, `INSTRUCTIONS` and `perf::instructions`. Returns
+/// `None` if the name has another form.
 fn in_lower_case(name: &str) -> Option<String> {
     let plain = name.strip_prefix("perf::");
     let is_loud = name.len() > 1 && name.chars().all(|c| c.is_ascii_uppercase() || c == '-');
     (plain.is_some() || is_loud).then(|| plain.unwrap_or(name).to_ascii_lowercase())
 }
 
-/// The kernel's own registers, by perf's names.
+/// Returns the soft register for one of perf's names.
 fn soft(name: &str, system_wide: bool) -> Option<u16> {
     Some(match name {
         "cpu-clock" => perfmon::CPU_CLOCK,
-        // Of a CPU there is but the one.
+        // A CPU has no task clock, so its clock takes the place.
         "task-clock" if system_wide => perfmon::CPU_CLOCK,
         "task-clock" => perfmon::TASK_CLOCK,
         "context-switches" | "cs" => perfmon::CONTEXT_SWITCHES,
@@ -181,7 +185,8 @@ fn soft(name: &str, system_wide: bool) -> Option<u16> {
     })
 }
 
-/// The name, and the modes behind it: of user and kernel.
+/// Splits a word into the name and the modes at its end, (user, kernel). The modes are `None` if
+/// there are none.
 fn modes(word: &str) -> (&str, Option<(bool, bool)>) {
     let (mut name, mut user, mut kernel) = (word, false, false);
     while let Some((before, last)) = name.rsplit_once(':') {
@@ -196,9 +201,9 @@ fn modes(word: &str) -> (&str, Option<(bool, bool)>) {
 }
 
 impl Machine {
-    /// This one.
+    /// Reads the properties of this machine.
     pub fn here(system_wide: bool) -> Self {
-        // Without the module there are no registers.
+        // If the module is not loaded, the map has no registers.
         let map = Map::read().unwrap_or_default().of_all_cpus();
         let vendor = map.hardware.as_ref().and_then(|d| match &d.name {
             name if name.starts_with("intel") => Some(Vendor::Intel),
@@ -223,7 +228,7 @@ impl Machine {
         }
     }
 
-    /// Is it one of the kernel's own, whether there or not?
+    /// Returns true if the word names a soft register or a counter page instance, available or not.
     pub fn is_soft_name(&self, word: &str) -> bool {
         word.starts_with("counter:") || soft(modes(word).0, self.system_wide).is_some()
     }
@@ -238,7 +243,8 @@ impl Machine {
             .is_some_and(|r| r.is_counter && r.scope != other)
     }
 
-    /// Those that perf stat counts when nothing is said, and there are.
+    /// Returns the events that perf stat counts by default, without those that are not available.
+    /// Hardware events are kept if there is no PMU at all, and shown as not supported.
     pub fn default_events(&self) -> Vec<Event> {
         let names = [
             if self.system_wide {
@@ -264,7 +270,7 @@ impl Machine {
             .collect()
     }
 
-    /// What a word of `-e` means. `device` has the counter pages.
+    /// Resolves a word of `-e`. `device` is the device of the counter pages.
     pub fn event(&self, word: &str, device: &Path) -> Result<Event, Failure> {
         if let Some(name) = word.strip_prefix("counter:") {
             return self.instance(word, name, device);
@@ -272,7 +278,7 @@ impl Machine {
         let (name, asked) = modes(word);
         if name.is_empty() {
             return Err(Failure::Refused(format!(
-                "'{word}' names no event; 'pfc stat --help' has examples"
+                "no event name in '{word}'; see pfc stat --help"
             )));
         }
         let plain = in_lower_case(name);
@@ -296,15 +302,17 @@ impl Machine {
         Ok(self.with_modes(word, found, asked))
     }
 
-    /// There is no such event, or no PMU at all.
+    /// Returns the reason for a name that was not found: this processor has no such event, or there
+    /// is no PMU.
     fn unknown(&self, hint: &str) -> String {
         match self.vendor {
-            Some(_) => format!("this processor has no such event{hint}"),
-            None => "there is no PMU to count with".to_owned(),
+            Some(_) => format!("no such event on this processor{hint}"),
+            None => "this machine has no usable PMU".to_owned(),
         }
     }
 
-    /// A raw code, or a name of libpfm4's; or why there is none.
+    /// Resolves a raw code or one of libpfm4's names. The inner error is the reason why the event
+    /// is not available; the outer one ends the program.
     fn by_code(&self, word: &str, name: &str) -> Result<Result<Code, String>, Failure> {
         let Some(vendor) = self.vendor else {
             return Ok(Err(self.unknown("")));
@@ -312,7 +320,7 @@ impl Machine {
         let cores = self.map.hardware.as_ref().map_or(0, |d| d.cores.len());
         if cores > 1 {
             return Ok(Err(
-                "its code may be another event's on the other type of cores".to_owned(),
+                "the code may select another event on the other core type".to_owned(),
             ));
         }
         let hex = name.strip_prefix('r').filter(|h| !h.is_empty());
@@ -322,29 +330,30 @@ impl Machine {
         let event = match libpfm::encode(name) {
             Ok(event) => event,
             Err(error) if error.is_not_found() => {
-                let hint = "; 'pfc pmu' says which tables of libpfm4 are searched";
+                let hint = "; pfc pmu lists the libpfm4 tables that are searched";
                 return Ok(Err(self.unknown(hint)));
             }
-            Err(error) => return Err(Failure::Refused(format!("'{word}': {error}, says libpfm4"))),
+            Err(error) => return Err(Failure::Refused(format!("'{word}': libpfm4: {error}"))),
         };
         let code = coded(event.select, vendor);
         let whole = match (event.kind, event.has_more) {
             (libpfm::Kind::Core, false) => Ok(code),
-            // Where it is known, the register has a name.
+            // If the second register is known, countable() returns an error with its name.
             (libpfm::Kind::Core, true) => self.countable(code).and(Err(
                 "it needs a second register, which is not programmed".to_owned(),
             )),
             (libpfm::Kind::System, _) => {
-                Err("it is perf's, and no event of this processor's".to_owned())
+                Err("it is an event of perf, not of this processor".to_owned())
             }
             (libpfm::Kind::Other, _) => {
-                Err("it is not counted by the processor's cores".to_owned())
+                Err("the cores of this processor do not count it".to_owned())
             }
         };
         Ok(whole)
     }
 
-    /// With the counters that can count it; or why none of them alone can.
+    /// Adds the mask of the counters that can count the event. Returns the reason if no counter
+    /// alone can.
     fn countable(&self, code: Code) -> Result<Code, String> {
         use perfmon::constraints::{lacking_of_amd, lacking_of_intel, of_amd, of_intel, Lacking};
         let (lacking, counters) = match self.vendor {
@@ -365,13 +374,14 @@ impl Machine {
             Some(Lacking::Merge) => {
                 Err("it needs two counters merged into one, which is not programmed".to_owned())
             }
-            None if counters == 0 => Err("no counter of a core counts it".to_owned()),
+            None if counters == 0 => Err("no counter of a core can count it".to_owned()),
             None => Ok(Code { counters, ..code }),
         }
     }
 
-    /// As perf does: both modes, or the user's if the kernel may not be counted,
-    /// and then the name says so.
+    /// Makes the event with its modes. As in perf, an event without modes counts user and kernel
+    /// mode. If the user may not count the kernel, it counts user mode only, and `:u` is appended
+    /// to the name.
     fn with_modes(
         &self,
         word: &str,
@@ -421,7 +431,7 @@ impl Machine {
     }
 }
 
-/// Has this process CAP_PERFMON, or what includes it?
+/// Returns true if this process has CAP_PERFMON or CAP_SYS_ADMIN.
 pub fn privileged() -> bool {
     use rustix::thread::{capabilities, CapabilitySet};
     capabilities(None).is_ok_and(|c| {
@@ -434,7 +444,7 @@ pub fn privileged() -> bool {
 pub mod tests {
     use super::*;
 
-    /// A machine with so many general counters, and Intel's three fixed ones.
+    /// Makes a machine with this number of general counters and, for Intel, three fixed ones.
     pub fn machine(vendor: Vendor, general: u16, soft: bool) -> Machine {
         let mut text = String::new();
         text.push_str(match vendor {
@@ -541,7 +551,7 @@ pub mod tests {
     fn r1_16_what_needs_a_second_register_is_missing() {
         let mut machine = machine(Vendor::Intel, 4, false);
         assert_eq!(hardware(&named(&machine, "r1b7")).select, 0x1b7);
-        // Skylake.
+        // Family 6, model 0x5e is Skylake.
         (machine.family, machine.model) = (6, 0x5e);
         for word in ["r1b7", "r1bb:u", "r5301cd", "r1c6"] {
             let event = named(&machine, word);

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `{a,b},c`: events that are counted in one set.
+//! The syntax `{a,b},c`: events in braces are a group and share an event set.
 
 use super::events::Event;
 use crate::failure::Failure;
 
-/// Words that were cut at commas, with the group that each is in.
+/// Parses words that were split at commas. Returns each event with the number of its group.
 pub fn parse(words: &[String]) -> Result<Vec<(String, Option<usize>)>, Failure> {
     let wrong = |word: &str| {
         Failure::Refused(format!(
-            "'{word}': braces are around a group of events, such as {{cycles,instructions}}"
+            "invalid braces in '{word}'; write a group as {{cycles,instructions}}"
         ))
     };
     let (mut all, mut group, mut nr) = (Vec::new(), None, 0);
@@ -41,7 +41,7 @@ pub fn parse(words: &[String]) -> Result<Vec<(String, Option<usize>)>, Failure> 
     }
 }
 
-/// Why a group has no set.
+/// Makes the error for a group that does not fit in one event set.
 pub fn not_together(
     events: &[Event],
     groups: &[Option<usize>],
@@ -56,7 +56,7 @@ pub fn not_together(
         .collect();
     let left = events.get(event).map_or("", |e| e.name.as_str());
     Failure::Refused(format!(
-        "{{{}}} cannot be counted together: there is no counter left for {left}; take it out of the braces",
+        "cannot count {{{}}} together: no counter is left for {left}; take it out of the braces",
         names.join(",")
     ))
 }

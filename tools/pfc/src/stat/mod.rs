@@ -1,19 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `pfc stat`: counts of events for a command, threads or CPUs, as perf stat
-//! gives them.
+//! `pfc stat`: counts events for a command, for threads or for CPUs, like `perf stat`.
 //!
-//! | file | holds |
+//! A run has four steps: parse the events, place them on registers, attach one context per thread
+//! or CPU, and print. If there are more events than counters, they are placed in several event sets
+//! that take turns, and the values are scaled with an error bar.
+//!
+//! | file | contents |
 //! |---|---|
-//! | `events.rs` | what events are called |
-//! | `place.rs` | which register counts which |
-//! | `groups.rs` | events that stay together |
-//! | `estimate.rs` | what a part of the time says of all, and how well |
-//! | `counting.rs` | the contexts of threads or CPUs |
-//! | `command.rs` `process.rs` | a command and all that it starts; unsafe |
-//! | `wait.rs` | children, Ctrl-C, time |
-//! | `short.rs` `throttled.rs` | counts that are missing, time without samples |
-//! | `report.rs` `row.rs` `derived.rs` | what is printed |
+//! | `events.rs` | event names: perf's, soft registers, counter pages, raw codes, libpfm4 |
+//! | `groups.rs` | the `{a,b}` syntax: events that must share an event set |
+//! | `place.rs` | assigns events to PMDs and event sets |
+//! | `counting.rs` | the contexts of a run: creation, attach, reading |
+//! | `estimate.rs` | scaling and error bars for events that counted part of the time |
+//! | `command.rs`, `process.rs` | starts a command, follows its children (ptrace, unsafe) |
+//! | `wait.rs` | one wait for children, signals and the interval timer |
+//! | `short.rs`, `throttled.rs` | why counts are missing; time without samples |
+//! | `report.rs`, `row.rs`, `derived.rs` | output: table, CSV, JSON; derived metrics such as IPC |
 
 pub mod command;
 pub mod counting;
@@ -50,22 +53,24 @@ use place::{place, spread, Place, Plan};
 use report::Report;
 use wait::{Alive, Waiter, Wake};
 
-/// Who is counted.
+/// The tasks or CPUs that a run counts.
 pub enum Target {
-    /// The command, from its exec on.
+    /// The command, from its exec on, and its children unless `--no-inherit` is given.
     Command,
-    /// These threads, for as long as the command runs.
+    /// Existing threads, by id, until the command exits (without one: until all of them have
+    /// exited) or the user interrupts.
     Threads(Vec<u32>),
-    /// These CPUs.
+    /// CPUs, by number, until the command exits or the user interrupts.
     Cpus(Vec<u32>),
 }
 
-/// Counts of one run.
+/// The result of one run (`-r` makes several).
 pub struct Counts {
-    /// In the recipe's order.
+    /// The values are in the order of the recipe's sources.
     pub values: Vec<Sums>,
     pub elapsed: Duration,
-    /// Seconds that the command and its children were in user mode, in the kernel.
+    /// User and system time of the children that were reaped in this run, in seconds, from
+    /// `getrusage(RUSAGE_CHILDREN)`.
     pub times: (f64, f64),
 }
 
@@ -118,7 +123,7 @@ pub fn run(device: &Path, args: &StatArgs, file: Option<&Path>) -> Result<ExitCo
         let (counts, ended) = run.once(&mut group, &mut report)?;
         if group.lost > 0 {
             eprintln!(
-                "pfc: {} threads could not be counted: too many at once, or not yours to count",
+                "pfc: {} threads were not counted: too many at once, or permission denied",
                 group.lost
             );
         }
@@ -127,7 +132,7 @@ pub fn run(device: &Path, args: &StatArgs, file: Option<&Path>) -> Result<ExitCo
         }
         let throttled = group.throttled()?;
         if !throttled.is_none() {
-            eprintln!("pfc: the event of --cascade was {throttled}; what it counts is whole");
+            eprintln!("pfc: the event of --cascade was {throttled}; its count is complete");
         }
         all.push(counts);
         status = ended;
@@ -139,7 +144,7 @@ pub fn run(device: &Path, args: &StatArgs, file: Option<&Path>) -> Result<ExitCo
     Ok(status.map_or(ExitCode::SUCCESS, exit_code))
 }
 
-/// The command's own; 128 and the signal if one ended it.
+/// Returns the exit status of the command, or 128 plus the number of the signal that killed it.
 pub fn exit_code(status: ExitStatus) -> ExitCode {
     use std::os::unix::process::ExitStatusExt;
     let code = status
@@ -149,11 +154,11 @@ pub fn exit_code(status: ExitStatus) -> ExitCode {
     ExitCode::from(u8::try_from(code).unwrap_or(2))
 }
 
-/// `EVENT=N`: what is counted is what comes after.
+/// Parses `--cascade EVENT=N`: events are counted only after `N` events of that kind.
 fn threshold(word: &str, machine: &Machine, device: &Path) -> Result<Threshold, Failure> {
     let wrong = || {
         Failure::Refused(format!(
-            "'{word}' is no threshold, such as branch-misses=1000"
+            "invalid threshold '{word}'; use EVENT=COUNT, for example branch-misses=1000"
         ))
     };
     let (name, count) = word.rsplit_once('=').ok_or_else(wrong)?;
@@ -171,13 +176,15 @@ fn threshold(word: &str, machine: &Machine, device: &Path) -> Result<Threshold, 
             count,
         }),
         _ => Err(Failure::Refused(match why {
-            Some(why) => format!("'{name}' cannot be counted: {why}"),
-            None => format!("there is nothing that counts {name}"),
+            Some(why) => format!("cannot count '{name}': {why}"),
+            None => {
+                format!("no register counts '{name}' on this machine; pfc pmu lists the registers")
+            }
         })),
     }
 }
 
-/// The register that says for how long was counted.
+/// Returns the PMD that measures for how long events were counted, if the machine has it.
 fn clock(machine: &Machine, scope: Scope) -> Option<u16> {
     let number = match scope {
         Scope::Thread => perfmon::TASK_CLOCK,
@@ -186,8 +193,8 @@ fn clock(machine: &Machine, scope: Scope) -> Option<u16> {
     machine.map.pmd(number).map(|r| r.number)
 }
 
-/// The plan, if its registers can be had: tried once, on this thread or the
-/// first of the CPUs. Without those of the PMU if somebody has that.
+/// Returns the plan if its registers are available, which is tried once on this thread or on the
+/// first CPU. If the PMU is in use, returns the plan without hardware registers.
 fn available(
     plan: Plan,
     target: &Target,
@@ -198,13 +205,14 @@ fn available(
         _ => gettid().as_raw_nonzero().get().unsigned_abs(),
     };
     let attempt = |plan: &Plan| match plan.is_empty() {
-        // Without the module nothing is counted, whatever is asked for.
+        // There is nothing to count, but the device must exist nevertheless.
         true => std::fs::metadata(perfmon::DEVICE).map(drop),
         false => recipe(plan).try_on(on),
     };
     let error = match attempt(&plan) {
         Ok(()) => return Ok(plan),
-        // This thread is counted itself; of others that says nothing.
+        // This thread is itself monitored by another program. That says nothing about the threads
+        // to be counted.
         Err(error) if has_context(&error) && matches!(target, Target::Threads(_)) => {
             return Ok(plan);
         }
@@ -213,13 +221,13 @@ fn available(
     if !is_busy(&error) || !plan.hardware {
         return Err(refused("count", &error));
     }
-    eprintln!("pfc: the PMU is in somebody else's hands, its events are not counted; 'pfc doctor' says whose");
+    eprintln!("pfc: the PMU is in use by perf, the NMI watchdog or another context; hardware events are not counted; see pfc doctor");
     let plan = plan.without_hardware();
     attempt(&plan).map_err(|e| refused("count", &e))?;
     Ok(plan)
 }
 
-/// What cannot be counted, and what to do about it: a line for each reason.
+/// Prints which events cannot be counted and what to do, one line for each reason.
 fn advise(events: &[Event], plan: &Plan, machine: &Machine, verbose: bool) {
     use place::Place::NotSupported;
     let missing = |soft: bool| {
@@ -228,25 +236,24 @@ fn advise(events: &[Event], plan: &Plan, machine: &Machine, verbose: bool) {
         })
     };
     if missing(false) && machine.vendor.is_none() {
-        eprintln!("pfc: there is no PMU to count with; 'pfc doctor' says why");
+        eprintln!(
+            "pfc: this machine has no usable PMU; hardware events are not counted; see pfc doctor"
+        );
     } else if missing(false) {
         say_why(events, plan, machine, verbose);
     }
     if missing(true) && machine.map.pmd(perfmon::CPU_CLOCK).is_some() {
-        eprintln!(
-            "pfc: a CPU has none of the kernel's own events that are a thread's; without -a and -C"
-        );
+        eprintln!("pfc: some of these events exist for threads only; drop -a and -C to count them");
     } else if missing(true) {
-        eprintln!("pfc: the kernel's own events are not there; load them: modprobe pfm_soft");
+        eprintln!("pfc: no software events are available; load them: modprobe pfm_soft");
     }
     if plan.too_many {
-        eprintln!(
-            "pfc: there are more instances of counter pages than registers; take four at a time"
-        );
+        eprintln!("pfc: more counter:NAME events than registers; count at most four at a time");
     }
 }
 
-/// Why the processor cannot count some events: each, or that there are some.
+/// Prints why the processor cannot count some events: one line per event with `-v`, otherwise only
+/// their number.
 fn say_why(events: &[Event], plan: &Plan, machine: &Machine, verbose: bool) {
     let all = events.iter().zip(&plan.places);
     let missing: Vec<&Event> = all
@@ -257,7 +264,9 @@ fn say_why(events: &[Event], plan: &Plan, machine: &Machine, verbose: bool) {
         .collect();
     if !verbose {
         let (n, s) = (missing.len(), if missing.len() == 1 { "" } else { "s" });
-        return eprintln!("pfc: {n} event{s} cannot be counted here; -v says why");
+        return eprintln!(
+            "pfc: {n} event{s} cannot be counted on this machine; for the reasons use -v"
+        );
     }
     for event in missing {
         let why = event.why.as_deref();
@@ -266,25 +275,26 @@ fn say_why(events: &[Event], plan: &Plan, machine: &Machine, verbose: bool) {
     }
 }
 
-/// A call that the kernel refused, and what to do.
+/// Makes the error for a failed system call. `what` says what could not be done; advice is added.
 pub fn refused(what: &str, error: &io::Error) -> Failure {
     use io::ErrorKind::{NotFound, PermissionDenied, ResourceBusy};
     let device = perfmon::DEVICE;
     let todo = match (error.kind(), error.raw_os_error()) {
-        (NotFound, _) => format!("{device} is not there; load the module: modprobe perfcounters"),
+        (NotFound, _) => format!("{device}: no such device; load the module: modprobe perfcounters"),
         (_, Some(libc::EACCES)) => {
-            format!("{device} is not for this user; {}", rights::remedy(device, true))
+            format!("{device}: permission denied; {}", rights::remedy(device, true))
         }
-        (PermissionDenied, _) => "the kernel, CPUs, and what others run are for CAP_PERFMON, and the kernel's own threads for nobody; take user mode (:u) and a command of your own".to_owned(),
-        (ResourceBusy, _) => "it is in use; 'pfc doctor' says by whom".to_owned(),
-        _ if is_gone(error) => "there is no such thread".to_owned(),
-        _ if has_context(error) => "the thread has a context already; end the other program".to_owned(),
-        _ => format!("{error}; 'pfc doctor' looks for the cause"),
+        (PermissionDenied, _) => "permission denied; kernel mode, CPUs and other users' tasks need CAP_PERFMON; kernel threads cannot be counted; try EVENT:u with your own command".to_owned(),
+        (ResourceBusy, _) => "the PMU is in use; see pfc doctor".to_owned(),
+        _ if is_gone(error) => "no such thread".to_owned(),
+        _ if has_context(error) => "the thread already has a context; end the program that uses it".to_owned(),
+        _ => format!("{error}; see pfc doctor"),
     };
     Failure::Refused(format!("cannot {what}: {todo}"))
 }
 
-/// Whom, as it was said; `what` is done with them.
+/// Returns the threads or CPUs that the options select. `what` is the verb for error messages;
+/// `command` says whether a command was given, which is the target if no option is.
 pub fn target(args: &Whom, what: &str, command: bool) -> Result<Target, Failure> {
     if args.all_cpus || args.cpus.is_some() {
         let online = std::fs::read_to_string("/sys/devices/system/cpu/online")?;
@@ -295,13 +305,13 @@ pub fn target(args: &Whom, what: &str, command: bool) -> Result<Target, Failure>
                 match wanted.iter().find(|cpu| !there.contains(cpu)) {
                     None => Ok(Target::Cpus(wanted)),
                     Some(cpu) => Err(Failure::Refused(format!(
-                        "CPU {cpu} is not online; these are: {}",
+                        "CPU {cpu} is not online; online CPUs: {}",
                         online.trim()
                     ))),
                 }
             }
             None => Err(Failure::Refused(format!(
-                "'{list}' is no list of CPUs, such as 0,2-3"
+                "invalid list of CPUs '{list}'; use a list such as 0,2-3"
             ))),
         };
     }
@@ -311,7 +321,7 @@ pub fn target(args: &Whom, what: &str, command: bool) -> Result<Target, Failure>
     if args.processes.is_empty() {
         return match command {
             false => Err(Failure::Refused(format!(
-                "nothing to {what}: give a command, -p, -t, -C or -a; --help has examples"
+                "nothing to {what}; give a command, -p, -t, -C or -a, see --help"
             ))),
             true => Ok(Target::Command),
         };
@@ -319,7 +329,7 @@ pub fn target(args: &Whom, what: &str, command: bool) -> Result<Target, Failure>
     let mut threads = Vec::new();
     for process in &args.processes {
         let tasks = std::fs::read_dir(format!("/proc/{process}/task"))
-            .map_err(|_| Failure::Refused(format!("there is no process {process}")))?;
+            .map_err(|_| Failure::Refused(format!("no process {process}")))?;
         let number =
             |e: io::Result<std::fs::DirEntry>| e.ok()?.file_name().to_str()?.parse::<u32>().ok();
         threads.extend(tasks.filter_map(number));
@@ -327,7 +337,8 @@ pub fn target(args: &Whom, what: &str, command: bool) -> Result<Target, Failure>
     Ok(Target::Threads(threads))
 }
 
-/// `0,2-3` as numbers, each once.
+/// Parses a list of CPUs such as `0,2-3` into ascending numbers without duplicates. Returns `None`
+/// if it is not such a list, or has a number above 65,535.
 pub fn cpus(list: &str) -> Option<Vec<u32>> {
     let mut all = std::collections::BTreeSet::new();
     for part in list.split(',') {
@@ -341,7 +352,7 @@ pub fn cpus(list: &str) -> Option<Vec<u32>> {
     Some(all.into_iter().collect())
 }
 
-/// What is counted, in perf's words.
+/// Returns the target in perf's words, for the title of the output.
 fn title(args: &StatArgs, target: &Target) -> String {
     match args
         .cascade
@@ -369,7 +380,7 @@ fn whose(args: &StatArgs, target: &Target) -> String {
     }
 }
 
-/// What a run needs.
+/// State that is kept over the runs of one invocation.
 struct Run<'a> {
     args: &'a StatArgs,
     target: Target,
@@ -378,7 +389,7 @@ struct Run<'a> {
     interrupted: bool,
 }
 
-/// When the next line is due, and what the last had.
+/// The timer of `-I`: when the next interval is due.
 struct Ticks {
     every: Option<Duration>,
     begun: Instant,
@@ -398,7 +409,7 @@ impl Ticks {
 
     fn tick(&mut self, group: &mut Group, report: &mut Report<'_>) -> Result<(), Failure> {
         report.interval(group.read()?, self.begun.elapsed())?;
-        // Late by more than one, those in between are left out.
+        // If more than one interval has passed, the missed ones are left out.
         if let (Some(every), Some(next)) = (self.every, &mut self.next) {
             while *next <= Instant::now() {
                 *next += every;
@@ -409,7 +420,8 @@ impl Ticks {
 }
 
 impl Run<'_> {
-    /// Has the user had enough?
+    /// Handles pending signals. Returns true if SIGINT or SIGTERM has arrived since the program
+    /// began.
     fn is_interrupted(&mut self) -> io::Result<bool> {
         loop {
             match self.waiter.wait(Some(Instant::now()))? {
@@ -420,7 +432,7 @@ impl Run<'_> {
         }
     }
 
-    /// One run: its counts, and how the command ended if there is one.
+    /// Makes one run. Returns its counts, and the exit status of the command if there is one.
     fn once(
         &mut self,
         group: &mut Group,
@@ -432,7 +444,7 @@ impl Run<'_> {
             Target::Threads(threads) => {
                 for thread in threads {
                     match group.load(*thread) {
-                        // Of a process, some may have ended since it was looked at.
+                        // Threads of a process may have exited since its task directory was read.
                         Err(e) if is_gone(&e) && self.args.whom.threads.is_empty() => {}
                         done => done.map_err(|e| refused(&format!("count thread {thread}"), &e))?,
                     }
@@ -470,7 +482,7 @@ impl Run<'_> {
         let mut child = match self.follow {
             true => match Child::traced(words, group) {
                 Err(error) => {
-                    eprintln!("pfc: children and threads are not followed: {error}; is ptrace forbidden (sysctl kernel.yama.ptrace_scope)?");
+                    eprintln!("pfc: cannot follow children and threads: {error}; check sysctl kernel.yama.ptrace_scope");
                     self.follow = false;
                     Child::alone(words, group)?
                 }
@@ -493,15 +505,15 @@ impl Run<'_> {
                     self.interrupted = true;
                     child.signal(libc::SIGTERM);
                 }
-                // The terminal has told the command, too.
+                // The terminal sends SIGINT to the command as well.
                 Wake::Interrupted => self.interrupted = true,
                 Wake::Child | Wake::Switch | Wake::Ready => {}
             }
         }
     }
 
-    /// Threads or CPUs, while the command runs; without one while the threads do, or until
-    /// the user says so.
+    /// Counts threads or CPUs until the command exits or the user interrupts. Without a command,
+    /// counting of threads ends when all of them have exited. A command that still runs is killed.
     fn others(
         &mut self,
         group: &mut Group,

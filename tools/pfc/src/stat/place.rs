@@ -1,53 +1,54 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which register counts which event.
+//! Assigns events to registers and event sets.
 
 use perfmon::solve::{solve, Demand, Unplaceable};
 use perfmon::{Description, Map, Value};
 
 use super::events::{Code, Event, What};
 
-/// Intel's control of the fixed counters, and the first of them.
+/// The number of Intel's PMC that controls the fixed counters, and of the PMD of the first one.
 const FIXED: u16 = 16;
 
 const USER: u64 = 1 << 16;
 const KERNEL: u64 = 1 << 17;
 const ENABLE: u64 = 1 << 22;
 
-/// What becomes of an event.
+/// The outcome for an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// This PMD has its count.
+    /// The event is counted by this PMD.
     Pmd(u16),
-    /// There are more events than counters, or somebody else has them.
+    /// No counter is left for the event, or the PMU is in use.
     NotCounted,
-    /// There is nothing that counts it.
+    /// No register can count the event.
     NotSupported,
 }
 
-/// What each context is written with.
+/// The registers that count the events, and the values of their PMCs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// In the order of the events.
+    /// One place for each event, in the order of the events.
     pub places: Vec<Place>,
-    /// The set of each that is in one of the hardware's, where there are several.
+    /// The event set of each event. Empty if there is only one set; meaningful for hardware
+    /// counters only.
     pub sets: Vec<u16>,
-    /// How many, if there are several.
+    /// The number of event sets; 0 if there is only one.
     pub nr_sets: u16,
     pub pmcs: Vec<Value>,
-    /// A register of the processor is used.
+    /// Registers of the processor are used.
     pub hardware: bool,
-    /// Counters were too few.
+    /// Some event has no counter although one could count it.
     pub too_many: bool,
 }
 
 impl Plan {
-    /// Is there anything to count?
+    /// Returns true if there is nothing to count.
     pub fn is_empty(&self) -> bool {
         !self.places.iter().any(|p| matches!(p, Place::Pmd(_)))
     }
 
-    /// With the processor's registers in somebody else's hands.
+    /// Removes the registers of the processor, which are in use by others.
     pub fn without_hardware(mut self) -> Self {
         for place in &mut self.places {
             if matches!(place, Place::Pmd(n) if *n < perfmon::FIRST_SOFT) {
@@ -63,10 +64,10 @@ impl Plan {
     }
 }
 
-/// The free registers.
+/// The registers that are still free, and the plan so far.
 struct Free<'a> {
     hardware: Option<&'a Description>,
-    /// PMDs with a PMC of their own.
+    /// PMDs that have a PMC of their own.
     general: Vec<u16>,
     fixed: Vec<u16>,
     instances: Vec<u16>,
@@ -74,8 +75,11 @@ struct Free<'a> {
     fixed_control: u64,
 }
 
-/// Events without a fixed counter take general ones first, of these the ones that few counters
-/// can count; then the others in their order what is left, and fixed ones after that.
+/// Assigns the events to the registers of one event set.
+///
+/// Events that no fixed counter counts are placed first, on general counters. The others follow:
+/// they get general counters as long as any are left, then their fixed counters. Within both
+/// classes, events that fewer counters can count are placed earlier.
 pub fn place(events: &[Event], map: &Map) -> Plan {
     let hardware = map.hardware.as_ref();
     let alone = |d: &Description, pmcs: u64| {
@@ -112,7 +116,7 @@ pub fn place(events: &[Event], map: &Map) -> Plan {
             _ => None,
         })
         .collect();
-    // Stable: else in their order.
+    // The sort is stable: equal events keep their order.
     codes.sort_by_key(|(_, code)| (code.fixed.is_some(), code.counters.count_ones()));
     for (n, code) in codes {
         free.plan.places[n] = free.hardware(code);
@@ -132,12 +136,12 @@ pub fn place(events: &[Event], map: &Map) -> Plan {
     free.plan
 }
 
-/// Can this general counter count it?
+/// Returns true if this general counter can count the event.
 fn can(code: Code, pmd: u16) -> bool {
     code.counters.checked_shr(pmd.into()).unwrap_or(0) & 1 != 0
 }
 
-/// What a general counter's PMC holds for an event.
+/// Returns the value of a general counter's PMC for an event.
 fn select(code: Code) -> u64 {
     let mut value = code.select | ENABLE;
     if code.user {
@@ -149,13 +153,19 @@ fn select(code: Code) -> u64 {
     value
 }
 
-/// What the fixed counters' PMC holds for an event on this one.
+/// Returns the bits of the fixed counters' PMC for an event on this fixed counter.
 fn fixed_field(code: Code, pmd: u16) -> u64 {
     let modes = u64::from(code.kernel) | (u64::from(code.user) << 1);
     modes << (4 * (pmd - FIXED))
 }
 
-/// The same in as many event sets as it takes; `groups` are events that must be in one.
+/// Assigns the events as [`place`] does, but uses several event sets if one is not enough. `groups`
+/// has the group of each event; the events of a group are placed in one set.
+///
+/// # Errors
+///
+/// Returns the number of a group that does not fit in one set, and the index of its first event
+/// without a counter.
 pub fn spread(
     events: &[Event],
     groups: &[Option<usize>],
@@ -195,14 +205,14 @@ pub fn spread(
             }
         }
     }
-    // It is something else that there is too much of.
+    // Only instances of counter pages lack registers, which more sets would not change.
     if demands.is_empty() {
         return Ok(plan);
     }
     let seating = match solve(&demands) {
         Ok(seating) => seating,
         Err(Unplaceable::Together { group, event }) => return Err((group, wanted[event].0)),
-        // Those were left out.
+        // Events that no counter counts are not in `demands`.
         Err(Unplaceable::NoCounter(_)) => return Ok(plan),
     };
     let mut spread = Plan {
@@ -229,7 +239,7 @@ pub fn spread(
         if value != 0 {
             spread.pmcs.push(Value::new(FIXED, value).of(set));
         }
-        // What is not the hardware's counts in all of them.
+        // Soft registers count in every set.
         let soft = plan.pmcs.iter().filter(|v| v.number >= perfmon::FIRST_SOFT);
         spread.pmcs.extend(soft.map(|v| v.of(set)));
     }
@@ -242,7 +252,7 @@ impl Free<'_> {
     fn hardware(&mut self, code: Code) -> Place {
         let value = select(code);
         let fixed = code.fixed.map(|n| FIXED + n);
-        // Where a bit would be dropped, something else would be counted.
+        // The PMC would drop its reserved bits and count another event.
         let takes = |n: &u16| {
             let pmc = self.hardware.and_then(|d| d.pmc(*n));
             can(code, *n) && pmc.is_some_and(|r| r.reserved & value == 0)
@@ -262,7 +272,7 @@ impl Free<'_> {
             self.plan.hardware = true;
             return Place::Pmd(n);
         }
-        // Some counter could, were it free.
+        // Some counter could count the event if it were free.
         let pmds = self.hardware.map_or(&[][..], |d| &d.pmds);
         let general = || pmds.iter().map(|r| r.number).filter(|n| *n < FIXED);
         match (!code.only_fixed && general().any(|n| takes(&n))) || fixed.is_some_and(counter) {
@@ -318,12 +328,12 @@ mod tests {
 
     #[test]
     fn r1_16_events_are_where_they_can_be_counted() {
-        // Haswell: counter 2 only.
+        // On Haswell only counter 2 counts the event 0x0148.
         let mut machine = machine(Vendor::Intel, 4, false);
         (machine.family, machine.model) = (6, 0x3c);
         let plan = placed(&machine, &["branches", "branch-misses", "r1cb", "r148"]);
         assert_eq!(pmds(&plan), [0, 1, 3, 2]);
-        // Both at once: one of them waits.
+        // Two events need the same counter: only one of them fits in a set.
         let events: Vec<Event> = ["r148", "r8a3", "branches"]
             .iter()
             .map(|w| machine.event(w, Path::new("")).expect(w))
@@ -333,7 +343,7 @@ mod tests {
         assert_eq!(plan.nr_sets, 2);
         assert_eq!(plan.places[..2], [Place::Pmd(2), Place::Pmd(2)]);
         assert_ne!(plan.sets[0], plan.sets[1]);
-        // There is no such counter.
+        // With two counters there is no counter 2.
         (machine.map, machine.model) = (
             super::super::events::tests::machine(Vendor::Intel, 2, false).map,
             0x3c,
@@ -398,7 +408,7 @@ mod tests {
             pmds.dedup();
             assert!(pmds.len() <= 2 && !pmds.is_empty());
         }
-        // Together: at most two.
+        // At most two events fit in a set.
         let groups = [Some(0), None, Some(0), None, None, None];
         let plan = spread(&events, &groups, &machine.map).expect("fits");
         assert_eq!(plan.sets[0], plan.sets[2]);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Starting and following processes: system calls without a safe form. The
-//! crate nix has most of them, but not those signals that threads of the C
-//! library use among themselves, and a tracer must hand on every signal.
+//! Starts and traces processes by system calls that have no safe wrapper here. The crate nix wraps
+//! most of them, but it cannot represent the signals that the threads of the C library use
+//! internally, and a tracer must pass on every signal.
 #![expect(unsafe_code, reason = "fork, ptrace, wait for any child, rusage")]
 
 use std::io;
@@ -10,20 +10,20 @@ use std::ptr;
 
 use libc::{c_int, c_long, c_uint, c_void, pid_t};
 
-/// What a tracee stopped for, or how it ended.
+/// The event that a tracee stopped for, or how it ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     Exited(u8),
     Killed(i32),
-    /// It is about to get this signal.
+    /// A signal is about to be delivered.
     Signal(i32),
-    /// Newly attached, or it stops with the others of its process.
+    /// PTRACE_EVENT_STOP: the tracee is newly attached, or its whole process has been stopped.
     Stop(i32),
     /// PTRACE_EVENT_EXEC.
     Exec,
-    /// It made another thread or process.
+    /// The tracee has created a thread or a process.
     Forked,
-    /// It ends, and its memory is still there.
+    /// PTRACE_EVENT_EXIT: the tracee is about to exit. Its memory still exists.
     Leaving,
 }
 
@@ -34,24 +34,27 @@ fn checked(result: c_long) -> io::Result<c_long> {
     }
 }
 
-/// Runs `child` in a new process. Only while there is one thread.
+/// Runs `child` in a new process and exits with the status that it returns. The caller must be the
+/// only thread of the process.
 pub fn fork(child: impl FnOnce() -> i32) -> io::Result<pid_t> {
-    // SAFETY: nobody else's locks can be held in the child, for there is one
-    // thread; signal handlers of this program but write to a pipe.
+    // SAFETY: The process has one thread, so no other thread can hold a lock at the fork that the
+    // child needs. The signal handlers of this program only write to a pipe.
     match unsafe { libc::fork() } {
         0 => {
             let status = child();
-            // SAFETY: ends the process without running what its parent has set up.
+            // SAFETY: _exit() is always sound to call. It does not return, and runs none of the
+            // exit handlers that the parent has registered.
             unsafe { libc::_exit(status) }
         }
         pid => checked(pid.into()).map(|_| pid),
     }
 }
 
-/// What some child or tracee did; `None` if nothing, or if there is none.
+/// Returns the next state change of a child or tracee. `None` if there is none, or if there are no
+/// children.
 pub fn wait_any() -> io::Result<Option<(pid_t, State)>> {
     let mut status: c_int = 0;
-    // SAFETY: it writes the status.
+    // SAFETY: waitpid() writes to `status` only, which is a local variable.
     let pid = unsafe { libc::waitpid(-1, &mut status, libc::WNOHANG | libc::__WALL) };
     match checked(pid.into()) {
         Ok(0) => Ok(None),
@@ -79,7 +82,8 @@ fn decode(status: c_int) -> State {
 }
 
 fn ptrace(request: c_uint, pid: pid_t, data: usize) -> io::Result<()> {
-    // SAFETY: the callers' requests take a number as data, and no memory of ours.
+    // SAFETY: The requests of the callers (PTRACE_SEIZE, PTRACE_CONT and PTRACE_LISTEN) take a
+    // number as data and do not access this process's memory.
     let result = unsafe {
         libc::ptrace(
             request,
@@ -91,7 +95,8 @@ fn ptrace(request: c_uint, pid: pid_t, data: usize) -> io::Result<()> {
     checked(result).map(|_| ())
 }
 
-/// Follows a process, and whatever it makes; with a stop before each end, or not.
+/// Traces a process and all threads and processes that it creates. With `leaving`, each of them
+/// stops before it exits.
 pub fn seize(pid: pid_t, leaving: bool) -> io::Result<()> {
     let leaving = if leaving { libc::PTRACE_O_TRACEEXIT } else { 0 };
     let options = leaving
@@ -102,20 +107,21 @@ pub fn seize(pid: pid_t, leaving: bool) -> io::Result<()> {
     ptrace(libc::PTRACE_SEIZE, pid, options as usize)
 }
 
-/// Lets it go on, with a signal or with none.
+/// Continues a stopped tracee. Delivers a signal if `signal` is not 0.
 pub fn resume(pid: pid_t, signal: i32) -> io::Result<()> {
     ptrace(libc::PTRACE_CONT, pid, signal as usize)
 }
 
-/// Leaves it stopped, as SIGSTOP and the like want it.
+/// Keeps a tracee stopped after SIGSTOP and the like, until it gets SIGCONT.
 pub fn leave_stopped(pid: pid_t) -> io::Result<()> {
     ptrace(libc::PTRACE_LISTEN, pid, 0)
 }
 
-/// At [`State::Exec`]: which thread it was before.
+/// Returns the id that a thread had before its exec. The thread must be stopped in [`State::Exec`].
 pub fn former_thread(pid: pid_t) -> io::Result<pid_t> {
     let mut message: libc::c_ulong = 0;
-    // SAFETY: the request writes one word, there.
+    // SAFETY: PTRACE_GETEVENTMSG writes one unsigned long to `message`, a local variable of that
+    // type.
     let result = unsafe {
         libc::ptrace(
             libc::PTRACE_GETEVENTMSG,
@@ -128,17 +134,17 @@ pub fn former_thread(pid: pid_t) -> io::Result<pid_t> {
     Ok(message as pid_t)
 }
 
-/// Sends a signal.
+/// Sends a signal to a process. Errors are ignored.
 pub fn kill(pid: pid_t, signal: i32) {
-    // SAFETY: it takes numbers. A process that has gone is no fault.
+    // SAFETY: kill() takes two numbers and accesses no memory.
     unsafe { libc::kill(pid, signal) };
 }
 
-/// Seconds that ended children were in user mode, and in the kernel.
+/// Returns the user and system time, in seconds, of all children that were reaped.
 pub fn children_times() -> (f64, f64) {
-    // SAFETY: all zeroes are such a structure.
+    // SAFETY: `rusage` consists of integers, for which zero is a valid value.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: it writes the structure.
+    // SAFETY: getrusage() writes to `usage` only, a local variable of that type.
     unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, &mut usage) };
     let seconds = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 * 1e-6;
     (seconds(usage.ru_utime), seconds(usage.ru_stime))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What `pfc stat` prints: perf stat's columns for people, its CSV, its JSON.
+//! The output of `pfc stat`: perf stat's columns, CSV and JSON.
 
 use std::io::Write;
 use std::time::Duration;
@@ -17,14 +17,14 @@ use crate::cli::StatArgs;
 use crate::failure::Failure;
 use crate::out::Out;
 
-/// How it is printed.
+/// The format of the output.
 enum Form {
     People,
     Csv(String),
     Json,
 }
 
-/// Where the counts go.
+/// Prints the counts of runs and intervals.
 pub struct Report<'a> {
     form: Form,
     title: String,
@@ -32,12 +32,12 @@ pub struct Report<'a> {
     plan: &'a Plan,
     clock: Option<usize>,
     sources: Vec<Source>,
-    /// Values are those of all the time.
+    /// Counts of events with turns are scaled to the whole time.
     scaled: bool,
-    /// Of the time in which an event must have been counted.
+    /// The smallest fraction of the time for which a value is printed, `--refuse-below`.
     least: f64,
     out: Out,
-    /// What the last interval ended with.
+    /// The sums at the end of the previous interval.
     last: Vec<Sums>,
     last_time: Duration,
     begun: bool,
@@ -64,7 +64,7 @@ impl<'a> Report<'a> {
             title,
             events,
             plan,
-            // It is the last one read.
+            // The clock is the last source.
             clock: recipe.clock.map(|_| recipe.sources.len() - 1),
             sources: recipe.sources.clone(),
             scaled: !args.no_scale,
@@ -78,7 +78,7 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// Sums so far, and when that was: what came since is printed.
+    /// Prints the counts since the previous call. `at` is the time since the beginning.
     pub fn interval(&mut self, sums: Vec<Sums>, at: Duration) -> Result<(), Failure> {
         let since = |(now, before): (&Sums, &Sums)| now.since(before);
         let values: Vec<Sums> = sums.iter().zip(&self.last).map(since).collect();
@@ -101,7 +101,7 @@ impl<'a> Report<'a> {
         Ok(())
     }
 
-    /// All runs are over.
+    /// Prints the counts of all runs. With `-I` they have been printed already.
     pub fn end(&mut self, runs: &[Counts]) -> Result<(), Failure> {
         if self.intervals {
             return self.out.finish();
@@ -151,7 +151,7 @@ impl<'a> Report<'a> {
             if let (Some(share), Err(_), None, true) = (row.refused, row.value, at, named < NAMED) {
                 named += 1;
                 eprintln!(
-                    "pfc: {} was counted in {:.2}% of the time, which is too little to tell",
+                    "pfc: {} was counted in {:.2}% of the time, which is 0 or below --refuse-below; no value is printed; use fewer events",
                     row.event.name,
                     100.0 * share
                 );
@@ -166,7 +166,7 @@ impl<'a> Report<'a> {
         let refused = rows.iter().filter(|row| row.refused.is_some()).count();
         if refused > NAMED && at.is_none() {
             eprintln!(
-                "pfc: and {} more events were counted in too little of the time to tell",
+                "pfc: no value is printed for {} more events, for the same reason",
                 refused - NAMED
             );
         }
@@ -174,10 +174,10 @@ impl<'a> Report<'a> {
     }
 }
 
-/// Events that were counted too little are named up to here.
+/// The number of events up to which a message names each event that was counted too little.
 const NAMED: usize = 10;
 
-/// Nanoseconds of the turns of all sets.
+/// Returns the length of the turns of all event sets, in nanoseconds.
 fn all_turns(sources: &[Source], sums: &[Sums]) -> u64 {
     let mut seen = std::collections::BTreeMap::new();
     for (source, sums) in sources.iter().zip(sums) {
@@ -219,7 +219,7 @@ impl<'a> Report<'a> {
         let elapsed = average(runs, |r| r.elapsed.as_secs_f64());
         let run_ns = match self.clock {
             Some(column) => average(runs, |r| r.values[column].value as f64),
-            // Nobody tells, so as if something had run all the time.
+            // No register measures the time, so the whole elapsed time is assumed.
             None => elapsed * 1e9,
         };
         let counted = Counted {
@@ -242,7 +242,8 @@ impl<'a> Report<'a> {
                 error: cell.filter(|c| c.in_turns && self.scaled).map(|c| c.error),
                 refused,
                 noise: cell.filter(|_| runs.len() > 1).map(|c| c.noise),
-                // What was counted in turns is of different times, unless it is scaled.
+                // Counts of different turns are of different times. They can be compared only if
+                // they are scaled.
                 derived: values[n]
                     .filter(|_| self.scaled || !cell.is_some_and(|c| c.in_turns))
                     .and_then(|value| counted.derive(event, value)),
@@ -255,7 +256,7 @@ impl<'a> Report<'a> {
         self.events.iter().enumerate().map(row).collect()
     }
 
-    /// An event's column, of all runs.
+    /// Combines the values of one event in all runs.
     fn cell(&self, event: &Event, column: usize, runs: &[Counts]) -> Cell {
         let in_turns = matches!(self.sources.get(column), Some(Source::In(..)));
         let estimates: Vec<Estimate> = runs
@@ -263,7 +264,7 @@ impl<'a> Report<'a> {
             .map(|run| {
                 let sums = &run.values[column];
                 let value = match event.what {
-                    // Of counter pages, a value may fall.
+                    // The value of a counter page instance is signed; it may fall.
                     What::Instance(_) => sums.value as i64 as f64,
                     _ => sums.value as f64,
                 };
@@ -284,7 +285,7 @@ impl<'a> Report<'a> {
                 }
             })
             .collect();
-        // Of a run in which its set had no turn, nothing is known.
+        // A run in which the event set had no turn says nothing about the event.
         let known = || estimates.iter().filter(|e| e.share > 0.0);
         let (value, noise) = match known().count() {
             0 => (0.0, 0.0),
@@ -295,7 +296,7 @@ impl<'a> Report<'a> {
             value,
             noise,
             share: estimates.iter().map(|e| e.share).sum::<f64>() / estimates.len() as f64,
-            // Those of several runs do not add up: of their mean.
+            // The error of the mean of independent runs.
             error: errors
                 .map(|all| all.iter().map(|e| e * e).sum::<f64>().sqrt() / all.len().max(1) as f64),
             in_turns,
@@ -307,10 +308,10 @@ fn average(runs: &[Counts], of: impl Fn(&Counts) -> f64) -> f64 {
     mean(&runs.iter().map(of).collect::<Vec<_>>()).0
 }
 
-/// An event's numbers.
+/// The numbers of an event.
 struct Cell {
     value: f64,
-    /// Percent.
+    /// Standard error in percent of the mean.
     noise: f64,
     share: f64,
     error: Option<f64>,
@@ -318,7 +319,7 @@ struct Cell {
 }
 
 impl Cell {
-    /// It was counted in too little of the time.
+    /// Returns true if the event was counted in too little of the time.
     fn refused(&self, least: f64) -> bool {
         self.in_turns && (self.share < least || self.share == 0.0)
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A line of what `pfc stat` prints: for people, as CSV, as JSON.
+//! One line of the output of `pfc stat`, as text, CSV or JSON.
 
 use std::time::Duration;
 
@@ -8,28 +8,29 @@ use super::estimate::CONFIDENCE;
 use super::events::Event;
 use super::short::Causes;
 
-/// A line.
+/// The line of one event.
 pub struct Row<'a> {
     pub event: &'a Event,
-    /// Unscaled; else the word for people.
+    /// The count, not multiplied by [`Event::scale`], or the text that is printed in its place.
     pub value: Result<f64, &'static str>,
-    /// Nanoseconds that were counted.
+    /// The time in which the event was counted, in nanoseconds.
     pub run_ns: u64,
-    /// Of the time, if it had turns.
+    /// The fraction of the time in which the event was counted, if its event set had turns.
     pub share: Option<f64>,
-    /// How far the value may be off, if it was worked out; `None` in it: nobody knows.
+    /// The half length of the error bar, if the value was scaled. The inner `None` means that it is
+    /// not known.
     pub error: Option<Option<f64>>,
-    /// That share is too little.
+    /// The fraction of the time, if it is too small for the value to be printed.
     pub refused: Option<f64>,
-    /// Percent.
+    /// Standard error over several runs, in percent of the mean.
     pub noise: Option<f64>,
     pub derived: Option<(f64, String)>,
-    /// Why counts are missing in the value.
+    /// Reasons why counts are missing in the value.
     pub short: Causes,
 }
 
 impl Row<'_> {
-    /// In the event's unit, without marks for thousands.
+    /// Formats a value in the event's unit, without thousands separators.
     fn number(&self, value: f64) -> String {
         let value = value * self.event.scale;
         match self.event.scale == 1.0 {
@@ -73,7 +74,7 @@ impl Row<'_> {
         }
     }
 
-    /// The error bar, in percent of the value.
+    /// Formats the error bar, in percent of the value; in counts if the value is 0.
     fn bar(&self) -> String {
         match (self.error, self.value) {
             (Some(Some(error)), Ok(value)) if value > 0.0 => {
@@ -89,7 +90,8 @@ impl Row<'_> {
         100.0 * self.share.unwrap_or(1.0)
     }
 
-    /// Value, unit, event, error, run time, percent of it, derived, its unit.
+    /// Formats perf's CSV fields: the time with `-I`, value, unit, event, standard error with `-r`,
+    /// run time, percentage of the time, derived metric and its unit.
     pub fn csv(&self, separator: &str, at: Option<Duration>) -> String {
         let mut fields = Vec::new();
         fields.extend(at.map(|at| format!("{:.9}", at.as_secs_f64())));
@@ -106,7 +108,7 @@ impl Row<'_> {
             }
             None => fields.extend([String::new(), String::new()]),
         }
-        // Behind what perf has: half the length of the error bar, then why the count is short.
+        // Fields that perf does not have: half length of the error bar, and why the count is short.
         if self.error.is_some() || !self.short.is_none() {
             let error = self.error.flatten();
             fields.push(error.map_or_else(String::new, |e| self.number(e)));
@@ -150,7 +152,7 @@ impl Row<'_> {
     }
 }
 
-/// 1234567.89 as 1,234,567.89.
+/// Inserts thousands separators: 1234567.89 becomes 1,234,567.89.
 fn thousands(number: &str) -> String {
     let (sign, digits) = match number.strip_prefix('-') {
         Some(rest) => ("-", rest),

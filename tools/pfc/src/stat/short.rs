@@ -1,40 +1,41 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Counts that are short: why, and whose.
+//! Short counts: why counts are missing, and for which threads or CPUs.
 
 use std::collections::BTreeMap;
 
 use perfmon::{status, Message, Scope, Status};
 
-/// Why counts are missing: nothing, or several causes.
+/// A set of reasons why counts are missing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Causes(u8);
 
 impl Causes {
-    /// All counts are there.
+    /// No counts are missing.
     pub const NONE: Self = Self(0);
-    /// A CPU has not all of the registers.
+    /// The context ended because a CPU does not have all of its registers.
     pub const FAULT: Self = Self(1);
-    /// The administrator needed the registers.
+    /// The context ended because an administrator's context needed its registers.
     pub const EVICTED: Self = Self(2);
-    /// The CPU went offline.
+    /// The context ended because its CPU was taken offline.
     pub const OFFLINE: Self = Self(4);
-    /// A count is short, and no message has said why.
+    /// A value is marked as short, but no message has given the reason.
     pub const SHORT: Self = Self(8);
-    /// A thread ran on CPUs that lack some of the registers.
+    /// The thread ran for some time on CPUs without all of the registers, where it was not counted.
     pub const ELSEWHERE: Self = Self(16);
 
-    /// Each with its name in CSV and JSON, and with a sentence about `{}`.
+    /// Each cause with its name in CSV and JSON, and a sentence in which `{}` stands for the thread
+    /// or CPU.
     const ALL: [(Self, &'static str, &'static str); 5] = [
         (
             Self::FAULT,
             "fault",
-            "counting {} ended early: a CPU has not all of the registers; take CPUs of one kind (taskset)",
+            "counting {} ended early: a CPU lacks some of the registers; use CPUs of one kind (taskset)",
         ),
         (
             Self::EVICTED,
             "evicted",
-            "counting {} ended early: a program of the administrator's took the registers; count again when it has ended",
+            "counting {} ended early: a program of the administrator took the registers; count again after it has ended",
         ),
         (
             Self::OFFLINE,
@@ -44,16 +45,16 @@ impl Causes {
         (
             Self::SHORT,
             "short",
-            "counting {} ended early: the kernel does not say why; its log may",
+            "counting {} ended early: unknown reason; see the kernel log",
         ),
         (
             Self::ELSEWHERE,
             "elsewhere",
-            "counting {} left out the time on CPUs that lack some of the registers; take CPUs of one kind (taskset)",
+            "counting {} omitted the time on CPUs that lack some of the registers; use CPUs of one kind (taskset)",
         ),
     ];
 
-    /// The cause that a message names, if its context has ended before its target.
+    /// Returns the cause that a message names, if the context has ended before its target.
     pub fn of(message: Message, scope: Scope) -> Self {
         match message {
             Message::Fault => Self::FAULT,
@@ -63,7 +64,7 @@ impl Causes {
         }
     }
 
-    /// The cause that the status of a context names.
+    /// Returns the cause that the status of a context names.
     pub fn of_status(told: &Status) -> Self {
         match told.elsewhere != 0 || told.flags & status::ELSEWHERE != 0 {
             true => Self::ELSEWHERE,
@@ -75,7 +76,7 @@ impl Causes {
         self == Self::NONE
     }
 
-    /// Both. That a count is short is nothing more to say where a message has said why.
+    /// Returns the union of both sets. [`Self::SHORT`] is dropped if there is a more precise cause.
     pub fn and(self, other: Self) -> Self {
         let all = self.0 | other.0;
         match all & !Self::SHORT.0 {
@@ -88,14 +89,14 @@ impl Causes {
         self.0 & other.0 != 0
     }
 
-    /// The names of all of them.
+    /// Returns the names of the causes in the set.
     pub fn names(self) -> Vec<&'static str> {
         let all = Self::ALL.iter().filter(|(cause, ..)| self.has(*cause));
         all.map(|(_, name, _)| *name).collect()
     }
 }
 
-/// The threads or CPUs whose counts are short.
+/// The threads or CPUs whose counts are short, with the causes.
 #[derive(Clone, Debug, Default)]
 pub struct Shorts {
     targets: BTreeMap<u32, Causes>,
@@ -109,7 +110,7 @@ impl Shorts {
         }
     }
 
-    /// A sentence for each cause. `done`: with what, such as "counting".
+    /// Returns a sentence for each cause. `done` is the activity that it names, such as "counting".
     pub fn sentences(&self, scope: Scope, done: &str) -> Vec<String> {
         let sentence = |(cause, _, text): &(Causes, &str, &str)| {
             let of = self.targets.iter().filter(|(_, c)| c.has(*cause));
@@ -180,7 +181,7 @@ mod tests {
         let mut shorts = Shorts::default();
         shorts.add(5, Causes::ELSEWHERE);
         let said = shorts.sentences(Scope::Thread, "sampling");
-        assert!(said[0].starts_with("sampling thread 5 left out the time "));
+        assert!(said[0].starts_with("sampling thread 5 omitted the time "));
     }
 
     #[test]

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How often contexts took too many samples, and for how long they then took none.
+//! Throttling: how often contexts took too many samples, and for how long sampling was then
+//! suspended.
 
 use std::fmt;
 
 use perfmon::Status;
 
-/// Of several contexts.
+/// The throttling of several contexts, added up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Throttled {
-    /// How often.
+    /// The number of times that a context was throttled.
     pub times: u64,
-    /// Nanoseconds.
+    /// The time without samples, in nanoseconds.
     pub time: u64,
 }
 
@@ -25,7 +26,7 @@ impl Throttled {
         self.times == 0
     }
 
-    /// What came since.
+    /// Returns the difference to an earlier value.
     pub fn since(&self, before: &Self) -> Self {
         Self {
             times: self.times.saturating_sub(before.times),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Waiting for children, for the user and for the time, at once.
+//! One wait for children, signals, files and a point in time.
 
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,29 +12,29 @@ use rustix::process::{pidfd_open, Pid, PidfdFlags};
 use signal_hook::consts::{SIGCHLD, SIGINT, SIGTERM, SIGUSR2};
 use signal_hook::low_level::pipe;
 
-/// Why it waits no more.
+/// The event that ended a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wake {
     Child,
     Interrupted,
     Terminated,
-    /// SIGUSR2, if it was asked for.
+    /// SIGUSR2, if the waiter was made by [`Waiter::with_switch`].
     Switch,
-    /// One of the files can be read.
+    /// A file of the wait is readable.
     Ready,
     Time,
 }
 
-/// Threads that were there; those that have ended are let go.
+/// Descriptors of threads (pidfds), to find out when the last thread has exited.
 pub struct Alive {
     threads: Vec<OwnedFd>,
-    /// Some cannot be watched.
+    /// Some of the threads could not be opened. Then the end of the last thread is not detected.
     is_partial: bool,
 }
 
 impl Alive {
     pub fn new(threads: &[u32]) -> Self {
-        // PIDFD_THREAD, which rustix has no name for.
+        // PIDFD_THREAD, for which rustix has no name.
         let thread = PidfdFlags::from_bits_retain(libc::O_EXCL as u32);
         let mut this = Self {
             threads: Vec::new(),
@@ -54,14 +54,14 @@ impl Alive {
         self.threads.iter().map(AsFd::as_fd).collect()
     }
 
-    /// Has the last one ended?
+    /// Drops the descriptors of threads that have exited. Returns true if the last one has.
     pub fn is_over(&mut self) -> bool {
         let mut fds: Vec<PollFd<'_>> = self
             .threads
             .iter()
             .map(|fd| PollFd::new(fd, PollFlags::IN))
             .collect();
-        // At a failure none is ready; the next wait says more.
+        // If poll() fails, no thread counts as exited. The caller's next wait reports the failure.
         let _ = poll(&mut fds, Some(&Timespec::default()));
         let mut ended: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
         ended.reverse();
@@ -77,7 +77,7 @@ fn signal(signal: i32, wake: Wake) -> io::Result<(UnixStream, Wake)> {
     Ok((ours, wake))
 }
 
-/// From its making on, these signals come here.
+/// Waits for events. The signals SIGCHLD, SIGINT and SIGTERM are caught as soon as it exists.
 pub struct Waiter {
     signals: Vec<(UnixStream, Wake)>,
 }
@@ -93,19 +93,20 @@ impl Waiter {
         })
     }
 
-    /// With SIGUSR2.
+    /// Makes a waiter that also catches SIGUSR2.
     pub fn with_switch() -> io::Result<Self> {
         let mut this = Self::new()?;
         this.signals.push(signal(SIGUSR2, Wake::Switch)?);
         Ok(this)
     }
 
-    /// Until something comes, or it is that late.
+    /// Waits for a signal, or until a point in time.
     pub fn wait(&mut self, until: Option<Instant>) -> io::Result<Wake> {
         self.wait_for(until, &[])
     }
 
-    /// The same, or until one of these files can be read. Signals come first.
+    /// Waits for a signal, until a point in time, or until one of these files is readable. Signals
+    /// are reported first.
     pub fn wait_for(
         &mut self,
         until: Option<Instant>,
@@ -129,7 +130,8 @@ impl Waiter {
             let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
             for ((stream, wake), ready) in self.signals.iter_mut().zip(ready) {
                 if ready {
-                    // However many there were, one look sees what they tell of.
+                    // Drops all pending bytes: the caller handles everything that has happened in
+                    // one pass.
                     let mut seen = [0; 64];
                     while stream.read(&mut seen).is_ok_and(|n| n > 0) {}
                     return Ok(*wake);

@@ -15,106 +15,106 @@ pub struct TraceArgs {
     pub command: TraceCommand,
 }
 
-/// What to do.
+/// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum TraceCommand {
-    /// Make a trace, and write its events until it ends
+    /// Create a trace, and write its events until it ends
     #[command(after_help = "\
 Examples:
-  pfc trace start all                        all of one's programs, into the directory all
+  pfc trace start all                        all programs of the user, into directory all
   pfc trace start db -e 'db:*' -f 'ms > 10' -o slow
                                              slow queries, until Ctrl-C or pfc trace stop db
   pfc trace start make --format perfetto -- make -j2
-                                             until the command ends; then ui.perfetto.dev
+                                             until the command ends; for ui.perfetto.dev
   pfc trace start box -e 'app:*' -s 64K --flight
                                              a flight recorder; see pfc trace snapshot
   pfc trace start sys --kernel sched --all-users
-                                             as root, with the kernel's switches
-  babeltrace2 all                            what it has written
+                                             as root, with context switches of the kernel
+  babeltrace2 all                            print the events of directory all
 
-GLOBS are for whole names of markers, 'provider:event'; without -e all are wanted but
-the kernel's. A filter compares a marker's fields, $thread, $process and $marker: ==
-!= < <= > >= & (a bit is set) ~ (a glob), with && || ! and parentheses. What a marker
-has not makes a comparison false.
-What is lost, and why, is said at the end. Exit status: the command's, if there is
-one; 2 something is wrong, and said.")]
+GLOBS match whole names of markers, 'provider:event'. Without -e, all markers are
+traced except those of the kernel. A filter compares fields of a marker, $thread,
+$process and $marker, with == != < <= > >= & (a bit is set) ~ (a glob), && || ! and
+parentheses. A comparison of a field that the marker does not have is false.
+At the end, lost events are reported with the reason. Exit status: that of the command,
+if there is one; 2 error, with a message.")]
     Start(StartArgs),
-    /// End a trace; its recorder writes what is left
+    /// End a trace; its recorder writes the remaining events
     #[command(after_help = "\
 Examples:
-  pfc trace stop db          its pfc trace start ends, with status 0
-  pfc trace stop box         a flight recorder; what it kept is gone")]
+  pfc trace stop db          pfc trace start db ends, with status 0
+  pfc trace stop box         a flight recorder; its events are discarded")]
     Stop(StopArgs),
-    /// Write what a flight recorder has kept
+    /// Write the events that a flight recorder has kept
     #[command(after_help = "\
 Examples:
   pfc trace snapshot box -o now              then: babeltrace2 now
   pfc trace snapshot box --format text | tail
 
-It goes on meanwhile. Events of processes that have ended, or were killed, are there
-too.")]
+Recording continues meanwhile. Events of processes that have exited or were killed are
+included.")]
     Snapshot(SnapshotArgs),
-    /// Show events as they come
+    /// Show events, live
     #[command(after_help = "\
 Examples:
-  pfc trace live -e 'app:*'                  of one's programs, until Ctrl-C
-  pfc trace live -e 'db:*' -f 'rows > 1000'  some of them
-  pfc trace live box                         what comes into a flight recorder")]
+  pfc trace live -e 'app:*'                  programs of the user, until Ctrl-C
+  pfc trace live -e 'db:*' -f 'rows > 1000'  only events that pass a filter
+  pfc trace live box                         new events of a flight recorder")]
     Live(LiveArgs),
-    /// List traces, or markers of programs that run
+    /// List traces, or markers of running programs
     #[command(
         visible_alias = "ls",
         after_help = "\
 Examples:
-  pfc trace list                             one's traces; root's: all
-  pfc trace list --markers                   what programs can be asked for
-  pfc trace list --json                      for a program"
+  pfc trace list                             traces of the user; for root, all traces
+  pfc trace list --markers                   markers of running programs
+  pfc trace list --json                      as JSON"
     )]
     List(ListArgs),
-    /// Trace programs that began before the module was loaded; for root
+    /// Attach programs that started before the module was loaded; needs root
     #[command(after_help = "\
 Examples:
-  modprobe perfcounters && pfc trace arm     what the service does when it starts
+  modprobe perfcounters && pfc trace arm     as the service does when it starts
 
-A program that finds no device when it begins attaches at its next event after this.")]
+A program that found no device at its start attaches at its next event after this.")]
     Arm,
-    /// Have programs let go of the module, so that it can be unloaded; for root
+    /// Detach all programs from the module, so that it can be unloaded; needs root
     #[command(after_help = "\
 Examples:
-  pfc trace release && rmmod perfcounters    what the service does when it stops
+  pfc trace release && rmmod perfcounters    as the service does when it stops
 
-Programs with markers have the device open as long as they run. They go on, untraced, and
-attach again after the next pfc trace arm. A system call that one of them sleeps in may
-end with EINTR, as after SIGSTOP and SIGCONT. With traces there it is refused.
-Exit status: 2 some did not let go, and are named; all are as before.")]
+Programs with markers keep the device open while they run. They continue untraced, and
+attach again after the next pfc trace arm. A system call in which one of them sleeps may
+fail with EINTR, as after SIGSTOP and SIGCONT. The command fails while traces exist.
+Exit status: 2 some programs, which are named, did not detach; all stay attached.")]
     Release(ReleaseArgs),
 }
 
-/// Which events, and how they are kept.
+/// Arguments that select events, and how they are buffered.
 #[derive(Debug, Args)]
 pub struct Wanted {
-    /// Globs of markers' names [all but the kernel's]
+    /// Globs for names of markers [all except those of the kernel]
     #[arg(short, long = "event", value_name = "GLOBS", value_delimiter = ',')]
     pub events: Vec<String>,
-    /// Only events for which this is true, such as 'size > 4096 && file ~ "*.db"'
+    /// Trace only events that match, for example 'size > 4096 && file ~ "*.db"'
     #[arg(short, long, value_name = "FILTER")]
     pub filter: Option<String>,
-    /// The kernel's own events, too; for root or CAP_PERFMON
+    /// Also trace events of the kernel; needs root or CAP_PERFMON
     #[arg(long, value_name = "WHICH,...", value_delimiter = ',')]
     pub kernel: Vec<Kernel>,
-    /// Bytes of each buffer, such as 64K [16K; 1M with --shared]
+    /// Size of each buffer, for example 64K [16K; 1M with --shared]
     #[arg(short, long, value_name = "BYTES", value_parser = size)]
     pub size: Option<u32>,
-    /// A thread waits where there is no room, so that nothing is lost
+    /// Block threads while a buffer is full, so that no event is lost
     #[arg(long, conflicts_with = "shared")]
     pub wait: bool,
-    /// Milliseconds that it waits at the most, until the event is lost; or "inf" [10000]
+    /// Longest wait in milliseconds before the event is lost; or "inf" [10000]
     #[arg(long, value_name = "MS", requires = "wait", value_parser = patience)]
     pub blocking_timeout: Option<u32>,
-    /// One buffer a CPU for all programs that take part: they can harm each other's
+    /// Share one buffer per CPU among programs that allow it, without protection
     #[arg(long)]
     pub shared: bool,
-    /// Programs of all users; for root or CAP_PERFMON
+    /// Trace programs of all users; needs root or CAP_PERFMON
     #[arg(long)]
     pub all_users: bool,
 }
@@ -122,18 +122,18 @@ pub struct Wanted {
 /// Events of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Kernel {
-    /// Switches from thread to thread
+    /// Context switches
     Sched,
-    /// System calls, their beginnings and ends
+    /// Entry and exit of system calls
     Syscalls,
 }
 
-/// What is written.
+/// Output formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// A directory, for babeltrace2 and Trace Compass: CTF 2
+    /// CTF 2, a directory for babeltrace2 and Trace Compass
     Ctf,
-    /// Lines
+    /// Text, one line per event
     Text,
     /// JSON, for ui.perfetto.dev and chrome://tracing
     Perfetto,
@@ -142,18 +142,18 @@ pub enum Format {
 /// Arguments of `pfc trace start`.
 #[derive(Debug, Args)]
 pub struct StartArgs {
-    /// What it is to be called
+    /// Name of the trace
     #[arg(value_name = "NAME", value_parser = name)]
     pub name: String,
     #[command(flatten)]
     pub wanted: Wanted,
-    /// Keep the newest events in memory; it goes on by itself
+    /// Keep the newest events in memory; the trace continues after pfc has exited
     #[arg(long, conflicts_with_all = ["wait", "output", "format", "command"])]
     pub flight: bool,
-    /// What is written: to NAME, standard output or NAME.json, if there is no -o
+    /// Output format; without -o written to NAME, standard output or NAME.json
     #[arg(long, value_name = "FORMAT", default_value = "ctf")]
     pub format: Format,
-    /// What to run; the trace ends with it
+    /// Command to run; the trace ends when it exits
     #[arg(value_name = "COMMAND", last = true)]
     pub command: Vec<String>,
 }
@@ -161,7 +161,7 @@ pub struct StartArgs {
 /// Arguments of `pfc trace stop`.
 #[derive(Debug, Args)]
 pub struct StopArgs {
-    /// Its name
+    /// Name of the trace
     #[arg(value_name = "NAME", value_parser = name)]
     pub name: String,
 }
@@ -169,10 +169,10 @@ pub struct StopArgs {
 /// Arguments of `pfc trace snapshot`.
 #[derive(Debug, Args)]
 pub struct SnapshotArgs {
-    /// Its name
+    /// Name of the trace
     #[arg(value_name = "NAME", value_parser = name)]
     pub name: String,
-    /// What is written: to NAME, standard output or NAME.json, if there is no -o
+    /// Output format; without -o written to NAME, standard output or NAME.json
     #[arg(long, value_name = "FORMAT", default_value = "ctf")]
     pub format: Format,
 }
@@ -180,7 +180,7 @@ pub struct SnapshotArgs {
 /// Arguments of `pfc trace live`.
 #[derive(Debug, Args)]
 pub struct LiveArgs {
-    /// A trace that is there [a new one]
+    /// Name of an existing trace [create a new one]
     #[arg(value_name = "NAME", value_parser = name,
           conflicts_with_all = ["events", "filter", "kernel", "size", "wait", "shared", "all_users"])]
     pub name: Option<String>,
@@ -191,7 +191,7 @@ pub struct LiveArgs {
 /// Arguments of `pfc trace list`.
 #[derive(Debug, Args)]
 pub struct ListArgs {
-    /// Markers of programs that run
+    /// List markers of running programs
     #[arg(long)]
     pub markers: bool,
     /// Print JSON
@@ -199,16 +199,16 @@ pub struct ListArgs {
     pub json: bool,
 }
 
-/// How long it may take.
+/// Arguments of `pfc trace release`.
 #[derive(Debug, Args)]
 pub struct ReleaseArgs {
-    /// Seconds until those that have not let go are named
+    /// Seconds to wait for programs to detach
     #[arg(long, value_name = "S", default_value_t = 5, value_parser = clap::value_parser!(u32).range(0..=3600))]
     pub timeout: u32,
 }
 
 impl Wanted {
-    /// As the kernel takes them.
+    /// Returns the globs in the kernel's format: names with single blanks between them.
     pub fn markers(&self) -> Result<String, Failure> {
         let mut globs: Vec<&str> = self.events.iter().map(String::as_str).collect();
         if let Some(bad) = globs
@@ -216,7 +216,7 @@ impl Wanted {
             .find(|g| g.is_empty() || g.contains([' ', '\0']))
         {
             return Err(Failure::Refused(format!(
-                "'{bad}' is no name of a marker; they are like 'provider:event'"
+                "invalid marker name '{bad}'; names have the form 'provider:event'"
             )));
         }
         if globs.is_empty() && !self.kernel.is_empty() {
@@ -232,7 +232,7 @@ impl Wanted {
         match all.len() < FIELDS_MAX {
             true => Ok(all),
             false => Err(Failure::Refused(format!(
-                "these are {} bytes of names, and there is room for {}; use globs",
+                "the marker names have {} bytes, but at most {} are possible; use globs",
                 all.len(),
                 FIELDS_MAX - 1
             ))),
@@ -251,13 +251,13 @@ impl Wanted {
     }
 }
 
-/// As the kernel has it: all ones are for ever.
+/// Parses a timeout. The kernel takes all ones as "no limit".
 fn patience(word: &str) -> Result<u32, String> {
     match word {
         "inf" => Ok(u32::MAX),
         _ => match word.parse() {
             Ok(ms) if ms != 0 && ms != u32::MAX => Ok(ms),
-            _ => Err("milliseconds, 1 at least, or \"inf\"".to_owned()),
+            _ => Err("expected milliseconds, at least 1, or \"inf\"".to_owned()),
         },
     }
 }
@@ -266,7 +266,7 @@ fn name(word: &str) -> Result<String, String> {
     let well = |b: u8| b.is_ascii_alphanumeric() || b"_.-".contains(&b);
     match word.len() {
         1.. if word.len() < NAME_MAX && word.bytes().all(well) => Ok(word.to_owned()),
-        _ => Err("letters, digits and _.-, 63 at most".to_owned()),
+        _ => Err("expected at most 63 letters, digits and _.-".to_owned()),
     }
 }
 
@@ -279,7 +279,7 @@ fn size(word: &str) -> Result<u32, String> {
     let bytes = digits.parse::<u32>().ok().and_then(|n| n.checked_mul(unit));
     match bytes {
         Some(n) if n.is_power_of_two() && (BYTES_MIN..=BYTES_MAX).contains(&n) => Ok(n),
-        _ => Err("a power of two from 4K to 4M".to_owned()),
+        _ => Err("expected a power of two from 4K to 4M".to_owned()),
     }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Traces, and markers of programs that run.
+//! `pfc trace list`: lists traces, and the markers of running programs.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -18,7 +18,7 @@ use crate::time;
 use crate::trace::args::ListArgs;
 use crate::trace::summary::size;
 
-/// Processes of a marker that are named in a line.
+/// Maximum number of processes that are named in the line of a marker.
 const NAMED: usize = 4;
 
 pub fn run(args: &ListArgs, out: &mut Out) -> Result<(), Failure> {
@@ -33,7 +33,7 @@ pub fn run(args: &ListArgs, out: &mut Out) -> Result<(), Failure> {
         return Ok(());
     }
     if traces.is_empty() {
-        eprintln!("pfc: there is no trace; pfc trace start NAME makes one");
+        eprintln!("pfc: there are no traces; create one with pfc trace start NAME");
         return Ok(());
     }
     table(&traces).print(out)?;
@@ -71,7 +71,7 @@ fn table(traces: &[Info]) -> Table {
     table
 }
 
-/// When it was made.
+/// Returns the time at which the trace was created, in nanoseconds since 1970.
 fn began(info: &Info) -> u64 {
     Clock::new(info).realtime(info.began)
 }
@@ -114,7 +114,7 @@ fn object(info: &Info) -> Value {
     })
 }
 
-/// Markers of one name and the same fields, with their processes.
+/// The processes that have a marker, by the marker's name and fields.
 type Kinds = BTreeMap<(String, String), Vec<(u64, Option<Task>)>>;
 
 fn markers(device: &Device, json: bool, out: &mut Out) -> Result<(), Failure> {
@@ -125,7 +125,7 @@ fn markers(device: &Device, json: bool, out: &mut Out) -> Result<(), Failure> {
         return Ok(());
     }
     if kinds.is_empty() {
-        eprintln!("pfc: no program that runs has markers, or none of yours");
+        eprintln!("pfc: no running program that you may trace has markers");
         return Ok(());
     }
     let mut table = Table::new()
@@ -158,7 +158,7 @@ fn kinds(all: Vec<Description>, process: impl Fn(u64) -> Option<Task>) -> Kinds 
     kinds
 }
 
-/// Of the first ones.
+/// Returns the names of the first processes.
 fn names(who: &[(u64, Option<Task>)]) -> String {
     let known = who.iter().filter_map(|(_, task)| task.as_ref());
     let mut words: Vec<String> = known

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A new trace.
+//! Creation of a trace.
 
 use std::collections::BTreeSet;
 
@@ -11,10 +11,10 @@ use perftrace_reader::{Device, Error, Recipe, Trace, FILTER_MAX};
 use crate::failure::Failure;
 use crate::trace::args::Wanted;
 
-/// So many names of markers are said, where none of them is wanted.
+/// Maximum number of existing markers that are listed if none of them is wanted.
 const NAMES: usize = 12;
 
-/// Makes it, and says so if there is nothing in it so far.
+/// Creates the trace. Prints a message if no running program has a marker that it wants.
 pub fn make(name: &str, wanted: &Wanted, flags: u32) -> Result<Trace, Failure> {
     let filter = match &wanted.filter {
         Some(text) => program(text)?,
@@ -40,15 +40,15 @@ fn program(text: &str) -> Result<Vec<u8>, Failure> {
     match program.len() <= FILTER_MAX {
         true => Ok(program),
         false => Err(Failure::Refused(format!(
-            "the filter is too long: {} bytes when it is compiled, and there is room for {FILTER_MAX}",
+            "the filter is too long: {} bytes when compiled, the limit is {FILTER_MAX}",
             program.len()
         ))),
     }
 }
 
-/// The filter, and a caret under what is wrong.
+/// Returns a message with the filter, and a caret under the error.
 fn pointed(text: &str, error: &perftrace_filter::Error) -> String {
-    // What would move the cursor would move the caret from its place.
+    // Control characters could move the caret to another place, so they are replaced by blanks.
     let shown = |text: &str| -> String {
         let plain = |c: char| if c.is_control() { ' ' } else { c };
         text.chars().map(plain).collect()
@@ -56,10 +56,10 @@ fn pointed(text: &str, error: &perftrace_filter::Error) -> String {
     let before = text.get(..error.position).unwrap_or(text);
     let blanks = " ".repeat(before.chars().count());
     let (text, message) = (shown(text), &error.message);
-    format!("the filter makes no sense: {message}\n  {text}\n  {blanks}^")
+    format!("invalid filter: {message}\n  {text}\n  {blanks}^")
 }
 
-/// Says so if no program has a marker that is wanted.
+/// Prints a message if no program has a marker that is wanted.
 fn warn(globs: &[String]) {
     let Ok(markers) = Device::open().and_then(|device| device.markers()) else {
         return;
@@ -70,7 +70,7 @@ fn warn(globs: &[String]) {
     }
 }
 
-/// What to say where nothing matches so far.
+/// Returns the message if no marker matches, else `None`.
 fn nothing(globs: &[String], names: &BTreeSet<String>) -> Option<String> {
     let is_wanted = |name: &String| globs.is_empty() || globs.iter().any(|g| matches(g, name));
     if names.iter().any(is_wanted) {
@@ -78,7 +78,8 @@ fn nothing(globs: &[String], names: &BTreeSet<String>) -> Option<String> {
     }
     if names.is_empty() {
         return Some(
-            "no program with markers runs so far; those that come will be traced".to_owned(),
+            "no program with markers is running yet; programs that start later will be traced"
+                .to_owned(),
         );
     }
     let some: Vec<&str> = names.iter().take(NAMES).map(String::as_str).collect();
@@ -87,13 +88,13 @@ fn nothing(globs: &[String], names: &BTreeSet<String>) -> Option<String> {
         n => format!(" and {n} more (pfc trace list --markers)"),
     };
     Some(format!(
-        "nothing matches '{}' so far; there are {}{more}",
+        "no marker matches '{}' yet; markers of running programs: {}{more}",
         globs.join(","),
         some.join(", ")
     ))
 }
 
-/// A glob is for the whole name.
+/// Returns whether the glob matches the whole name.
 fn matches(glob: &str, name: &str) -> bool {
     match glob.contains(['*', '?', '[', '\\']) {
         true => Pattern::new(&[glob.to_owned()]).matches_name(name),
@@ -104,7 +105,7 @@ fn matches(glob: &str, name: &str) -> bool {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         match error {
-            // So that a closed pipe is seen as one.
+            // A closed pipe must be recognised as a write error.
             Error::Write(e) => Self::Write(e),
             error => Self::Tracing(error),
         }
@@ -126,10 +127,7 @@ mod tests {
             message: "a number".to_owned(),
         };
         let text = pointed("é > x\n", &error);
-        assert_eq!(
-            text,
-            "the filter makes no sense: a number\n  é > x \n     ^"
-        );
+        assert_eq!(text, "invalid filter: a number\n  é > x \n     ^");
         let beyond = perftrace_filter::Error {
             position: 99,
             message: "more".to_owned(),

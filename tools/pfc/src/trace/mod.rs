@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `pfc trace`: events of user programs, of `/dev/perftrace`.
+//! `pfc trace`: records and shows events of user programs, through `/dev/perftrace`.
 //!
-//! | file | holds |
+//! | file | contents |
 //! |---|---|
 //! | `args.rs` | the command line |
-//! | `make.rs` | a new trace: markers, filter, what is there to be traced |
-//! | `sink.rs` | where events go, in which format |
-//! | `recorder.rs` | events are written as they come |
-//! | `summary.rs` | how far it is, what came of it, and what is missing |
-//! | `list.rs` | traces and markers |
-//! | `wake.rs` | programs that run longer than the module is loaded |
+//! | `make.rs` | creates a trace: markers, filter, a message if nothing matches |
+//! | `sink.rs` | the output: its format and its place |
+//! | `recorder.rs` | writes events until the trace ends |
+//! | `summary.rs` | progress messages, the summary, and what is missing |
+//! | `list.rs` | lists traces and markers |
+//! | `wake.rs` | programs that started before the module was loaded, or outlive it |
 
 pub mod args;
 mod list;
@@ -38,7 +38,7 @@ pub fn run(args: &TraceArgs, file: Option<&Path>) -> Result<ExitCode, Failure> {
         TraceCommand::Start(args) => return start(args, file),
         TraceCommand::Stop(args) => {
             Device::open()?.take(&args.name)?.end()?;
-            eprintln!("[ pfc trace: '{}' has ended ]", args.name);
+            eprintln!("[ pfc trace: trace '{}' has ended ]", args.name);
         }
         TraceCommand::Snapshot(args) => snapshot(args, file)?,
         TraceCommand::Live(args) => live(args, file)?,
@@ -60,7 +60,7 @@ fn start(args: &StartArgs, file: Option<&Path>) -> Result<ExitCode, Failure> {
         eprintln!("[ pfc trace: '{name}' keeps the newest events; pfc trace snapshot {name} writes them, pfc trace stop {name} ends it ]");
         return Ok(ExitCode::SUCCESS);
     }
-    // From now on signals are heard, however long the rest takes.
+    // Signals are caught from here on, so that none is missed during the setup.
     let waiter = Waiter::new()?;
     let trace = make::make(&args.name, &args.wanted, 0)?;
     let sink = Sink::open(args.format, file, &args.name, &trace.info()?)?;
@@ -74,7 +74,7 @@ fn snapshot(args: &SnapshotArgs, file: Option<&Path>) -> Result<(), Failure> {
     let info = trace.info()?;
     if !info.is(FLIGHT) {
         return Err(Failure::Refused(format!(
-            "'{}' is no flight recorder: its events are written as they come, by the pfc trace start that made it",
+            "trace '{}' is not a flight recorder; its events are written by the pfc trace start that created it",
             args.name
         )));
     }

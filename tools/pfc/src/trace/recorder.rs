@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Events are written as they come, until the trace ends.
+//! Writes the events of a trace until it ends.
 
 use std::io::{self, IsTerminal};
 use std::os::fd::AsFd;
@@ -16,31 +16,31 @@ use crate::stat::wait::{Waiter, Wake};
 use crate::trace::sink::Sink;
 use crate::trace::summary;
 
-/// Buffers are looked at so often at least.
+/// Maximum time between two reads of the buffers.
 const TURN: Duration = Duration::from_millis(100);
-/// Where there was nothing although we were woken, it is not asked again at once.
+/// Delay after a wakeup that found no events, so that the loop does not spin.
 const PAUSE: Duration = Duration::from_millis(1);
-/// Threads that were in the midst of an event have written it by then.
+/// Time in which threads that were in the middle of an event at the end of the trace complete it.
 const SETTLE: Duration = Duration::from_millis(10);
-/// Rounds at the end; a program that writes on in spite of all does not keep us.
+/// Maximum number of rounds without a pause at the end, in case a program goes on writing.
 const ROUNDS: usize = 64;
-/// Between two words of progress.
+/// Time between two progress messages.
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Reads a trace, writes what it reads.
+/// Reads a trace and writes its events to an output.
 pub struct Recorder {
     trace: Trace,
     reader: Reader,
     sink: Sink,
     waiter: Waiter,
-    /// When it was last said how far it is, to somebody who waits.
+    /// The time of the last progress message; `None` if no progress is printed.
     progress: Option<Instant>,
 }
 
 impl Recorder {
     pub fn new(trace: Trace, sink: Sink, waiter: Waiter) -> Result<Self, Failure> {
         let reader = Reader::new(&trace.info()?);
-        // Lines and words of progress would be in each other's way.
+        // Events on standard output and progress messages would be mixed on a terminal.
         let progress = !sink.is_stdout() && io::stderr().is_terminal();
         Ok(Self {
             trace,
@@ -51,8 +51,8 @@ impl Recorder {
         })
     }
 
-    /// Until it ends: by a signal, with the command, or as somebody else ends it. The
-    /// command's status.
+    /// Records until a signal arrives, the command ends, or another program ends the trace. Returns
+    /// the command's exit status.
     pub fn run(mut self, command: &[String]) -> Result<Option<ExitStatus>, Failure> {
         let mut child = match beside(command) {
             Ok(child) => child,
@@ -62,24 +62,24 @@ impl Recorder {
             }
         };
         if child.is_some() {
-            // A command has the terminal for itself.
+            // The command may use the terminal, so no progress is printed.
             self.progress = None;
         }
         let mut done = self.until_end(child.as_mut());
-        // Who has ended it already says so by an error.
+        // If the trace has ended already, the call fails.
         let _ = self.trace.end();
         if done.is_ok() {
             done = self.drain();
         }
-        // What was read and not written yet, too.
+        // Finish the output after errors as well: it may hold events that are not written yet.
         let done = done.and(self.finish());
-        // If others have ended the trace, the command goes on; also if the disk is full.
+        // The command goes on if another program has ended the trace, or after a write error.
         let status = child.as_mut().map(Child::wait).transpose()?;
         done?;
         Ok(status)
     }
 
-    /// The same of a trace that is somebody else's to end.
+    /// Records a trace that another program has created, and does not end it.
     pub fn look(mut self) -> Result<(), Failure> {
         self.until_end(None)?;
         self.drain()?;
@@ -94,7 +94,8 @@ impl Recorder {
             let read = self.round()?;
             self.say_progress();
             match (wake, &mut child) {
-                // The terminal has told the command as well, and a second time means it.
+                // The terminal has sent the signal to the command as well. A second one kills the
+                // command.
                 (Wake::Interrupted, Some(_)) if !told => told = true,
                 (Wake::Terminated, Some(child)) if !told => {
                     told = true;
@@ -128,7 +129,7 @@ impl Recorder {
         done.map_err(|e| self.sink.blame(e))
     }
 
-    /// All that is there still.
+    /// Reads what is left in the buffers when the recording ends.
     fn drain(&mut self) -> Result<(), Failure> {
         for _ in 0..2 {
             for _ in 0..ROUNDS {
@@ -151,7 +152,7 @@ impl Recorder {
         Ok(())
     }
 
-    /// On a terminal, each second.
+    /// Prints a progress message every second, if standard error is a terminal.
     fn say_progress(&mut self) {
         if let Some(last) = self.progress.as_mut().filter(|t| t.elapsed() >= SECOND) {
             *last = Instant::now();
@@ -164,7 +165,7 @@ impl Recorder {
 fn terminate(child: &Child) {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     if let Some(pid) = pid {
-        // One that has ended is still to be waited for, so the number is its own.
+        // wait() was not called for the child yet, so no other process has its id.
         let _ = kill_process(pid, Signal::TERM);
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Where events go, in which format.
+//! The output of a trace: its format and its place.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, ErrorKind, IsTerminal, Write};
@@ -15,16 +15,16 @@ use crate::failure::Failure;
 use crate::out::Out;
 use crate::trace::args::Format;
 
-/// An output, and what it is called.
+/// An output and its place.
 pub struct Sink {
     pub output: Box<dyn Output>,
-    /// None: standard output.
+    /// The path of the output; `None` for standard output.
     pub place: Option<PathBuf>,
     format: Format,
 }
 
 impl Sink {
-    /// Makes what is to be written.
+    /// Creates the output.
     pub fn open(
         format: Format,
         file: Option<&Path>,
@@ -40,7 +40,7 @@ impl Sink {
         };
         let output = output(format, place.as_deref(), about).map_err(|e| match &place {
             Some(place) if e.kind() == ErrorKind::DirectoryNotEmpty => Failure::Refused(format!(
-                "{} is not empty, and a trace is a directory of its own; name another one with -o",
+                "{} is not empty; a trace needs its own directory, choose another one with -o",
                 place.display()
             )),
             Some(place) => Failure::Create(place.clone(), e),
@@ -53,7 +53,7 @@ impl Sink {
         })
     }
 
-    /// An error, and where it was met.
+    /// Converts an error of the reader. Write errors get the path of the output.
     pub fn blame(&self, error: Error) -> Failure {
         match (error, &self.place) {
             (Error::Write(e), Some(place)) => Failure::Create(place.clone(), e),
@@ -61,12 +61,12 @@ impl Sink {
         }
     }
 
-    /// Does it have standard output for itself?
+    /// Returns whether the output is standard output.
     pub fn is_stdout(&self) -> bool {
         self.place.is_none()
     }
 
-    /// Nothing has come of it: an empty trace would only be in the way.
+    /// Removes the output if it is an empty CTF directory, after the command could not be started.
     pub fn discard(self) {
         if let (Some(place), Format::Ctf) = (&self.place, self.format) {
             let _ = fs::remove_file(place.join("metadata"));
@@ -101,7 +101,7 @@ fn output(format: Format, place: Option<&Path>, about: About) -> io::Result<Box<
     })
 }
 
-/// What readers of a trace like to know.
+/// Returns a description of the tracer and of the system, for readers of the trace.
 fn environment(name: &str) -> Vec<(String, String)> {
     let system = uname();
     let words = [

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How far it is, what came of it, and what is missing.
+//! Progress messages, and the summary at the end with what is missing.
 
 use perfcounters::Unit;
 use perftrace_reader::{Info, Totals, UNSTABLE};
@@ -8,7 +8,7 @@ use perftrace_reader::{Info, Totals, UNSTABLE};
 use crate::trace::sink::Sink;
 use crate::units::Measure;
 
-/// Bytes as people read them.
+/// Formats a number of bytes for people.
 pub fn size(bytes: u64) -> String {
     let measure = Measure {
         unit: Unit::Bytes,
@@ -17,17 +17,17 @@ pub fn size(bytes: u64) -> String {
     measure.amount(bytes as f64)
 }
 
-/// While it goes on.
+/// Returns the progress message.
 pub fn progress(totals: &Totals, bytes: u64) -> String {
     format!(
-        "\r[ pfc trace: {} events, {} lost, {} so far; Ctrl-C ends ]\x1b[K",
+        "\r[ pfc trace: {} events, {} lost, {} so far; Ctrl-C stops ]\x1b[K",
         totals.events,
         totals.lost,
         size(bytes)
     )
 }
 
-/// At the end.
+/// Prints the summary at the end of a recording.
 pub fn say(totals: &Totals, info: &Info, sink: &Sink) {
     if let Some(place) = &sink.place {
         eprintln!(
@@ -42,22 +42,22 @@ pub fn say(totals: &Totals, info: &Info, sink: &Sink) {
     }
 }
 
-/// A line for each reason why something is not there.
+/// Returns a line for each reason why something is missing.
 fn missing(totals: &Totals, info: &Info) -> Vec<String> {
-    // The kernel's count has those of which no record told.
+    // The kernel's count includes losses that no record has reported yet.
     let lost = totals.lost.max(info.lost);
     let cut = totals.cut.saturating_add(info.cut);
     let lines = [
-        (lost, "events found no room and are lost; a larger buffer (-s), fewer events (-e, -f) or --wait keep them"),
-        (cut, "bytes made no sense and were left out; some program has written over its buffer"),
-        (totals.disorder, "events had times that cannot be; they have those of the ones before"),
-        (info.dropped, "processes had ended and were dropped unread, for there were too many"),
-        (info.no_memory, "buffers got no memory; their events are lost, and not counted"),
-        (info.denied, "processes got rights or an owner that you may not look at; what they wrote since is not here"),
+        (lost, "events were lost because buffers were full; use a larger buffer (-s), fewer events (-e, -f) or --wait"),
+        (cut, "bytes were invalid and were skipped; a program has overwritten its buffer"),
+        (totals.disorder, "events had impossible times; they have the time of the event before"),
+        (info.dropped, "ended processes were dropped before they were read, because there were too many"),
+        (info.no_memory, "buffers could not be allocated; their events are lost, and are not in the lost count"),
+        (info.denied, "processes changed privileges or owner, and you may not trace them any longer; their later events are missing"),
     ];
     let counted = lines.iter().filter(|(count, _)| *count > 0);
     let unstable = info.is(UNSTABLE).then(|| {
-        "the kernel has given up the time stamp counter: times of different CPUs may differ"
+        "the kernel has marked the time stamp counter unstable; times of different CPUs may disagree"
             .to_owned()
     });
     counted

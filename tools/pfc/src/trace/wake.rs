@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Programs that run longer than the module is loaded: those that were there before it are told
-//! that it has come, and let go of it so that it can be unloaded.
+//! Programs that started before the module was loaded, or outlive it. `pfc trace arm` announces the
+//! device to the former, and `pfc trace release` has all programs release it so that the module can
+//! be unloaded.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -15,16 +16,16 @@ use rustix::fs::OFlags;
 use crate::failure::Failure;
 use crate::trace::args::ReleaseArgs;
 
-/// What programs have mapped where there is no device.
+/// The file that programs map if there is no device.
 const FILE: &str = "/run/perftrace/wake";
-/// Where in the file is how often it was written: no word is there, nor filter.
+/// Offset of a counter of calls of `arm`, between the words of markers and the filters.
 const COUNT: u64 = 0x8000;
-/// Between the bits of traces and the one that wakes.
+/// Mask of the counter. In a marker's word it lies between the bits of traces and `WAKE`.
 const COUNT_BITS: u32 = 0x7fff;
-/// How often it is asked who has not let go yet.
+/// Time between two checks whether all programs have released the device.
 const EACH: Duration = Duration::from_millis(10);
 
-/// Programs that found no device attach at their next event.
+/// Announces the device. Programs that found no device attach at their next event.
 pub fn arm() -> Result<(), Failure> {
     Device::open()?.resume()?;
     let file = wake_file()?;
@@ -37,7 +38,8 @@ pub fn arm() -> Result<(), Failure> {
     written.map_err(unwritable)
 }
 
-/// Programs let go of the device. Status 0: all have.
+/// Has all programs release the device. If some do not within the timeout, all are armed again and
+/// the error names those that hold the device.
 pub fn release(args: &ReleaseArgs) -> Result<(), Failure> {
     let file = wake_file()?;
     set(&file, 0).map_err(unwritable)?;
@@ -58,17 +60,18 @@ pub fn release(args: &ReleaseArgs) -> Result<(), Failure> {
     let who = holders();
     device.resume()?;
     drop(device);
-    // Those who have let go are traced again.
+    // Lets the programs that have released the device attach again.
     arm()?;
     Err(Failure::Refused(format!(
-        "{left} of the traced programs did not let go within {} s: they are stopped, or have \
-         locked all of their memory (mlockall); these have {DEVICE}: {}",
+        "{left} traced programs did not detach within {} s: they are stopped, or have locked \
+         all of their memory (mlockall); processes that use {DEVICE}: {}",
         args.timeout,
         who.join(", ")
     )))
 }
 
-/// For root to write, for all to read; made if it is not there, whole.
+/// Opens the wake file, or creates it with its full size. Root may write it, and all users may read
+/// it.
 fn wake_file() -> Result<File, Failure> {
     let folder = Path::new(FILE).parent().unwrap_or(Path::new("/"));
     let made = DirBuilder::new().mode(0o755).create(folder);
@@ -81,14 +84,14 @@ fn wake_file() -> Result<File, Failure> {
     options.custom_flags(OFlags::NOFOLLOW.bits() as i32);
     let file = options.open(FILE).map_err(unwritable)?;
     let bytes = file.metadata().map_err(unwritable)?.len();
-    // Never shorter: it is mapped.
+    // The file is mapped, so it is never made shorter.
     if bytes < READ_BYTES {
         file.set_len(READ_BYTES).map_err(unwritable)?;
     }
     Ok(file)
 }
 
-/// Each marker's word.
+/// Stores a value in the words of all markers.
 fn set(file: &File, word: u32) -> io::Result<()> {
     file.write_all_at(&word.to_ne_bytes().repeat(NR_MARKERS), WORDS)
 }

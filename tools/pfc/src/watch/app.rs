@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What `pfc watch` shows: which rows, in which order, and what keys do to it.
-//! Knows nothing of terminals; `view.rs` draws it.
+//! The state of `pfc watch`: which rows are shown, their order, and the effect of keys. It is
+//! independent of the terminal; `view.rs` draws it.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use crate::watch::sampler::{Frame, Row};
 
-/// Milliseconds that + and - step through.
+/// The intervals, in milliseconds, that the keys + and - select.
 const INTERVALS: &[u64] = &[100, 200, 500, 1000, 2000, 5000, 10_000, 60_000];
 
-/// What rows are ordered by.
+/// The sort order of the rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sort {
     Rate,
@@ -20,21 +20,21 @@ pub enum Sort {
     Total,
 }
 
-/// What typed characters go to.
+/// The destination of typed characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Prompt {
-    /// Nowhere: keys are commands.
+    /// No text is typed: keys are commands.
     Keys,
-    /// The filter: only names with it are shown.
+    /// The filter: only names that contain the text are shown.
     Filter,
-    /// The search: the cursor goes to the next name with it.
+    /// The search: the cursor moves to the next name that contains the text.
     Find,
 }
 
-/// All there is to know about the screen.
+/// The state of the screen.
 pub struct App {
     pub frame: Frame,
-    /// Why there is no newer frame.
+    /// Error message, if the last attempt to take a frame failed.
     pub trouble: Option<String>,
     pub sort: Sort,
     pub reversed: bool,
@@ -43,19 +43,19 @@ pub struct App {
     pub find: String,
     pub paused: bool,
     pub help: bool,
-    /// The selected instance in full.
+    /// The selected instance is shown with all details.
     pub detail: bool,
     pub hide_zero: bool,
     pub hide_dormant: bool,
     pub interval: Duration,
     pub quit: bool,
-    /// The number of the instance under the cursor, which follows it.
+    /// The number of the instance under the cursor. The cursor stays on it when rows move.
     pub selected: Option<u32>,
-    /// First shown row.
+    /// Index of the first row on the screen.
     pub top: usize,
-    /// Rows that fit; the view says so.
+    /// The number of rows that fit on the screen, set by [`App::scroll`].
     pub height: usize,
-    /// Indices into the frame's rows: shown, in order.
+    /// The shown rows in their order, as indices into the rows of the frame.
     order: Vec<usize>,
 }
 
@@ -83,24 +83,24 @@ impl App {
         }
     }
 
-    /// Shows another frame.
+    /// Replaces the frame.
     pub fn show(&mut self, frame: Frame) {
         self.trouble = None;
         self.frame = frame;
         self.arrange();
     }
 
-    /// The rows that are wanted, in order.
+    /// Returns the rows that the filters let through, in their order.
     pub fn rows(&self) -> impl ExactSizeIterator<Item = &Row> + '_ {
         self.order.iter().map(|n| &self.frame.rows[*n])
     }
 
-    /// The row under the cursor.
+    /// Returns the row under the cursor, if it is shown.
     pub fn selected_row(&self) -> Option<&Row> {
         self.rows().find(|row| Some(row.number) == self.selected)
     }
 
-    /// Makes the cursor's row visible in `height` rows.
+    /// Scrolls so that the row under the cursor is among the `height` rows on the screen.
     pub fn scroll(&mut self, height: usize) {
         self.height = height.max(1);
         if let Some(at) = self.position() {
@@ -111,7 +111,7 @@ impl App {
         self.top = self.top.min(self.order.len().saturating_sub(self.height));
     }
 
-    /// A key was pressed.
+    /// Handles a key.
     pub fn key(&mut self, key: KeyEvent) {
         if key.modifiers.contains(KeyModifiers::CONTROL) {
             self.quit |= key.code == KeyCode::Char('c');
@@ -127,7 +127,7 @@ impl App {
 
     fn command(&mut self, code: KeyCode) {
         if self.help {
-            // Any key leads back.
+            // Any key closes the help.
             self.help = false;
             return;
         }
@@ -157,7 +157,7 @@ impl App {
         }
     }
 
-    /// A key while a filter or a search is typed.
+    /// Handles a key while a filter or a search text is typed.
     fn typed(&mut self, code: KeyCode) {
         let text = match self.prompt {
             Prompt::Find => &mut self.find,
@@ -183,7 +183,7 @@ impl App {
         }
     }
 
-    /// The same key again turns the order round.
+    /// Sorts the rows. Selecting the current order again reverses it.
     fn sort_by(&mut self, sort: Sort) {
         self.reversed = self.sort == sort && !self.reversed;
         self.sort = sort;
@@ -232,7 +232,8 @@ impl App {
         self.selected = selected;
     }
 
-    /// Goes to the next match: 1 after the cursor, -1 before it, 0 from it on.
+    /// Moves the cursor to the next match. `way` is 1 for a match after the cursor, -1 for one
+    /// before it and 0 for one at the cursor or after it.
     fn find_next(&mut self, way: isize) {
         let len = self.order.len();
         let from = self.position().unwrap_or(0);
@@ -252,7 +253,7 @@ impl App {
         }
     }
 
-    /// Decides anew which rows are shown in which order.
+    /// Selects and sorts the rows to be shown.
     fn arrange(&mut self) {
         let rows = &self.frame.rows;
         let filter = self.filter.to_lowercase();

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A bar per CPU, in a line of text.
+//! A line of bars, one for each CPU.
 
 const EIGHTHS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// Cells for each bar, and how many CPUs share one.
+/// The number of cells of each bar, and the number of CPUs that share a bar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Width {
     cells: usize,
     share: usize,
 }
 
-/// How wide bars of so many CPUs are in so many cells.
+/// Returns the width of bars for this number of CPUs in this number of cells.
 pub fn bars_width(cpus: usize, cells: usize) -> Width {
     if cpus == 0 || cells == 0 {
         return Width { cells: 0, share: 1 };
@@ -20,7 +20,7 @@ pub fn bars_width(cpus: usize, cells: usize) -> Width {
         let share = cpus.div_ceil(cells);
         return Width { cells: 1, share };
     }
-    // A cell between bars, where bars are wider than that.
+    // Bars that are wider than one cell have a gap of one cell between them.
     let each = cells / cpus;
     Width {
         cells: if each >= 3 { (each - 1).min(4) } else { 1 },
@@ -28,7 +28,7 @@ pub fn bars_width(cpus: usize, cells: usize) -> Width {
     }
 }
 
-/// The bars, each against the largest value.
+/// Draws the bars, relative to the largest value. An offline CPU with value 0 is drawn as `x`.
 pub fn bars(values: &[i64], online: &[bool], width: Width) -> String {
     let mut text = String::new();
     if width.cells == 0 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! One instance in full: each CPU, each bucket.
+//! The details of one instance: the value of each CPU, or of each bucket of a histogram.
 
 use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
@@ -11,10 +11,10 @@ use crate::units::{bucket_bounds, Measure};
 use crate::watch::sampler::Row;
 use crate::watch::view::Look;
 
-/// Cells of the longest bar.
+/// Length of the longest bar in cells.
 const BAR: usize = 30;
 
-/// The text of the box.
+/// Returns the lines of the box.
 pub fn lines(row: &Row, cpus: &[(u32, bool)], width: usize, look: Look) -> Vec<Line<'static>> {
     let mut lines = Vec::new();
     if !row.help.is_empty() {
@@ -22,7 +22,7 @@ pub fn lines(row: &Row, cpus: &[(u32, bool)], width: usize, look: Look) -> Vec<L
     }
     let state = if row.live { "live" } else { "dormant" };
     lines.push(Line::from(format!(
-        "number {}  {}  {}  {state}, life {}",
+        "number {}  {}  {}  {state}, incarnation {}",
         row.number,
         row.kind_name,
         row.inside.coin(),
@@ -32,11 +32,11 @@ pub fn lines(row: &Row, cpus: &[(u32, bool)], width: usize, look: Look) -> Vec<L
         .rate
         .map_or("-".to_owned(), |rate| row.measure.rate(rate));
     let since = match row.since {
-        Since::Birth => " (since it began)",
+        Since::Birth => " (since it was added)",
         Since::Before | Since::Unknown => "",
     };
     lines.push(Line::from(format!(
-        "{rate} per second{since}, {} in all",
+        "{rate} per second{since}, {} in total",
         row.measure.value(row.total)
     )));
     lines.push(Line::default());
@@ -66,7 +66,7 @@ fn per_cpu(
             (format!("{cpu}{off}"), row.measure.value(*value), *value)
         })
         .collect();
-    // Many CPUs: several to a line, without bars.
+    // With more CPUs than this, several share a line and have no bars.
     const MANY: usize = 16;
     if cells.len() <= MANY {
         let most = row.per_cpu.iter().map(|v| v.unsigned_abs()).max();

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `pfc watch`: rates, live.
+//! `pfc watch`: shows rates, updated at an interval.
+//!
+//! The sampler turns counters into frames, one per interval. They are shown in two ways:
 //!
 //! ```text
-//!   sampler: counters -> Frame --> plain: lines
-//!                              `-> app: what is shown --> view, bars, detail: how
-//!                                                 term: keys, interval, terminal
+//!   sampler: counters -> Frame --> plain: lines of text
+//!                              `-> app: state of the screen --> view, bars, detail: drawing
+//!                                  term: keys, interval, terminal
 //! ```
 
 mod app;

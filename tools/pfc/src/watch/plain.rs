@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Lines: a table per interval, of the busiest.
+//! The plain output: for each interval a table of the busiest instances.
 
 use std::io::Write;
 use std::path::Path;
@@ -22,7 +22,8 @@ pub fn run(device: &Path, args: &WatchArgs, out: &mut Out) -> Result<(), Failure
     let mut due = Instant::now();
     let mut done = 0;
     while args.count.is_none_or(|count| done < count) {
-        // Not now + interval: looks stay on the beat.
+        // The next point in time is counted from the last one, not from now, so that delays do not
+        // add up.
         due = (due + interval).max(Instant::now());
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
         let frame = sampler.frame()?;
@@ -36,7 +37,7 @@ pub fn run(device: &Path, args: &WatchArgs, out: &mut Out) -> Result<(), Failure
     Ok(())
 }
 
-/// One table, headed by a line about the interval.
+/// Prints one table, below a line about the interval.
 fn print(frame: &Frame, lines: usize, out: &mut Out) -> Result<(), Failure> {
     let mut rows: Vec<&Row> = frame.rows.iter().collect();
     rows.sort_by(|a, b| {
@@ -52,10 +53,10 @@ fn print(frame: &Frame, lines: usize, out: &mut Out) -> Result<(), Failure> {
         rows.len(),
     );
     if frame.reloaded {
-        head.push_str("  module loaded anew");
+        head.push_str("  module reloaded");
     }
     if !frame.consistent {
-        head.push_str("  not consistent: a CPU is never quiet");
+        head.push_str("  not consistent: a CPU was always updating");
     }
     writeln!(out, "{}", out.paint(Style::Dim, &head))?;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! From counters to rows: one frame per interval.
+//! Takes snapshots of counters and computes the rows of one frame per interval.
 
 use std::path::{Path, PathBuf};
 
@@ -8,24 +8,24 @@ use perfcounters::{Change, Counters, Error, Kind, Pattern, Since, Snapshot, Stat
 
 use crate::units::Measure;
 
-/// What became of all selected instances in one interval.
+/// The changes of all selected instances in one interval.
 #[derive(Clone, Debug, Default)]
 pub struct Frame {
     pub generation: u64,
-    /// CLOCK_REALTIME in nanoseconds.
+    /// Time of the frame: CLOCK_REALTIME in nanoseconds.
     pub realtime_ns: u64,
-    /// How long the interval really was; 0 for the first look.
+    /// Measured length of the interval in seconds; 0 in the empty frame before the first one.
     pub seconds: f64,
-    /// The CPUs, in the order of the rows' `per_cpu`; `true` if online.
+    /// The CPUs, in the order of the rows' `per_cpu`, each with `true` if it is online.
     pub cpus: Vec<(u32, bool)>,
-    /// Do the values of each CPU belong together?
+    /// The values of each CPU were read with no update of that CPU in between.
     pub consistent: bool,
-    /// Was the module loaded anew since the last frame?
+    /// The module was loaded again since the last frame.
     pub reloaded: bool,
     pub rows: Vec<Row>,
 }
 
-/// One instance.
+/// The values of one instance.
 #[derive(Clone, Debug)]
 pub struct Row {
     pub number: u32,
@@ -34,17 +34,17 @@ pub struct Row {
     pub kind: Kind,
     pub kind_name: std::borrow::Cow<'static, str>,
     pub measure: Measure,
-    /// What the buckets of a histogram measure.
+    /// The unit of a histogram's bucket bounds. For other kinds it is the same as `measure`.
     pub inside: Measure,
     pub live: bool,
     pub incarnation: u32,
     pub since: Since,
-    /// Per second; `None` where there is no such thing.
+    /// Change per second. `None` for a peak, and without an earlier value or time since then.
     pub rate: Option<f64>,
     pub total: i64,
-    /// The interval's part of each CPU; of gauges and peaks: the value.
+    /// The change on each CPU in the interval; for gauges and peaks, the value.
     pub per_cpu: Vec<i64>,
-    /// A histogram's buckets in the interval.
+    /// The change of each bucket in the interval. Empty if the instance is not a histogram.
     pub buckets: Vec<i64>,
 }
 
@@ -78,23 +78,23 @@ impl Row {
         }
     }
 
-    /// Did this life of it begin within the interval?
+    /// Returns true if the current incarnation of the instance began in the interval.
     pub fn is_new(&self) -> bool {
         self.since == Since::Birth
     }
 
-    /// Something to sort by: how busy it is, whichever way it goes.
+    /// A sort key: the absolute rate, weighted by unit.
     pub fn busyness(&self) -> f64 {
         self.measure.weight() * self.rate.unwrap_or(0.0).abs()
     }
 
-    /// Something to sort by: how much there is.
+    /// A sort key: the absolute total, weighted by unit.
     pub fn bulk(&self) -> f64 {
         self.measure.weight() * (self.total as f64).abs()
     }
 }
 
-/// Looks at the counters again and again.
+/// Reads the selected counters again for each frame, and keeps the last snapshot.
 pub struct Sampler {
     device: PathBuf,
     pattern: Pattern,
@@ -103,7 +103,7 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// Opens the counters and takes the first look.
+    /// Opens the counters and takes the first snapshot.
     pub fn open(device: &Path, pattern: Pattern) -> Result<Self, Error> {
         let mut counters = Counters::open_path(device)?;
         let last = counters.snapshot_any(&pattern)?;
@@ -115,12 +115,13 @@ impl Sampler {
         })
     }
 
-    /// Was nothing selected by the last look?
+    /// Returns true if the last snapshot has no instances.
     pub fn is_empty(&self) -> bool {
         self.last.selection().is_empty()
     }
 
-    /// What happened since the last look.
+    /// Takes a snapshot and returns the changes since the last one. Opens the counters again if the
+    /// module was reloaded.
     pub fn frame(&mut self) -> Result<Frame, Error> {
         let mut reloaded = false;
         let now = match self.counters.snapshot_any(&self.pattern) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The terminal: taken, drawn on, and given back whatever happens.
+//! The interactive mode: sets up the terminal, draws, handles keys, and restores the terminal also
+//! after a panic or a signal.
 
 use std::io;
 use std::path::Path;
@@ -18,23 +19,23 @@ use crate::watch::app::App;
 use crate::watch::sampler::Sampler;
 use crate::watch::view::{self, Look};
 
-/// Looks for signals at least this often.
+/// Longest wait in one step. Signals are noticed after this time at the latest.
 const PATIENCE: Duration = Duration::from_millis(200);
 
 pub fn run(device: &Path, args: &WatchArgs, look: Look) -> Result<(), Failure> {
-    // Dormant rows are shown, in grey: a driver that goes does not make holes.
+    // Dormant rows are shown in grey, so that other rows do not move when a driver is unloaded.
     let pattern = args.select.pattern().dormant(true);
     let sampler = Sampler::open(device, pattern)?;
     if sampler.is_empty() && !args.select.patterns.is_empty() {
         return Err(Failure::no_match(&args.select.words()));
     }
     let stop = Arc::new(AtomicBool::new(false));
-    // Not SIGHUP: a terminal that has hung up needs no restoring, and reading
-    // events from it would never come back.
+    // SIGHUP is not caught: a closed terminal needs no restoring, and a read of events from it
+    // would not return.
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(Failure::Terminal)?;
     }
-    // Also restores the terminal when something panics.
+    // try_init() also installs a panic hook that restores the terminal.
     let mut terminal = ratatui::try_init().map_err(Failure::Terminal)?;
     let result = watch(&mut terminal, sampler, args, look, &stop);
     ratatui::restore();
@@ -50,7 +51,7 @@ fn watch(
 ) -> io::Result<()> {
     let mut app = App::new(Duration::from_millis(args.interval));
     let mut seen = 0;
-    // The first rates come soon, whatever the interval.
+    // The first rates are shown after 200 ms at the latest, even if the interval is longer.
     let mut due = Instant::now() + app.interval.min(PATIENCE);
     look_again(&mut sampler, &mut app);
     while !stop.load(Ordering::Relaxed) && !app.quit {
@@ -68,7 +69,8 @@ fn watch(
                         due = due.min(Instant::now() + app.interval);
                     }
                 }
-                // Drawn anew in any case.
+                // Other events, such as a resize, need no handling: the loop draws the screen
+                // again.
                 _ => {}
             }
         }
@@ -87,7 +89,7 @@ fn watch(
 fn look_again(sampler: &mut Sampler, app: &mut App) {
     match sampler.frame() {
         Ok(frame) => app.show(frame),
-        // The last frame stays; perhaps the next look succeeds.
+        // The last frame stays on the screen, and the next interval tries again.
         Err(error) => app.trouble = Some(Failure::from(error).to_string()),
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The screen, without a terminal.
+//! Tests of the screen, without a terminal.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::watch::app::App;
 use crate::watch::sampler::Sampler;
 use crate::watch::view::{draw, Look};
 
-/// Counters, a sampler and a screen of some size.
+/// A fake counter device, a sampler of it, and a screen of a given size.
 struct Rig {
     fake: Fake,
     sampler: Sampler,
@@ -44,7 +44,7 @@ impl Rig {
     }
 
     fn look(&mut self) -> &mut Self {
-        // A rate needs some time.
+        // A rate needs some time between two snapshots.
         std::thread::sleep(Duration::from_millis(2));
         let frame = self.sampler.frame().expect("quiet");
         self.app.show(frame);
@@ -79,7 +79,7 @@ impl Rig {
         self.terminal.backend().to_string()
     }
 
-    /// The first words of the rows.
+    /// Returns the first word of each row on the screen.
     fn names(&mut self) -> Vec<String> {
         let screen = self.screen();
         let rows = screen.lines().skip(2).take(self.app.height);
@@ -152,12 +152,12 @@ fn pfc_watch_follows_the_cursor_and_scrolls() {
     assert!(rig.names().contains(&"n/12".to_owned()));
     rig.keys("G");
     assert_eq!(rig.names().last().expect("rows"), "n/49");
-    // It stays on its instance when the order changes.
+    // The cursor stays on its instance when the order changes.
     rig.add("n/49", 0, 9);
     rig.look().keys("r");
     assert_eq!(rig.names()[0], "n/49");
     assert_eq!(rig.app.selected_row().expect("a row").name, "n/49");
-    // Up from the first row stays there.
+    // The cursor on the first row cannot move up.
     rig.keys("↑↑g↑");
     assert_eq!(rig.app.selected_row().expect("a row").name, "n/49");
 }
@@ -195,8 +195,8 @@ fn pfc_watch_shows_an_instance_in_full() {
     let screen = rig.screen();
     for part in [
         "┌ a ─",
-        "number 1  counter  events  live, life 1",
-        "77 in all",
+        "number 1  counter  events  live, incarnation 1",
+        "77 in total",
         "██████",
     ] {
         assert!(screen.contains(part), "{part} in\n{screen}");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What `pfc watch` looks like.
+//! Draws the screen of `pfc watch`.
 
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -16,10 +16,10 @@ use crate::watch::sampler::Row;
 
 const RATE: usize = 11;
 const TOTAL: usize = 13;
-/// Narrower names are cut.
+/// Smallest width of the column of names.
 const NAME_MIN: usize = 12;
 
-/// Colours, or none.
+/// The styles of the screen, with or without colours.
 #[derive(Clone, Copy, Debug)]
 pub struct Look {
     pub colour: bool,
@@ -55,7 +55,7 @@ impl Look {
     }
 }
 
-/// Draws everything.
+/// Draws the whole screen.
 pub fn draw(screen: &mut Screen<'_>, app: &mut App, look: Look) {
     let [head, titles, body, foot] = Layout::vertical([
         Constraint::Length(1),
@@ -81,7 +81,7 @@ pub fn draw(screen: &mut Screen<'_>, app: &mut App, look: Look) {
     }
 }
 
-/// Widths of the columns; the bars get what is left.
+/// Widths of the columns. The bars get the space that the others leave.
 struct Columns {
     name: usize,
     bars: usize,
@@ -92,7 +92,8 @@ impl Columns {
         let longest = app.rows().map(|r| r.name.chars().count()).max();
         let longest = longest.unwrap_or(0).max(NAME_MIN);
         let rest = width.saturating_sub(RATE + TOTAL + 4);
-        // Names may have all but a third of what is left.
+        // The names get at most two thirds of the space between the columns of numbers and the
+        // edge.
         let name = longest.min((rest * 2 / 3).max(NAME_MIN)).min(rest);
         Self {
             name,
@@ -123,13 +124,13 @@ fn heading(app: &App, width: usize, look: Look) -> Line<'static> {
     let notice = if app.paused {
         "  PAUSED "
     } else if frame.reloaded {
-        "  module loaded anew "
+        "  module reloaded "
     } else if !frame.consistent {
         "  not consistent "
     } else {
         ""
     };
-    // A narrow terminal loses what matters least.
+    // If the terminal is too narrow, the parts at the end are left out: they matter least.
     while parts.len() > 1 && parts.join("  ").len() + notice.len() > width {
         parts.pop();
     }
@@ -180,9 +181,9 @@ fn titles_line(app: &App, columns: &Columns) -> Line<'static> {
 fn table(app: &App, columns: &Columns, area: Rect, look: Look) -> Paragraph<'static> {
     if app.rows().len() == 0 {
         let why = if app.frame.rows.is_empty() {
-            "There are no instances yet: load a provider, such as pfc_sched."
+            "There are no instances; load a provider, such as pfc_sched."
         } else {
-            "Nothing matches; Esc clears the filter, z and d show zeroes and dormant ones."
+            "Nothing matches; Esc clears the filter, z and d show zero and dormant instances."
         };
         return Paragraph::new(why).style(look.dim());
     }
@@ -225,7 +226,7 @@ fn line(row: &Row, app: &App, columns: &Columns, look: Look) -> Line<'static> {
         let pad = all.saturating_sub(line.width());
         let mut spans = line.spans;
         spans.push(Span::raw(" ".repeat(pad)));
-        // Its own colours would make holes in the cursor.
+        // The colours of the parts are dropped, so that the cursor is one unbroken bar.
         let spans = spans.into_iter().map(|s| Span::raw(s.content));
         Line::from_iter(spans).style(Style::new().add_modifier(Modifier::REVERSED))
     } else {
@@ -233,7 +234,7 @@ fn line(row: &Row, app: &App, columns: &Columns, look: Look) -> Line<'static> {
     }
 }
 
-/// Exact as long as it fits.
+/// Formats the total: exactly if it fits into the column, otherwise rounded.
 fn total(row: &Row) -> String {
     let exact = row.measure.value(row.total);
     if exact.len() <= TOTAL {
@@ -243,7 +244,7 @@ fn total(row: &Row) -> String {
     }
 }
 
-/// The beginning and the end of a name say most.
+/// Shortens a name to this width. Its middle is left out.
 fn cut(name: &str, width: usize) -> String {
     let len = name.chars().count();
     if len <= width {
@@ -286,7 +287,7 @@ fn prompt(what: &'static str, text: &str, hint: &'static str) -> Line<'static> {
     ])
 }
 
-/// A box in the middle, as large as its text.
+/// Draws a box in the middle of an area, as large as its text if that fits.
 fn popup(screen: &mut Screen<'_>, inside: Rect, title: &str, lines: Vec<Line<'static>>) {
     let widest = lines.iter().map(Line::width).max().unwrap_or(0);
     let width = (widest.max(title.chars().count() + 2) as u16 + 4).min(inside.width);
@@ -306,21 +307,21 @@ fn popup(screen: &mut Screen<'_>, inside: Rect, title: &str, lines: Vec<Line<'st
 
 fn help() -> Vec<Line<'static>> {
     [
-        "r  n  t     sort by rate, name, total; again: the other way",
-        "/           show only names with a word; Enter keeps, Esc clears",
+        "r  n  t     sort by rate, name, total; again: in reverse",
+        "/           show only names with this text; Enter keeps, Esc clears",
         "f           find a name; Enter: the next one",
         "Up Down     move the cursor; also j k, PgUp PgDn, Home End",
-        "Enter       the selected instance in full",
-        "z  d        hide what is zero, what is dormant; again: show",
-        "+  -        longer, shorter interval",
+        "Enter       show details of the selected instance",
+        "z  d        hide zero values, dormant instances; again: show",
+        "+  -        lengthen, shorten the interval",
         "space  p    pause",
-        "Esc         no cursor, no filter",
+        "Esc         remove the cursor and the filter",
         "q  Ctrl-C   quit",
         "",
-        "A row in grey is dormant: its driver has gone, its last value stays.",
-        "A row in yellow began anew in this interval and counts from zero.",
-        "The bars are the CPUs, each against the busiest of its row; x is",
-        "offline. Several CPUs share a bar when there is no room for all.",
+        "A grey row is dormant: its driver has deleted it, its last value is kept.",
+        "A yellow row was added again in this interval and counts from zero.",
+        "The bars show the CPUs, relative to the busiest one of the row; x: offline.",
+        "Several CPUs share a bar if there is not enough room.",
     ]
     .into_iter()
     .map(Line::from)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A device for `pfc` to look at, and `pfc` as a user runs it.
+//! Test support: a fake device file for `pfc`, and functions that run `pfc` as a user does.
 #![allow(dead_code, reason = "each test program uses its part")]
 
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use engine::spec::Spec;
 use fake::Fake;
 use serde_json::Value;
 
-/// A device of its own for each test.
+/// A fake device. Each test has its own.
 pub struct Device {
     pub fake: Fake,
     pub path: PathBuf,
@@ -35,7 +35,8 @@ impl Device {
         Self { fake, path }
     }
 
-    /// Some of everything.
+    /// Makes a device with two CPUs and one or more instances of most kinds; one of them is
+    /// dormant.
     pub fn usual() -> Self {
         let mut this = Self::new(2);
         let switches = this.add("sched/context_switches", Kind::Counter, Unit::Events, 0, 1);
@@ -111,7 +112,7 @@ impl Run {
         }
     }
 
-    /// What it printed, if all was well.
+    /// Returns the standard output. Fails if the exit status is not 0 or there are error messages.
     #[track_caller]
     pub fn ok(self) -> String {
         assert_eq!(
@@ -135,7 +136,8 @@ pub fn pfc(args: &[&str]) -> Run {
     Run::of(output.expect("pfc runs"))
 }
 
-/// What is wrong with the command line is said, with this word, and nothing else happens.
+/// Checks that `pfc` refuses this command line: exit status 2, no output, and an error message that
+/// contains `word`.
 pub fn refused(args: &[&str], word: &str) {
     let run = pfc(args);
     assert_eq!((run.code, run.out.as_str()), (Some(2), ""), "{args:?}");
@@ -143,14 +145,14 @@ pub fn refused(args: &[&str], word: &str) {
     assert!(!run.err.contains("panicked"), "{args:?}: {}", run.err);
 }
 
-/// Sends a signal.
+/// Sends a signal to a child process.
 pub fn send(child: &Child, signal: &str) {
     let command = format!("kill -{signal} {}", child.id());
     let status = Command::new("sh").args(["-c", &command]).status();
     assert!(status.expect("sh runs").success(), "{command}");
 }
 
-/// A program that does not outlive its test, however that ends.
+/// A child process that is killed when the test ends, also if it fails.
 pub struct Guard(pub Child);
 
 impl Drop for Guard {
@@ -160,7 +162,8 @@ impl Drop for Guard {
     }
 }
 
-/// What a slow machine may take, and as often that as the run says.
+/// Returns the time to wait for slow machines: the number of seconds multiplied by the environment
+/// variable PATIENCE, if it is set.
 #[allow(dead_code, reason = "not all tests wait")]
 pub fn patience(seconds: u64) -> Duration {
     let times = std::env::var("PATIENCE").ok().and_then(|n| n.parse().ok());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests of what is told from two looks.
+//! Tests of differences between two reads.
 
 use super::*;
 use crate::abi::{NR_LATENCIES, NR_VALUES, RSCHEDCNT};

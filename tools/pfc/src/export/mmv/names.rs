@@ -1,25 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Names and units as PCP has them.
+//! Names and units in PCP's form.
 //!
-//! A metric's name is words joined by dots, each `[A-Za-z][A-Za-z0-9_]*`; a
-//! counter's name is any text. What PCP cannot have is written in hex, so that
-//! no two counters share a metric and the name can be had back:
+//! A metric's name in PCP consists of words joined by dots, each `[A-Za-z][A-Za-z0-9_]*`. The name
+//! of an instance can be any text. Characters that PCP does not allow are encoded in hex, so that
+//! different instances have different metrics and the name can be decoded:
 //!
-//! - `/` becomes a dot, and each part between slashes a word;
-//! - a byte that is no ASCII letter, digit or `_` becomes `_x2d_`, by its
-//!   value; so does a `_` before an `x`, which would look like such a byte;
-//! - a word that would not begin with a letter, or would begin with `x_`, gets
-//!   an `x_` in front.
+//! - `/` becomes a dot, and each part between slashes becomes a word.
+//! - A byte that is not an ASCII letter, digit or `_` is encoded by its value, as `_x2d_`. A `_`
+//!   before an `x` is encoded as well, because it would look like such a byte.
+//! - A word that does not begin with a letter, or begins with `x_`, gets the prefix `x_`.
 
 use std::collections::HashSet;
 
 use perfcounters::{Instance, Unit};
 
-/// Bytes of a string in the file with its NUL.
+/// The size of a string in the file, including its NUL.
 pub const STRING_MAX: usize = 256;
 
-/// One word of a metric's name.
+/// Encodes one part of an instance's name as a word of a metric's name.
 fn word(part: &str, to: &mut String) {
     let mut body = String::with_capacity(part.len());
     let bytes = part.as_bytes();
@@ -39,28 +38,28 @@ fn word(part: &str, to: &mut String) {
     to.push_str(&body);
 }
 
-/// Is this one word that PCP takes as it is?
+/// Returns true if the text is a word that needs no encoding.
 pub fn is_word(text: &str) -> bool {
     let mut same = String::new();
     word(text, &mut same);
     same == text
 }
 
-/// The names of metrics, below `mmv.`.
+/// Makes the names of metrics, without the prefix `mmv.`.
 pub struct Names {
-    /// Names that are also the beginning of another name's path. In PCP what
-    /// has a value has nothing below it.
+    /// Names of instances that are also the path prefix of another instance. In PCP a metric with a
+    /// value cannot have metrics below it.
     inner: HashSet<String>,
 }
 
 impl Names {
-    /// For these instances.
+    /// Collects the path prefixes of these instances.
     pub fn of<'a>(instances: impl Iterator<Item = &'a Instance>) -> Self {
         let mut inner = HashSet::new();
         for instance in instances {
             let name = instance.name.as_str();
             for (slash, _) in name.match_indices('/').rev() {
-                // What is above this has been seen too, then.
+                // If this prefix is known, its own prefixes are as well.
                 if !inner.insert(name[..slash].to_owned()) {
                     break;
                 }
@@ -69,8 +68,8 @@ impl Names {
         Self { inner }
     }
 
-    /// `prefix` and the instance's name. `x_self` and `x_long` are words that
-    /// no part of a name becomes.
+    /// Returns the name for an instance: `prefix` and its encoded name. The words `x_self` and
+    /// `x_long` are never the encoding of a part.
     pub fn metric(&self, prefix: &str, instance: &Instance) -> String {
         let mut name = prefix.to_owned();
         for part in instance.name.split('/') {
@@ -87,28 +86,28 @@ impl Names {
     }
 }
 
-/// The unit as PCP packs it, and what to multiply values with because PCP has
-/// no scale of that size. `None`: it has no such unit; the value has no
-/// dimension then, and the help text says what it is.
+/// Returns PCP's packed unit, and the factor by which values are multiplied because PCP has no
+/// scale of that size. Returns `None` if PCP has no such unit. The metric then has no dimension,
+/// and its help text names the unit.
 pub fn units(unit: Unit, exponent: i8) -> Option<(u32, i64)> {
     let up = |by: i8| u32::try_from(by).ok().and_then(|n| 10i64.checked_pow(n));
     match unit {
         Unit::None => (exponent == 0).then_some((0, 1)),
         Unit::Bytes => Some((SPACE, up(exponent)?)),
         Unit::Seconds => {
-            // Nano-, micro-, milliseconds, seconds: the next finer one.
+            // PCP has nano-, micro- and milliseconds and seconds. The next finer one is used.
             let scale = i8::min((exponent.checked_add(9)?).div_euclid(3), 3);
             let scale_at = u32::try_from(scale).ok()?;
             Some((TIME | (scale_at << 12), up(exponent - (scale * 3 - 9))?))
         }
-        // Whatever is counted, PCP has one word for it.
+        // PCP has one dimension for everything that is counted.
         _ => (-8..8)
             .contains(&exponent)
             .then_some((COUNT | ((u32::from(exponent as u8) & 15) << 8), 1)),
     }
 }
 
-/// Dimensions of `pmUnits`, each to the first power.
+/// The dimensions of `pmUnits`, each with exponent 1.
 const SPACE: u32 = 1 << 28;
 const TIME: u32 = 1 << 24;
 const COUNT: u32 = 1 << 20;
@@ -135,7 +134,7 @@ mod tests {
         }
     }
 
-    /// The way back, by the rules at the top.
+    /// Decodes a metric's name by the rules of the module's description.
     fn back(metric: &str) -> Option<String> {
         let mut parts = Vec::new();
         for word in metric.split('.') {
@@ -178,7 +177,7 @@ mod tests {
 
     #[test]
     fn pfc_mmv_every_name_is_valid_and_can_be_had_back() {
-        // All names of up to five of these, the ones the rules are about.
+        // All names of up to five of these, which are the ones that the rules treat specially.
         let letters = ["x", "_", "/", "-", "5", "f", "x_", "_x2d_", "é"];
         let names = Names::of(std::iter::empty());
         let mut seen = HashSet::new();

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The bytes of a file of memory-mapped values, as mmv(5) has them, version 2:
-//! header, table of contents, indoms, instances, metrics, values, strings.
-//! Everything in it is a multiple of eight bytes long.
+//! The bytes of a file of memory-mapped values, in version 2 of the format of mmv(5): header, table
+//! of contents, instance domains ("indoms"), instances, metrics, values, strings. The length of
+//! every section is a multiple of eight bytes.
 
 use super::names::STRING_MAX;
 
-/// Bytes of one entry of each section.
+/// The size of the header and of one entry of each section, in bytes.
 const HEADER: usize = 40;
 const TOC: usize = 16;
 const INDOM: usize = 32;
@@ -14,44 +14,44 @@ const INSTANCE: usize = 24;
 const METRIC: usize = 48;
 const VALUE: usize = 32;
 
-/// Words of the header that others change or look at.
+/// Indices of the words in the header that contain the generation numbers.
 pub const GENERATION_1: usize = 1;
 pub const GENERATION_2: usize = 2;
 
-/// Metric names do not begin with the file's; values of a process that has
-/// ended do not count.
+/// Flags of the file: metric names do not begin with the name of the file (1), and values are
+/// invalid if the process has ended (2).
 const FLAGS: u32 = 1 | 2;
 const NO_INDOM: u32 = u32::MAX;
 const TYPE_S64: u32 = 2;
 
-/// How two values of a metric combine: `pmDesc.sem`.
+/// The meaning of a metric's value, `pmDesc.sem` of PCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Semantics {
     Counter = 1,
     Instant = 3,
 }
 
-/// What values of a metric are of: CPUs, buckets.
+/// An instance domain: the set of things that a metric has values of, such as CPUs or buckets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Indom {
     pub serial: u32,
     pub instances: Vec<(u32, String)>,
 }
 
-/// One metric, with a value for each instance of its indom, or one value.
+/// A metric with one value, or with one value for each instance of its indom.
 #[derive(Clone, Debug)]
 pub struct Metric {
     pub item: u32,
     pub name: String,
     pub semantics: Semantics,
     pub units: u32,
-    /// Index into the page's indoms.
+    /// The index of the indom in [`Page::indoms`].
     pub indom: Option<usize>,
     pub short: String,
     pub long: String,
 }
 
-/// What is in one file.
+/// The contents of one file.
 #[derive(Clone, Debug, Default)]
 pub struct Page {
     pub cluster: u32,
@@ -59,28 +59,28 @@ pub struct Page {
     pub metrics: Vec<Metric>,
 }
 
-/// The file, and the word in it that holds the first value of each metric.
+/// An encoded file, with the index of the word that holds the first value of each metric.
 pub struct Encoded {
     pub bytes: Vec<u8>,
     pub values: Vec<usize>,
 }
 
-/// Words from one value of a metric to the next.
+/// The distance between two values of a metric, in words.
 pub const STRIDE: usize = VALUE / 8;
 
 impl Page {
-    /// Values of a metric.
+    /// Returns the number of values of a metric.
     pub fn width(&self, metric: &Metric) -> usize {
         let indom = metric.indom.and_then(|n| self.indoms.get(n));
         indom.map_or(1, |indom| indom.instances.len())
     }
 
-    /// All values zero; `generation` must differ from that of any file of
-    /// this name before, and from zero.
+    /// Encodes the file with all values 0. `generation` must not be 0, and must differ from that of
+    /// any earlier file of this name.
     pub fn encode(&self, generation: u64, process: u32) -> Encoded {
         let instances: usize = self.indoms.iter().map(|i| i.instances.len()).sum();
         let values: usize = self.metrics.iter().map(|m| self.width(m)).sum();
-        // Types and entries of the sections, in the order in which they lie.
+        // Type, number of entries and size of an entry for each section, in the order of the file.
         let mut sections = vec![
             (1, self.indoms.len(), INDOM),
             (2, instances, INSTANCE),
@@ -115,7 +115,7 @@ impl Page {
             b.u64(at as u64);
             at += count * size;
         }
-        // Where the instances of each indom begin.
+        // The offset of the first instance of each indom.
         let mut firsts = Vec::new();
         let mut first = instances_at;
         for indom in &self.indoms {
@@ -185,7 +185,8 @@ struct Strings {
 }
 
 impl Strings {
-    /// Where the text lies in the file; what does not fit is cut off.
+    /// Appends a string and returns its offset in the file. A longer one is truncated at a
+    /// character boundary.
     fn put(&mut self, text: &str) -> u64 {
         let at = self.at + self.bytes.len();
         let most = text.len().min(STRING_MAX - 1);

@@ -1,60 +1,59 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which metric is in which file.
+//! Assigns metrics to files, and gives them their numbers in PCP.
 //!
-//! A metric's number in PCP is a cluster (of which MMV can use 2,047) and an
-//! item (1,024 to a cluster). An instance's own number, below 65,536, gives
-//! both, so a metric keeps its number as long as the instance does, whatever
-//! comes and goes around it:
+//! A metric's number in PCP consists of a cluster, of which MMV can use 2,047, and an item, of
+//! which a cluster has 1,024. Both are computed from the number of the instance, which is below
+//! 65,536. A metric therefore keeps its number as long as the instance does, even if others are
+//! added or removed:
 //!
 //! | cluster | metrics |
 //! |---|---|
 //! | 1022 | `NAME.tasks.*`: the busiest tasks (`tasks.rs`) |
-//! | 1023 | `NAME.control.*`: what and when |
-//! | 1024 + number / 1024 | `NAME.all.*`: over all CPUs; of a histogram: each bucket |
-//! | 1088 + number / 1024 | `NAME.percpu.*`: each CPU's part; histograms have none |
+//! | 1023 | `NAME.control.*`: time and generation of the values |
+//! | 1024 + number / 1024 | `NAME.all.*`: totals over all CPUs; each bucket of a histogram |
+//! | 1088 + number / 1024 | `NAME.percpu.*`: the value of each CPU; not for histograms |
 //!
-//! Each file is of one cluster and holds at most [`VALUES_MAX`] values: PCP
-//! ignores larger ones, and looks through a file from its beginning for every
-//! value that it wants.
+//! Each file contains metrics of one cluster and at most [`VALUES_MAX`] values. PCP ignores files
+//! with more, and searches a file from its beginning for every value that it reads.
 
 use perfcounters::{Instance, Kind, Reading, Snapshot, Unit};
 
 use super::names::{units, Names};
 use super::page::{Indom, Metric, Page, Semantics};
 
-/// Metrics of one cluster.
+/// Number of metrics of one cluster.
 const ITEMS: u32 = 1024;
 const CONTROL: u32 = 1023;
 const ALL: u32 = 1024;
 const PERCPU: u32 = ALL + 64;
-/// pmdammv takes 10,000; a CPU for each of 8,192 fits.
+/// pmdammv accepts 10,000 values. That is enough for one metric with 8,192 CPUs.
 const VALUES_MAX: usize = 10_000;
-/// Indoms of a cluster: 1 are the CPUs, 1 + n the buckets of a histogram of n.
+/// Serial number of the indom of CPUs. The buckets of a histogram of n buckets have number 1 + n.
 const CPUS: u32 = 1;
 
-/// What a metric's values are.
+/// The kind of a metric's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     All,
     PerCpu,
-    /// Nanoseconds since 1970 of the values' look.
+    /// The time when the values were read, in nanoseconds since 1970.
     Time,
     /// The generation of the set of instances.
     Generation,
 }
 
-/// Where a metric's values come from.
+/// The source of a metric's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {
     pub number: u32,
     pub part: Part,
-    /// PCP has a unit of this many of ours; see [`units`].
+    /// The factor by which values are multiplied to get PCP's unit; see [`units`].
     pub factor: i64,
 }
 
 impl Origin {
-    /// The values, in the order of the metric's indom.
+    /// Returns the values in the order of the metric's indom.
     pub fn values(&self, snapshot: &Snapshot) -> Vec<u64> {
         let stamp = snapshot.stamp();
         let reading = snapshot.reading(self.number);
@@ -77,17 +76,18 @@ fn per_cpu(reading: &Reading<'_>) -> Vec<i64> {
         .collect()
 }
 
-/// One file to be.
+/// The content of a file that is to be written.
 #[derive(Debug)]
 pub struct Planned {
-    /// What comes behind the name in the file's name.
+    /// The part of the file's name after the exporter's name.
     pub suffix: String,
     pub page: Page,
-    /// Of each metric of the page.
+    /// The source of each metric of the page.
     pub sources: Vec<Origin>,
 }
 
-/// The files for what a snapshot has. `sum`: only values over all CPUs.
+/// Returns the files for the selected instances of a snapshot. With `sum` they contain only totals
+/// over all CPUs.
 pub fn plan(name: &str, snapshot: &Snapshot, sum: bool) -> Vec<Planned> {
     let names = Names::of(snapshot.selection().instances());
     let cpus = Indom {
@@ -102,7 +102,7 @@ pub fn plan(name: &str, snapshot: &Snapshot, sum: bool) -> Vec<Planned> {
     for (part, word, base) in [(Part::All, "all", ALL), (Part::PerCpu, "percpu", PERCPU)] {
         let mut open: Option<Planned> = None;
         let mut used = 0;
-        // How values of a kind that is not known combine is not known, either.
+        // Instances of an unknown kind are left out: it is not known how their values combine.
         let instances = snapshot.selection().instances();
         for instance in instances.filter(|i| i.unknown_kind.is_none()) {
             let histogram = instance.kind == Kind::Histogram;
@@ -120,7 +120,8 @@ pub fn plan(name: &str, snapshot: &Snapshot, sum: bool) -> Vec<Planned> {
             }
             used += width;
             let file = open.get_or_insert_with(|| Planned {
-                // The first instance's number: it is in no other file.
+                // The number of the first instance, which is in no other file, makes the suffix
+                // unique.
                 suffix: format!("{word}.{}", instance.number),
                 page: Page {
                     cluster,
@@ -146,7 +147,7 @@ impl Planned {
                 indoms.len() - 1
             }
         });
-        // The bucket of a histogram counts, whatever is in it.
+        // The value of a histogram's bucket is a count, independent of the histogram's unit.
         let histogram = instance.kind == Kind::Histogram;
         let known = match histogram {
             true => units(Unit::Events, 0),
@@ -176,7 +177,7 @@ impl Planned {
     }
 }
 
-/// The long help text: the name as this project has it, and the unit.
+/// Returns the long help text: the name, kind and unit of the instance, and its help text.
 fn describe(instance: &Instance, unit_known: bool) -> String {
     let kind = instance.kind_name();
     let mut text = format!("{}: {kind}, {}", instance.name, instance.unit.name());
@@ -189,7 +190,7 @@ fn describe(instance: &Instance, unit_known: bool) -> String {
     text
 }
 
-/// The buckets of a histogram, by the values that they count.
+/// Makes the indom of a histogram's buckets, each named by the range of its values.
 fn buckets(slots: u16) -> Indom {
     let last = slots.saturating_sub(1);
     let bucket = |n: u16| match n {
@@ -203,7 +204,8 @@ fn buckets(slots: u16) -> Indom {
     }
 }
 
-/// What tells a client how old the values are.
+/// Plans the file with the time and the generation of the values, by which clients see how old they
+/// are.
 fn control(name: &str) -> Planned {
     let metric = |item, word, units, long: &str| Metric {
         item,
@@ -226,7 +228,12 @@ fn control(name: &str) -> Planned {
             cluster: CONTROL,
             indoms: Vec::new(),
             metrics: vec![
-                metric(1, "time", ns, "When the values were read, since 1970"),
+                metric(
+                    1,
+                    "time",
+                    ns,
+                    "Time at which the values were read, since 1970",
+                ),
                 metric(2, "generation", 0, "Generation of the set of instances"),
             ],
         },

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The file of the busiest tasks: one indom, whose instances come and go.
+//! The file of the busiest tasks. It has one indom, whose instances are the tasks.
 //!
-//! pmdammv reads all files again when one is replaced, so this one is replaced
-//! every [`SETTLED`] at most. Who is not among the busiest any more keeps its
-//! place, and its values are true, until then; of who has ended the last stay.
+//! pmdammv reads all files again when one is replaced, so this file is replaced at most every
+//! [`SETTLED`]. A task that is not among the busiest any longer stays in the file until then, and
+//! its values are updated. A task that has ended keeps its last values.
 
 use std::fs;
 use std::io;
@@ -19,13 +19,13 @@ use super::page::{Indom, Metric, Page, Semantics, STRIDE};
 use super::plan::Planned;
 use super::{Bridge, Live, AGAIN};
 
-/// What comes behind the name in the file's name.
+/// The part of the file's name after the exporter's name.
 pub const SUFFIX: &str = "tasks";
 
 const CLUSTER: u32 = 1022;
-/// Of this cluster.
+/// The serial number of the indom in this cluster.
 const TASKS: u32 = 1;
-/// Numbers of metrics: those of tasks, and of all tasks.
+/// The item numbers of the first metric of each task, and of the first sum over all tasks.
 const EACH: u32 = 1;
 const ALL: u32 = 512;
 const SETTLED: Duration = Duration::from_secs(10);
@@ -33,7 +33,7 @@ const SETTLED: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct File {
     pub live: Live,
-    /// Number and name, in the order of the values.
+    /// ID and name of the tasks, in the order of the values.
     members: Vec<(u32, String)>,
     since: Instant,
 }
@@ -64,7 +64,7 @@ impl Bridge {
         generation: u64,
     ) -> io::Result<()> {
         let old = self.tasks.take();
-        // PCP has no indom without instances.
+        // PCP does not allow an indom without instances. Without tasks there is no file.
         if !members.is_empty() {
             let file = File {
                 live: self.prepare(plan(&self.name, &members), generation)?,
@@ -108,10 +108,10 @@ impl File {
     }
 }
 
-/// `NAME.tasks.*`.
+/// Plans the file with the metrics `NAME.tasks.*`.
 fn plan(name: &str, members: &[(u32, String)]) -> Planned {
     let unit = |unit, exponent| units(unit, exponent).map_or(0, |u| u.0);
-    // As PCP's own agent of processes calls them: the number says which.
+    // PCP's own agent for processes names its instances like this: the ID identifies the task.
     let instance = |(pid, name): &(u32, String)| (*pid, format!("{pid:06} {name}"));
     let mut metrics = vec![Metric {
         item: 0,
@@ -119,8 +119,8 @@ fn plan(name: &str, members: &[(u32, String)]) -> Planned {
         semantics: Semantics::Instant,
         units: unit(Unit::Events, 0),
         indom: None,
-        short: "Tasks that are accounted".to_owned(),
-        long: "Tasks that are accounted, of which the busiest are here".to_owned(),
+        short: "Number of accounted tasks".to_owned(),
+        long: "Number of accounted tasks, of which the busiest are exported".to_owned(),
     }];
     let metric = |(value, item): (&Value, u32), below, indom| Metric {
         item,

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Contexts that sample into a ring, and a reader of its records, for perfmon_ring.c.
+ */
+#ifndef PERFMON_RING_H
+#define PERFMON_RING_H
+
+#include "sampling.h"
+#include "ring.h"
+#include <pthread.h>
+
+#define SIZE	RING_MOST
+#define CLOCK	100000	/* sampling period of the clock, in nanoseconds */
+#define EVENTID	0x1234567890abcdefULL
+
+static const struct pmu_model *m;
+static __u32 cpus;
+
+/* Time limit, in nanoseconds, for events that a busy host may delay. */
+#define LONG	100000000000ULL
+
+/* The monitored thread. It spins while may_spin is set, and exits when may_end is set. */
+static volatile int may_spin, may_end;
+static volatile __u32 worker_tid;
+static pthread_t worker;
+
+static void *spinner(void *arg)
+{
+	(void)arg;
+	worker_tid = this_thread();
+	while (!may_end) {
+		if (may_spin)
+			spin(10000);
+		else
+			usleep(1000);
+	}
+	return NULL;
+}
+
+static void begin_worker(void)
+{
+	may_end = 0;
+	may_spin = 0;
+	worker_tid = 0;
+	if (pthread_create(&worker, NULL, spinner, NULL))
+		bail("pthread_create");
+	while (!worker_tid)
+		usleep(1000);
+}
+
+static void end_worker(void)
+{
+	may_end = 1;
+	pthread_join(worker, NULL);
+}
+
+/* The event that is sampled: the thread's clock, or its instructions. */
+struct source {
+	const char *name;
+	__u16 pmd;
+	__u64 period;
+};
+
+static const struct source clocks = { "clock", PERFMON_TASK_CLOCK, CLOCK };
+static const struct source instructions = { "instructions", 0, 20011 };
+static const struct source *source;
+
+/*
+ * Creates a context that samples, and loads it on @tid if that is not 0. Each sample has the values
+ * of two other PMDs: one that only counts (PMD 1 or the other clock), and the thread ID.
+ */
+static int sampling(const char *format, struct perfmon_ring_arg *arg, __u32 tid)
+{
+	int fd = pfm_create_format(0, format, arg, sizeof(*arg));
+	int other = source->pmd ? PERFMON_CPU_CLOCK : 1;
+	struct pfarg_pmd pmd = {
+		.reg_num = source->pmd, .reg_value = -source->period,
+		.reg_long_reset = -source->period, .reg_short_reset = -source->period,
+		.reg_smpl_eventid = EVENTID,
+	};
+
+	if (fd < 0)
+		return fd;
+	pmd.reg_smpl_pmds[other / 64] |= 1ULL << other % 64;
+	pmd.reg_smpl_pmds[PERFMON_TID / 64] |= 1ULL << PERFMON_TID % 64;
+	if (!source->pmd && (pfm_write_pmc(fd, 0, pfm_instructions(m)) ||
+			     pfm_write_pmc(fd, 1, pfm_instructions(m))))
+		bail("write of a PMC");
+	if (pfm_write_smpl(fd, &pmd) || pfm_write_pmd(fd, other, 0))
+		bail("write of a PMD");
+	if (tid && pfm_load(fd, tid))
+		bail("load");
+	return fd;
+}
+
+static struct ring new_ring(const char *format, __u32 flags, __u64 size, __u32 tid)
+{
+	struct perfmon_ring_arg arg = { .size = size, .flags = flags };
+
+	return ring_of(sampling(format, &arg, tid), size);
+}
+
+/* Returns the number of overflows: the events of the PMD that only counts, by the period. */
+static __u64 overflows_of(int fd)
+{
+	int other = source->pmd ? PERFMON_CPU_CLOCK : 1;
+	__u64 all = pfm_read_pmd(fd, other), since = pfm_read_pmd(fd, source->pmd) + source->period;
+
+	/*
+	 * The two PMDs do not start and stop at the same instruction, so the quotient is rounded.
+	 */
+	return (all - since + source->period / 2) / source->period;
+}
+
+#define SAMPLE_BYTES (sizeof(struct perfmon_sample) + 2 * 8)
+
+/* Returns true if the record is complete and describes what the worker did since @since. */
+static bool whole(const union record *r, int bytes, __u64 since)
+{
+	const struct perfmon_sample *s = &r->sample;
+	bool user = s->ip && s->ip < 0x7ffffffff000, kernel = s->ip >= 0xffff800000000000;
+
+	if (r->header.flags || bytes != (int)r->header.size)
+		return false;
+	switch (r->header.type) {
+	case PERFMON_RECORD_SAMPLE:
+		break;
+	case PERFMON_RECORD_LOST:
+		return bytes == 16 && r->words[1];
+	case PERFMON_RECORD_THROTTLE:
+	case PERFMON_RECORD_UNTHROTTLE:
+		return bytes == 16 && r->words[1] >= since && r->words[1] <= now_ns();
+	default:
+		return false;
+	}
+	if (bytes == (int)SAMPLE_BYTES && (user || kernel) && s->pid == (__u32)getpid() &&
+	    s->tid == worker_tid && s->time >= since && s->time <= now_ns() &&
+	    s->pmd == source->pmd && !s->set && s->cpu < cpus &&
+	    s->last_reset == -source->period && s->eventid == EVENTID && s->nr_values == 2 &&
+	    !s->nr_frames && s->more[1] == worker_tid)
+		return true;
+	note("%d bytes, ip %llx, %u/%u, time %llu after %llu, pmd %u, cpu %u, reset %lld", bytes,
+	     s->ip, s->pid, s->tid, s->time, since, s->pmd, s->cpu, s->last_reset);
+	return false;
+}
+
+/* Position of a reader of a forward ring, and what it has found so far. */
+struct found {
+	__u64 at, since, time, samples, told, gone, others;
+	int wrong;
+};
+
+/* Reads up to the head. With @release it advances the tail, which frees the space. */
+static void drain(const struct ring *r, struct found *f, bool release)
+{
+	static __thread union record record;
+	__u64 head = head_of(r);
+	int bytes;
+
+	while ((bytes = copy(r, head, f->at, &record)) != 0) {
+		if (bytes == GONE) {
+			f->gone++;
+			f->at = head;
+			break;
+		}
+		if (bytes == BROKEN || !whole(&record, bytes, f->since)) {
+			f->wrong++;
+			f->at = head;
+			break;
+		}
+		if (record.header.type == PERFMON_RECORD_SAMPLE) {
+			f->samples++;
+			f->wrong += record.sample.time < f->time;
+			f->time = record.sample.time;
+		} else if (record.header.type == PERFMON_RECORD_LOST) {
+			f->told += record.words[1];
+		} else {
+			f->others++;
+		}
+		f->at += bytes;
+		if (release)
+			__atomic_store_n(&r->tail->tail, f->at, __ATOMIC_RELEASE);
+	}
+	if (release)
+		__atomic_store_n(&r->tail->tail, f->at, __ATOMIC_RELEASE);
+}
+
+#endif
