@@ -42,6 +42,8 @@ pub const LOST: u16 = 2;
 pub const THROTTLE: u16 = 3;
 /// `PERFMON_RECORD_UNTHROTTLE`.
 pub const UNTHROTTLE: u16 = 4;
+/// `PERFMON_RECORD_EXEC`.
+pub const EXEC: u16 = 5;
 
 /// `struct perfmon_ring_page`: two 32-bit fields are one word, the first one in the low half.
 #[repr(C)]

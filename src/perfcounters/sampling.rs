@@ -317,7 +317,7 @@ impl Context {
     }
 
     /// Writes a record of the kernel into the ring, if there is one, and wakes readers if needed.
-    fn tell_ring(&self, state: &mut State, kind: u16, word: u64) {
+    pub(crate) fn tell_ring(&self, state: &mut State, kind: u16, word: u64) {
         let Some(buffer) = &mut state.sampling.buffer else {
             return;
         };

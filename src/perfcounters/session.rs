@@ -427,7 +427,7 @@ impl Handler<ProcessExec<'_>> for Switch {
         if let Some(context) = context_of(task) {
             match event.secret {
                 true => context.end(Target::Thread(task)),
-                false => context.doubt_of(Target::Thread(task)),
+                false => context.executed(Target::Thread(task)),
             }
         }
     }

@@ -14,6 +14,7 @@
 //! blocks the thread; and a process that monitors its own threads, even if another process has the
 //! same file.
 
+use engine::ring::EXEC;
 use kernel::cred::Credential;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
@@ -21,7 +22,7 @@ use kernel::task::Task;
 
 use crate::contexts::{Context, State};
 use crate::sys::rights::{self, Seen};
-use crate::sys::sched;
+use crate::sys::{nmi, sched};
 use crate::target::Target;
 
 /// A permission that can be lost.
@@ -88,11 +89,15 @@ impl Context {
         }
     }
 
-    /// Calls [`doubt`](Self::doubt) if the context is still attached to the target. Called when the
-    /// current thread has executed a program.
-    pub(crate) fn doubt_of(&self, target: Target) {
+    /// If the context is still attached to the target, writes the record of an exec into the ring of a
+    /// started context, and calls [`doubt`](Self::doubt). Called when the current thread has executed
+    /// a program: samples before the record belong to the former program.
+    pub(crate) fn executed(&self, target: Target) {
         let mut state = self.state.lock();
         if state.target == target {
+            if state.started {
+                self.tell_ring(&mut state, EXEC, nmi::now());
+            }
             self.doubt(&mut state);
         }
     }

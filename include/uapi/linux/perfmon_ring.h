@@ -78,6 +78,7 @@ struct perfmon_record {
 #define PERFMON_RECORD_LOST		2	/* __u64: number of lost records */
 #define PERFMON_RECORD_THROTTLE		3	/* __u64: CLOCK_MONOTONIC in ns at the pause */
 #define PERFMON_RECORD_UNTHROTTLE	4	/* __u64: CLOCK_MONOTONIC in ns at the resume */
+#define PERFMON_RECORD_EXEC		5	/* __u64: CLOCK_MONOTONIC in ns of an exec */
 
 /* Words that precede the frames of the kernel stack and the frames of the user stack. */
 #define PERFMON_STACK_KERNEL	((__u64)-128)

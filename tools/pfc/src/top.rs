@@ -17,11 +17,11 @@ use ratatui::DefaultTerminal;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::cli::{RecordArgs, SortKey, TopArgs};
-use crate::data::{in_memory, Attribute};
+use crate::data::{in_memory, take_until, Attribute};
 use crate::failure::Failure;
 use crate::out::Out;
 use crate::profile::Reader;
-use crate::record::{attach, prepare, Contexts};
+use crate::record::{attach, now, prepare, Contexts};
 use crate::report::{percent, rows, Row};
 use crate::stat::{refused, target, Target};
 
@@ -40,14 +40,21 @@ struct Live {
     contexts: Contexts,
     attributes: Vec<Attribute>,
     reader: Reader,
+    /// Records that were read, of later than the last table.
+    records: Vec<u8>,
 }
 
 impl Live {
     fn look(&mut self) -> Result<Shown, Failure> {
+        // The rings are read one after the other. Up to this time all of them are complete then: a
+        // sample that is newer may come before the exec that it follows.
+        let until = now();
         self.contexts.turn()?;
-        let records = std::mem::take(&mut self.contexts.harvest.records.bytes);
-        let told = self.contexts.tasks.take();
-        let file = in_memory(&self.attributes, false, &[&told, &records]);
+        self.records.append(&mut self.contexts.tasks.take());
+        self.records
+            .append(&mut self.contexts.harvest.records.bytes);
+        let records = take_until(&mut self.records, until);
+        let file = in_memory(&self.attributes, false, &[&records]);
         self.reader
             .feed(file)
             .map_err(|why| Failure::Refused(format!("what was sampled makes no sense: {why}")))?;
@@ -121,6 +128,7 @@ pub fn run(device: &Path, args: &TopArgs, out: &mut Out) -> Result<(), Failure> 
         contexts,
         attributes,
         reader: Reader::default(),
+        records: Vec::new(),
     };
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {

@@ -2,7 +2,7 @@
 
 //! The records of a ring, parsed.
 
-use engine::ring::{LOST, SAMPLE, THROTTLE, UNTHROTTLE};
+use engine::ring::{EXEC, LOST, SAMPLE, THROTTLE, UNTHROTTLE};
 
 /// Marker before the frames of the kernel stack.
 pub const STACK_KERNEL: u64 = -128_i64 as u64;
@@ -23,6 +23,8 @@ pub enum Record {
     Throttle(u64),
     /// Sampling was resumed. `CLOCK_MONOTONIC` in nanoseconds.
     Unthrottle(u64),
+    /// The thread has executed a program. `CLOCK_MONOTONIC` in nanoseconds.
+    Exec(u64),
     /// A record of an unknown type, or one that does not match its type.
     Other {
         /// Type of the record, `PERFMON_RECORD_*`.
@@ -98,6 +100,7 @@ impl Record {
             (LOST, Some(lost)) => Self::Lost(lost),
             (THROTTLE, Some(time)) => Self::Throttle(time),
             (UNTHROTTLE, Some(time)) => Self::Unthrottle(time),
+            (EXEC, Some(time)) => Self::Exec(time),
             (SAMPLE, _) => match Sample::parse(words) {
                 Some(sample) => Self::Sample(sample),
                 None => Self::other(kind, words),

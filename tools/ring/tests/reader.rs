@@ -84,6 +84,7 @@ fn r1_9_samples_are_read() {
     );
     writer.write(&memory.shared(), 3, &[&[5]]);
     writer.write(&memory.shared(), 4, &[&[6]]);
+    writer.write(&memory.shared(), 5, &[&[7]]);
     // A sample that claims to have more words than the record.
     writer.write(&memory.shared(), 1, &[&fixed]);
     let mut reader = Reader::default();
@@ -104,8 +105,9 @@ fn r1_9_samples_are_read() {
     assert_eq!(sample.period(), 500);
     assert_eq!(all[0], Record::Sample(sample));
     assert_eq!(all[1..3], [Record::Throttle(5), Record::Unthrottle(6)]);
-    assert!(matches!(all[3], Record::Other { kind: 1, .. }));
-    assert_eq!(all.len(), 4);
+    assert_eq!(all[3], Record::Exec(7));
+    assert!(matches!(all[4], Record::Other { kind: 1, .. }));
+    assert_eq!(all.len(), 5);
 }
 
 #[test]

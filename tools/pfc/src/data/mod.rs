@@ -13,7 +13,7 @@
 pub mod record;
 pub mod write;
 
-pub use record::{Common, Encoder};
+pub use record::{middle, take_until, Common, Encoder};
 pub use write::{in_memory, Attribute, Writer};
 
 /// Where a file goes, and comes from, if nothing is said.

@@ -15,13 +15,16 @@ const UNTHROTTLE: u32 = 6;
 const FORK: u32 = 7;
 const SAMPLE: u32 = 9;
 const MMAP2: u32 = 10;
+#[cfg(test)]
 const BUILD_ID: u32 = 67;
 
 /// PERF_RECORD_MISC_*.
+const MMAP_BUILD_ID: u16 = 1 << 14;
 const IN_KERNEL: u16 = 1;
 const IN_USER: u16 = 2;
 const GUEST_KERNEL: u16 = 4;
 const COMM_EXEC: u16 = 1 << 13;
+#[cfg(test)]
 const BUILD_ID_SIZE: u16 = 1 << 15;
 
 /// A record's size has 16 bits; what else is in it takes less than this.
@@ -59,6 +62,8 @@ pub struct Region {
     /// Major, minor.
     pub device: (u32, u32),
     pub inode: u64,
+    /// The build id of the file, where it is known; 20 bytes at most count.
+    pub build_id: Vec<u8>,
     pub path: String,
 }
 
@@ -181,22 +186,32 @@ impl Encoder {
 
     /// Code of a process.
     pub fn region(&mut self, region: &Region, common: &Common) {
-        // PROT_READ | PROT_EXEC, MAP_PRIVATE.
-        let at = self.begin(MMAP2, IN_USER);
+        let has_build_id = !region.build_id.is_empty();
+        let misc = IN_USER | if has_build_id { MMAP_BUILD_ID } else { 0 };
+        let at = self.begin(MMAP2, misc);
         self.pair(common.pid, common.tid);
         self.u64(region.start);
         self.u64(region.end.saturating_sub(region.start));
         self.u64(region.offset);
-        self.pair(region.device.0, region.device.1);
-        self.u64(region.inode);
-        self.u64(0);
+        if has_build_id {
+            let id = &region.build_id[..region.build_id.len().min(20)];
+            let mut bytes = [0; 24];
+            bytes[0] = id.len() as u8;
+            bytes[4..4 + id.len()].copy_from_slice(id);
+            self.bytes.extend(bytes);
+        } else {
+            self.pair(region.device.0, region.device.1);
+            self.u64(region.inode);
+            self.u64(0);
+        }
+        // PROT_READ | PROT_EXEC, MAP_PRIVATE.
         self.pair(5, 2);
         self.text(&region.path);
         self.end(at, common);
     }
 
-    /// Which file it is that has this path: no record among others, but in a list of its
-    /// own.
+    /// The build id of the file with this path, for the header's list of build ids.
+    #[cfg(test)]
     pub fn build_id(&mut self, path: &str, id: &[u8]) {
         let at = self.begin(BUILD_ID, IN_USER | BUILD_ID_SIZE);
         self.u32(u32::MAX);
@@ -207,6 +222,14 @@ impl Encoder {
         self.bytes.extend(bytes);
         self.text(path);
         self.close(at);
+    }
+
+    /// A record that the kernel has made, of an event whose fields are those of
+    /// [`SAMPLE_TYPE`]. It gets the id `id`, its last field.
+    pub fn copy(&mut self, record: &[u8], id: u64) {
+        self.bytes.extend(record);
+        let at = self.bytes.len() - 8;
+        self.bytes[at..].copy_from_slice(&id.to_le_bytes());
     }
 
     /// The kernel's text, or a module's; before all else.
@@ -222,5 +245,79 @@ impl Encoder {
             ..Common::default()
         };
         self.end(at, &common);
+    }
+}
+
+/// Each of the records that an [`Encoder`] has made, with its time.
+fn timed(mut records: &[u8]) -> impl Iterator<Item = (&[u8], u64)> {
+    std::iter::from_fn(move || {
+        let header = number(records, 0)?;
+        let (record, rest) = records.split_at_checked(((header >> 48) as usize).max(8))?;
+        records = rest;
+        let at = match header as u32 {
+            // After the header, id, address, and the two numbers of the thread.
+            SAMPLE => Some(32),
+            // Before CPU and id.
+            _ => record.len().checked_sub(24),
+        };
+        Some((record, at.and_then(|at| number(record, at)).unwrap_or(0)))
+    })
+}
+
+/// Takes the records up to a time.
+pub fn take_until(records: &mut Vec<u8>, time: u64) -> Vec<u8> {
+    let (mut until, mut later) = (Vec::new(), Vec::new());
+    for (record, its) in timed(records) {
+        let to = if its > time { &mut later } else { &mut until };
+        to.extend(record);
+    }
+    *records = later;
+    until
+}
+
+/// The time of the record in the middle.
+pub fn middle(records: &[u8]) -> u64 {
+    let mut bytes = 0;
+    let mut all = timed(records);
+    let middle = all.find(|(record, _)| {
+        bytes += record.len();
+        bytes > records.len() / 2
+    });
+    middle.map_or(0, |(_, time)| time)
+}
+
+fn number(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn r1_9_records_are_taken_up_to_a_time() {
+        let mut encoder = Encoder::default();
+        let common = |time| Common {
+            time,
+            ..Common::default()
+        };
+        let sample = |time| Sample {
+            ip: u64::MAX >> 1,
+            time,
+            ..Sample::default()
+        };
+        encoder.sample(&sample(5), 1);
+        encoder.sample(&sample(6), 1);
+        encoder.comm("a", true, &common(6));
+        encoder.comm("b", true, &common(5));
+        assert_eq!(middle(&encoder.bytes), 6);
+        assert_eq!(middle(&[]), 0);
+        let mut wanted = Encoder::default();
+        wanted.sample(&sample(5), 1);
+        wanted.comm("b", true, &common(5));
+        assert_eq!(take_until(&mut encoder.bytes, 5), wanted.bytes);
+        assert!(take_until(&mut encoder.bytes, 5).is_empty());
+        assert_eq!(take_until(&mut encoder.bytes, 6).len(), wanted.bytes.len());
+        assert!(encoder.bytes.is_empty());
     }
 }

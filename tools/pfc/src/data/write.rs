@@ -122,7 +122,8 @@ impl Writer {
         &self.path
     }
 
-    /// The file is whole; its bytes. `build_ids`: records of `Encoder::build_id`.
+    /// Makes the file whole. Returns its bytes. `build_ids`: the header's list of build ids; empty
+    /// where the records of mappings have them.
     pub fn finish(mut self, build_ids: &[u8]) -> io::Result<u64> {
         let (features, foot) = self.frame.foot(build_ids);
         self.file.write_all(&foot)?;

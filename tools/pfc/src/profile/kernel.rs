@@ -5,7 +5,8 @@
 
 use std::fs;
 
-use super::symbols::{whole, Symbols};
+use super::files::{is_ours, open, whole};
+use super::symbols::Symbols;
 
 /// What the kernel is called.
 pub const KERNEL: &str = "[kernel.kallsyms]";
@@ -97,7 +98,11 @@ const LARGEST_MAP: u64 = 256 << 20;
 /// What a just-in-time compiler has written about its functions.
 pub fn compiled(pid: i32) -> Option<Symbols> {
     let path = format!("/tmp/perf-{pid}.map");
-    let bytes = whole(path.as_ref(), LARGEST_MAP, true).ok()?;
+    let file = open(path.as_ref()).ok()?;
+    if !is_ours(&file.metadata().ok()?) {
+        return None;
+    }
+    let bytes = whole(&file, LARGEST_MAP).ok()?;
     let text = String::from_utf8_lossy(&bytes);
     let symbol = |line: &str| {
         let mut words = line.splitn(3, ' ');

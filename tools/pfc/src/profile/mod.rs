@@ -8,6 +8,7 @@
 //! | `read.rs` | the file's records, in the order of time |
 //! | `check.rs` | that a file is what it says |
 //! | `space.rs` | what is mapped where, in each process and the kernel |
+//! | `files.rs` | which file a mapping is of, and where it is found |
 //! | `symbols.rs` | names of functions, of ELF files |
 //! | `kernel.rs` | of the kernel, of just-in-time compilers |
 //! | `elsewhere.rs` | for the Firefox Profiler, and pprof |
@@ -15,6 +16,7 @@
 
 mod check;
 pub mod elsewhere;
+mod files;
 pub mod folded;
 mod kernel;
 mod read;
@@ -27,8 +29,9 @@ use std::rc::Rc;
 
 use crate::data;
 use crate::failure::Failure;
+pub use files::{build_id, candidates, is_same_file, open as open_file};
 pub use read::Reader;
-pub use symbols::{build_id, UNKNOWN};
+pub use symbols::UNKNOWN;
 
 /// A file, all of it.
 #[derive(Debug, Default)]

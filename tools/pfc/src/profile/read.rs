@@ -2,15 +2,18 @@
 
 //! A file's records, in the order of time, made into samples with names.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io::Cursor;
 use std::path::Path;
 use std::rc::Rc;
 
 use linux_perf_data::{DsoInfo, PerfFileReader, PerfFileRecord};
-use linux_perf_event_reader::{CpuMode, EventRecord, RawData, SampleRecord, SamplingPolicy};
+use linux_perf_event_reader::{
+    CpuMode, EventRecord, Mmap2FileId, RawData, SampleRecord, SamplingPolicy,
+};
 
 use super::check::check;
+use super::files::{Identity, ANOTHER_BUILD};
 use super::kernel::{self, Kernel};
 use super::space::{Processes, Region};
 use super::symbols::{demangle, Symbols, UNKNOWN};
@@ -24,6 +27,18 @@ const IN_USER: u64 = -512_i64 as u64;
 
 /// What stands for the file of what ran in a guest of KVM.
 const GUEST: &str = "[guest]";
+
+/// The name of the mapping of the vDSO, and what names of mappings begin with that a just-in-time
+/// compiler may write its code into: anonymous memory, and files that only memory backs.
+const VDSO: &str = "[vdso]";
+const COMPILED: [&str; 6] = [
+    "//anon",
+    "[",
+    "/memfd:",
+    "/dev/zero",
+    "/anon_hugepage",
+    "/SYSV",
+];
 
 fn wrong(path: &Path, why: &dyn std::fmt::Display) -> Failure {
     Failure::Refused(format!(
@@ -62,8 +77,9 @@ pub struct Reader {
     names: Names,
     /// Frames by process (none in the kernel) and address, while mappings stay.
     known: HashMap<Option<i32>, HashMap<u64, usize>>,
-    /// By place.
-    frames: HashMap<(u64, Rc<str>), usize>,
+    /// The index of each frame, by address, file and function. The function is part of the key
+    /// because two builds of a file may have run under one path.
+    frames: HashMap<(u64, Rc<str>, Rc<str>), usize>,
 }
 
 impl Reader {
@@ -116,6 +132,7 @@ impl Reader {
             EventRecord::Comm(r) => {
                 if r.is_execve {
                     self.forget(r.pid);
+                    self.names.compiled.remove(&r.pid);
                 }
                 self.processes
                     .comm(r.pid, r.tid, &text(&r.name), r.is_execve);
@@ -135,14 +152,27 @@ impl Reader {
                     end: r.address.saturating_add(r.length),
                     offset: r.address,
                     object: module(&name).into(),
+                    identity: Identity::Any,
                 };
                 self.processes.kernel.insert(r.address, region);
             }
             EventRecord::Mmap(r) if r.is_executable => {
-                self.map(r.pid, r.address, r.length, r.page_offset, &r.path)
+                let region = Region {
+                    end: r.address.saturating_add(r.length),
+                    offset: r.page_offset,
+                    object: text(&r.path).into(),
+                    identity: Identity::Any,
+                };
+                self.map(r.pid, r.address, region);
             }
             EventRecord::Mmap2(r) if r.protection & 4 != 0 || r.protection == 0 => {
-                self.map(r.pid, r.address, r.length, r.page_offset, &r.path);
+                let region = Region {
+                    end: r.address.saturating_add(r.length),
+                    offset: r.page_offset,
+                    object: text(&r.path).into(),
+                    identity: identity(&r.file_id),
+                };
+                self.map(r.pid, r.address, region);
             }
             EventRecord::Lost(r) => self.profile.lost += r.count,
             EventRecord::Throttle(_) => self.profile.throttled += 1,
@@ -154,12 +184,7 @@ impl Reader {
         }
     }
 
-    fn map(&mut self, pid: i32, start: u64, length: u64, offset: u64, path: &RawData<'_>) {
-        let region = Region {
-            end: start.saturating_add(length),
-            offset,
-            object: text(path).into(),
-        };
+    fn map(&mut self, pid: i32, start: u64, region: Region) {
         self.forget(pid);
         self.processes.map(pid, start, region);
     }
@@ -238,12 +263,24 @@ impl Reader {
 
     /// The number of a frame.
     fn place(&mut self, frame: Frame) -> usize {
-        let place = (frame.address, frame.object.clone());
+        let place = (frame.address, frame.object.clone(), frame.symbol.clone());
         let frames = &mut self.profile.frames;
         *self.frames.entry(place).or_insert_with(|| {
             frames.push(frame);
             frames.len() - 1
         })
+    }
+}
+
+/// The identity of a mapped file, from the record of the mapping.
+fn identity(file: &Mmap2FileId) -> Identity {
+    match file {
+        Mmap2FileId::BuildId(id) if !id.is_empty() => Identity::Build(id.as_slice().into()),
+        Mmap2FileId::InodeAndVersion(file) if file.inode != 0 => Identity::Inode {
+            device: (file.major, file.minor),
+            inode: file.inode,
+        },
+        _ => Identity::Any,
     }
 }
 
@@ -262,10 +299,13 @@ fn module(path: &str) -> String {
 /// Symbols of everything that samples were in.
 #[derive(Default)]
 struct Names {
-    files: HashMap<Rc<str>, Result<Symbols, &'static str>>,
-    /// Of files, as they were.
+    files: HashMap<(Rc<str>, Identity), Result<Symbols, &'static str>>,
+    /// Files that were searched for by way of a process and not found.
+    failed: HashSet<(i32, Rc<str>, Identity)>,
+    /// The header's list of build ids, by path.
     build_ids: HashMap<String, Vec<u8>>,
     compiled: HashMap<i32, Option<Symbols>>,
+    vdso: Option<Option<Symbols>>,
     demangled: HashMap<Rc<str>, Rc<str>>,
     /// `Some(None)`: its symbols are hidden.
     kernel: Option<Option<Kernel>>,
@@ -330,20 +370,27 @@ impl Names {
             return Self::unknown(address, false, UNKNOWN.into());
         };
         let object = region.object.clone();
-        let found = if object.starts_with("//anon") || object.starts_with('[') {
+        let identity = region.identity.clone();
+        let owned = |(name, offset): (&Rc<str>, u64)| (name.clone(), offset);
+        let mut found = None;
+        if *object == *VDSO {
+            let symbols = self.vdso(address);
+            found = symbols.and_then(|s| s.find_in_file(at)).map(owned);
+        } else if COMPILED.iter().any(|begin| object.starts_with(begin)) {
             let compiled = self
                 .compiled
                 .entry(pid)
                 .or_insert_with(|| kernel::compiled(pid));
-            compiled
-                .as_ref()
-                .and_then(|s| s.find(address.wrapping_sub(back)))
-        } else {
-            let wanted = self.build_ids.get(&*object);
-            let read = || Symbols::read(&object, wanted.map(Vec::as_slice));
-            let file = self.files.entry(object.clone()).or_insert_with(read);
-            file.as_ref().ok().and_then(|s| s.find_in_file(at))
-        };
+            let compiled = compiled.as_ref();
+            let at = address.wrapping_sub(back);
+            found = compiled.and_then(|s| s.find(at)).map(owned);
+        }
+        // A memfd may hold a program as well.
+        let is_file = object.starts_with('/') && !object.starts_with("//");
+        if found.is_none() && is_file {
+            let symbols = self.file(pid, &object, identity);
+            found = symbols.and_then(|s| s.find_in_file(at)).map(owned);
+        }
         match found {
             Some((name, offset)) => Frame {
                 address,
@@ -352,12 +399,40 @@ impl Names {
                 symbol: self
                     .demangled
                     .entry(name.clone())
-                    .or_insert_with(|| demangle(name).into())
+                    .or_insert_with(|| demangle(&name).into())
                     .clone(),
                 offset: offset + back,
             },
             None => Self::unknown(address, false, object),
         }
+    }
+
+    /// The vDSO of 64-bit processes, if the file is of the kernel that runs.
+    fn vdso(&mut self, address: u64) -> Option<&Symbols> {
+        if address <= u32::MAX.into() || !self.is_this_kernel() {
+            return None;
+        }
+        let read = || Symbols::vdso().ok();
+        self.vdso.get_or_insert_with(read).as_ref()
+    }
+
+    /// The symbols of a file that a process has mapped. Where it was not found by way of one
+    /// process, it is looked for again by way of another, which may have another root.
+    fn file(&mut self, pid: i32, path: &Rc<str>, mapped: Identity) -> Option<&Symbols> {
+        let identity = match (mapped, self.build_ids.get(&**path)) {
+            (Identity::Build(id), _) => Identity::Build(id),
+            (_, Some(id)) => Identity::Build(id.as_slice().into()),
+            (mapped, None) => mapped,
+        };
+        let key = (path.clone(), identity);
+        if !matches!(self.files.get(&key), Some(Ok(_))) {
+            let (path, identity) = key.clone();
+            if self.failed.insert((pid, path, identity)) {
+                let found = Symbols::find_file(pid, &key.0, &key.1);
+                self.files.insert(key.clone(), found);
+            }
+        }
+        self.files.get(&key)?.as_ref().ok()
     }
 
     /// Lines for people: what could not be named, and what to do.
@@ -382,11 +457,15 @@ impl Names {
                     .to_owned(),
             });
         }
-        let files: BTreeMap<&str, &str> = self
-            .files
-            .iter()
-            .filter_map(|(file, symbols)| Some((&**file, symbols.as_ref().err().copied()?)))
-            .collect();
+        let nameless = |another: bool| -> BTreeSet<(&str, &str)> {
+            let failed = self.files.iter().filter_map(|((file, _), symbols)| {
+                Some((&**file, symbols.as_ref().err().copied()?))
+            });
+            failed
+                .filter(|(_, why)| (*why == ANOTHER_BUILD) == another)
+                .collect()
+        };
+        let (files, others) = (nameless(false), nameless(true));
         if !files.is_empty() {
             let list: Vec<String> = files
                 .iter()
@@ -394,6 +473,13 @@ impl Names {
                 .collect();
             lines.push(format!(
                 "no names of functions in {}; install their packages of debug symbols",
+                list.join(", ")
+            ));
+        }
+        if !others.is_empty() {
+            let list: Vec<&str> = others.iter().map(|(file, _)| *file).collect();
+            lines.push(format!(
+                "no names of functions in {}: the file is another build than the one that ran",
                 list.join(", ")
             ));
         }

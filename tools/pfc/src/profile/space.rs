@@ -5,6 +5,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
+use super::files::Identity;
+
 /// A mapping.
 #[derive(Clone, Debug)]
 pub struct Region {
@@ -12,6 +14,7 @@ pub struct Region {
     /// Of its beginning in the file.
     pub offset: u64,
     pub object: Rc<str>,
+    pub identity: Identity,
 }
 
 /// Mappings by their beginnings.
@@ -112,6 +115,7 @@ mod tests {
             end,
             offset,
             object: object.into(),
+            identity: Identity::Any,
         }
     }
 

@@ -4,18 +4,20 @@
 
 use std::fmt::Write;
 use std::fs;
-use std::io::Read;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use object::{Object, ObjectSegment, ObjectSymbol, SymbolKind};
+use object::elf::SHF_EXECINSTR;
+use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, SectionFlags, SymbolKind};
+
+use super::files::{candidates, load, Identity, ANOTHER_BUILD, NOT_THERE};
 
 /// What has no name.
 pub const UNKNOWN: &str = "[unknown]";
 
-/// Larger files are left alone.
-const LARGEST: u64 = 2 << 30;
+/// Bytes of a vDSO at most.
+const LARGEST_VDSO: u64 = 1 << 20;
 
 /// Functions by address.
 #[derive(Debug, Default)]
@@ -37,19 +39,44 @@ impl Symbols {
         }
     }
 
-    /// Of an ELF file, or of what is installed of its symbols. The word is why there
-    /// are none. `wanted`: its build id, if that is known.
-    pub fn read(path: &str, wanted: Option<&[u8]>) -> Result<Self, &'static str> {
-        let bytes = load(path)?;
-        let file = object::File::parse(&*bytes).map_err(|_| "it is no ELF file")?;
-        if wanted.is_some() && file.build_id().ok().flatten() != wanted {
-            return Err("it is another one now");
+    /// Reads the symbols of the ELF file that a process has mapped, or what is installed of its
+    /// symbols elsewhere. The file is looked for where the process finds it, if that is still
+    /// there, and then here.
+    ///
+    /// # Errors
+    ///
+    /// The reason, in words; [`ANOTHER_BUILD`] if only other files have that path.
+    pub fn find_file(pid: i32, path: &str, identity: &Identity) -> Result<Self, &'static str> {
+        let mut why = None;
+        // Without an identity only the path says which file it is.
+        let is_usable = |candidate: &PathBuf| {
+            *identity != Identity::Any || candidate.as_path() == Path::new(path)
+        };
+        for candidate in candidates(pid, path).filter(is_usable) {
+            let is_program = candidate.ends_with("exe") && !path.ends_with("exe");
+            match load(&candidate, identity).and_then(|bytes| Self::read(&bytes)) {
+                Ok(symbols) => return Ok(symbols),
+                // The program is tried on the chance that it is meant.
+                Err(_) if is_program => {}
+                Err(e) if why != Some(ANOTHER_BUILD) => why = Some(e),
+                Err(_) => {}
+            }
         }
+        Err(why.unwrap_or("not a file"))
+    }
+
+    /// Reads the symbols of an ELF file in memory.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the file has no symbols, in words.
+    pub fn read(bytes: &[u8]) -> Result<Self, &'static str> {
+        let file = object::File::parse(bytes).map_err(|_| "it is no ELF file")?;
         let mut symbols = Self::of(&file, false);
         if symbols.all.is_empty() {
             let id = file.build_id().ok().flatten();
             let debug = id.and_then(debug_file);
-            if let Some(bytes) = debug.and_then(|p| load(&p.to_string_lossy()).ok()) {
+            if let Some(bytes) = debug.and_then(|p| load(&p, &Identity::Any).ok()) {
                 if let Ok(file) = object::File::parse(&*bytes) {
                     symbols.all = Self::of(&file, false).all;
                 }
@@ -68,16 +95,65 @@ impl Symbols {
         }
     }
 
+    /// The vDSO, which the kernel maps into each process: this one's, without its file.
+    ///
+    /// # Errors
+    ///
+    /// The reason why it has no symbols, in words.
+    pub fn vdso() -> Result<Self, &'static str> {
+        let maps = fs::read_to_string("/proc/self/maps").map_err(|_| NOT_THERE)?;
+        let line = maps.lines().find(|line| line.ends_with("[vdso]"));
+        let range = line.and_then(|line| line.split_once(' ')?.0.split_once('-'));
+        let hex = |text| u64::from_str_radix(text, 16).ok();
+        let (start, end) = range
+            .and_then(|(start, end)| Some((hex(start)?, hex(end)?)))
+            .ok_or(NOT_THERE)?;
+        let bytes = end.checked_sub(start).filter(|n| *n <= LARGEST_VDSO);
+        let mut image = vec![0; bytes.ok_or(NOT_THERE)? as usize];
+        let memory = fs::File::open("/proc/self/mem").map_err(|_| NOT_THERE)?;
+        memory
+            .read_exact_at(&mut image, start)
+            .map_err(|_| "it cannot be read")?;
+        Self::read(&image)
+    }
+
     fn of(file: &object::File<'_>, dynamic: bool) -> Self {
-        let take = |s: object::Symbol<'_, '_>| {
-            let wanted = s.kind() == SymbolKind::Text && s.is_definition();
-            let name = s.name().ok().filter(|n| wanted && !n.is_empty())?;
-            Some((s.address(), s.size(), name.into()))
+        let is_code = |section: &object::Section<'_, '_>| match section.flags() {
+            SectionFlags::Elf { sh_flags } => sh_flags & u64::from(SHF_EXECINSTR) != 0,
+            _ => false,
         };
-        Self::new(match dynamic {
-            true => file.dynamic_symbols().filter_map(take).collect(),
-            false => file.symbols().filter_map(take).collect(),
-        })
+        let code: Vec<_> = file.sections().filter(is_code).map(|s| s.index()).collect();
+        let (mut functions, mut labels) = (Vec::new(), Vec::new());
+        let mut take = |s: object::Symbol<'_, '_>| {
+            let Some(name) = s.name().ok().filter(|name| !name.is_empty()) else {
+                return;
+            };
+            let symbol = (s.address(), s.size(), name.into());
+            match s.kind() {
+                SymbolKind::Text if s.is_definition() => functions.push(symbol),
+                // A function in assembler without .type, or a local label.
+                SymbolKind::Unknown if s.section_index().is_some_and(|i| code.contains(&i)) => {
+                    labels.push(symbol);
+                }
+                _ => {}
+            }
+        };
+        match dynamic {
+            true => file.dynamic_symbols().for_each(&mut take),
+            false => file.symbols().for_each(&mut take),
+        }
+        let mut this = Self::new(functions);
+        // Inside of a function it is a label of that function.
+        labels.retain(|(at, ..)| !this.is_inside(*at));
+        this.all.append(&mut labels);
+        Self::new(this.all)
+    }
+
+    /// Returns true if the address is in a function whose size is known.
+    fn is_inside(&self, address: u64) -> bool {
+        let above = self.all.partition_point(|s| s.0 <= address);
+        let function = above.checked_sub(1).and_then(|n| self.all.get(n));
+        function.is_some_and(|(start, bytes, _)| address - start < *bytes)
     }
 
     /// Of an address in the file as it is when loaded.
@@ -98,39 +174,6 @@ impl Symbols {
         let (start, _, address) = segment?;
         self.find(offset - start + address)
     }
-}
-
-fn load(path: &str) -> Result<Vec<u8>, &'static str> {
-    whole(Path::new(path), LARGEST, false)
-}
-
-/// All of a file, which may be anybody's: a pipe would never end, and what the kernel makes
-/// up (of length 0) may be more than a file. `ours`: only root's, or our own.
-pub fn whole(path: &Path, most: u64, ours: bool) -> Result<Vec<u8>, &'static str> {
-    let file = fs::File::options()
-        .read(true)
-        .custom_flags(libc::O_NONBLOCK)
-        .open(path)
-        .map_err(|_| "it is not there")?;
-    let there = file.metadata().map_err(|_| "it is not there")?;
-    if !there.is_file() || there.len() == 0 || there.len() > most {
-        return Err("it is no file");
-    }
-    let me = rustix::process::geteuid().as_raw();
-    if ours && there.uid() != 0 && there.uid() != me {
-        return Err("it is somebody else's");
-    }
-    let mut bytes = Vec::new();
-    let done = file.take(there.len()).read_to_end(&mut bytes);
-    done.map_err(|_| "it cannot be read")?;
-    Ok(bytes)
-}
-
-/// Which build of it a file is, if it says.
-pub fn build_id(path: &str) -> Option<Vec<u8>> {
-    let bytes = load(path).ok()?;
-    let file = object::File::parse(&*bytes).ok()?;
-    file.build_id().ok().flatten().map(<[u8]>::to_vec)
 }
 
 /// Where packages of symbols put them.
@@ -192,15 +235,15 @@ mod tests {
     #[test]
     fn r1_9_this_programs_own_functions_have_names() {
         let path = std::env::current_exe().expect("a path");
-        let symbols = Symbols::read(&path.to_string_lossy(), None).expect("symbols");
+        let find = |path: &str| Symbols::find_file(-1, path, &Identity::Any);
+        let symbols = find(&path.to_string_lossy()).expect("symbols");
         assert!(symbols
             .all
             .iter()
             .any(|s| s.2.contains("r1_9_this_program")));
-        assert!(Symbols::read("/proc/self/maps", None).is_err());
-        assert_eq!(
-            Symbols::read("/nowhere", None).err(),
-            Some("it is not there")
-        );
+        let vdso = Symbols::vdso().expect("symbols");
+        assert!(vdso.all.iter().any(|s| s.2.contains("clock_gettime")));
+        assert!(find("/proc/self/maps").is_err());
+        assert_eq!(find("/nowhere").err(), Some(NOT_THERE));
     }
 }

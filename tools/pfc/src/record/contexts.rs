@@ -10,7 +10,8 @@ use perfmon::{sampled, Context, Message, Scope, Value};
 use ring::{Argument, Record, Ring};
 
 use super::pace::Pace;
-use super::tasks::{now, Tasks};
+use super::task_events::TaskEvents;
+use super::tasks::{now, numbers, BuildIds, Tasks};
 use crate::data::{Common, Encoder};
 use crate::stat::command::Crew;
 use crate::stat::counting::at;
@@ -107,6 +108,8 @@ pub struct Harvest {
     pub records: Encoder,
     pub samples: u64,
     pub lost: u64,
+    /// Samples of idle CPUs or of processes outside of this pid name space.
+    pub outside: u64,
 }
 
 /// All of them.
@@ -114,6 +117,8 @@ pub struct Contexts {
     recipe: Recipe,
     live: BTreeMap<u32, Live>,
     pub tasks: Tasks,
+    /// The kernel's records of processes, where it gives them.
+    events: Option<TaskEvents>,
     pub harvest: Harvest,
     /// Threads that could not be sampled, and why the first could not.
     pub missed: usize,
@@ -126,6 +131,17 @@ pub struct Contexts {
     /// Rings that are read only when a file is to be made.
     is_recorder: bool,
     is_broken: bool,
+    /// This program runs in a pid name space that is not the first one, so CPUs also run processes
+    /// without a number in it.
+    is_nested: bool,
+}
+
+/// The link of the first pid name space, by the kernel's PROC_PID_INIT_INO.
+const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
+
+fn is_nested() -> bool {
+    let own = std::fs::read_link("/proc/self/ns/pid");
+    own.is_ok_and(|own| own.as_os_str() != FIRST_PID_NAMESPACE)
 }
 
 impl Contexts {
@@ -137,6 +153,7 @@ impl Contexts {
             recipe,
             live: BTreeMap::new(),
             tasks: Tasks::new(id),
+            events: None,
             harvest,
             missed: 0,
             trouble: None,
@@ -145,6 +162,7 @@ impl Contexts {
             told: Throttled::default(),
             is_recorder,
             is_broken: false,
+            is_nested: is_nested(),
         }
     }
 
@@ -188,7 +206,9 @@ impl Contexts {
     /// Those that have something to say.
     pub fn files(&self) -> Vec<BorrowedFd<'_>> {
         let live = self.live.values().filter(|live| !live.ended);
-        live.map(|live| live.context.as_fd()).collect()
+        let mut files: Vec<_> = live.map(|live| live.context.as_fd()).collect();
+        files.extend(self.events.iter().flat_map(TaskEvents::files));
+        files
     }
 
     /// Reads messages, and the rings if they are not kept for later.
@@ -205,7 +225,16 @@ impl Contexts {
                 self.adjust(target)?;
             }
         }
+        self.drain_events();
         Ok(())
+    }
+
+    /// Reads the kernel's records of processes. The caller has read the samples before, so the
+    /// records that precede a sample are read with it.
+    fn drain_events(&mut self) {
+        if let Some(events) = &mut self.events {
+            self.tasks.drain(events);
+        }
     }
 
     /// Reads all rings, whatever they are.
@@ -217,6 +246,7 @@ impl Contexts {
         for target in &targets {
             self.drain(*target);
         }
+        self.drain_events();
         for target in &targets {
             self.pause(*target, false);
         }
@@ -277,7 +307,11 @@ impl Contexts {
                 ..Common::default()
             };
             match record {
-                Record::Sample(sample) => {
+                Record::Sample(mut sample) => {
+                    if self.is_nested && sample.pid == 0 {
+                        (sample.pid, sample.tid) = (u32::MAX, u32::MAX);
+                        harvest.outside += 1;
+                    }
                     self.tasks.seen(&sample);
                     let which = samplers.iter().position(|s| s.id == sample.eventid);
                     if let Some(pace) = which.and_then(|n| live.paces[n].as_mut()) {
@@ -290,10 +324,12 @@ impl Contexts {
                 Record::Lost(lost) => harvest.records.lost(lost, &common(now())),
                 Record::Throttle(time) => harvest.records.throttle(true, &common(time)),
                 Record::Unthrottle(time) => harvest.records.throttle(false, &common(time)),
+                Record::Exec(time) => self.tasks.exec_of_thread(target, time),
                 // Of a later kernel side.
                 Record::Other { .. } => {}
             }
         }
+        self.tasks.check_all();
         // The last that were lost are told by no record.
         let lost = live.ring.lost();
         harvest.lost += lost.saturating_sub(live.lost);
@@ -334,6 +370,15 @@ impl Contexts {
                 self.shorts.add(*target, Causes::of_status(&status));
             }
         }
+        if let lost @ 1.. = self.events.as_ref().map_or(0, |events| events.lost) {
+            eprintln!("pfc: {lost} records of processes were lost: some names may be missing, or those of an earlier program");
+        }
+        if self.harvest.outside > 0 {
+            eprintln!(
+                "pfc: {} samples are of idle CPUs or of processes outside of this pid name space; they have no names (:-1)",
+                self.harvest.outside
+            );
+        }
         if self.is_broken {
             eprintln!("pfc: a ring held what is no record; is pfc as new as the module?");
         }
@@ -345,6 +390,14 @@ impl Contexts {
 
 impl Crew for Contexts {
     const LEAVING: bool = true;
+
+    fn forked(&mut self, process: u32) {
+        // Where the kernel gives no records, /proc is read at the exec.
+        let time = now();
+        if self.open_events(Some(&[process])) {
+            self.tasks.there(process, time, &mut BuildIds::new());
+        }
+    }
 
     fn open(&self) -> io::Result<Option<Context>> {
         self.recipe.open().map(Some)
@@ -419,21 +472,44 @@ impl Contexts {
         }
     }
 
-    /// Tells of processes that were there before: those of the threads, or all.
-    pub fn there(&mut self, threads: Option<&[u32]>) {
+    /// Opens the kernel's records of the threads' processes, or of all processes, and reads from
+    /// /proc the names and mappings that exist before. Where the kernel gives no records, /proc is
+    /// read later as well.
+    pub fn watch(&mut self, threads: Option<&[u32]>) {
+        // Mappings and names from /proc get a time before all records. If a process changes while
+        // /proc is read, its record is newer and replaces them.
         let time = now();
-        let mut processes: Vec<u32> = match threads {
-            Some(threads) => threads.iter().map(|t| process(*t)).collect(),
-            None => {
-                let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-                all.filter_map(|e| e.file_name().to_str()?.parse().ok())
-                    .collect()
-            }
-        };
-        processes.sort_unstable();
-        processes.dedup();
-        for pid in processes {
-            self.tasks.there(pid, time);
+        let processes = threads.map(processes);
+        self.open_events(processes.as_deref());
+        let mut build_ids = BuildIds::new();
+        for pid in processes.unwrap_or_else(|| numbers("/proc")) {
+            self.tasks.there(pid, time, &mut build_ids);
         }
     }
+
+    /// Opens the kernel's records of processes, or of all processes. Returns false if the kernel
+    /// refuses them.
+    fn open_events(&mut self, processes: Option<&[u32]>) -> bool {
+        let events = match processes {
+            None => TaskEvents::of_all(),
+            Some(processes) => {
+                let threads = |pid| numbers(&format!("/proc/{pid}/task"));
+                TaskEvents::of_threads(&processes.iter().flat_map(threads).collect::<Vec<u32>>())
+            }
+        };
+        self.events = events.ok();
+        let is_open = self.events.is_some();
+        if is_open {
+            self.tasks.set_kernel_tells();
+        }
+        is_open
+    }
+}
+
+/// The processes of these threads, each once.
+fn processes(threads: &[u32]) -> Vec<u32> {
+    let mut processes: Vec<u32> = threads.iter().map(|t| process(*t)).collect();
+    processes.sort_unstable();
+    processes.dedup();
+    processes
 }

@@ -7,10 +7,14 @@
 //! |---|---|
 //! | `contexts.rs` | the contexts of threads or CPUs, with their rings |
 //! | `pace.rs` | periods for a frequency |
-//! | `tasks.rs` | names of processes, and what code they have |
+//! | `tasks.rs` | names of processes, and the code that they have mapped |
+//! | `task_events.rs` | the kernel's own records of processes |
+//! | `perf_event.rs` | perf_event_open(2), rings; unsafe |
 
 mod contexts;
 mod pace;
+mod perf_event;
+mod task_events;
 mod tasks;
 
 use std::io::{self, IsTerminal};
@@ -33,6 +37,7 @@ use crate::stat::wait::{Waiter, Wake};
 use crate::stat::{exit_code, refused, target, Target};
 pub use contexts::Contexts;
 use contexts::{Recipe, Sampler};
+pub use tasks::now;
 
 /// Rings are looked at so often at least.
 const TURN: Duration = Duration::from_millis(100);
@@ -104,7 +109,7 @@ pub fn attach(contexts: &mut Contexts, target: &Target, whom: &Whom) -> Result<(
     match target {
         Target::Command => {}
         Target::Threads(threads) => {
-            contexts.there(Some(threads));
+            contexts.watch(Some(threads));
             for thread in threads {
                 match contexts.load(*thread) {
                     // Of a process, some may have ended since it was looked at.
@@ -114,7 +119,7 @@ pub fn attach(contexts: &mut Contexts, target: &Target, whom: &Whom) -> Result<(
             }
         }
         Target::Cpus(cpus) => {
-            contexts.there(None);
+            contexts.watch(None);
             for cpu in cpus {
                 contexts
                     .load(*cpu)
@@ -363,7 +368,14 @@ impl Run<'_> {
 
     /// What came is written.
     fn write(&mut self) -> Result<(), Failure> {
-        let bytes = &mut self.contexts.harvest.records.bytes;
+        let is_kept = self.args.overwrite || self.args.switch_output;
+        let contexts = &mut self.contexts;
+        if !is_kept {
+            // Files that follow need no records of processes.
+            let told = contexts.tasks.take();
+            contexts.harvest.records.bytes.extend(told);
+        }
+        let bytes = &mut contexts.harvest.records.bytes;
         if let (Some(file), false) = (&mut self.file, bytes.is_empty()) {
             let done = file.write(bytes);
             bytes.clear();
@@ -390,7 +402,7 @@ impl Run<'_> {
         let path = file.path().to_owned();
         let bytes = file
             .write(self.contexts.tasks.bytes())
-            .and_then(|()| file.finish(&self.contexts.tasks.build_ids()))
+            .and_then(|()| file.finish(&[]))
             .map_err(|e| Failure::Create(path.clone(), e))?;
         let harvest = &mut self.contexts.harvest;
         eprintln!(
@@ -442,8 +454,8 @@ impl Run<'_> {
         self.contexts.turn()?;
         if !self.contexts.harvest.records.bytes.is_empty() {
             self.turns += 1;
-            self.write()?;
         }
+        self.write()?;
         if wake == Wake::Switch {
             self.switch()?;
         }
@@ -466,12 +478,13 @@ impl Run<'_> {
     fn command(&mut self) -> Result<Option<ExitStatus>, Failure> {
         let words = &self.args.command;
         let alone = |contexts: &mut Contexts| -> Result<Child, Failure> {
+            let before = now();
             let child = Child::alone(words, contexts)?;
-            contexts.there(Some(&[child.pid()]));
+            contexts.tasks.exec(child.pid(), before);
             Ok(child)
         };
         let mut child = match self.args.no_inherit {
-            false => match Child::traced(words, &self.contexts) {
+            false => match Child::traced(words, &mut self.contexts) {
                 Err(error) => {
                     eprintln!("pfc: children and threads are not followed: {error}; is ptrace forbidden (sysctl kernel.yama.ptrace_scope)?");
                     alone(&mut self.contexts)?

@@ -1,25 +1,34 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is known of processes: their names and what code they have mapped. Each file of
-//! samples has all of it.
+//! Records of processes: their names, and the code that they have mapped. Each file of samples
+//! has them.
 //!
-//! Nobody tells of mappings. They are looked at in each exec and before each end of what
-//! is followed, and whenever a sample lies in none that is known. They are said to
-//! have been there since the exec, for libraries come soon after it.
+//! The kernel's own records (`task_events.rs`) tell what happens after the start. /proc tells what
+//! was there before it.
+//!
+//! Where perf_event_open(2) is refused, /proc is read later as well: at each exec and before each
+//! exit of a traced thread, when a sample lies in no known mapping, and when the name or the
+//! program of a sampled process has changed. The last two are checked every 50 ms at most. New
+//! mappings are taken to exist since the exec, because libraries are mapped soon after it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
 use ring::Sample;
 
+use super::task_events::TaskEvents;
 use crate::data::record::Region;
-use crate::data::{Common, Encoder, KERNEL};
-use crate::profile::build_id;
+use crate::data::{middle, take_until, Common, Encoder, KERNEL};
+use crate::profile::{build_id, candidates, is_same_file, open_file};
 
 /// A process is not looked at again before.
 const PATIENCE: Duration = Duration::from_millis(50);
+
+/// Bytes of records that are kept for the files of a flight recorder, and of --switch-output.
+const MOST_KEPT: usize = 64 << 20;
 
 /// Samples of one that has ended come no later.
 const LATE: Duration = Duration::from_secs(5);
@@ -30,9 +39,12 @@ struct Process {
     /// Its exec, or when it was first seen. Nanoseconds of CLOCK_MONOTONIC.
     since: u64,
     regions: BTreeMap<u64, Region>,
-    /// Its threads' names.
-    threads: BTreeMap<u32, String>,
+    /// Names of the threads other than the first, and the time when each thread began.
+    threads: BTreeMap<u32, (String, u64)>,
     looked: Option<Instant>,
+    /// The device and inode of its program, and when these were asked for last.
+    program: Option<(u64, u64)>,
+    checked: Instant,
 }
 
 impl Process {
@@ -43,6 +55,8 @@ impl Process {
             regions: BTreeMap::new(),
             threads: BTreeMap::new(),
             looked: None,
+            program: None,
+            checked: Instant::now(),
         }
     }
 
@@ -52,13 +66,18 @@ impl Process {
     }
 }
 
+/// Build ids by device and inode: of files that many processes have mapped.
+pub type BuildIds = HashMap<((u32, u32), u64), Vec<u8>>;
+
 /// All that were met.
 pub struct Tasks {
     processes: BTreeMap<u32, Process>,
     /// Records that tell of them.
     told: Encoder,
-    /// Files that samples were in.
-    hit: BTreeSet<String>,
+    /// The kernel tells what happens after the start.
+    kernel_tells: bool,
+    /// Processes whose program and name are to be checked.
+    unchecked: BTreeSet<u32>,
     /// The first event's.
     id: u64,
     /// So many processes are looked through for those that are no more.
@@ -69,6 +88,13 @@ pub struct Tasks {
 pub fn now() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     (now.tv_sec.unsigned_abs() * 1_000_000_000).wrapping_add(now.tv_nsec.unsigned_abs())
+}
+
+/// The numbers among a directory's names.
+pub fn numbers(path: &str) -> Vec<u32> {
+    let all = fs::read_dir(path).into_iter().flatten().flatten();
+    all.filter_map(|e| e.file_name().to_str()?.parse().ok())
+        .collect()
 }
 
 /// Whose thread it is, and whose child that process.
@@ -92,7 +118,8 @@ impl Tasks {
         let mut this = Self {
             processes: BTreeMap::new(),
             told: Encoder::default(),
-            hit: BTreeSet::new(),
+            kernel_tells: false,
+            unchecked: BTreeSet::new(),
             id,
             many: MANY,
         };
@@ -105,7 +132,7 @@ impl Tasks {
         &self.told.bytes
     }
 
-    /// The same, to who keeps them.
+    /// Takes the records that were added since the last call.
     pub fn take(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.told.bytes)
     }
@@ -123,15 +150,31 @@ impl Tasks {
         self.many = MANY.max(2 * self.processes.len());
     }
 
-    /// Which builds the files are that samples were in: records of their own list.
-    pub fn build_ids(&self) -> Vec<u8> {
-        let mut to = Encoder::default();
-        for path in self.hit.iter().filter(|p| p.starts_with('/')) {
-            if let Some(id) = build_id(path) {
-                to.build_id(path, &id);
-            }
+    /// Switches to the kernel's own records: only [`Self::there`] reads /proc after this call.
+    pub fn set_kernel_tells(&mut self) {
+        self.kernel_tells = true;
+    }
+
+    /// Takes the kernel's records out of its rings.
+    pub fn drain(&mut self, events: &mut TaskEvents) {
+        events.drain(&mut self.told, self.id);
+        if self.told.bytes.len() > MOST_KEPT {
+            self.shrink();
         }
-        to.bytes
+    }
+
+    /// Replaces the older half of the records by the present contents of /proc. Processes that have
+    /// ended lose their names; only the oldest samples of a flight recorder may be of those.
+    fn shrink(&mut self) {
+        let mut newer = std::mem::take(&mut self.told.bytes);
+        let time = middle(&newer);
+        take_until(&mut newer, time);
+        kernel(&mut self.told, self.id);
+        let mut build_ids = BuildIds::new();
+        for pid in numbers("/proc") {
+            self.there(pid, time, &mut build_ids);
+        }
+        self.told.bytes.append(&mut newer);
     }
 
     fn common(&self, pid: u32, tid: u32, time: u64) -> Common {
@@ -145,96 +188,126 @@ impl Tasks {
     }
 
     /// A process, with its threads, that was there before.
-    pub fn there(&mut self, pid: u32, time: u64) {
+    pub fn there(&mut self, pid: u32, time: u64, build_ids: &mut BuildIds) {
         let Some(name) = name(&format!("/proc/{pid}/comm")) else {
             return;
         };
         let common = self.common(pid, pid, time);
         self.told.comm(&name, false, &common);
-        self.processes.insert(pid, Process::new(name, time));
-        let threads = fs::read_dir(format!("/proc/{pid}/task"));
-        for thread in threads.into_iter().flatten().flatten() {
-            let tid = thread.file_name().to_str().and_then(|n| n.parse().ok());
-            if let Some(tid) = tid.filter(|tid| *tid != pid) {
-                self.thread(pid, tid, time);
+        let mut process = Process::new(name, time);
+        process.program = program(pid);
+        self.processes.insert(pid, process);
+        for tid in numbers(&format!("/proc/{pid}/task")) {
+            if tid != pid {
+                self.thread(pid, tid);
             }
         }
-        self.look(pid, time);
+        self.look(pid, time, build_ids);
     }
 
-    /// The name of a thread that is not its process's first.
-    fn thread(&mut self, pid: u32, tid: u32, time: u64) {
+    /// Reads the name of a thread other than the first of its process. The name is taken to be as
+    /// old as the thread, because threads are named soon after they begin.
+    fn thread(&mut self, pid: u32, tid: u32) {
         let Some(name) = name(&format!("/proc/{pid}/task/{tid}/comm")) else {
             return;
         };
-        let common = self.common(pid, tid, time);
-        if let Some(process) = self.processes.get_mut(&pid) {
-            if process.threads.get(&tid) != Some(&name) {
-                self.told.comm(&name, false, &common);
-                process.threads.insert(tid, name);
-            }
+        let Some(process) = self.processes.get_mut(&pid) else {
+            return;
+        };
+        let known = process.threads.get(&tid);
+        let since = known.map_or(process.since, |(_, since)| *since);
+        if known.is_none_or(|(known, _)| *known != name) {
+            process.threads.insert(tid, (name.clone(), since));
+            // After the record of its fork, which gives it its parent's name.
+            let common = self.common(pid, tid, since + 1);
+            self.told.comm(&name, false, &common);
         }
     }
 
     /// A process is in its exec.
     pub fn exec(&mut self, pid: u32, time: u64) {
+        if self.kernel_tells {
+            return;
+        }
         let name = name(&format!("/proc/{pid}/comm")).unwrap_or_default();
         let common = self.common(pid, pid, time);
         self.told.comm(&name, true, &common);
-        self.processes.insert(pid, Process::new(name, time));
-        self.look(pid, time);
+        let mut process = Process::new(name, time);
+        process.program = program(pid);
+        self.processes.insert(pid, process);
+        self.look(pid, time, &mut BuildIds::new());
+    }
+
+    /// The context of a thread has recorded an exec. The thread may have had another number than
+    /// its process until then.
+    pub fn exec_of_thread(&mut self, thread: u32, time: u64) {
+        let mut all = self.processes.iter();
+        let own = all.find(|(pid, p)| **pid == thread || p.threads.contains_key(&thread));
+        let pid = own.map_or(thread, |(pid, _)| *pid);
+        self.exec(pid, time);
     }
 
     /// A thread that is new, and has not run.
     pub fn born(&mut self, thread: u32, time: u64) {
+        if self.kernel_tells {
+            return;
+        }
         let Some((pid, parent)) = parents(thread) else {
             return;
         };
         let common = self.common(pid, thread, time);
         if pid != thread {
             self.told.fork((pid, pid), &common);
+            if let Some(process) = self.processes.get_mut(&pid) {
+                process.threads.insert(thread, (process.name.clone(), time));
+            }
             return;
         }
         self.told.fork((parent, parent), &common);
         // It has what its parent has, until its exec.
-        let (name, regions) = match self.processes.get(&parent) {
-            Some(p) => (p.name.clone(), p.regions.clone()),
-            None => (String::new(), BTreeMap::new()),
+        let (known, regions, program) = match self.processes.get(&parent) {
+            Some(p) => (p.name.clone(), p.regions.clone(), p.program),
+            None => (String::new(), BTreeMap::new(), None),
         };
+        // The parent may have changed its name since it was read.
+        let name = name(&format!("/proc/{pid}/comm")).unwrap_or_else(|| known.clone());
+        if name != known {
+            let common = self.common(pid, pid, time + 1);
+            self.told.comm(&name, false, &common);
+        }
         let mut process = Process::new(name, time);
-        process.regions = regions;
+        (process.regions, process.program) = (regions, program);
         self.tidy();
         self.processes.insert(pid, process);
     }
 
     /// A thread that is about to end.
     pub fn leaving(&mut self, thread: u32, time: u64) {
+        if self.kernel_tells {
+            return;
+        }
         let Some((pid, parent)) = parents(thread) else {
             return;
         };
         match pid == thread {
-            true => self.look(pid, time),
-            // Threads are named, if at all, after they began.
-            false => self.thread(pid, thread, self.since(pid)),
+            true => self.look(pid, time, &mut BuildIds::new()),
+            false => self.thread(pid, thread),
         }
         let parent = if pid == thread { parent } else { pid };
         let common = self.common(pid, thread, time);
         self.told.exit((parent, parent), &common);
     }
 
-    fn since(&self, pid: u32) -> u64 {
-        self.processes.get(&pid).map_or(0, |p| p.since)
-    }
-
-    /// The names of threads that are there still.
+    /// Reads the names of threads that have not ended.
     pub fn names(&mut self) {
+        if self.kernel_tells {
+            return;
+        }
         let pids: Vec<u32> = self.processes.keys().copied().collect();
         for pid in pids {
-            let threads = fs::read_dir(format!("/proc/{pid}/task"));
-            for thread in threads.into_iter().flatten().flatten() {
-                let tid = thread.file_name().to_str().and_then(|n| n.parse().ok());
-                if let Some(tid) = tid.filter(|tid| *tid != pid) {
-                    self.thread(pid, tid, self.since(pid));
+            for tid in numbers(&format!("/proc/{pid}/task")) {
+                if tid != pid {
+                    self.thread(pid, tid);
                 }
             }
         }
@@ -243,47 +316,72 @@ impl Tasks {
     /// A sample is to be understood: its process, and what is mapped there.
     pub fn seen(&mut self, sample: &Sample) {
         let (pid, time) = (sample.pid, sample.time.saturating_sub(1));
-        if pid == 0 {
+        if self.kernel_tells || matches!(pid, 0 | u32::MAX) {
             return;
         }
         let process = self.processes.get(&pid);
         let Some(process) = process else {
             self.tidy();
-            self.there(pid, time);
+            self.there(pid, time, &mut BuildIds::new());
             // One that has gone is not looked for again.
             let gone = || Process::new(String::new(), time);
             self.processes.entry(pid).or_insert_with(gone);
             return;
         };
-        if sample.ip >= KERNEL {
-            return;
-        }
         let recently = process.looked.is_some_and(|at| at.elapsed() < PATIENCE);
-        if let Some(region) = process.find(sample.ip) {
-            if !self.hit.contains(&region.path) {
-                self.hit.insert(region.path.clone());
-            }
-        } else if !recently {
-            let now = name(&format!("/proc/{pid}/comm"));
-            match now.filter(|now| *now != process.name && !process.name.is_empty()) {
-                // Nobody told of this exec.
-                Some(_) => self.exec(pid, time),
-                None => self.look(pid, time),
-            }
+        let is_known = sample.ip >= KERNEL || process.find(sample.ip).is_some();
+        if process.checked.elapsed() >= PATIENCE {
+            self.unchecked.insert(pid);
+        }
+        if !is_known && !recently {
+            self.look(pid, time, &mut BuildIds::new());
+        }
+    }
+
+    /// Checks the processes of the samples that were read. The caller has read a ring to its end, so
+    /// an exec that the ring has a record of is known: this finds what no ring has recorded.
+    pub fn check_all(&mut self) {
+        for pid in std::mem::take(&mut self.unchecked) {
+            self.check(pid, now());
+        }
+    }
+
+    /// Records an exec or a change of the name since the last check of a process.
+    fn check(&mut self, pid: u32, time: u64) {
+        let Some(process) = self.processes.get_mut(&pid) else {
+            return;
+        };
+        process.checked = Instant::now();
+        let Some(name) = name(&format!("/proc/{pid}/comm")) else {
+            return;
+        };
+        let program = program(pid);
+        if program.is_some() && program != process.program {
+            self.exec(pid, time);
+        } else if name != process.name {
+            process.name.clone_from(&name);
+            let common = self.common(pid, pid, time);
+            self.told.comm(&name, false, &common);
         }
     }
 
     /// Tells of what a process has mapped and is not known yet.
-    fn look(&mut self, pid: u32, time: u64) {
+    fn look(&mut self, pid: u32, time: u64, build_ids: &mut BuildIds) {
         let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
         let common = self.common(pid, pid, time);
         let Some(process) = self.processes.get_mut(&pid) else {
             return;
         };
         process.looked = Some(Instant::now());
-        for region in maps.lines().filter_map(region) {
-            if process.regions.get(&region.start) == Some(&region) {
+        for mut region in maps.lines().filter_map(region) {
+            let known = process.regions.get(&region.start);
+            if known.is_some_and(|known| is_same(known, &region)) {
                 continue;
+            }
+            if region.inode != 0 {
+                let of_file = build_ids.entry((region.device, region.inode));
+                let id = of_file.or_insert_with(|| build_id_of(pid, &region));
+                region.build_id.clone_from(id);
             }
             let overlaps = |r: &Region| r.start < region.end && region.start < r.end;
             let others: Vec<u64> = process
@@ -313,6 +411,36 @@ impl Tasks {
     }
 }
 
+/// The device and inode of a process's program.
+fn program(pid: u32) -> Option<(u64, u64)> {
+    let file = fs::metadata(format!("/proc/{pid}/exe")).ok()?;
+    Some((file.dev(), file.ino()))
+}
+
+/// Returns true for two reads of one mapping. The build id is not compared, because the device and
+/// inode imply it.
+fn is_same(one: &Region, other: &Region) -> bool {
+    (one.start, one.end, one.offset, one.device, one.inode)
+        == (
+            other.start,
+            other.end,
+            other.offset,
+            other.device,
+            other.inode,
+        )
+        && one.path == other.path
+}
+
+/// Returns the build id of the file that a process has mapped. It is empty if the file has none, or
+/// if the file cannot be found.
+fn build_id_of(pid: u32, region: &Region) -> Vec<u8> {
+    let open = candidates(pid as i32, &region.path).find_map(|path| {
+        let file = open_file(&path).ok()?;
+        is_same_file(&file, region.device, region.inode).then_some(file)
+    });
+    open.and_then(|file| build_id(&file)).unwrap_or_default()
+}
+
 /// A line of /proc/PID/maps, if it is code.
 fn region(line: &str) -> Option<Region> {
     let mut rest = line;
@@ -335,6 +463,7 @@ fn region(line: &str) -> Option<Region> {
         offset: hex(offset)?,
         device: (hex(major)? as u32, hex(minor)? as u32),
         inode: inode.trim().parse().ok()?,
+        build_id: Vec::new(),
         path: if path.is_empty() { "//anon" } else { path }.to_owned(),
     };
     // The page of old system calls is the kernel's.
@@ -399,6 +528,7 @@ mod tests {
                 offset: 0x2000,
                 device: (0xfe, 1),
                 inode: 4711,
+                build_id: Vec::new(),
                 path: "/usr/lib/a b.so".to_owned(),
             })
         );
@@ -430,7 +560,7 @@ mod tests {
         tasks.seen(&sample(here));
         let told = tasks.bytes().len();
         assert!(tasks.processes[&pid].find(here).is_some());
-        assert_eq!(tasks.since(pid), 99);
+        assert_eq!(tasks.processes[&pid].since, 99);
         tasks.seen(&sample(here));
         tasks.seen(&sample(u64::MAX - 8192));
         // It was looked at just now.

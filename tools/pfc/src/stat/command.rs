@@ -31,6 +31,9 @@ pub trait Crew {
     /// failures itself.
     fn follow(&mut self, thread: u32);
 
+    /// Called when the command's process exists and has not executed its program yet.
+    fn forked(&mut self, _process: u32) {}
+
     /// Called when the command's first thread executes its program.
     fn begin(&mut self, thread: u32) {
         self.follow(thread);
@@ -98,7 +101,7 @@ fn exec(words: &[String], trouble: &mut File, before: impl FnOnce() -> io::Resul
 impl Child {
     /// Starts the command under ptrace. The new process waits until it is traced. Counting begins
     /// at its exec.
-    pub fn traced<C: Crew>(words: &[String], _: &C) -> io::Result<Self> {
+    pub fn traced<C: Crew>(words: &[String], crew: &mut C) -> io::Result<Self> {
         let (trouble, mut theirs) = pipe()?;
         let (mut wait, mut go) = pipe()?;
         let pid = process::fork(|| {
@@ -114,6 +117,7 @@ impl Child {
             }
             return Err(error);
         }
+        crew.forked(pid.unsigned_abs());
         go.write_all(&[0])?;
         Ok(Self {
             pid,
@@ -130,8 +134,10 @@ impl Child {
     pub fn alone(words: &[String], crew: &mut impl Crew) -> Result<Self, Failure> {
         let context = crew.open()?;
         let (trouble, mut theirs) = pipe()?;
+        let (mut wait, mut go) = pipe()?;
         let pid = process::fork(|| {
             exec(words, &mut theirs, || {
+                wait.read_exact(&mut [0])?;
                 let Some(context) = &context else {
                     return Ok(());
                 };
@@ -140,6 +146,8 @@ impl Child {
             })
         })?;
         drop(theirs);
+        crew.forked(pid.unsigned_abs());
+        go.write_all(&[0])?;
         if let Some(context) = context {
             crew.insert(pid.unsigned_abs(), context)?;
         }

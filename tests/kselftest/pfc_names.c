@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * worlds: stock
+ * timeout: 60
+ * symbols: kept
+ *
+ * The program that pfc_names.sh samples. Its arguments are steps, which it takes in their
+ * order: see steps(). Without arguments it tests that a twin of it differs from it in the name
+ * of the hot function and in the build id only, so that both have the same layout.
+ */
+#include "kselftest_pc.h"
+#include <elf.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <pthread.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+
+#define NAME		"alpha_hot"
+#define TWIN		"betaa_hot"
+#define LOOPS		20000
+#define ARRAY_SIZE(array)	(sizeof(array) / sizeof((array)[0]))
+
+static char own[200];
+static volatile __u64 work_done;
+
+/* Nearly all processor time of a "spin" step is spent here. */
+__attribute__((noinline)) void alpha_hot(__u64 rounds)
+{
+	while (rounds--)
+		work_done++;
+}
+
+/* Assembler code without .type and .size. */
+void bare_hot(__u64 rounds);
+__asm__(".text\n"
+	".globl bare_hot\n"
+	"bare_hot:\n"
+	"dec %rdi\n"
+	"jnz bare_hot\n"
+	"ret\n");
+
+static __u64 thread_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	return t.tv_sec * 1000000000ULL + t.tv_nsec;
+}
+
+static void spin_in(void (*hot)(__u64), __u64 ms)
+{
+	__u64 end = thread_ns() + ms * 1000000;
+
+	while (thread_ns() < end)
+		hot(LOOPS);
+}
+
+/* Most of the time is in the vDSO, which reads this clock from memory. */
+static void vdso_hot(__u64 rounds)
+{
+	struct timespec t;
+
+	while (rounds--)
+		clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
+}
+
+/* Runs code that was written to a mapping, and says so in /tmp/perf-PID.map as compilers do. */
+static int spin_compiled(const char *where, __u64 ms)
+{
+	/* As bare_hot. */
+	static const char code[] = "\x48\xff\xcf\x75\xfb\xc3";
+	int fd = -1, flags = MAP_SHARED | MAP_ANONYMOUS;
+	char name[40];
+	FILE *map;
+	void *at;
+
+	if (!strcmp(where, "memfd")) {
+		fd = memfd_create("jit", 0);
+		if (fd < 0 || ftruncate(fd, 4096))
+			return 1;
+		flags = MAP_SHARED;
+	}
+	at = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, flags, fd, 0);
+	snprintf(name, sizeof(name), "/tmp/perf-%d.map", getpid());
+	map = fopen(name, "w");
+	if (at == MAP_FAILED || !map)
+		return 1;
+	memcpy(at, code, sizeof(code));
+	fprintf(map, "%lx %zx compiled_hot\n", (long)at, sizeof(code));
+	fclose(map);
+	spin_in((void (*)(__u64))at, ms);
+	return 0;
+}
+
+/* The build id in an ELF file that was read into memory; its length is in *len. */
+static char *build_id(char *file, size_t *len)
+{
+	const Elf64_Ehdr *head = (void *)file;
+	const Elf64_Phdr *part = (void *)(file + head->e_phoff);
+
+	for (int i = 0; i < head->e_phnum; i++) {
+		char *at = file + part[i].p_offset, *end = at + part[i].p_filesz;
+
+		while (part[i].p_type == PT_NOTE && at + sizeof(Elf64_Nhdr) <= end) {
+			Elf64_Nhdr *note = (void *)at;
+			char *desc = at + sizeof(*note) + ((note->n_namesz + 3) & ~3U);
+
+			if (note->n_type == NT_GNU_BUILD_ID) {
+				*len = note->n_descsz;
+				return desc;
+			}
+			at = desc + ((note->n_descsz + 3) & ~3U);
+		}
+	}
+	return NULL;
+}
+
+/* Reads this program's file; the caller frees it. */
+static char *own_file(size_t *size)
+{
+	int fd = open("/proc/self/exe", O_RDONLY);
+	struct stat st;
+	char *file;
+
+	if (fd < 0 || fstat(fd, &st))
+		return NULL;
+	file = malloc(st.st_size);
+	if (file && read(fd, file, st.st_size) != st.st_size) {
+		free(file);
+		file = NULL;
+	}
+	close(fd);
+	*size = st.st_size;
+	return file;
+}
+
+/* Gives the hot function and the build id of a program in memory another name and value. */
+static void make_twin(char *file, size_t size)
+{
+	size_t len = 0;
+	char *id = build_id(file, &len);
+	char *at = file;
+
+	if (id)
+		id[len - 1] ^= 0x5a;
+	while ((at = memmem(at, file + size - at, NAME, strlen(NAME))))
+		memcpy(at, TWIN, strlen(TWIN));
+}
+
+/* Writes a copy of this program: its twin or itself, with or without a build id. */
+static int copy(const char *to, bool twin, bool with_id)
+{
+	size_t size, len;
+	char *file = own_file(&size), *id;
+	int fd, rc;
+
+	if (!file)
+		return 1;
+	if (twin)
+		make_twin(file, size);
+	/* The type of the note is changed, so that readers ignore it. */
+	id = build_id(file, &len);
+	if (id && !with_id)
+		id[-8] = 99;
+	fd = open(to, O_WRONLY | O_CREAT | O_EXCL, 0755);
+	rc = fd < 0 || write(fd, file, size) != (ssize_t)size;
+	close(fd);
+	free(file);
+	return rc;
+}
+
+/* From here on this thread and its children are refused perf_event_open(). */
+static int refuse_perf(void)
+{
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_perf_event_open, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EACCES),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog program = { .len = ARRAY_SIZE(code), .filter = code };
+
+	return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
+	       prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
+}
+
+static int wait_for(pid_t child)
+{
+	int status;
+
+	if (child < 0 || waitpid(child, &status, 0) != child)
+		return 1;
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
+}
+
+static int steps(char **argv);
+
+static void *thread(void *argv)
+{
+	exit(steps(argv));
+}
+
+/* The rest of the steps is taken in a new pid name space with a /proc of its own. */
+static int in_pid_namespace(char **argv)
+{
+	pid_t child;
+
+	if (unshare(CLONE_NEWPID | CLONE_NEWNS) ||
+	    mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL))
+		return 1;
+	child = fork();
+	if (child)
+		return wait_for(child);
+	if (mount("proc", "/proc", "proc", 0, NULL))
+		return 1;
+	return steps(argv);
+}
+
+static int steps(char **argv)
+{
+	for (; *argv; argv++) {
+		if (!strcmp(*argv, "spin")) {
+			spin_in(alpha_hot, atoi(*++argv));
+		} else if (!strcmp(*argv, "bare")) {
+			spin_in(bare_hot, atoi(*++argv));
+		} else if (!strcmp(*argv, "vdso")) {
+			spin_in(vdso_hot, atoi(*++argv));
+		} else if (!strcmp(*argv, "compiled")) {
+			if (spin_compiled(argv[1], atoi(argv[2])))
+				return 1;
+			argv += 2;
+		} else if (!strcmp(*argv, "until")) {
+			for (argv++; access(*argv, F_OK);)
+				usleep(10000);
+		} else if (!strcmp(*argv, "exec")) {
+			execvp(argv[1], argv + 1);
+			return 127;
+		} else if (!strcmp(*argv, "name")) {
+			prctl(PR_SET_NAME, *++argv);
+		} else if (!strcmp(*argv, "fork")) {
+			pid_t child = fork();
+
+			if (child)
+				return wait_for(child);
+		} else if (!strcmp(*argv, "thread")) {
+			pthread_t other;
+
+			pthread_create(&other, NULL, thread, argv + 1);
+			pause();
+		} else if (!strcmp(*argv, "bind")) {
+			if (unshare(CLONE_NEWNS) ||
+			    mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
+			    mount(argv[1], argv[2], NULL, MS_BIND, NULL))
+				return 1;
+			argv += 2;
+		} else if (!strcmp(*argv, "pidns")) {
+			return in_pid_namespace(argv + 1);
+		} else if (!strcmp(*argv, "refuse_perf")) {
+			if (refuse_perf())
+				return 1;
+		} else if (!strcmp(*argv, "copy")) {
+			return copy(argv[1], false, true);
+		} else if (!strcmp(*argv, "twin")) {
+			return copy(argv[1], true, true);
+		} else if (!strcmp(*argv, "copy_noid")) {
+			return copy(argv[1], false, false);
+		} else if (!strcmp(*argv, "twin_noid")) {
+			return copy(argv[1], true, false);
+		} else {
+			return 2;
+		}
+	}
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	size_t size, len, differ = 0;
+	char *one, *other, *id;
+
+	if (readlink("/proc/self/exe", own, sizeof(own) - 1) < 0)
+		bail("readlink");
+	if (argc > 1)
+		return steps(argv + 1);
+	plan(2);
+	one = own_file(&size);
+	other = own_file(&size);
+	if (!one || !other)
+		bail("cannot read this program");
+	id = build_id(one, &len);
+	ok(id && len >= 8, "1.9 pfc_names has a build id");
+	make_twin(other, size);
+	for (size_t i = 0; i < size; i++)
+		differ += one[i] != other[i];
+	note("%zu bytes differ", differ);
+	ok(differ >= strlen(TWIN) - strlen("_hot") - 1 && differ < 200,
+	   "1.9 its twin differs in a name and the build id only");
+	return finish();
+}

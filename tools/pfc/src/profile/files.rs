@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Finds the file of a mapping, and tells it from other files with the same path.
+//!
+//! A path does not identify a file: a program may be replaced while it runs, and in another mount
+//! name space the path is another file. So a file is used only if its build id, or else its device
+//! and inode, is that of the mapping.
+
+use std::fs::{self, File, Metadata};
+use std::io::{Read, Seek};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use object::elf::{FileHeader32, FileHeader64, ELF_NOTE_GNU, NT_GNU_BUILD_ID};
+use object::read::elf::{FileHeader, ProgramHeader};
+use object::{Endianness, ReadCache, ReadRef};
+
+/// The reasons why a file is not used, for a message.
+pub const NOT_THERE: &str = "not found";
+/// The file is not the one that was mapped.
+pub const ANOTHER_BUILD: &str = "another build";
+
+/// Larger files are left alone.
+const LARGEST: u64 = 2 << 30;
+
+/// Larger notes are left alone.
+const LARGEST_NOTES: u64 = 64 << 10;
+
+/// Magic numbers of file systems whose files have another device in /proc/PID/maps than in stat(2):
+/// BTRFS_SUPER_MAGIC, OVERLAYFS_SUPER_MAGIC.
+const OTHER_DEVICES: [i64; 2] = [0x9123_683e, 0x794c_7630];
+
+/// Identifies the file of a mapping, beside its path.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Identity {
+    /// Unknown: any file with that path is used.
+    #[default]
+    Any,
+    Build(Rc<[u8]>),
+    Inode {
+        /// Major, minor.
+        device: (u32, u32),
+        inode: u64,
+    },
+}
+
+/// Returns the paths under which the file of a process's mapping may be found: in the process's own
+/// root and mount name space, and here. Names in brackets and of anonymous memory have none.
+pub fn candidates(pid: i32, path: &str) -> impl Iterator<Item = PathBuf> {
+    let is_file = path.starts_with('/') && !path.starts_with("//");
+    let both = [
+        PathBuf::from(format!("/proc/{pid}/root{path}")),
+        // The program, even if it has no name any more.
+        PathBuf::from(format!("/proc/{pid}/exe")),
+        PathBuf::from(path),
+    ];
+    both.into_iter().filter(move |_| is_file)
+}
+
+/// Returns true if an open file has that device and inode in /proc/PID/maps.
+pub fn is_same_file(file: &File, device: (u32, u32), inode: u64) -> bool {
+    let Ok(there) = file.metadata() else {
+        return false;
+    };
+    let dev = there.dev();
+    let is_same_device = || (rustix::fs::major(dev), rustix::fs::minor(dev)) == device;
+    let has_other_device = || {
+        let system = rustix::fs::fstatfs(file);
+        device.0 == 0 && system.is_ok_and(|s| OTHER_DEVICES.contains(&s.f_type))
+    };
+    there.ino() == inode && (is_same_device() || has_other_device())
+}
+
+/// Opens a regular file. Any user may have put something else under that path, so that opening a
+/// pipe must not wait.
+pub fn open(path: &Path) -> Result<File, &'static str> {
+    let mut options = fs::File::options();
+    let file = options.read(true).custom_flags(libc::O_NONBLOCK).open(path);
+    let file = file.map_err(|e| match e.kind() {
+        std::io::ErrorKind::PermissionDenied => "permission denied",
+        _ => NOT_THERE,
+    })?;
+    let there = file.metadata().map_err(|_| NOT_THERE)?;
+    match there.is_file() {
+        true => Ok(file),
+        false => Err("not a regular file"),
+    }
+}
+
+/// Reads all of a file of at most `most` bytes. A file of length 0 is refused: those of /proc may
+/// have any number of bytes.
+pub fn whole(file: &File, most: u64) -> Result<Vec<u8>, &'static str> {
+    let there = file.metadata().map_err(|_| NOT_THERE)?;
+    if there.len() == 0 || there.len() > most {
+        return Err("empty or too large");
+    }
+    let mut bytes = Vec::new();
+    let done = file.take(there.len()).read_to_end(&mut bytes);
+    done.map_err(|_| "it cannot be read")?;
+    Ok(bytes)
+}
+
+/// Returns true if a file belongs to root or to the caller, and so can be trusted.
+pub fn is_ours(there: &Metadata) -> bool {
+    there.uid() == 0 || there.uid() == rustix::process::geteuid().as_raw()
+}
+
+/// Reads an ELF file, if it has that identity.
+///
+/// # Errors
+///
+/// [`NOT_THERE`], [`ANOTHER_BUILD`], or another reason in words.
+pub fn load(path: &Path, identity: &Identity) -> Result<Vec<u8>, &'static str> {
+    let file = open(path)?;
+    let is_meant = match identity {
+        Identity::Any => true,
+        Identity::Build(id) => build_id(&file).is_some_and(|there| *there == **id),
+        Identity::Inode { device, inode } => is_same_file(&file, *device, *inode),
+    };
+    if !is_meant {
+        return Err(ANOTHER_BUILD);
+    }
+    let mut file = file;
+    file.rewind().map_err(|_| "it cannot be read")?;
+    whole(&file, LARGEST)
+}
+
+/// The build id of an ELF file, from the notes of its program headers as the kernel reads it.
+pub fn build_id(file: &File) -> Option<Vec<u8>> {
+    let cache = ReadCache::new(file);
+    of_notes::<FileHeader64<Endianness>, _>(&cache)
+        .or_else(|| of_notes::<FileHeader32<Endianness>, _>(&cache))
+}
+
+fn of_notes<'a, Elf, R>(data: R) -> Option<Vec<u8>>
+where
+    Elf: FileHeader<Endian = Endianness>,
+    R: ReadRef<'a>,
+{
+    let header = Elf::parse(data).ok()?;
+    let endian = header.endian().ok()?;
+    for part in header.program_headers(endian, data).ok()? {
+        if part.p_filesz(endian).into() > LARGEST_NOTES {
+            continue;
+        }
+        let Ok(Some(mut notes)) = part.notes(endian, data) else {
+            continue;
+        };
+        while let Ok(Some(note)) = notes.next() {
+            if note.name() == ELF_NOTE_GNU && note.n_type(endian) == NT_GNU_BUILD_ID {
+                return Some(note.desc().to_vec());
+            }
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn copy_of_this_program(name: &str) -> PathBuf {
+        let own = std::env::current_exe().expect("a path");
+        let path = std::env::temp_dir().join(format!("pfc-{}-{name}", std::process::id()));
+        fs::copy(own, &path).expect("room");
+        path
+    }
+
+    #[test]
+    fn r1_9_a_file_is_read_only_if_it_is_the_mapped_one() {
+        let path = copy_of_this_program("files");
+        let file = File::open(&path).expect("a file");
+        let there = file.metadata().expect("a file");
+        let dev = there.dev();
+        let device = (rustix::fs::major(dev), rustix::fs::minor(dev));
+        let inode = |inode| Identity::Inode { device, inode };
+        assert!(load(&path, &Identity::Any).is_ok());
+        assert!(load(&path, &inode(there.ino())).is_ok());
+        assert_eq!(load(&path, &inode(there.ino() + 1)), Err(ANOTHER_BUILD));
+        let wrong = Identity::Build([1, 2, 3].into());
+        assert_eq!(load(&path, &wrong), Err(ANOTHER_BUILD));
+        let bytes = fs::read(&path).expect("a file");
+        let elf = object::File::parse(&*bytes).expect("an ELF file");
+        let id = object::Object::build_id(&elf).expect("readable");
+        assert_eq!(build_id(&file).as_deref(), id);
+        if let Some(id) = id {
+            assert!(load(&path, &Identity::Build(id.into())).is_ok());
+        }
+        // A copy that replaces the file has the same contents and another inode.
+        let other = copy_of_this_program("other");
+        fs::rename(&other, &path).expect("the same folder");
+        assert_eq!(load(&path, &inode(there.ino())), Err(ANOTHER_BUILD));
+        fs::remove_file(&path).expect("there");
+        assert_eq!(load(&path, &Identity::Any), Err(NOT_THERE));
+    }
+
+    #[test]
+    fn r1_9_what_is_no_file_has_no_candidates() {
+        for path in ["[vdso]", "//anon", "", "anon_inode:x"] {
+            assert_eq!(candidates(1, path).count(), 0, "{path}");
+        }
+        assert_eq!(candidates(1, "/bin/true").count(), 3);
+    }
+}

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The kernel's own records of processes, read beside the samples: perf events (see
+//! `perf_event.rs`) of all CPUs, or of threads and what they start.
+//!
+//! A record is written at the moment of a fork, an exec, a change of a name, an exit, or a mapping
+//! of code. So names belong to the program that ran when a sample was taken, however short its
+//! life and whatever has become of its file since.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::process::{getrlimit, Resource};
+
+use super::perf_event::{open, Of, Ring};
+use crate::data::Encoder;
+use crate::stat::cpus;
+
+/// PERF_RECORD_*.
+const LOST: u32 = 2;
+const COMM: u32 = 3;
+const EXIT: u32 = 4;
+const FORK: u32 = 7;
+const MMAP2: u32 = 10;
+
+/// Bytes of a record's header, and of the fields that end each record.
+const HEADER: usize = 8;
+const TRAILER: usize = 32;
+
+/// Descriptors that are left for everything but events and contexts of threads.
+const SPARE_FILES: usize = 64;
+
+/// Open events, with a ring for each CPU.
+#[derive(Debug)]
+pub struct TaskEvents {
+    rings: BTreeMap<u32, Ring>,
+    /// Events that write into another event's ring.
+    others: Vec<OwnedFd>,
+    of_all: bool,
+    /// Records for which a ring had no room.
+    pub lost: u64,
+    buffer: Vec<u8>,
+}
+
+impl TaskEvents {
+    fn new(of_all: bool) -> Self {
+        Self {
+            rings: BTreeMap::new(),
+            others: Vec::new(),
+            of_all,
+            lost: 0,
+            buffer: Vec::new(),
+        }
+    }
+
+    /// Opens events of all tasks, on each CPU that is online.
+    ///
+    /// # Errors
+    ///
+    /// EACCES or EPERM: the caller may not use perf_event_open(2) so.
+    pub fn of_all() -> io::Result<Self> {
+        let mut this = Self::new(true);
+        for cpu in online()? {
+            this.rings.insert(cpu, Ring::new(open(Of::All, cpu)?)?);
+        }
+        Ok(this)
+    }
+
+    /// Opens events of threads, and of all threads and processes that they will start.
+    ///
+    /// That takes a descriptor for each thread and CPU. Where these are too many, events of all
+    /// tasks are opened instead, if that is allowed.
+    ///
+    /// # Errors
+    ///
+    /// EACCES or EPERM: the caller may not use perf_event_open(2). EMFILE: there are too many
+    /// threads.
+    pub fn of_threads(threads: &[u32]) -> io::Result<Self> {
+        let cpus = online()?;
+        let room = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        let wanted = threads.len() * (cpus.len() + 1) + SPARE_FILES;
+        if wanted as u64 > room {
+            return Self::of_all().map_err(|_| io::Error::from_raw_os_error(libc::EMFILE));
+        }
+        let mut this = Self::new(false);
+        for thread in threads {
+            this.add(*thread, &cpus)?;
+        }
+        Ok(this)
+    }
+
+    fn add(&mut self, thread: u32, cpus: &[u32]) -> io::Result<()> {
+        for cpu in cpus {
+            let event = match open(Of::Thread(thread), *cpu) {
+                // It has ended since it was listed.
+                Err(e) if e.raw_os_error() == Some(libc::ESRCH) => return Ok(()),
+                event => event?,
+            };
+            match self.rings.get(cpu) {
+                Some(ring) => {
+                    ring.add(&event)?;
+                    self.others.push(event);
+                }
+                None => {
+                    self.rings.insert(*cpu, Ring::new(event)?);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Descriptors that are readable when a ring is half full. Events of threads are not among
+    /// them: they stay readable once their thread has ended.
+    pub fn files(&self) -> Vec<BorrowedFd<'_>> {
+        match self.of_all {
+            true => self.rings.values().map(AsFd::as_fd).collect(),
+            false => Vec::new(),
+        }
+    }
+
+    /// Takes the records out of the rings and appends them to `to`. Each gets the id of the
+    /// event `id`, for readers look for its fields in that event's attribute.
+    pub fn drain(&mut self, to: &mut Encoder, id: u64) {
+        for ring in self.rings.values_mut() {
+            self.buffer.clear();
+            ring.read(&mut self.buffer);
+            self.lost += copy(&self.buffer, to, id);
+        }
+    }
+}
+
+/// Copies the records of processes. The result is how many were lost before them.
+fn copy(mut bytes: &[u8], to: &mut Encoder, id: u64) -> u64 {
+    let mut lost = 0;
+    while let Some(size) = word16(bytes, 6).map(usize::from) {
+        let Some((record, rest)) = bytes.split_at_checked(size) else {
+            break;
+        };
+        bytes = rest;
+        if size < HEADER + TRAILER {
+            break;
+        }
+        let pid = word32(record, HEADER);
+        match word32(record, 0) {
+            // A process that has no number in this pid name space, or none any more.
+            Some(COMM | EXIT | FORK | MMAP2) if matches!(pid, None | Some(0 | u32::MAX)) => {}
+            Some(COMM | EXIT | FORK | MMAP2) => to.copy(record, id),
+            Some(LOST) => {
+                let count = record.get(HEADER + 8..HEADER + 16);
+                let count = count
+                    .and_then(|b| b.try_into().ok())
+                    .map(u64::from_ne_bytes);
+                lost += count.unwrap_or(0);
+            }
+            _ => {}
+        }
+    }
+    lost
+}
+
+fn word16(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
+}
+
+fn word32(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+fn online() -> io::Result<Vec<u32>> {
+    let list = std::fs::read_to_string("/sys/devices/system/cpu/online")?;
+    cpus(list.trim()).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::Common;
+
+    #[test]
+    fn r1_9_records_of_processes_are_copied_with_the_id() {
+        let common = |pid| Common {
+            pid,
+            tid: pid,
+            time: 5,
+            cpu: 1,
+            id: 77,
+        };
+        let mut from = Encoder::default();
+        from.comm("one", true, &common(10));
+        // No number here, and no record of a process.
+        from.fork((1, 1), &common(0));
+        from.throttle(true, &common(10));
+        from.lost(3, &common(10));
+        from.exit((1, 1), &common(10));
+        let mut wanted = Encoder::default();
+        wanted.comm(
+            "one",
+            true,
+            &Common {
+                id: 2,
+                ..common(10)
+            },
+        );
+        wanted.exit(
+            (1, 1),
+            &Common {
+                id: 2,
+                ..common(10)
+            },
+        );
+        let mut to = Encoder::default();
+        assert_eq!(copy(&from.bytes, &mut to, 2), 3);
+        assert_eq!(to.bytes, wanted.bytes);
+        // A record that is cut short is left out.
+        let mut to = Encoder::default();
+        copy(&from.bytes[..from.bytes.len() - 1], &mut to, 2);
+        assert!(to.bytes.len() < wanted.bytes.len());
+        copy(&[0; 64], &mut to, 2);
+    }
+
+    #[test]
+    fn r1_9_events_of_a_thread_tell_its_name() {
+        let this = rustix::thread::gettid()
+            .as_raw_nonzero()
+            .get()
+            .unsigned_abs();
+        let Ok(mut events) = TaskEvents::of_threads(&[this]) else {
+            // perf_event_open() is refused here.
+            return;
+        };
+        // The new thread names itself.
+        let thread = std::thread::Builder::new().name("named-later".to_owned());
+        let thread = thread.spawn(|| {}).expect("a thread");
+        thread.join().expect("no panic");
+        let mut to = Encoder::default();
+        events.drain(&mut to, 1);
+        assert_eq!(events.lost, 0);
+        assert!(to.bytes.windows(11).any(|w| w == b"named-later"));
+        let drained = to.bytes.len();
+        events.drain(&mut to, 1);
+        assert_eq!(to.bytes.len(), drained);
+    }
+}
