@@ -625,8 +625,8 @@ impl Context {
             self.start_timer(state);
         }
     }
-    /// Starts the timer for the first of: a sampling clock, the end of the run or of throttling.
 
+    /// Starts the timer for the first of: a sampling clock, the end of the run or of throttling.
     fn start_timer(&self, state: &mut State) {
         let clock = state.set.registers.clock_left();
         let now = nmi::now();

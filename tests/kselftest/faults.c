@@ -82,10 +82,10 @@ static bool good(const struct operation *op, const char *of, int n, int ret)
 }
 
 /*
- * Returns the number of the call to fail after call @n of @calls. Up to 100 calls all fail. Of more,
- * as where a driver adds 400 instances, the first 20 and the last 10 fail, and one in 31 between,
- * which are the same in a loop. In make test more than 8 calls are many: the first 4 and the last 2
- * fail, and 5 between.
+ * Returns the number of the call to fail after call @n of @calls. Up to 100 calls all fail. Of
+ * more, as where a driver adds 400 instances, the first 20 and the last 10 fail, and one in 31
+ * between, which are the same in a loop. In make test more than 8 calls are many: the first 4 and
+ * the last 2 fail, and 5 between.
  */
 static int next(int n, int calls)
 {

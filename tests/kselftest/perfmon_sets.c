@@ -227,11 +227,11 @@ static void by_time(__u64 timeout, __u64 extra)
 	   "1.12 by time: every instruction is counted in one of three sets");
 	/* On a busy host the thread does not run all of the time. */
 	if (!ok(time <= real && time > cpu / 2,
-		"1.12 by time: durations add up to half the CPU time or more, and at most the elapsed time"))
+		"1.12 by time: durations are at least half the CPU time, at most the elapsed time"))
 		note("%llu of %llu ns, ran %llu", time, real, cpu);
 	if (!ok(shortest < timeout + timeout / 4 + 20 * slow * MS &&
 		time / (infos[0].set_runs + infos[1].set_runs + infos[2].set_runs) > timeout / 2,
-		"1.12 by time: runs last half the timeout or more, in one round a quarter more at most"))
+		"1.12 by time: a run lasts 0.5 timeouts or more, in one round 1.25 at most"))
 		note("%llu ns, %llu turns, %llu ns of a round's shortest", time,
 		     infos[0].set_runs * 3, shortest);
 	ok(right, "1.12 by time: READ_RUNS agrees with GETINFO and READ_PMDS");

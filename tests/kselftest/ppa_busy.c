@@ -401,9 +401,10 @@ static bool much(int plugs)
 static __u64 nr_threads(void)
 {
 	char text[80];
-	unsigned int nr = 0;
+	unsigned int nr;
 
-	sscanf(slurp("/proc/loadavg", text, sizeof(text)), "%*s %*s %*s %*d/%u", &nr);
+	if (sscanf(slurp("/proc/loadavg", text, sizeof(text)), "%*s %*s %*s %*d/%u", &nr) != 1)
+		return 0;
 	return nr;
 }
 

@@ -94,7 +94,8 @@ int main(void)
 		pid_t pid;
 		int fd;
 
-		shared->ready = shared->rests = 0;
+		shared->ready = 0;
+		shared->rests = 0;
 		pid = fork();
 		if (!pid)
 			mover();

@@ -84,8 +84,10 @@ static const char *why(bool markers, int error)
 	case -EDQUOT:
 		return "exceeds the memory limit of its user (parameter user_kb)";
 	case -ENOSPC:
-		return markers ? "exceeds the limit of " __stringify(PERFTRACE_NR_MARKERS) " markers" :
-				 "exceeds the limit of traced processes, or of its open descriptors";
+		if (markers)
+			return "exceeds the limit of " __stringify(PERFTRACE_NR_MARKERS)
+			       " markers";
+		return "exceeds the limit of traced processes, or of its open descriptors";
 	default:
 		return "got no memory";
 	}
