@@ -6,7 +6,7 @@
 use std::io;
 
 use perftrace::event;
-use perftrace::simulate::{attach_to, Kernel, Plan, FLIGHT};
+use perftrace::simulate::{attach_to, Config, Kernel, FLIGHT};
 
 use crate::bars::{bar, instructions, Bar};
 use crate::results::Results;
@@ -75,10 +75,10 @@ pub struct Traced(&'static Kernel);
 impl Traced {
     /// Attaches to a simulated kernel with this number of CPUs.
     pub fn new(nr_cpus: u32) -> Self {
-        Self(attach_to(Plan {
+        Self(attach_to(Config {
             nr_cpus,
             stride: 21,
-            ..Plan::default()
+            ..Config::default()
         }))
     }
 
@@ -91,11 +91,11 @@ impl Traced {
             }
             // Accesses all pages, so that no page fault occurs in the measurement.
             for _ in 0..8 {
-                self.0.skip(TRACE);
+                self.0.discard(TRACE);
                 run(ALL / 8)?;
             }
             measure(name, &mut |n| {
-                self.0.skip(TRACE);
+                self.0.discard(TRACE);
                 run(n)
             });
             if traced.is_some() {
