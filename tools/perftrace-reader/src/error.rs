@@ -17,9 +17,9 @@ pub enum Error {
     /// There is already a trace of this name.
     Exists(String),
     /// The maximum number of traces exists.
-    Full,
+    TooManyTraces,
     /// The call needs that there are no traces.
-    Traces,
+    TracesExist,
     /// Another file reads this trace.
     Busy,
     /// The caller lacks this permission.
@@ -42,11 +42,11 @@ impl fmt::Display for Error {
             Self::Open(e) => write!(f, "{DEVICE}: {e}"),
             Self::NoTrace(name) => write!(f, "there is no trace '{name}'"),
             Self::Exists(name) => write!(f, "there is a trace '{name}' already"),
-            Self::Full => write!(
+            Self::TooManyTraces => write!(
                 f,
                 "there is no room for another trace: 16 at most, 8 of one user"
             ),
-            Self::Traces => write!(f, "there are traces"),
+            Self::TracesExist => write!(f, "there are traces"),
             Self::Busy => write!(f, "somebody else reads this trace"),
             Self::Denied(what) => write!(f, "not permitted: {what}"),
             Self::Filter(step) => write!(f, "the kernel refuses step {step} of the filter"),

@@ -186,8 +186,12 @@ fn tracing(error: &perftrace_reader::Error) -> String {
         Error::Open(_) => format!("{error}; is the module loaded? lsmod | grep perfcounters"),
         Error::NoTrace(_) => format!("{error}, or it is not yours; pfc trace list shows those that are there"),
         Error::Exists(name) => format!("{error}; take another name, or end it: pfc trace stop {name}"),
-        Error::Full => format!("{error}; pfc trace list shows them, pfc trace stop NAME ends one"),
-        Error::Traces => format!("{error}; pfc trace list shows them, pfc trace stop NAME ends one"),
+        Error::TooManyTraces => {
+            format!("{error}; pfc trace list shows them, pfc trace stop NAME ends one")
+        }
+        Error::TracesExist => {
+            format!("{error}; pfc trace list shows them, pfc trace stop NAME ends one")
+        }
         Error::Busy => format!("{error}: the pfc trace that made it, perhaps; a flight recorder (--flight) may be read by several, one after the other"),
         Error::Denied(_) => format!("{error}; run this as root"),
         Error::Filter(_) | Error::Corrupt(_) => {

@@ -50,13 +50,13 @@ fn missing(totals: &Totals, info: &Info) -> Vec<String> {
     let lines = [
         (lost, "events found no room and are lost; a larger buffer (-s), fewer events (-e, -f) or --wait keep them"),
         (cut, "bytes made no sense and were left out; some program has written over its buffer"),
-        (totals.disorder, "events had times that cannot be; they have those of the ones before"),
+        (totals.bad_times, "events had times that cannot be; they have those of the ones before"),
         (info.dropped, "processes had ended and were dropped unread, for there were too many"),
         (info.no_memory, "buffers got no memory; their events are lost, and not counted"),
         (info.denied, "processes got rights or an owner that you may not look at; what they wrote since is not here"),
     ];
     let counted = lines.iter().filter(|(count, _)| *count > 0);
-    let unstable = info.is(UNSTABLE).then(|| {
+    let unstable = info.has_flag(UNSTABLE).then(|| {
         "the kernel has given up the time stamp counter: times of different CPUs may differ"
             .to_owned()
     });
@@ -76,7 +76,7 @@ mod tests {
         let totals = Totals {
             lost: 3,
             cut: 8,
-            disorder: 1,
+            bad_times: 1,
             ..Totals::default()
         };
         let info = Info {
