@@ -6,7 +6,7 @@
 use std::fs::File;
 use std::io;
 
-use perfmon::{sampled, Context, Scope, Value};
+use perfmon::{sampling_pmd, Context, RegisterValue, Scope};
 use rustix::thread::gettid;
 
 use crate::sys::{map_ring, nops, perf_event_open, PerfAttr, NOPS};
@@ -33,8 +33,8 @@ pub fn deep_context(format: &str) -> io::Result<Context> {
     argument[..8].copy_from_slice(&(PAGES as u64 * 4096).to_ne_bytes());
     argument[8] = 2;
     let context = Context::create_format(Scope::Thread, format, &argument)?;
-    context.write_pmcs(&[Value::new(0, INSTRUCTIONS | (1 << 17))])?;
-    context.write(&[sampled(0, DEEP_PERIOD, 0)])?;
+    context.write_pmcs(&[RegisterValue::new(0, INSTRUCTIONS | (1 << 17))])?;
+    context.write_sampling_pmds(&[sampling_pmd(0, DEEP_PERIOD, 0)])?;
     context.load(gettid().as_raw_nonzero().get() as u32)?;
     context.start()?;
     Ok(context)
@@ -44,7 +44,7 @@ pub fn deep_context(format: &str) -> io::Result<Context> {
 /// at the same places each time.
 pub fn begin_again(context: &Context) -> io::Result<()> {
     context.stop()?;
-    context.write(&[sampled(0, DEEP_PERIOD, 0)])?;
+    context.write_sampling_pmds(&[sampling_pmd(0, DEEP_PERIOD, 0)])?;
     context.start()
 }
 
@@ -56,10 +56,13 @@ pub fn context(format: &str) -> io::Result<Context> {
     // perfmon_ring_arg.flags: the ring is overwritten.
     argument[8] = 2;
     let context = Context::create_format(Scope::Thread, format, &argument)?;
-    context.write_pmcs(&[Value::new(0, INSTRUCTIONS), Value::new(1, INSTRUCTIONS)])?;
-    let mut pmd = sampled(0, PERIOD, 0);
+    context.write_pmcs(&[
+        RegisterValue::new(0, INSTRUCTIONS),
+        RegisterValue::new(1, INSTRUCTIONS),
+    ])?;
+    let mut pmd = sampling_pmd(0, PERIOD, 0);
     pmd.reg_smpl_pmds.set(1);
-    context.write(&[pmd])?;
+    context.write_sampling_pmds(&[pmd])?;
     context.load(gettid().as_raw_nonzero().get() as u32)?;
     context.start()?;
     Ok(context)
