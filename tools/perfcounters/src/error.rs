@@ -22,11 +22,11 @@ pub enum Error {
     /// The set of instances has changed since the selection was made.
     Changed,
     /// The set of instances changed at each of `TRIES` attempts.
-    Unsettled,
+    Unstable,
     /// This CPU was in the middle of an update at each of `TRIES` attempts.
     Busy(u32),
     /// `perfcounters.ko` was loaded again. The device must be opened again.
-    OtherBoot,
+    Reloaded,
 }
 
 impl fmt::Display for Error {
@@ -42,13 +42,13 @@ impl fmt::Display for Error {
             ),
             Self::Corrupt(why) => write!(f, "these counters can not be read: {why}"),
             Self::Changed => f.write_str("the set of instances has changed; select again"),
-            Self::Unsettled => f.write_str("the set of instances changes all the time; try again"),
+            Self::Unstable => f.write_str("the set of instances changes all the time; try again"),
             Self::Busy(cpu) => write!(
                 f,
                 "CPU {cpu} updates its counters all the time, no consistent snapshot was had; \
                  try again, or select less"
             ),
-            Self::OtherBoot => f.write_str("the counters were loaded anew; open them again"),
+            Self::Reloaded => f.write_str("the counters were loaded anew; open them again"),
         }
     }
 }
