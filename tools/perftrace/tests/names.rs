@@ -10,7 +10,9 @@ use perftrace::Site;
 /// Returns whether the macro accepts a marker. Its check fails to compile in a constant, and panics
 /// here.
 fn macro_accepts(name: &str, fields: &[String]) -> bool {
-    let fields: String = fields.iter().map(|field| format!(" {field}")).collect();
+    let fields = fields
+        .iter()
+        .fold(String::new(), |text, field| text + " " + field);
     let text: &'static str = Box::leak(format!("{name}\0{fields}\0").into_boxed_str());
     catch_unwind(|| Site::new(text, 0)).is_ok()
 }
