@@ -6,7 +6,7 @@
 use std::io;
 
 use perftrace::event;
-use perftrace::simulate::{attach_to, Kernel, Plan};
+use perftrace::simulate::{attach_to, Config, Kernel};
 
 pub use perftrace::simulate::FLIGHT;
 
@@ -62,10 +62,10 @@ pub struct Traced(&'static Kernel);
 impl Traced {
     /// Attaches to a simulated kernel with this number of CPUs.
     pub fn new(nr_cpus: u32) -> Self {
-        Self(attach_to(Plan {
+        Self(attach_to(Config {
             nr_cpus,
             stride: 21,
-            ..Plan::default()
+            ..Config::default()
         }))
     }
 
@@ -82,11 +82,11 @@ impl Traced {
         }
         // Accesses all pages, so that no page fault occurs in the measurement.
         for _ in 0..8 {
-            self.0.skip(TRACE);
+            self.0.discard(TRACE);
             run(ALL / 8)?;
         }
         let measured = measure(&mut |n| {
-            self.0.skip(TRACE);
+            self.0.discard(TRACE);
             run(n)
         });
         if flags.is_some() {

@@ -233,7 +233,7 @@ impl Guest {
             })
             .collect();
         self.operation(name, count.into(), &mut |n| {
-            (0..n).try_for_each(|_| context.refresh(&mut pmds))
+            (0..n).try_for_each(|_| context.read_pmds_in_place(&mut pmds))
         })
     }
 

@@ -6,7 +6,7 @@
 use std::fs::File;
 use std::io;
 
-use perfmon::{sampled, Context, Scope, Value};
+use perfmon::{sampling_pmd, Context, RegisterValue, Scope};
 use rustix::thread::gettid;
 
 use crate::sys::{map_ring, nops, perf_event_open, PerfAttr, NOPS};
@@ -28,14 +28,14 @@ pub fn periods(n: u32) {
 }
 
 /// Creates a context for the calling thread, with a ring that is overwritten.
-fn started(format: &str, pmcs: &[Value], pmd: perfmon::Pmd) -> io::Result<Context> {
+fn started(format: &str, pmcs: &[RegisterValue], pmd: perfmon::Pmd) -> io::Result<Context> {
     let mut argument = [0u8; 64];
     argument[..8].copy_from_slice(&(PAGES as u64 * 4096).to_ne_bytes());
     // perfmon_ring_arg.flags: the ring is overwritten.
     argument[8] = 2;
     let context = Context::create_format(Scope::Thread, format, &argument)?;
     context.write_pmcs(pmcs)?;
-    context.write(&[pmd])?;
+    context.write_sampling_pmds(&[pmd])?;
     context.load(gettid().as_raw_nonzero().get() as u32)?;
     context.start()?;
     Ok(context)
@@ -43,24 +43,27 @@ fn started(format: &str, pmcs: &[Value], pmd: perfmon::Pmd) -> io::Result<Contex
 
 /// Creates a context that also samples the kernel, every [`DEEP_PERIOD`] instructions.
 pub fn deep_context(format: &str) -> io::Result<Context> {
-    let pmc = Value::new(0, INSTRUCTIONS | (1 << 17));
-    started(format, &[pmc], sampled(0, DEEP_PERIOD, 0))
+    let pmc = RegisterValue::new(0, INSTRUCTIONS | (1 << 17));
+    started(format, &[pmc], sampling_pmd(0, DEEP_PERIOD, 0))
 }
 
 /// Restarts the first period of a [`deep_context`], so that the following instructions are sampled
 /// at the same places each time.
 pub fn begin_again(context: &Context) -> io::Result<()> {
     context.stop()?;
-    context.write(&[sampled(0, DEEP_PERIOD, 0)])?;
+    context.write_sampling_pmds(&[sampling_pmd(0, DEEP_PERIOD, 0)])?;
     context.start()
 }
 
 /// Creates a context for the calling thread. Each sample has instruction, process, thread, time,
 /// CPU and another PMD.
 pub fn context(format: &str) -> io::Result<Context> {
-    let mut pmd = sampled(0, PERIOD, 0);
+    let mut pmd = sampling_pmd(0, PERIOD, 0);
     pmd.reg_smpl_pmds.set(1);
-    let pmcs = [Value::new(0, INSTRUCTIONS), Value::new(1, INSTRUCTIONS)];
+    let pmcs = [
+        RegisterValue::new(0, INSTRUCTIONS),
+        RegisterValue::new(1, INSTRUCTIONS),
+    ];
     started(format, &pmcs, pmd)
 }
 

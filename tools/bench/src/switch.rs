@@ -8,7 +8,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::thread::{self, JoinHandle};
 
-use perfmon::{Context, Scope, SetDesc, Value, TIME_SWITCH};
+use perfmon::{Context, RegisterValue, Scope, SetDesc, TIME_SWITCH};
 use rustix::pipe::pipe;
 use rustix::thread::gettid;
 
@@ -23,7 +23,9 @@ const INSTRUCTIONS: u64 = 0xc0 | (3 << 16) | (1 << 22);
 /// Creates a context for the calling thread that counts with this number of counters.
 pub fn context(counters: u16) -> io::Result<Context> {
     let context = Context::create(Scope::Thread)?;
-    let values: Vec<Value> = (0..counters).map(|n| Value::new(n, INSTRUCTIONS)).collect();
+    let values: Vec<RegisterValue> = (0..counters)
+        .map(|n| RegisterValue::new(n, INSTRUCTIONS))
+        .collect();
     context.write_pmcs(&values)?;
     context.load(gettid().as_raw_nonzero().get() as u32)?;
     context.start()?;
@@ -57,8 +59,8 @@ impl Turns for TwoSets {
         };
         context.create_sets(&mut [set(0), set(1)])?;
         for set in [0, 1] {
-            let value = |n| Value::new(n, INSTRUCTIONS).of(set);
-            let values: Vec<Value> = (0..COUNTERS).map(value).collect();
+            let value = |n| RegisterValue::new(n, INSTRUCTIONS).in_set(set);
+            let values: Vec<RegisterValue> = (0..COUNTERS).map(value).collect();
             context.write_pmcs(&values)?;
         }
         context.load(gettid().as_raw_nonzero().get() as u32)?;

@@ -15,11 +15,11 @@ const IDLE: usize = TASKS;
 
 #[derive(Clone, Debug)]
 enum Event {
-    Pass(u64),
+    Advance(u64),
     /// A switch to another task, and the index of the reason.
     Switch(usize, u8),
-    Call,
-    CallEnds,
+    SyscallEnter,
+    SyscallExit,
     /// An interrupt: ticks per handler, and number of handlers.
     Interrupt(u64, u8),
     /// A softirq: ticks before an interrupt, in the interrupt, and after it.
@@ -33,10 +33,10 @@ enum Event {
 
 fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
-        (1u64..1000).prop_map(Event::Pass),
-        (0..=TASKS, 0u8..3).prop_map(|(t, why)| Event::Switch(t, why)),
-        Just(Event::Call),
-        Just(Event::CallEnds),
+        (1u64..1000).prop_map(Event::Advance),
+        (0..=TASKS, 0u8..3).prop_map(|(t, reason)| Event::Switch(t, reason)),
+        Just(Event::SyscallEnter),
+        Just(Event::SyscallExit),
         (1u64..500, 1u8..4).prop_map(|(ticks, handlers)| Event::Interrupt(ticks, handlers)),
         (1u64..300, 0u64..300, 1u64..300).prop_map(|(a, b, c)| Event::Softirq(a, b, c)),
         (0..TASKS).prop_map(Event::Wake),
@@ -53,9 +53,9 @@ struct Model {
     idle: u64,
     softirq: u64,
     sched: [u64; TASKS],
-    calls_time: [u64; TASKS],
+    syscall_time: [u64; TASKS],
     interrupted: [u64; TASKS],
-    left: [[u64; 3]; TASKS],
+    switches: [[u64; 3]; TASKS],
     latency: [u64; TASKS],
     runq: [u64; TASKS],
 }
@@ -72,43 +72,44 @@ proptest! {
         let mut tasks: Vec<_> = (0..TASKS).map(|_| task()).collect();
         let bounds = Bounds::new(100);
         let mut model = Model::default();
-        let mut on = IDLE;
-        let mut calling = [false; TASKS];
+        let mut running = IDLE;
+        let mut in_syscall = [false; TASKS];
         let (mut woken, mut ready) = ([None::<(u64, bool)>; TASKS], [None; TASKS]);
         let mut interrupts = 0;
         for task in &tasks {
             task.set_out(false, true, clock.get());
         }
         cpu.begin(true, clock.get());
-        let began = clock.get();
-        let pass = |ticks: u64| clock.set(clock.get() + ticks);
+        let start = clock.get();
+        let advance = |ticks: u64| clock.set(clock.get() + ticks);
         for event in events {
             match event {
-                Event::Pass(ticks) => {
-                    pass(ticks);
-                    match on {
+                Event::Advance(ticks) => {
+                    advance(ticks);
+                    match running {
                         IDLE => model.idle += ticks,
                         t => {
                             model.sched[t] += ticks;
-                            if calling[t] {
+                            if in_syscall[t] {
                                 model.system += ticks;
-                                model.calls_time[t] += ticks;
+                                model.syscall_time[t] += ticks;
                             } else {
                                 model.user += ticks;
                             }
                         }
                     }
                 }
-                Event::Switch(next, why) => {
-                    if next == on {
+                Event::Switch(next, reason) => {
+                    if next == running {
                         continue;
                     }
-                    let leave = [Leave::Blocked, Leave::Expired, Leave::Preempted][usize::from(why)];
+                    let switch_reason =
+                        [Leave::Blocked, Leave::Expired, Leave::Preempted][usize::from(reason)];
                     let now = clock.get();
-                    if let Some(t) = tasks.get(on).map(|_| on) {
-                        model.left[t][usize::from(why)] += 1;
-                        ready[t] = (leave != Leave::Blocked).then_some(now);
-                        woken[t] = woken[t].filter(|_| leave == Leave::Blocked);
+                    if let Some(t) = tasks.get(running).map(|_| running) {
+                        model.switches[t][usize::from(reason)] += 1;
+                        ready[t] = (switch_reason != Leave::Blocked).then_some(now);
+                        woken[t] = woken[t].filter(|_| switch_reason == Leave::Blocked);
                     }
                     if next != IDLE {
                         if let Some((then, _)) = woken[next].take() {
@@ -118,7 +119,7 @@ proptest! {
                         }
                         ready[next] = None;
                     }
-                    let prev = (tasks.get(on), leave);
+                    let prev = (tasks.get(running), switch_reason);
                     let after = (tasks.get(next), &bounds);
                     let idle = || next == IDLE;
                     cpu.begin_switch();
@@ -129,47 +130,47 @@ proptest! {
                         Some(own) => cpu.switch_quiet(own, 0, prev, after, idle, now),
                         None => cpu.switch(0, prev, after, idle, now),
                     }
-                    on = next;
+                    running = next;
                 }
-                Event::Call => {
-                    if on != IDLE && !calling[on] {
-                        cpu.call(tasks.get(on), || clock.get());
-                        calling[on] = true;
+                Event::SyscallEnter => {
+                    if running != IDLE && !in_syscall[running] {
+                        cpu.call(tasks.get(running), || clock.get());
+                        in_syscall[running] = true;
                     }
                 }
-                Event::CallEnds => {
-                    if on != IDLE {
-                        cpu.call_ends(tasks.get(on), || clock.get());
-                        calling[on] = false;
+                Event::SyscallExit => {
+                    if running != IDLE {
+                        cpu.call_ends(tasks.get(running), || clock.get());
+                        in_syscall[running] = false;
                     }
                 }
                 Event::Interrupt(ticks, handlers) => {
                     for handler in 0..handlers {
                         cpu.interrupt(handler == 0, || clock.get());
-                        pass(ticks);
+                        advance(ticks);
                         cpu.interrupt_ends(|| clock.get());
                     }
                     let ticks = ticks * u64::from(handlers);
                     interrupts += 1;
                     model.interrupts += ticks;
-                    if on != IDLE {
-                        model.interrupted[on] += ticks;
+                    if running != IDLE {
+                        model.interrupted[running] += ticks;
                     }
                 }
                 Event::Softirq(before, inside, after) => {
                     cpu.softirq(1, false, || clock.get());
-                    pass(before);
+                    advance(before);
                     cpu.interrupt(true, || clock.get());
-                    pass(inside);
+                    advance(inside);
                     cpu.interrupt_ends(|| clock.get());
-                    pass(after);
+                    advance(after);
                     cpu.softirq_ends(|| clock.get());
                     interrupts += 1;
                     let all = before + inside + after;
                     model.interrupts += all;
                     model.softirq += before + after;
-                    if on != IDLE {
-                        model.interrupted[on] += all;
+                    if running != IDLE {
+                        model.interrupted[running] += all;
                     }
                 }
                 Event::Wake(t) => {
@@ -177,28 +178,28 @@ proptest! {
                     // The last wakeup counts. A task that is ready has not slept, so its wakeup is
                     // ignored.
                     if ready[t].is_none() {
-                        woken[t] = Some((clock.get(), t != on));
+                        woken[t] = Some((clock.get(), t != running));
                     }
                 }
                 Event::Replace => {
-                    if on != IDLE {
+                    if running != IDLE {
                         let now = clock.get();
-                        tasks[on] = task();
-                        tasks[on].set_out(false, true, now);
+                        tasks[running] = task();
+                        tasks[running].set_out(false, true, now);
                         cpu.begin_switch();
-                        cpu.replace(0, tasks.get(on), now);
-                        model.sched[on] = 0;
-                        model.calls_time[on] = 0;
-                        model.interrupted[on] = 0;
-                        model.left[on] = [0; 3];
-                        model.latency[on] = 0;
-                        model.runq[on] = 0;
-                        woken[on] = None;
+                        cpu.replace(0, tasks.get(running), now);
+                        model.sched[running] = 0;
+                        model.syscall_time[running] = 0;
+                        model.interrupted[running] = 0;
+                        model.switches[running] = [0; 3];
+                        model.latency[running] = 0;
+                        model.runq[running] = 0;
+                        woken[running] = None;
                     }
                 }
                 Event::Read => {
                     let v = cpu.values(true, || clock.get()).expect("nobody changes it");
-                    prop_assert_eq!(v[..4].iter().sum::<u64>(), clock.get() - began);
+                    prop_assert_eq!(v[..4].iter().sum::<u64>(), clock.get() - start);
                 }
             }
         }
@@ -208,23 +209,23 @@ proptest! {
         prop_assert_eq!((v[5], v[6]), (interrupts, model.softirq));
         for (t, task) in tasks.iter().enumerate() {
             let read = task.read(|| now, |_| Some(&cpu)).expect("nobody changes it");
-            let of = |index: usize| read.values[index];
-            prop_assert_eq!(of(value::SCHED), model.sched[t]);
-            prop_assert_eq!(of(value::SYSTEM), model.calls_time[t]);
-            prop_assert_eq!(of(value::INTERRUPTS), model.interrupted[t]);
+            let value_of = |index: usize| read.values[index];
+            prop_assert_eq!(value_of(value::SCHED), model.sched[t]);
+            prop_assert_eq!(value_of(value::SYSTEM), model.syscall_time[t]);
+            prop_assert_eq!(value_of(value::INTERRUPTS), model.interrupted[t]);
             // A task that waits now has waited until now: since its wakeup, or since it became
             // ready.
-            let (waits, is_ready) = match (on == t, woken[t], ready[t]) {
+            let (waits, is_ready) = match (running == t, woken[t], ready[t]) {
                 (false, Some((then, true)), _) => (now - then, 0),
                 (false, None, Some(then)) => (0, now - then),
                 _ => (0, 0),
             };
-            prop_assert_eq!(of(value::LATENCY), model.latency[t] + waits);
+            prop_assert_eq!(value_of(value::LATENCY), model.latency[t] + waits);
             prop_assert_eq!(
-                [of(value::BLOCKED), of(value::EXPIRED), of(value::PREEMPTED)],
-                model.left[t]
+                [value_of(value::BLOCKED), value_of(value::EXPIRED), value_of(value::PREEMPTED)],
+                model.switches[t]
             );
-            prop_assert_eq!(read.running, on == t);
+            prop_assert_eq!(read.running, running == t);
             prop_assert_eq!(read.runq, model.runq[t] + is_ready);
         }
     }
@@ -280,10 +281,10 @@ fn r4_9_no_time_falls_where_a_call_begins() {
     );
     // The CPU stalls after it has read the clock and before it writes that it is in a call. A
     // reader in this gap must not report user time beyond the begin of the call.
-    let told = Cell::new((None, None));
+    let observed = Cell::new((None, None));
     cpu.call(Some(&task), || {
         let read = task.read(|| 1500, |_| Some(&cpu));
-        told.set((
+        observed.set((
             cpu.values(true, || 1500).map(|v| v[0]),
             read.map(|r| r.values[value::SCHED] - r.values[value::SYSTEM]),
         ));
@@ -291,7 +292,7 @@ fn r4_9_no_time_falls_where_a_call_begins() {
     });
     let after = cpu.values(true, || 1600).expect("nobody changes it");
     assert_eq!(after[..2], [100, 400]);
-    let (of_cpu, of_task) = told.get();
+    let (of_cpu, of_task) = observed.get();
     assert!(of_cpu.unwrap_or(0) <= 100, "{of_cpu:?}");
     assert!(of_task.unwrap_or(0) <= 100, "{of_task:?}");
 }
@@ -382,16 +383,20 @@ fn r4_4_each_group_of_cpus_has_its_part() {
     assert_eq!(read.cpu, 4);
 }
 
-/// Switches the task in (`comes`) or out on CPU 0, at the time `now`.
-fn turn(cpu: &Cpu, task: &Task<Vec<Word>>, comes: bool, leave: Leave, now: u64) {
+/// Switches the task in (`switch_in`) or out on CPU 0, at the time `now`.
+fn switch_task(cpu: &Cpu, task: &Task<Vec<Word>>, switch_in: bool, reason: Leave, now: u64) {
     let bounds = Bounds::new(100);
-    let one = Some(task);
-    let (before, after) = if comes { (None, one) } else { (one, None) };
+    let task_ref = Some(task);
+    let (before, after) = if switch_in {
+        (None, task_ref)
+    } else {
+        (task_ref, None)
+    };
     cpu.begin_switch();
-    if comes {
+    if switch_in {
         task.comes();
     }
-    cpu.switch(0, (before, leave), (after, &bounds), || !comes, now);
+    cpu.switch(0, (before, reason), (after, &bounds), || !switch_in, now);
 }
 
 #[test]
@@ -402,25 +407,25 @@ fn r4_4_a_wait_begins_when_the_task_was_woken_last() {
         read.expect("nobody changes it").values[value::LATENCY]
     };
     cpu.begin(true, 1000);
-    turn(&cpu, &task, true, Leave::Blocked, 1000);
+    switch_task(&cpu, &task, true, Leave::Blocked, 1000);
     // Woken twice while it runs: long before it leaves the CPU, and shortly before.
     task.wake(1100);
     task.wake(9000);
-    turn(&cpu, &task, false, Leave::Blocked, 9010);
+    switch_task(&cpu, &task, false, Leave::Blocked, 9010);
     assert_eq!(latency(9100), 0, "it may sleep");
-    turn(&cpu, &task, true, Leave::Blocked, 9200);
+    switch_task(&cpu, &task, true, Leave::Blocked, 9200);
     assert_eq!(latency(9300), 200);
     // Woken while it runs, and again while it sleeps.
     task.wake(9400);
-    turn(&cpu, &task, false, Leave::Blocked, 9500);
+    switch_task(&cpu, &task, false, Leave::Blocked, 9500);
     task.wake(20_000);
     assert_eq!(latency(20_050), 250);
-    turn(&cpu, &task, true, Leave::Blocked, 20_100);
+    switch_task(&cpu, &task, true, Leave::Blocked, 20_100);
     assert_eq!(latency(30_000), 300);
     // Preempted: it has not slept, so its wakeup does not begin a latency.
-    turn(&cpu, &task, false, Leave::Preempted, 30_000);
+    switch_task(&cpu, &task, false, Leave::Preempted, 30_000);
     task.wake(30_100);
-    turn(&cpu, &task, true, Leave::Blocked, 30_500);
+    switch_task(&cpu, &task, true, Leave::Blocked, 30_500);
     let read = task
         .read(|| 30_600, |_| Some(&cpu))
         .expect("nobody changes it");

@@ -15,7 +15,7 @@ const ENABLE: u64 = 1 << 22;
 const INT: u64 = 1 << 20;
 const OS: u64 = 1 << 17;
 
-fn select(n: u64) -> Register {
+fn event_select(n: u64) -> Register {
     Register {
         address: 0x186 + n,
         reset: 0x10_0000_0000,
@@ -48,7 +48,7 @@ struct Pmu {
 
 fn pmu(width: u16) -> Pmu {
     Pmu {
-        pmcs: (0..4).map(select).collect(),
+        pmcs: (0..4).map(event_select).collect(),
         pmds: (0..4).map(|n| counter(n, width)).collect(),
         soft_pmcs: vec![],
         soft: vec![Register {
@@ -122,11 +122,11 @@ fn r1_14_a_register_for_systems_is_not_for_threads() {
     pmu.pmcs[1].kind |= kind::SYSTEM;
     pmu.pmcs[2].kind |= kind::THREAD;
     let map = pmu.map();
-    let try_it = |scope, n| check_pmc(&map, scope, true, n, 0, 0).map(drop);
-    assert_eq!(try_it(Scope::Thread, 1), Err(Error::OtherScope));
-    assert_eq!(try_it(Scope::System, 1), Ok(()));
-    assert_eq!(try_it(Scope::Thread, 2), Ok(()));
-    assert_eq!(try_it(Scope::System, 2), Err(Error::OtherScope));
+    let check_scope = |scope, n| check_pmc(&map, scope, true, n, 0, 0).map(drop);
+    assert_eq!(check_scope(Scope::Thread, 1), Err(Error::OtherScope));
+    assert_eq!(check_scope(Scope::System, 1), Ok(()));
+    assert_eq!(check_scope(Scope::Thread, 2), Ok(()));
+    assert_eq!(check_scope(Scope::System, 2), Err(Error::OtherScope));
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn r1_3_flags_that_are_not_known() {
 
 #[test]
 fn r1_14_rows_that_make_no_sense() {
-    let good = select(0);
+    let good = event_select(0);
     assert_eq!(good.wrong_pmc(), None);
     assert_eq!(Register::default().wrong_pmc(), None);
     let pmc = |change: fn(&mut Register)| {
@@ -277,7 +277,7 @@ fn virtual_counter(width: u16) -> Register {
 fn r1_5_a_virtual_counter_is_narrow_by_its_own_pmc() {
     let mut pmu = pmu(48);
     pmu.soft = vec![virtual_counter(12)];
-    let soft_pmcs = [select(0)];
+    let soft_pmcs = [event_select(0)];
     let mut map = pmu.map();
     map.soft.pmcs = &soft_pmcs;
     let mut r = registers();
@@ -294,13 +294,13 @@ fn r1_5_a_virtual_counter_is_narrow_by_its_own_pmc() {
 fn r1_14_a_virtual_register_is_controlled_by_the_default_until_another_is_written() {
     let mut pmu = pmu(48);
     pmu.soft = vec![virtual_counter(64)];
-    let soft_pmcs = [select(0)];
+    let soft_pmcs = [event_select(0)];
     let mut map = pmu.map();
     let register = virtual_counter(64);
     let mut r = registers();
     assert_eq!(r.control_of(&map, &register), 0);
     map.soft.pmcs = &soft_pmcs;
-    assert_eq!(r.control_of(&map, &register), select(0).reset);
+    assert_eq!(r.control_of(&map, &register), event_select(0).reset);
     r.set_pmc(FIRST_SOFT, 0, 7);
     assert_eq!(r.control_of(&map, &register), 7);
     assert_eq!(r.control_of(&map, &Register::default()), 0);
@@ -421,7 +421,7 @@ enum Step {
     /// Counter 0 moves by less than its full range.
     Count(u64),
     /// The counters are folded and compared.
-    Look,
+    Read,
     /// The thread is switched out and in again.
     Switch,
     /// PMD 0 is written.
@@ -434,7 +434,7 @@ proptest! {
         width in 8u16..=64,
         steps in prop::collection::vec(prop_oneof![
             any::<u64>().prop_map(Step::Count),
-            Just(Step::Look),
+            Just(Step::Read),
             Just(Step::Switch),
             any::<u64>().prop_map(Step::Write),
         ], 1..40),
@@ -461,7 +461,7 @@ proptest! {
                     model = model.wrapping_add(n);
                     unseen += n;
                 }
-                Step::Look => {
+                Step::Read => {
                     r.fold(|_| Some(hardware));
                     unseen = 0;
                     prop_assert_eq!(r.pmd(&map, 0), model);
@@ -502,7 +502,7 @@ proptest! {
 
 /// Returns three virtual counters: one that counts while the context is in a PMU, one that follows
 /// the thread, and one whose PMC selects what it counts.
-fn growing() -> Pmu {
+fn virtual_counters() -> Pmu {
     let row = Register {
         kind: kind::VIRTUAL | kind::COUNTER,
         width: 16,
@@ -529,11 +529,11 @@ fn growing() -> Pmu {
 
 #[test]
 fn r1_13_virtual_counters_count_what_they_grow_by() {
-    let pmu = growing();
+    let pmu = virtual_counters();
     let map = pmu.map();
-    let [by_turns, the_threads] = [FIRST_SOFT, FIRST_SOFT + 1];
+    let [in_pmu, of_thread] = [FIRST_SOFT, FIRST_SOFT + 1];
     let mut r = registers();
-    for pmd in [by_turns, the_threads] {
+    for pmd in [in_pmu, of_thread] {
         r.set_pmd(&map, pmd, 100);
     }
     r.plan(&map, Scope::Thread);
@@ -542,24 +542,24 @@ fn r1_13_virtual_counters_count_what_they_grow_by() {
     r.set_out(false, at(10));
     r.grow(false, at(13));
     r.grow(true, at(4));
-    assert_eq!((r.value(by_turns), r.value(the_threads)), (103, 105));
+    assert_eq!((r.value(in_pmu), r.value(of_thread)), (103, 105));
     // Switched in again: the first counter starts at the new value, the thread's goes on.
     r.set_out(false, at(1000));
     r.grow(false, at(1001));
     r.grow(true, at(5));
-    assert_eq!((r.value(by_turns), r.value(the_threads)), (104, 106));
+    assert_eq!((r.value(in_pmu), r.value(of_thread)), (104, 106));
     // In a context of a CPU both count only while the context is in a PMU.
     r.plan(&map, Scope::System);
     r.set_out(false, at(0));
     r.grow(true, at(77));
-    assert_eq!((r.value(by_turns), r.value(the_threads)), (104, 106));
+    assert_eq!((r.value(in_pmu), r.value(of_thread)), (104, 106));
     r.grow(false, at(2));
-    assert_eq!((r.value(by_turns), r.value(the_threads)), (106, 108));
+    assert_eq!((r.value(in_pmu), r.value(of_thread)), (106, 108));
 }
 
 #[test]
 fn r1_13_a_virtual_counter_counts_once_it_was_written() {
-    let pmu = growing();
+    let pmu = virtual_counters();
     let map = pmu.map();
     let mut r = registers();
     r.plan(&map, Scope::Thread);
@@ -584,10 +584,10 @@ fn r1_6_a_context_claims_what_it_uses() {
     r.set_pmc(1, 0, ENABLE);
     r.set_pmd(&map, 3, 0);
     r.set_pmd(&map, FIRST_SOFT, 0);
-    let of = |pmcs, pmds| Claims { pmcs, pmds };
-    assert_eq!(r.claims(&map, Claims::NONE), of(0b1010, 0b1010));
-    assert_eq!(r.claims(&map, of(1, 0)), of(0b1011, 0b1011));
-    assert_eq!(r.claims(&map, of(0, 1)), of(0b1011, 0b1011));
+    let claims = |pmcs, pmds| Claims { pmcs, pmds };
+    assert_eq!(r.claims(&map, Claims::NONE), claims(0b1010, 0b1010));
+    assert_eq!(r.claims(&map, claims(1, 0)), claims(0b1011, 0b1011));
+    assert_eq!(r.claims(&map, claims(0, 1)), claims(0b1011, 0b1011));
 }
 
 #[test]
@@ -619,7 +619,7 @@ impl Memory for Heap {
     type Of<T: Copy + Default> = Vec<T>;
 }
 
-fn room(needs: &Needs) -> Room<Heap> {
+fn storage(needs: &Needs) -> Room<Heap> {
     Room {
         pmcs: needs.pmcs.map(|nr| vec![0; nr]),
         pmds: needs.pmds.map(|nr| vec![0; nr]),
@@ -630,7 +630,7 @@ fn room(needs: &Needs) -> Room<Heap> {
 }
 
 /// Lets all counters count once.
-fn work<M: Memory>(r: &mut Registers<M>, step: u64) {
+fn count_once<M: Memory>(r: &mut Registers<M>, step: u64) {
     r.begin(|_| ());
     r.fold(|c| Some(c.start.wrapping_add(step) & c.mask));
     r.set_out(false, |_| 5);
@@ -644,9 +644,9 @@ proptest! {
     ) {
         let mut pmu = pmu(48);
         pmu.soft = vec![virtual_counter(64), virtual_counter(64)];
-        pmu.soft_pmcs = vec![select(0), select(1)];
+        pmu.soft_pmcs = vec![event_select(0), event_select(1)];
         let map = pmu.map();
-        let (mut whole, mut needed) = (registers(), Registers::<Heap>::default());
+        let (mut full, mut needed) = (registers(), Registers::<Heap>::default());
         for (step, (control, n, value)) in writes.into_iter().enumerate() {
             // Register numbers are 0 to 3, 256 and 257.
             let number = if n < 4 { n } else { FIRST_SOFT + n - 4 };
@@ -654,27 +654,27 @@ proptest! {
             if control { &mut pmcs } else { &mut pmds }.set(number.into());
             let needs = needed.needs(&map, &pmcs, &pmds);
             if needs != needed.room() {
-                needed.move_into(&mut room(&needs));
+                needed.move_into(&mut storage(&needs));
             }
             prop_assert_eq!(needed.room(), needs);
             match control {
                 true => {
-                    whole.set_pmc(number, 0, value & !INT);
+                    full.set_pmc(number, 0, value & !INT);
                     needed.set_pmc(number, 0, value & !INT);
                 }
                 false => {
-                    whole.set_pmd(&map, number, value);
+                    full.set_pmd(&map, number, value);
                     needed.set_pmd(&map, number, value);
                 }
             }
-            whole.plan(&map, Scope::Thread);
+            full.plan(&map, Scope::Thread);
             needed.plan(&map, Scope::Thread);
-            prop_assert_eq!(whole.program.controls(), needed.program.controls());
-            prop_assert_eq!(whole.program.counters(), needed.program.counters());
-            work(&mut whole, step as u64);
-            work(&mut needed, step as u64);
+            prop_assert_eq!(full.program.controls(), needed.program.controls());
+            prop_assert_eq!(full.program.counters(), needed.program.counters());
+            count_once(&mut full, step as u64);
+            count_once(&mut needed, step as u64);
             for pmd in (0..4).chain([FIRST_SOFT, FIRST_SOFT + 1]) {
-                prop_assert_eq!(whole.pmd(&map, pmd), needed.pmd(&map, pmd), "PMD {}", pmd);
+                prop_assert_eq!(full.pmd(&map, pmd), needed.pmd(&map, pmd), "PMD {}", pmd);
             }
         }
     }

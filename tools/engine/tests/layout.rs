@@ -131,9 +131,9 @@ fn r0_4_8192_cpus_fit() {
             let layout = Layout::new(cpus, pages).expect("possible numbers");
             for cpu in [0, 1, cpus / 2, cpus - 1] {
                 for slot in [0, 1, 511, 512, 4095, 4096, 32_768, MAX_INSTANCES - 1] {
-                    let want = offset(cpus, pages, cpu, slot);
-                    assert_eq!(u128::from(layout.offset(cpu, slot)), want);
-                    let page = layout.page((want / PAGE_SIZE as u128) as u64);
+                    let expected_offset = offset(cpus, pages, cpu, slot);
+                    assert_eq!(u128::from(layout.offset(cpu, slot)), expected_offset);
+                    let page = layout.page((expected_offset / PAGE_SIZE as u128) as u64);
                     assert!(matches!(page, Some(Page::Slots { cpu: of, .. }) if of == cpu));
                 }
             }
@@ -195,7 +195,7 @@ fn r0_3_c_and_rust_agree_on_the_header() {
     std::fs::create_dir_all(&dir).expect("a temporary directory");
     let (source, program) = (dir.join("abi.c"), dir.join("abi"));
     std::fs::write(&source, C_PROGRAM).expect("a temporary file");
-    let built = Command::new("cc")
+    let compiled = Command::new("cc")
         .args([
             "-std=gnu11",
             "-Wall",
@@ -209,14 +209,14 @@ fn r0_3_c_and_rust_agree_on_the_header() {
         .args([&program, &source])
         .output()
         .expect("cc runs");
-    let errors = String::from_utf8_lossy(&built.stderr);
+    let errors = String::from_utf8_lossy(&compiled.stderr);
     assert!(
-        built.status.success(),
+        compiled.status.success(),
         "the header does not compile: {errors}"
     );
-    let said = Command::new(&program).output().expect("the program runs");
+    let output = Command::new(&program).output().expect("the program runs");
     std::fs::remove_dir_all(&dir).expect("the directory is ours");
-    assert_eq!(String::from_utf8_lossy(&said.stdout), expected());
+    assert_eq!(String::from_utf8_lossy(&output.stdout), expected_output());
 }
 
 /// Prints the sizes, all offsets of fields, and the offsets of some slots.
@@ -255,7 +255,7 @@ int main(void)
 }
 "#;
 
-fn expected() -> String {
+fn expected_output() -> String {
     use std::fmt::Write;
     use std::mem::offset_of;
 

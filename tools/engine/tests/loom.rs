@@ -12,8 +12,8 @@
 //!
 //! loom 0.7 remembers only the last access to a word. If a thread loads a word before it stores to
 //! it, other threads' earlier loads are lost, and some orders are not explored: the broken
-//! protocols below passed then. The writers here therefore keep the value in `Own` and only store;
-//! `Changer::Engine` runs the engine's own writer as well.
+//! protocols below passed then. The writers here therefore keep the value in `OwnedWord` and only
+//! store; `ChangeWriter::Engine` runs the engine's own writer as well.
 //!
 //! The writer is one CPU. The updates of a task, of an interrupt in it and of an NMI in that are
 //! nested calls on one thread, tried at every point where they can occur. Each update adds one to
@@ -58,12 +58,12 @@ impl Cpu {
 }
 
 /// A word, with the value that its only writer stored last.
-struct Own<'a> {
+struct OwnedWord<'a> {
     word: &'a Word,
     value: Cell<u64>,
 }
 
-impl<'a> Own<'a> {
+impl<'a> OwnedWord<'a> {
     fn new(word: &'a Word) -> Self {
         Self {
             word,
@@ -71,25 +71,25 @@ impl<'a> Own<'a> {
         }
     }
 
-    fn plus(&self, delta: u64) -> u64 {
+    fn advance(&self, delta: u64) -> u64 {
         self.value.set(self.value.get().wrapping_add(delta));
         self.value.get()
     }
 
     /// Adds to the word. On the real CPU this is one instruction.
     fn add(&self, delta: u64) {
-        self.word.store_relaxed(self.plus(delta));
+        self.word.store_relaxed(self.advance(delta));
     }
 
     fn add_release(&self, delta: u64) {
-        self.word.store_release(self.plus(delta));
+        self.word.store_release(self.advance(delta));
     }
 }
 
 /// The defect of a writer.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Writer {
-    Right,
+enum WriterDefect {
+    None,
     NoA,
     NoBarrierAfterA,
     BNotRelease,
@@ -97,50 +97,50 @@ enum Writer {
 }
 
 /// The words of a CPU as their writer sees them.
-struct Owner<'a> {
-    flag: Own<'a>,
-    a: Own<'a>,
-    b: Own<'a>,
+struct CpuWriter<'a> {
+    flag: OwnedWord<'a>,
+    a: OwnedWord<'a>,
+    b: OwnedWord<'a>,
 }
 
 /// Number of points of an update at which an interrupt is tried.
 const POINTS: usize = 5;
 
 /// Makes an update with others nested in it. `nested[0]` is the point at which the next one occurs.
-fn update(cpu: &Owner<'_>, writer: Writer, nested: &[usize]) {
-    let at = |point: usize| {
+fn update(cpu: &CpuWriter<'_>, writer: WriterDefect, nested: &[usize]) {
+    let interrupt_at = |point: usize| {
         if let Some((first, rest)) = nested.split_first() {
             if *first == point {
                 update(cpu, writer, rest);
             }
         }
     };
-    at(0);
-    if writer != Writer::NoA {
+    interrupt_at(0);
+    if writer != WriterDefect::NoA {
         cpu.flag.add(BEGIN);
     }
-    if writer != Writer::NoBarrierAfterA {
+    if writer != WriterDefect::NoBarrierAfterA {
         fence_release();
     }
-    at(1);
-    if writer == Writer::BBeforeValues {
+    interrupt_at(1);
+    if writer == WriterDefect::BBeforeValues {
         cpu.flag.add(END);
     }
     cpu.a.add(1);
-    at(2);
+    interrupt_at(2);
     cpu.b.add(1);
-    at(3);
+    interrupt_at(3);
     let end = match writer {
         // One more completed, and in flight as before, since no BEGIN was added.
-        Writer::NoA => END + BEGIN,
+        WriterDefect::NoA => END + BEGIN,
         _ => END,
     };
     match writer {
-        Writer::BBeforeValues => {}
-        Writer::BNotRelease => cpu.flag.add(end),
+        WriterDefect::BBeforeValues => {}
+        WriterDefect::BNotRelease => cpu.flag.add(end),
         _ => cpu.flag.add_release(end),
     }
-    at(4);
+    interrupt_at(4);
 }
 
 type Copy = (u64, u64, u64);
@@ -187,28 +187,28 @@ fn read_without_count(cpu: &Cpu) -> Option<Copy> {
 }
 
 /// Runs a writer with nested updates against a reader that reads up to twice.
-fn race(writer: Writer, reader: fn(&Cpu) -> Option<Copy>, nested: &'static [usize]) {
+fn race(writer: WriterDefect, reader: fn(&Cpu) -> Option<Copy>, nested: &'static [usize]) {
     // With two nested updates a second read would take too long.
-    let (preemptions, looks) = match nested.len() {
+    let (preemptions, nr_reads) = match nested.len() {
         0 => (PREEMPTIONS, 2),
         1 => (PREEMPTIONS_NESTED, 2),
         _ => (PREEMPTIONS_NESTED, 1),
     };
     model(preemptions, move || {
         let cpu = Cpu::new();
-        let writing = {
+        let writer_thread = {
             let cpu = Arc::clone(&cpu);
             thread::spawn(move || {
-                let owner = Owner {
-                    flag: Own::new(&cpu.flag),
-                    a: Own::new(&cpu.a),
-                    b: Own::new(&cpu.b),
+                let owner = CpuWriter {
+                    flag: OwnedWord::new(&cpu.flag),
+                    a: OwnedWord::new(&cpu.a),
+                    b: OwnedWord::new(&cpu.b),
                 };
                 update(&owner, writer, nested);
             })
         };
         let mut last = 0;
-        for _ in 0..looks {
+        for _ in 0..nr_reads {
             if let Some((flag, a, b)) = reader(&cpu) {
                 assert_eq!(a, b, "a group was seen half");
                 assert_eq!(completed(flag), a, "the count and the values disagree");
@@ -216,7 +216,7 @@ fn race(writer: Writer, reader: fn(&Cpu) -> Option<Copy>, nested: &'static [usiz
                 last = a;
             }
         }
-        writing.join().expect("the writer ends");
+        writer_thread.join().expect("the writer ends");
         // The writer has ended: a read succeeds and returns all updates.
         let (_, a, b) = reader(&cpu).expect("all is quiet");
         let all = 1 + nested.len() as u64;
@@ -226,13 +226,13 @@ fn race(writer: Writer, reader: fn(&Cpu) -> Option<Copy>, nested: &'static [usiz
 
 #[test]
 fn r0_9_seqflag_no_group_is_seen_half() {
-    race(Writer::Right, read, &[]);
+    race(WriterDefect::None, read, &[]);
 }
 
 #[test]
 fn r0_8_seqflag_interrupts_nest_at_every_point() {
     for point in 0..POINTS {
-        race(Writer::Right, read, Box::leak(Box::new([point])));
+        race(WriterDefect::None, read, Box::leak(Box::new([point])));
     }
 }
 
@@ -240,7 +240,11 @@ fn r0_8_seqflag_interrupts_nest_at_every_point() {
 fn r0_8_seqflag_nmis_nest_in_interrupts_at_every_point() {
     for interrupt in 0..POINTS {
         for nmi in 0..POINTS {
-            race(Writer::Right, read, Box::leak(Box::new([interrupt, nmi])));
+            race(
+                WriterDefect::None,
+                read,
+                Box::leak(Box::new([interrupt, nmi])),
+            );
         }
     }
 }
@@ -248,43 +252,43 @@ fn r0_8_seqflag_nmis_nest_in_interrupts_at_every_point() {
 #[test]
 #[should_panic]
 fn loom_finds_a_missing_begin() {
-    race(Writer::NoA, read, &[]);
+    race(WriterDefect::NoA, read, &[]);
 }
 
 #[test]
 #[should_panic]
 fn loom_finds_a_missing_barrier_after_begin() {
-    race(Writer::NoBarrierAfterA, read, &[]);
+    race(WriterDefect::NoBarrierAfterA, read, &[]);
 }
 
 #[test]
 #[should_panic]
 fn loom_finds_an_end_that_is_not_a_release() {
-    race(Writer::BNotRelease, read, &[]);
+    race(WriterDefect::BNotRelease, read, &[]);
 }
 
 #[test]
 #[should_panic]
 fn loom_finds_an_end_before_the_values() {
-    race(Writer::BBeforeValues, read, &[]);
+    race(WriterDefect::BBeforeValues, read, &[]);
 }
 
 #[test]
 #[should_panic]
 fn loom_finds_a_reader_without_c() {
-    race(Writer::Right, read_without_c, &[]);
+    race(WriterDefect::None, read_without_c, &[]);
 }
 
 #[test]
 #[should_panic]
 fn loom_finds_a_reader_without_d() {
-    race(Writer::Right, read_without_d, &[]);
+    race(WriterDefect::None, read_without_d, &[]);
 }
 
 #[test]
 #[should_panic]
 fn loom_finds_the_hole_of_a_flag_that_does_not_count() {
-    race(Writer::Right, read_without_count, &[]);
+    race(WriterDefect::None, read_without_count, &[]);
 }
 
 /// The two generation words of a header, and metadata of two words.
@@ -308,42 +312,45 @@ impl Header {
     }
 }
 
-/// The writer of a change: the engine's, the same with `Own` words, or a broken one.
+/// The writer of a change: the engine's, the same with `OwnedWord` words, or a broken one.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Changer {
+enum ChangeWriter {
     Engine,
-    Right,
+    Correct,
     NoBarrierAfterA,
     BNotRelease,
 }
 
-fn change_twice(header: &Header, changer: Changer) {
-    let [gen1, gen2] = [Own::new(&header.gen1), Own::new(&header.gen2)];
-    let meta = [Own::new(&header.meta[0]), Own::new(&header.meta[1])];
+fn change_twice(header: &Header, changer: ChangeWriter) {
+    let [gen1, gen2] = [OwnedWord::new(&header.gen1), OwnedWord::new(&header.gen2)];
+    let meta = [
+        OwnedWord::new(&header.meta[0]),
+        OwnedWord::new(&header.meta[1]),
+    ];
     for _ in 0..2 {
-        if changer == Changer::Engine {
+        if changer == ChangeWriter::Engine {
             header.generation().begin();
         } else {
             gen1.add(1);
-            if changer != Changer::NoBarrierAfterA {
+            if changer != ChangeWriter::NoBarrierAfterA {
                 fence_release();
             }
         }
         meta[0].add(1);
         meta[1].add(1);
         match changer {
-            Changer::Engine => header.generation().end(),
-            Changer::BNotRelease => gen2.add(1),
+            ChangeWriter::Engine => header.generation().end(),
+            ChangeWriter::BNotRelease => gen2.add(1),
             _ => gen2.add_release(1),
         }
     }
 }
 
 /// Runs two changes against a reader that reads twice.
-fn change(changer: Changer, enter: fn(&Header) -> u64, holds: fn(&Header, u64) -> bool) {
+fn change(changer: ChangeWriter, enter: fn(&Header) -> u64, holds: fn(&Header, u64) -> bool) {
     model(PREEMPTIONS, move || {
         let header = Header::new();
-        let writing = {
+        let writer_thread = {
             let header = Arc::clone(&header);
             thread::spawn(move || change_twice(&header, changer))
         };
@@ -354,7 +361,7 @@ fn change(changer: Changer, enter: fn(&Header) -> u64, holds: fn(&Header, u64) -
                 assert_eq!(copied, [entered; 2], "of another generation");
             }
         }
-        writing.join().expect("the writer ends");
+        writer_thread.join().expect("the writer ends");
         let entered = enter(&header);
         assert_eq!(entered, 2);
         assert!(holds(&header, entered));
@@ -371,32 +378,32 @@ fn holds(h: &Header, entered: u64) -> bool {
 
 #[test]
 fn r0_6_generation_what_holds_is_of_one_generation() {
-    change(Changer::Right, enter, holds);
-    change(Changer::Engine, enter, holds);
+    change(ChangeWriter::Correct, enter, holds);
+    change(ChangeWriter::Engine, enter, holds);
 }
 
 #[test]
 #[should_panic]
 fn loom_finds_a_change_without_barrier_after_gen1() {
-    change(Changer::NoBarrierAfterA, enter, holds);
+    change(ChangeWriter::NoBarrierAfterA, enter, holds);
 }
 
 #[test]
 #[should_panic]
 fn loom_finds_a_gen2_that_is_not_a_release() {
-    change(Changer::BNotRelease, enter, holds);
+    change(ChangeWriter::BNotRelease, enter, holds);
 }
 
 #[test]
 #[should_panic]
 fn loom_finds_an_enter_that_does_not_acquire() {
-    change(Changer::Right, |h| h.gen2.load_relaxed(), holds);
+    change(ChangeWriter::Correct, |h| h.gen2.load_relaxed(), holds);
 }
 
 #[test]
 #[should_panic]
 fn loom_finds_a_look_at_gen1_that_does_not_wait() {
-    change(Changer::Right, enter, |h, entered| {
+    change(ChangeWriter::Correct, enter, |h, entered| {
         h.gen1.load_relaxed() == entered
     });
 }
@@ -407,7 +414,7 @@ fn growth(count_last: bool, barrier: bool) {
     const READY: u64 = 1;
     model(PREEMPTIONS, move || {
         let words = Arc::new([Word::new(0), Word::new(0), Word::new(0)]);
-        let growing = {
+        let writer_thread = {
             let words = Arc::clone(&words);
             thread::spawn(move || {
                 let [a, b, count] = &*words;
@@ -429,7 +436,7 @@ fn growth(count_last: bool, barrier: bool) {
             assert_eq!(a.load_relaxed(), READY, "counted, and not there");
             assert_eq!(b.load_relaxed(), READY, "counted, and not there");
         }
-        growing.join().expect("the writer ends");
+        writer_thread.join().expect("the writer ends");
     });
 }
 
@@ -453,7 +460,7 @@ fn loom_finds_a_count_without_barrier() {
 /// The defect of a revival.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Revival {
-    Right,
+    Correct,
     /// The value is zeroed without waiting for updates in flight.
     NoSettle,
     /// The instance is live again before its value is zeroed.
@@ -497,7 +504,7 @@ fn revive(revival: Revival) {
             let i = Arc::clone(&i);
             thread::spawn(move || adjust(&i, 10))
         };
-        let reading = {
+        let reader_thread = {
             let i = Arc::clone(&i);
             thread::spawn(move || {
                 let entered = enter(&i.header);
@@ -539,7 +546,7 @@ fn revive(revival: Revival) {
         i.header.gen2.store_release(1);
         let counted = new.join().expect("it ends");
         old.take().map(thread::JoinHandle::join);
-        reading.join().expect("the reader ends");
+        reader_thread.join().expect("the reader ends");
         // All updates have ended: the count of the first life is gone and that of the second is
         // complete.
         assert_eq!(i.value.load_relaxed(), u64::from(counted));
@@ -548,7 +555,7 @@ fn revive(revival: Revival) {
 
 #[test]
 fn r0_10_revival_shows_no_value_of_the_life_before() {
-    revive(Revival::Right);
+    revive(Revival::Correct);
 }
 
 #[test]

@@ -59,15 +59,15 @@ impl Ring {
         let mut lost = 0;
         for (n, words) in (1..).zip(records) {
             let payload = [n; WORDS];
-            let said = writer.write(&self.shared(), SAMPLE, &[&payload[..words - 1]]);
-            lost += u64::from(said == Written::Lost);
+            let result = writer.write(&self.shared(), SAMPLE, &[&payload[..words - 1]]);
+            lost += u64::from(result == Written::Lost);
         }
         lost
     }
 }
 
 /// Checks that a record is one of `records` and not torn. Returns its number.
-fn whole(copied: &[u64], records: &[usize]) -> u64 {
+fn check_record(copied: &[u64], records: &[usize]) -> u64 {
     let n = copied[1];
     let size = records.get(n as usize - 1).copied();
     assert_eq!(Some(copied.len()), size, "of another size");
@@ -85,29 +85,29 @@ fn whole(copied: &[u64], records: &[usize]) -> u64 {
 fn backward(records: &'static [usize]) {
     model(move || {
         let ring = Ring::new(BACKWARD | OVERWRITE);
-        let writing = {
+        let writer_thread = {
             let ring = Arc::clone(&ring);
             thread::spawn(move || ring.write(records))
         };
-        let look = || {
+        let take_snapshot = || {
             let mut to = [0; WORDS];
             let head = head(&ring.shared());
             // The sizes are known, so the head tells how many records were written up to it.
             let mut up_to = 0;
-            let mut known = 0;
+            let mut nr_written = 0;
             for words in records {
                 if up_to < head.wrapping_neg() {
                     up_to += 8 * *words as u64;
-                    known += 1;
+                    nr_written += 1;
                 }
             }
             assert_eq!(up_to, head.wrapping_neg(), "a head in a record");
-            let (mut at, mut newer) = (head, known + 1);
+            let (mut at, mut newer) = (head, nr_written + 1);
             let end = loop {
                 match read(&ring.shared(), head, at, &mut to) {
                     Found::Record { words, kind } => {
                         assert_eq!(kind, SAMPLE);
-                        assert_eq!(whole(&to[..words], records), newer - 1);
+                        assert_eq!(check_record(&to[..words], records), newer - 1);
                         newer -= 1;
                         at = at.wrapping_add(8 * words as u64);
                     }
@@ -115,10 +115,10 @@ fn backward(records: &'static [usize]) {
                 }
             };
             assert!(matches!(end, Found::Gone | Found::End), "{end:?}");
-            (known, known + 1 - newer)
+            (nr_written, nr_written + 1 - newer)
         };
-        look();
-        writing.join().expect("the writer ends");
+        take_snapshot();
+        writer_thread.join().expect("the writer ends");
         // The writer has ended: the snapshot holds the newest records that fit.
         let mut left = WORDS;
         let fit = records.iter().rev().take_while(|words| {
@@ -126,7 +126,7 @@ fn backward(records: &'static [usize]) {
             left = left.saturating_sub(**words);
             fits
         });
-        assert_eq!(look(), (records.len() as u64, fit.count() as u64));
+        assert_eq!(take_snapshot(), (records.len() as u64, fit.count() as u64));
     });
 }
 
@@ -146,16 +146,16 @@ fn r2_5_backward_a_small_one_over_a_large_one() {
 }
 
 /// A consumer must get every record whole and in order, and the number of lost ones. It reads
-/// `looks` times during the writes.
-fn with_tail(records: &'static [usize], looks: usize) {
+/// `nr_reads` times during the writes.
+fn forward_with_tail(records: &'static [usize], nr_reads: usize) {
     model(move || {
         let ring = Ring::new(0);
-        let writing = {
+        let writer_thread = {
             let ring = Arc::clone(&ring);
             thread::spawn(move || ring.write(records))
         };
-        let (mut at, mut last, mut told) = (0u64, 0, 0);
-        let mut look = || {
+        let (mut at, mut last, mut reported_lost) = (0u64, 0, 0);
+        let mut consume = || {
             let mut to = [0; WORDS];
             let head = head(&ring.shared());
             while at != head {
@@ -167,50 +167,50 @@ fn with_tail(records: &'static [usize], looks: usize) {
                     LOST => {
                         assert_eq!((words, to[0]), (2, 16 | (2 << 32)));
                         last += to[1];
-                        told += to[1];
+                        reported_lost += to[1];
                     }
                     _ => {
-                        assert_eq!(whole(&to[..words], records), last + 1);
+                        assert_eq!(check_record(&to[..words], records), last + 1);
                         last += 1;
                     }
                 }
                 at = at.wrapping_add(8 * words as u64);
                 release(&ring.shared(), at);
             }
-            (last, told)
+            (last, reported_lost)
         };
-        for _ in 0..looks {
-            look();
+        for _ in 0..nr_reads {
+            consume();
         }
-        let lost = writing.join().expect("the writer ends");
-        let (last, told) = look();
+        let lost = writer_thread.join().expect("the writer ends");
+        let (last, reported_lost) = consume();
         let all = records.len() as u64;
         // Losses after the last record that was kept have not been reported yet.
-        assert_eq!(all - last, lost - told);
+        assert_eq!(all - last, lost - reported_lost);
         assert_eq!(lost, ring.page.lost());
     });
 }
 
 #[test]
 fn r2_7_forward_with_a_tail_records_of_one_size() {
-    with_tail(&[2, 2, 2, 2], 2);
+    forward_with_tail(&[2, 2, 2, 2], 2);
 }
 
 #[test]
 fn r2_7_forward_with_a_tail_records_across_the_end() {
-    with_tail(&[3, 3, 2], 2);
+    forward_with_tail(&[3, 3, 2], 2);
 }
 
 /// A consumer of a backward ring: it takes the records from the newest back to those that it has.
 fn backward_with_tail(records: &'static [usize]) {
     model(move || {
         let ring = Ring::new(BACKWARD);
-        let writing = {
+        let writer_thread = {
             let ring = Arc::clone(&ring);
             thread::spawn(move || ring.write(records))
         };
-        let (mut tail, mut last, mut taken) = (0u64, 0, 0);
-        let mut look = || {
+        let (mut tail, mut last, mut nr_read) = (0u64, 0, 0);
+        let mut consume = || {
             let mut to = [0; WORDS];
             let head = head(&ring.shared());
             let (mut at, mut newest) = (head, None);
@@ -220,22 +220,22 @@ fn backward_with_tail(records: &'static [usize]) {
                     panic!("{found:?} where a record must be");
                 };
                 if kind == SAMPLE {
-                    let n = whole(&to[..words], records);
+                    let n = check_record(&to[..words], records);
                     assert!(n > last, "an old one");
                     newest = newest.or(Some(n));
-                    taken += 1;
+                    nr_read += 1;
                 }
                 at = at.wrapping_add(8 * words as u64);
             }
             last = newest.unwrap_or(last);
             tail = head;
             release(&ring.shared(), tail);
-            taken
+            nr_read
         };
-        look();
-        look();
-        let lost = writing.join().expect("the writer ends");
-        assert_eq!(look() + lost, records.len() as u64);
+        consume();
+        consume();
+        let lost = writer_thread.join().expect("the writer ends");
+        assert_eq!(consume() + lost, records.len() as u64);
     });
 }
 
@@ -247,10 +247,10 @@ fn r2_7_backward_with_a_tail() {
 
 /// A reader of a forward ring with overwriting follows it record by record. When the writer has
 /// overtaken it, it continues at the head.
-fn overwritten(records: &'static [usize]) {
+fn forward_overwritten(records: &'static [usize]) {
     model(move || {
         let ring = Ring::new(OVERWRITE);
-        let writing = {
+        let writer_thread = {
             let ring = Arc::clone(&ring);
             thread::spawn(move || ring.write(records))
         };
@@ -262,7 +262,7 @@ fn overwritten(records: &'static [usize]) {
                 match read(&ring.shared(), head, at, &mut to) {
                     Found::Record { words, kind } => {
                         assert_eq!(kind, SAMPLE);
-                        let n = whole(&to[..words], records);
+                        let n = check_record(&to[..words], records);
                         assert!(n > last, "an old one");
                         last = n;
                         at = at.wrapping_add(8 * words as u64);
@@ -272,16 +272,16 @@ fn overwritten(records: &'static [usize]) {
                 }
             }
         }
-        writing.join().expect("the writer ends");
+        writer_thread.join().expect("the writer ends");
     });
 }
 
 #[test]
 fn r2_5_forward_overwritten_records_of_one_size() {
-    overwritten(&[2, 2, 2, 2]);
+    forward_overwritten(&[2, 2, 2, 2]);
 }
 
 #[test]
 fn r2_5_forward_overwritten_records_across_the_end() {
-    overwritten(&[3, 3, 2]);
+    forward_overwritten(&[3, 3, 2]);
 }

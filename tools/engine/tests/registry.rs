@@ -17,7 +17,7 @@ use proptest::prelude::*;
 const CPUS: u32 = 2;
 
 /// A store in memory that asserts the registry's use of it.
-struct Vectors {
+struct VecStore {
     layout: Layout,
     /// Number of slots that exist.
     slots: u32,
@@ -36,7 +36,7 @@ struct Vectors {
     clock: std::cell::Cell<u64>,
 }
 
-impl Vectors {
+impl VecStore {
     fn new(layout: Layout, max_slots: u32) -> Self {
         Self {
             layout,
@@ -65,7 +65,7 @@ impl Vectors {
     }
 }
 
-impl Store for Vectors {
+impl Store for VecStore {
     fn grow(&mut self, slots: u32) -> Result<(), Error> {
         // Whole chunks are added, as in the kernel.
         let slots = self.layout.chunks_for(slots) * self.layout.slots_per_chunk();
@@ -137,12 +137,12 @@ impl Store for Vectors {
     }
 }
 
-fn registry(max_slots: u32) -> Registry<Vectors> {
+fn registry(max_slots: u32) -> Registry<VecStore> {
     let layout = Layout::new(CPUS, 1).expect("possible numbers");
-    Registry::new(layout, (1, 2), Vectors::new(layout, max_slots)).expect("one chunk")
+    Registry::new(layout, (1, 2), VecStore::new(layout, max_slots)).expect("one chunk")
 }
 
-fn add(r: &mut Registry<Vectors>, name: &str) -> Result<u32, Error> {
+fn add(r: &mut Registry<VecStore>, name: &str) -> Result<u32, Error> {
     r.add(&Spec::counter(name.as_bytes()))
 }
 
@@ -233,7 +233,7 @@ fn r0_11_unknown_numbers_are_refused() {
 fn r0_10_a_name_takes_another_shape_with_its_next_life() {
     let mut r = registry(1024);
     let n = r.add(&histogram("h", 8)).expect("room");
-    let behind = add(&mut r, "behind").expect("room");
+    let next_number = add(&mut r, "behind").expect("room");
     r.del(n).expect("live");
     // The number is kept for fewer slots, and for as many as before.
     assert_eq!(r.add(&histogram("h", 4)), Ok(n));
@@ -245,23 +245,23 @@ fn r0_10_a_name_takes_another_shape_with_its_next_life() {
     r.del(n).expect("live");
     // More slots do not fit at this number: another number is used, in one change.
     let before = r.store().generations();
-    let more = r.add(&histogram("h", 16)).expect("room");
-    assert_eq!(more, behind + 1);
+    let larger = r.add(&histogram("h", 16)).expect("room");
+    assert_eq!(larger, next_number + 1);
     assert_eq!(r.store().generations(), (before.0 + 1, before.1 + 1));
-    assert_eq!(r.find(b"h"), Some(more));
-    let desc = r.store().desc(more);
+    assert_eq!(r.find(b"h"), Some(larger));
+    let desc = r.store().desc(larger);
     assert_eq!((desc.state, desc.nr_slots, desc.incarnation), (LIVE, 16, 4));
     assert_eq!(r.store().desc(n).state, FREE);
     assert_eq!(r.del(n), Err(Error::Unknown));
-    assert_eq!(r.store().desc(behind).state, LIVE);
+    assert_eq!(r.store().desc(next_number).state, LIVE);
     // Without memory for more slots the addition fails, and nothing has changed.
-    r.del(more).expect("live");
+    r.del(larger).expect("live");
     r.store_mut().max_slots = r.nr_slots();
     let before = r.store().generations();
     assert_eq!(r.add(&histogram("h", 32)), Err(Error::NoMemory));
     assert_eq!(r.store().generations(), before);
-    assert_eq!(r.find(b"h"), Some(more));
-    assert_eq!(r.add(&histogram("h", 16)), Ok(more));
+    assert_eq!(r.find(b"h"), Some(larger));
+    assert_eq!(r.add(&histogram("h", 16)), Ok(larger));
 }
 
 #[test]
@@ -338,26 +338,26 @@ fn registry_every_number_can_be_used_and_found() {
 }
 
 #[derive(Clone, Debug)]
-enum Act {
+enum Operation {
     Add(u8, u16),
     DelName(u8),
     Del(u32),
     Limit(u32),
 }
 
-fn acts() -> impl Strategy<Value = Act> {
+fn operations() -> impl Strategy<Value = Operation> {
     prop_oneof![
         4 => (any::<u8>(), prop_oneof![3 => Just(1), 2 => 2..=64u16])
-            .prop_map(|(name, slots)| Act::Add(name, slots)),
-        2 => any::<u8>().prop_map(Act::DelName),
-        1 => (0..3000u32).prop_map(Act::Del),
-        1 => (1..=5u32).prop_map(|chunks| Act::Limit(chunks * 512)),
+            .prop_map(|(name, slots)| Operation::Add(name, slots)),
+        2 => any::<u8>().prop_map(Operation::DelName),
+        1 => (0..3000u32).prop_map(Operation::Del),
+        1 => (1..=5u32).prop_map(|chunks| Operation::Limit(chunks * 512)),
     ]
 }
 
 /// The model of a name.
 #[derive(Clone, Copy)]
-struct Known {
+struct ModelEntry {
     number: u32,
     slots: u16,
     life: u32,
@@ -372,71 +372,73 @@ fn long_run() -> bool {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(if long_run() { 200 } else { 50 }))]
     #[test]
-    fn r0_10_registry_behaves_like_a_map_of_names(acts in prop::collection::vec(acts(), 1..300)) {
+    fn r0_10_registry_behaves_like_a_map_of_names(
+        operations in prop::collection::vec(operations(), 1..300),
+    ) {
         let mut r = registry(512);
-        let mut model: HashMap<String, Known> = HashMap::new();
-        for act in acts {
+        let mut model: HashMap<String, ModelEntry> = HashMap::new();
+        for operation in operations {
             let before = (r.nr_slots(), r.store().generations());
-            let failed = match act {
-                Act::Add(name, slots) => {
+            let failed = match operation {
+                Operation::Add(name, slots) => {
                     let name = format!("name {name}");
                     let spec = match slots {
                         1 => Spec::counter(name.as_bytes()),
                         slots => histogram(&name, slots),
                     };
-                    let got = r.add(&spec);
-                    match (model.get_mut(&name), got) {
-                        (Some(known), got) if known.live => {
-                            prop_assert_eq!(got, Err(Error::Exists));
+                    let result = r.add(&spec);
+                    match (model.get_mut(&name), result) {
+                        (Some(entry), result) if entry.live => {
+                            prop_assert_eq!(result, Err(Error::Exists));
                         }
-                        (Some(known), Ok(number)) => {
-                            let moved = number != known.number;
-                            prop_assert!(!moved || slots > known.slots && number >= before.0);
+                        (Some(entry), Ok(number)) => {
+                            let moved = number != entry.number;
+                            prop_assert!(!moved || slots > entry.slots && number >= before.0);
                             if moved {
-                                prop_assert_eq!(r.store().desc(known.number).state, FREE);
+                                prop_assert_eq!(r.store().desc(entry.number).state, FREE);
                             }
-                            known.number = number;
-                            known.slots = slots;
-                            known.live = true;
-                            known.life += 1;
+                            entry.number = number;
+                            entry.slots = slots;
+                            entry.live = true;
+                            entry.life += 1;
                         }
-                        (Some(known), Err(error)) => {
+                        (Some(entry), Err(error)) => {
                             prop_assert_eq!(error, Error::NoMemory);
-                            prop_assert!(slots > known.slots);
+                            prop_assert!(slots > entry.slots);
                         }
                         (None, Ok(number)) => {
                             prop_assert!(number >= before.0);
-                            model.insert(name, Known { number, slots, life: 1, live: true });
+                            model.insert(name, ModelEntry { number, slots, life: 1, live: true });
                         }
                         (None, Err(error)) => {
                             prop_assert_eq!(error, Error::NoMemory);
                             prop_assert_eq!(r.find(name.as_bytes()), None);
                         }
                     }
-                    got.is_err()
+                    result.is_err()
                 }
-                Act::DelName(name) => {
+                Operation::DelName(name) => {
                     let name = format!("name {name}");
                     match model.get_mut(&name) {
-                        Some(known) => {
-                            let got = r.del(known.number);
-                            prop_assert_eq!(got.is_ok(), known.live);
-                            known.live = false;
-                            got.is_err()
+                        Some(entry) => {
+                            let result = r.del(entry.number);
+                            prop_assert_eq!(result.is_ok(), entry.live);
+                            entry.live = false;
+                            result.is_err()
                         }
                         None => true,
                     }
                 }
-                Act::Del(number) => {
-                    let known = model.values_mut().find(|k| k.number == number && k.live);
-                    let got = r.del(number);
-                    prop_assert_eq!(got.is_ok(), known.is_some());
-                    if let Some(known) = known {
-                        known.live = false;
+                Operation::Del(number) => {
+                    let entry = model.values_mut().find(|k| k.number == number && k.live);
+                    let result = r.del(number);
+                    prop_assert_eq!(result.is_ok(), entry.is_some());
+                    if let Some(entry) = entry {
+                        entry.live = false;
                     }
-                    got.is_err()
+                    result.is_err()
                 }
-                Act::Limit(slots) => {
+                Operation::Limit(slots) => {
                     let exist = r.store().slots;
                     r.store_mut().max_slots = slots.max(exist);
                     true
@@ -448,24 +450,27 @@ proptest! {
                 prop_assert_eq!(r.nr_slots(), before.0);
             }
         }
-        check(&r, &model)?;
+        check_model(&r, &model)?;
     }
 }
 
 /// Checks that the registry holds exactly the instances of the model.
-fn check(r: &Registry<Vectors>, model: &HashMap<String, Known>) -> Result<(), TestCaseError> {
+fn check_model(
+    r: &Registry<VecStore>,
+    model: &HashMap<String, ModelEntry>,
+) -> Result<(), TestCaseError> {
     let mut owner = vec![None; r.nr_slots() as usize];
-    for (name, known) in model {
-        prop_assert_eq!(r.find(name.as_bytes()), Some(known.number));
-        let desc = r.store().desc(known.number);
+    for (name, entry) in model {
+        prop_assert_eq!(r.find(name.as_bytes()), Some(entry.number));
+        let desc = r.store().desc(entry.number);
         prop_assert_eq!(desc.name(), name.as_bytes());
-        prop_assert_eq!(desc.incarnation, known.life);
-        prop_assert_eq!(desc.state == LIVE, known.live);
-        let end = known.number + u32::from(known.slots);
+        prop_assert_eq!(desc.incarnation, entry.life);
+        prop_assert_eq!(desc.state == LIVE, entry.live);
+        let end = entry.number + u32::from(entry.slots);
         // All slots are in one chunk.
-        prop_assert_eq!(known.number / 512, (end - 1) / 512);
-        for slot in known.number..end {
-            prop_assert_eq!(r.store().live[slot as usize], known.live);
+        prop_assert_eq!(entry.number / 512, (end - 1) / 512);
+        for slot in entry.number..end {
+            prop_assert_eq!(r.store().live[slot as usize], entry.live);
             prop_assert!(
                 owner[slot as usize].replace(name).is_none(),
                 "shared slot {}",
@@ -474,8 +479,8 @@ fn check(r: &Registry<Vectors>, model: &HashMap<String, Known>) -> Result<(), Te
         }
     }
     for (number, desc) in r.store().descs.iter().enumerate() {
-        let known = model.values().any(|k| k.number as usize == number);
-        prop_assert_eq!(desc.state != FREE, known);
+        let entry = model.values().any(|k| k.number as usize == number);
+        prop_assert_eq!(desc.state != FREE, entry);
     }
     Ok(())
 }

@@ -9,7 +9,7 @@ use engine::program::Whole;
 use engine::selfpage::{Reading, SelfPage, COUNTING, RDPMC};
 
 /// The thread pointer of the reader.
-const ME: u64 = 0x7000;
+const READER_THREAD: u64 = 0x7000;
 
 fn registers(width: u16) -> Box<Registers<Whole>> {
     let pmcs = [Register {
@@ -47,24 +47,36 @@ mod alone {
         let page = SelfPage::new();
         page.init();
         r.fold(|_| Some((1 << 40) - 2));
-        page.update(r.program.counters(), (COUNTING | RDPMC, ME), |_| 1000, 0, 0);
+        page.update(
+            r.program.counters(),
+            (COUNTING | RDPMC, READER_THREAD),
+            |_| 1000,
+            0,
+            0,
+        );
         // The counter has wrapped since the update.
-        let read = page.read(0, ME, |counter| {
+        let read = page.read(0, READER_THREAD, |counter| {
             assert_eq!(counter, (1 << 30) | 5);
             3
         });
         assert_eq!(read, Some(Reading::Value(1005)));
-        assert_eq!(page.read(1, ME, |_| 0), Some(Reading::Ask));
+        assert_eq!(page.read(1, READER_THREAD, |_| 0), Some(Reading::Ask));
         // A reader with another thread pointer may be on another CPU, whose counter is unrelated.
-        let read = page.read(0, ME + 1, |_| panic!("not its own"));
+        let read = page.read(0, READER_THREAD + 1, |_| panic!("not its own"));
         assert_eq!(read, Some(Reading::Ask));
-        page.update(r.program.counters(), (COUNTING, ME), |_| 1000, 0, 0);
+        page.update(
+            r.program.counters(),
+            (COUNTING, READER_THREAD),
+            |_| 1000,
+            0,
+            0,
+        );
         assert_eq!(
-            page.read(0, ME, |_| panic!("not allowed")),
+            page.read(0, READER_THREAD, |_| panic!("not allowed")),
             Some(Reading::Ask)
         );
-        page.update(r.program.counters(), (RDPMC, ME), |_| 1000, 0, 0);
-        let read = page.read(0, ME, |_| panic!("it does not count"));
+        page.update(r.program.counters(), (RDPMC, READER_THREAD), |_| 1000, 0, 0);
+        let read = page.read(0, READER_THREAD, |_| panic!("it does not count"));
         assert_eq!(read, Some(Reading::Value(1000)));
     }
 
@@ -95,14 +107,17 @@ mod alone {
             (0..nr).for_each(|n| r.set_pmc(n as u16, 0, 0));
             r.plan(&map, Scope::Thread);
             let page = SelfPage::new();
-            page.update(r.program.counters(), (0, ME), u64::from, 0, 0);
+            page.update(r.program.counters(), (0, READER_THREAD), u64::from, 0, 0);
             let last = COUNTERS as u16 - 1;
             assert_eq!(
-                page.read(last, ME, |_| 0),
+                page.read(last, READER_THREAD, |_| 0),
                 Some(Reading::Value(last.into()))
             );
             // A counter beyond the page's room is read by a call of the kernel.
-            assert_eq!(page.read(last + 1, ME, |_| 0), Some(Reading::Ask));
+            assert_eq!(
+                page.read(last + 1, READER_THREAD, |_| 0),
+                Some(Reading::Ask)
+            );
         }
     }
 
@@ -110,9 +125,15 @@ mod alone {
     fn r1_18_the_time_it_ran() {
         let r = registers(40);
         let page = SelfPage::new();
-        page.update(r.program.counters(), (COUNTING, ME), |_| 0, 500, 0);
+        page.update(
+            r.program.counters(),
+            (COUNTING, READER_THREAD),
+            |_| 0,
+            500,
+            0,
+        );
         assert_eq!(page.ran(|| 510), Some(10));
-        page.update(r.program.counters(), (0, ME), |_| 0, 530, 30);
+        page.update(r.program.counters(), (0, READER_THREAD), |_| 0, 530, 30);
         assert_eq!(page.ran(|| 900), Some(30));
     }
 
@@ -120,15 +141,27 @@ mod alone {
     fn r1_18_a_page_that_changes_under_the_reader_is_read_again() {
         let r = registers(64);
         let page = SelfPage::new();
-        page.update(r.program.counters(), (COUNTING | RDPMC, ME), |_| 1, 0, 0);
+        page.update(
+            r.program.counters(),
+            (COUNTING | RDPMC, READER_THREAD),
+            |_| 1,
+            0,
+            0,
+        );
         // The thread is switched out and in between the load of the sum and RDPMC.
-        let read = page.read(0, ME, |_| {
-            page.update(r.program.counters(), (0, ME), |_| 7, 0, 0);
-            page.update(r.program.counters(), (COUNTING | RDPMC, ME), |_| 7, 0, 0);
+        let read = page.read(0, READER_THREAD, |_| {
+            page.update(r.program.counters(), (0, READER_THREAD), |_| 7, 0, 0);
+            page.update(
+                r.program.counters(),
+                (COUNTING | RDPMC, READER_THREAD),
+                |_| 7,
+                0,
+                0,
+            );
             0
         });
         assert_eq!(read, None);
-        assert_eq!(page.read(0, ME, |_| 0), Some(Reading::Value(7)));
+        assert_eq!(page.read(0, READER_THREAD, |_| 0), Some(Reading::Value(7)));
     }
 }
 
@@ -144,11 +177,11 @@ fn r1_18_what_is_read_is_of_one_moment() {
         let writer = page.clone();
         let thread = loom::thread::spawn(move || {
             let r = registers(64);
-            writer.update(r.program.counters(), (0, ME), |_| 7, 0, 70);
+            writer.update(r.program.counters(), (0, READER_THREAD), |_| 7, 0, 70);
         });
         let r = registers(64);
         let _ = r;
-        match page.read(0, ME, |_| 0) {
+        match page.read(0, READER_THREAD, |_| 0) {
             None | Some(Reading::Ask) | Some(Reading::Value(7)) => {}
             Some(Reading::Value(other)) => panic!("{other}"),
         }

@@ -34,12 +34,15 @@ fn r9_4_the_longest_turn_and_the_shortest() {
 
 proptest! {
     #[test]
-    fn r1_12_timeouts_are_rounded_up(asked in 1u64..1 << 60, tick in prop::sample::select(vec![0u64, 1, 1000, 1_000_000, 4_000_000])) {
-        let terms = Terms::new(TIME_SWITCH, 0, asked, tick).expect("fits");
-        let got = terms.timeout();
+    fn r1_12_timeouts_are_rounded_up(
+        requested in 1u64..1 << 60,
+        tick in prop::sample::select(vec![0u64, 1, 1000, 1_000_000, 4_000_000]),
+    ) {
+        let terms = Terms::new(TIME_SWITCH, 0, requested, tick).expect("fits");
+        let timeout = terms.timeout();
         let tick = tick.max(1);
-        prop_assert!(got >= asked && got >= LEAST && got % tick == 0);
-        prop_assert!(got < asked.max(LEAST) + tick);
+        prop_assert!(timeout >= requested && timeout >= LEAST && timeout % tick == 0);
+        prop_assert!(timeout < requested.max(LEAST) + tick);
     }
 
     #[test]
@@ -49,23 +52,23 @@ proptest! {
     ) {
         ids.insert(0);
         let ids: Vec<u16> = ids.into_iter().collect();
-        let place = |id| ids.binary_search(&id).ok();
+        let index_of = |id| ids.binary_search(&id).ok();
         let mut at = 0;
         for (explicit, index) in steps {
-            let want = match explicit {
+            let expected = match explicit {
                 true => *index.get(&ids),
                 false => *ids.iter().find(|id| **id > ids[at]).unwrap_or(&ids[0]),
             };
             let terms = match explicit {
-                true => Terms::new(EXPL_NEXT, want, 0, 1),
+                true => Terms::new(EXPL_NEXT, expected, 0, 1),
                 false => Terms::new(0, 0, 0, 1),
             }.expect("fine");
-            at = after(&terms, at, ids.len(), place).expect("is there");
-            prop_assert_eq!(ids[at], want);
+            at = after(&terms, at, ids.len(), index_of).expect("is there");
+            prop_assert_eq!(ids[at], expected);
         }
-        let missing = (0..=u16::MAX).find(|id| place(*id).is_none()).expect("one");
+        let missing = (0..=u16::MAX).find(|id| index_of(*id).is_none()).expect("one");
         let terms = Terms::new(EXPL_NEXT, missing, 0, 1).expect("fine");
-        prop_assert_eq!(after(&terms, at, ids.len(), place), Err(Error::NoSet));
+        prop_assert_eq!(after(&terms, at, ids.len(), index_of), Err(Error::NoSet));
     }
 
     /// A context is loaded and unloaded, and its set's runs end at random. The model keeps the time
@@ -78,13 +81,13 @@ proptest! {
         let terms = Terms::new(TIME_SWITCH, 0, timeout, 1).expect("fine");
         let mut turns = Turns::default();
         turns.terms = terms;
-        let (mut now, mut value, mut inside) = (1_000, 0u64, false);
+        let (mut now, mut value, mut is_loaded) = (1_000, 0u64, false);
         let mut moments = Moments::new(3, value);
-        // Time and count of each run. The last one is in progress if `on` is set.
+        // Time and count of each run. The last one is in progress if `run_started` is set.
         let mut runs: Vec<(u64, u64)> = Vec::new();
-        let mut on = false;
-        for (time, counted, what) in steps {
-            if inside {
+        let mut run_started = false;
+        for (time, counted, action) in steps {
+            if is_loaded {
                 now += time;
                 value = value.wrapping_add(counted);
                 let run = runs.last_mut().expect("begun");
@@ -93,29 +96,30 @@ proptest! {
             } else {
                 now += time;
             }
-            match (inside, what) {
+            match (is_loaded, action) {
                 (false, 0..6) => {
-                    prop_assert_eq!(turns.enter(now), !on);
-                    if !on {
+                    prop_assert_eq!(turns.enter(now), !run_started);
+                    if !run_started {
                         runs.push((0, 0));
-                        on = true;
+                        run_started = true;
                     }
-                    inside = true;
+                    is_loaded = true;
                 }
                 (true, 0..4) => {
                     turns.leave(now);
-                    inside = false;
+                    is_loaded = false;
                 }
                 (true, _) => {}
                 // A switch, or another set was selected.
                 (false, _) => {
                     let spent = turns.end();
-                    prop_assert_eq!(spent, if on { runs.last().expect("begun").0 } else { 0 });
+                    let run_time = if run_started { runs.last().expect("begun").0 } else { 0 };
+                    prop_assert_eq!(spent, run_time);
                     moments.end(value, spent);
-                    on = false;
+                    run_started = false;
                 }
             }
-            let spent = if on { runs.last().expect("begun").0 } else { 0 };
+            let spent = if run_started { runs.last().expect("begun").0 } else { 0 };
             prop_assert_eq!(turns.spent(now), spent);
             prop_assert_eq!(turns.left(now), Some(timeout.saturating_sub(spent)));
             prop_assert_eq!(turns.runs(), runs.len() as u64);

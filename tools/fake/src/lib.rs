@@ -29,8 +29,8 @@ use memory::{desc_of, desc_words, header_words, Memory};
 
 /// The set of instances, in a file.
 pub struct Fake {
-    registry: Registry<Pages>,
-    pages: Arc<Shared>,
+    registry: Registry<FakeStore>,
+    shared: Arc<Shared>,
 }
 
 struct Shared {
@@ -41,7 +41,7 @@ struct Shared {
 }
 
 /// The registry's store. Descriptors and counters are in the file, the hash chains in vectors.
-struct Pages {
+struct FakeStore {
     shared: Arc<Shared>,
     heads: Vec<u32>,
     nexts: Vec<u32>,
@@ -82,18 +82,15 @@ impl Fake {
             layout,
             live: (0..abi::MAX_INSTANCES).map(|_| Word::new(0)).collect(),
         });
-        shared.put_header();
-        let store = Pages {
+        shared.write_header();
+        let store = FakeStore {
             shared: Arc::clone(&shared),
             heads: vec![0; BUCKETS as usize],
             nexts: vec![0; abi::MAX_INSTANCES as usize],
         };
         let registry =
             Registry::new(layout, (1, 2), store).map_err(|e| io::Error::other(e.advice()))?;
-        Ok(Self {
-            registry,
-            pages: shared,
-        })
+        Ok(Self { registry, shared })
     }
 
     /// Adds an instance like the kernel's `perf_add_desc`.
@@ -119,7 +116,7 @@ impl Fake {
     /// Returns the writer of a CPU's counters.
     pub fn cpu(&self, cpu: u32) -> Cpu {
         Cpu {
-            pages: Arc::clone(&self.pages),
+            shared: Arc::clone(&self.shared),
             cpu,
         }
     }
@@ -139,13 +136,13 @@ impl Fake {
         let at = std::mem::offset_of!(Header, boot_id) as u64;
         for (n, half) in id.chunks_exact(8).enumerate() {
             let half = half.try_into().map(u64::from_ne_bytes).unwrap_or(0);
-            self.pages.word(at + 8 * n as u64).store_relaxed(half);
+            self.shared.word(at + 8 * n as u64).store_relaxed(half);
         }
     }
 
     /// Overwrites a word of the file, to test readers with invalid contents.
-    pub fn poke(&self, offset: u64, value: u64) {
-        self.pages.word(offset).store_relaxed(value);
+    pub fn write_word(&self, offset: u64, value: u64) {
+        self.shared.word(offset).store_relaxed(value);
     }
 
     /// Begins a change of the set of instances that lasts until [`Self::end_change`].
@@ -159,7 +156,9 @@ impl Fake {
     }
 
     fn set_bit(&self, offset: u32, cpu: u32, on: bool) {
-        let word = self.pages.word(u64::from(offset) + u64::from(cpu / 64) * 8);
+        let word = self
+            .shared
+            .word(u64::from(offset) + u64::from(cpu / 64) * 8);
         let bit = 1 << (cpu % 64);
         let old = word.load_relaxed();
         word.store_relaxed(if on { old | bit } else { old & !bit });
@@ -168,7 +167,7 @@ impl Fake {
 
 /// Updates the counters of one CPU.
 pub struct Cpu {
-    pages: Arc<Shared>,
+    shared: Arc<Shared>,
     cpu: u32,
 }
 
@@ -196,16 +195,16 @@ impl Cpu {
 
     /// Adds if the instance is live, like the kernel's `perf_adjust`.
     pub fn adjust(&self, instance: u32, delta: i64) {
-        self.group(&[(instance, delta)]);
+        self.add_group(&[(instance, delta)]);
     }
 
     /// Adds to several instances in one update, if all of them are live.
-    pub fn group(&self, deltas: &[(u32, i64)]) {
+    pub fn add_group(&self, deltas: &[(u32, i64)]) {
         self.begin();
         // Pairs with the fence in is_settled: either this thread sees that an instance is dormant,
         // or is_settled sees that this update is in flight.
         fence(Ordering::SeqCst);
-        if deltas.iter().all(|(n, _)| self.pages.is_live(*n)) {
+        if deltas.iter().all(|(n, _)| self.shared.is_live(*n)) {
             for (instance, delta) in deltas {
                 self.add(*instance, *delta);
             }
@@ -219,7 +218,7 @@ impl Cpu {
     }
 
     fn slot(&self, slot: u32) -> &Word {
-        self.pages.word(self.pages.layout.offset(self.cpu, slot))
+        self.shared.word(self.shared.layout.offset(self.cpu, slot))
     }
 }
 
@@ -234,7 +233,7 @@ impl Shared {
             .is_some_and(|live| live.load_relaxed() != 0)
     }
 
-    fn put_header(&self) {
+    fn write_header(&self) {
         let mut id = [0; 16];
         let seed = now_ns() ^ (u64::from(std::process::id()) << 40);
         id[..8].copy_from_slice(&seed.to_ne_bytes());
@@ -261,15 +260,15 @@ impl Shared {
         }
         for bitmap in [abi::POSSIBLE_OFFSET, abi::ONLINE_OFFSET] {
             for first in (0..h.nr_cpus).step_by(64) {
-                let here = (h.nr_cpus - first).min(64);
-                let bits = u64::MAX >> (64 - here);
+                let nr_bits = (h.nr_cpus - first).min(64);
+                let bits = u64::MAX >> (64 - nr_bits);
                 self.word(u64::from(bitmap + first / 8)).store_relaxed(bits);
             }
         }
     }
 
     /// Replaces one half of a word, as a store of a `u32` would.
-    fn put_half(&self, offset: u64, value: u32) {
+    fn store_u32(&self, offset: u64, value: u32) {
         let word = self.word(offset & !7);
         let mut bytes = word.load_relaxed().to_ne_bytes();
         let at = (offset & 4) as usize;
@@ -285,7 +284,7 @@ impl Shared {
     }
 }
 
-impl Store for Pages {
+impl Store for FakeStore {
     fn grow(&mut self, slots: u32) -> Result<(), Error> {
         if slots > abi::MAX_INSTANCES {
             return Err(Error::NoMemory);
@@ -294,7 +293,7 @@ impl Store for Pages {
         // nr_chunks has been raised.
         let chunks = self.shared.layout.chunks_for(slots);
         let at = std::mem::offset_of!(Header, nr_chunks) as u64;
-        self.shared.put_half(at, chunks);
+        self.shared.store_u32(at, chunks);
         Ok(())
     }
 
@@ -317,14 +316,16 @@ impl Store for Pages {
     fn desc(&self, instance: u32) -> Desc {
         let mut words = [0; DESC_WORDS];
         for (n, word) in words.iter_mut().enumerate() {
-            *word = self.shared.word(desc_at(instance, n)).load_relaxed();
+            *word = self.shared.word(desc_offset(instance, n)).load_relaxed();
         }
         desc_of(&words)
     }
 
     fn set_desc(&mut self, instance: u32, desc: &Desc) {
         for (n, word) in desc_words(desc).into_iter().enumerate() {
-            self.shared.word(desc_at(instance, n)).store_relaxed(word);
+            self.shared
+                .word(desc_offset(instance, n))
+                .store_relaxed(word);
         }
     }
 
@@ -359,7 +360,7 @@ impl Store for Pages {
 
     fn set_nr_slots(&mut self, slots: u32) {
         let at = std::mem::offset_of!(Header, nr_slots) as u64;
-        self.shared.put_half(at, slots);
+        self.shared.store_u32(at, slots);
     }
 
     fn begin_change(&mut self) {
@@ -377,7 +378,7 @@ impl Store for Pages {
 
 const DESC_WORDS: usize = size_of::<Desc>() / 8;
 
-fn desc_at(instance: u32, word: usize) -> u64 {
+fn desc_offset(instance: u32, word: usize) -> u64 {
     abi::DESC_OFFSET + u64::from(instance) * size_of::<Desc>() as u64 + word as u64 * 8
 }
 

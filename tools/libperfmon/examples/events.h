@@ -73,7 +73,7 @@ static void attach(int fd, uint32_t pid_or_cpu)
 		err(1, "pfm_load_context");
 }
 
-static void print_counts(int fd, const char *of)
+static void print_counts(int fd, const char *label)
 {
 	pfarg_pmd_t pmds[EVENTS];
 	int i;
@@ -84,7 +84,7 @@ static void print_counts(int fd, const char *of)
 	if (pfm_read_pmds(fd, pmds, EVENTS))
 		err(1, "pfm_read_pmds");
 	for (i = 0; i < EVENTS; i++)
-		printf("%s%20llu %s\n", of, (unsigned long long)pmds[i].reg_value,
+		printf("%s%20llu %s\n", label, (unsigned long long)pmds[i].reg_value,
 		       event_names[i]);
 }
 

@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 /* Statistics of the entries and messages. */
-static uint64_t entries, cycles, full, others;
+static uint64_t entries, cycles, messages, others;
 static uint64_t lowest = -1, highest;
 
 /* Processes all entries of the buffer. Each entry is followed by the value of one PMD. */
@@ -140,7 +140,7 @@ int main(int argc, char **argv)
 			break;
 		if (msg.type != PFM_MSG_OVFL)
 			errx(1, "a message of type %u", msg.type);
-		full++;
+		messages++;
 		if ((pid_t)msg.pfm_ovfl_msg.msg_ovfl_tid != pid ||
 		    msg.pfm_ovfl_msg.msg_ovfl_pmds[0] != 1)
 			others++;
@@ -153,7 +153,7 @@ int main(int argc, char **argv)
 		;
 	process_smpl_buf(hdr, pid, period);
 	printf("%20" PRIu64 " entries\n", entries);
-	printf("%20" PRIu64 " full\n", full);
+	printf("%20" PRIu64 " full\n", messages);
 	printf("%20" PRIu64 " overflows\n", (uint64_t)hdr->hdr_overflows);
 	printf("%20" PRIu64 " others\n", others);
 	printf("%20" PRIu64 " cycles\n", cycles);

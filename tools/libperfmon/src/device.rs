@@ -26,8 +26,8 @@ pub(crate) fn open() -> c_int {
     let fd = unsafe { libc::open(c"/dev/perfmon".as_ptr(), libc::O_RDWR) };
     match errno() {
         _ if fd >= 0 => fd,
-        libc::ENOENT | libc::ENODEV | libc::ENXIO => refuse(libc::ENOSYS),
-        libc::EACCES => refuse(libc::EPERM),
+        libc::ENOENT | libc::ENODEV | libc::ENXIO => fail(libc::ENOSYS),
+        libc::EACCES => fail(libc::EPERM),
         _ => -1,
     }
 }
@@ -46,12 +46,12 @@ pub(crate) struct Format {
 /// `ctx` is null or an address that the kernel may read; with a format, `ctx` is null or valid for
 /// reads. The kernel may read the name and the argument of the format.
 pub(crate) unsafe fn create(fd: c_int, ctx: *const Ctx, format: Option<Format>) -> c_int {
-    let done = match format {
+    let result = match format {
         // SAFETY: By the function's contract the kernel may read `ctx`.
-        None => unsafe { call(fd, CREATE, ctx.cast()) },
+        None => unsafe { ioctl(fd, CREATE, ctx.cast()) },
         // SAFETY: By the function's contract `ctx` is null or valid for reads.
         Some(format) => match unsafe { ctx.as_ref() } {
-            None => refuse(libc::EFAULT),
+            None => fail(libc::EFAULT),
             Some(ctx) => {
                 let create = Create {
                     ctx: *ctx,
@@ -62,18 +62,18 @@ pub(crate) unsafe fn create(fd: c_int, ctx: *const Ctx, format: Option<Format>) 
                 };
                 // SAFETY: `create` is valid during the call. By the function's contract the kernel
                 // may read the name and the argument.
-                unsafe { call(fd, CREATE_FORMAT, (&raw const create).cast()) }
+                unsafe { ioctl(fd, CREATE_FORMAT, (&raw const create).cast()) }
             }
         },
     };
-    if done == 0 {
+    if result == 0 {
         return fd;
     }
     let error = errno();
     // SAFETY: The caller opened `fd` for this function. It was not returned to the program yet, so
     // no other code uses it.
     unsafe { libc::close(fd) };
-    refuse(error)
+    fail(error)
 }
 
 /// Executes the ioctl `number`. Returns 0, or -1 with errno.
@@ -84,12 +84,12 @@ pub(crate) unsafe fn create(fd: c_int, ctx: *const Ctx, format: Option<Format>) 
 ///
 /// The kernel may read the memory at `argument`, and the memory that it points to. It may also
 /// write this memory, if the ioctl returns data.
-pub(crate) unsafe fn call(fd: c_int, number: u32, argument: *const c_void) -> c_int {
+pub(crate) unsafe fn ioctl(fd: c_int, number: u32, argument: *const c_void) -> c_int {
     // SAFETY: By the function's contract the kernel may access the memory at `argument`.
-    let done = unsafe { libc::ioctl(fd, number.into(), argument) };
+    let result = unsafe { libc::ioctl(fd, number.into(), argument) };
     match errno() {
-        _ if done >= 0 => 0,
-        libc::ENOTTY => refuse(libc::EBADF),
+        _ if result >= 0 => 0,
+        libc::ENOTTY => fail(libc::EBADF),
         _ => -1,
     }
 }
@@ -99,9 +99,9 @@ pub(crate) unsafe fn call(fd: c_int, number: u32, argument: *const c_void) -> c_
 /// # Safety
 ///
 /// The kernel may read `n` elements at `items`, and write them if the ioctl returns data.
-pub(crate) unsafe fn call_vector<T>(fd: c_int, number: u32, items: *mut T, n: c_int) -> c_int {
-    let Some(nr) = count::<T>(n) else {
-        return refuse(libc::EINVAL);
+pub(crate) unsafe fn ioctl_vector<T>(fd: c_int, number: u32, items: *mut T, n: c_int) -> c_int {
+    let Some(nr) = vector_len::<T>(n) else {
+        return fail(libc::EINVAL);
     };
     let vector = Vector {
         items: items as u64,
@@ -110,13 +110,13 @@ pub(crate) unsafe fn call_vector<T>(fd: c_int, number: u32, items: *mut T, n: c_
     };
     // SAFETY: `vector` is valid during the call. By the function's contract the kernel may access
     // the `n` elements to which it points.
-    unsafe { call(fd, number, (&raw const vector).cast()) }
+    unsafe { ioctl(fd, number, (&raw const vector).cast()) }
 }
 
 /// Returns `n`, or `None` if it is negative or the size of `n` elements exceeds an int.
-pub(crate) fn count<T>(n: c_int) -> Option<u32> {
-    let most = c_int::MAX / size_of::<T>() as c_int;
-    u32::try_from(n).ok().filter(|_| n < most)
+pub(crate) fn vector_len<T>(n: c_int) -> Option<u32> {
+    let max = c_int::MAX / size_of::<T>() as c_int;
+    u32::try_from(n).ok().filter(|_| n < max)
 }
 
 /// Returns errno of the calling thread.
@@ -127,7 +127,7 @@ pub(crate) fn errno() -> c_int {
 }
 
 /// Sets errno and returns -1.
-pub(crate) fn refuse(error: c_int) -> c_int {
+pub(crate) fn fail(error: c_int) -> c_int {
     // SAFETY: The C library returns the address of the calling thread's errno, which is always
     // valid.
     unsafe { *libc::__errno_location() = error };

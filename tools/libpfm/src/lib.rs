@@ -105,7 +105,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-fn checked(code: c_int) -> Result<(), Error> {
+fn to_result(code: c_int) -> Result<(), Error> {
     match code {
         0 => Ok(()),
         code => Err(Error(code)),
@@ -113,11 +113,11 @@ fn checked(code: c_int) -> Result<(), Error> {
 }
 
 /// Initializes the library, once for all threads.
-fn initialized() -> Result<(), Error> {
-    static DONE: OnceLock<c_int> = OnceLock::new();
+fn initialize() -> Result<(), Error> {
+    static STATUS: OnceLock<c_int> = OnceLock::new();
     // SAFETY: `OnceLock` calls pfm_initialize() once. All other functions of the library are called
     // after it, except pfm_strerror(), which needs no initialization.
-    checked(*DONE.get_or_init(|| unsafe { pfm_initialize() }))
+    to_result(*STATUS.get_or_init(|| unsafe { pfm_initialize() }))
 }
 
 /// A table of events: one PMU that libpfm knows.
@@ -141,14 +141,14 @@ pub struct Table {
 ///
 /// The error of pfm_initialize().
 pub fn tables() -> Result<Vec<Table>, Error> {
-    initialized()?;
+    initialize()?;
     let mut tables = Vec::new();
     for number in 0.. {
-        let (found, info) = pmu_info(number);
-        match found {
+        let (code, info) = pmu_info(number);
+        match code {
             0 if info.flags & 1 != 0 => tables.push(Table {
-                name: text(info.name),
-                description: text(info.desc),
+                name: string_of(info.name),
+                description: string_of(info.desc),
                 events: info.nevents.unsigned_abs(),
                 counters: info.num_cntrs.unsigned_abs(),
                 fixed: info.num_fixed_cntrs.unsigned_abs(),
@@ -178,12 +178,12 @@ fn pmu_info(number: c_int) -> (c_int, PmuInfo) {
     };
     // SAFETY: The caller has initialized the library. `info` is valid for writes, and its `size` is
     // set.
-    let found = unsafe { pfm_get_pmu_info(number, &mut info) };
-    (found, info)
+    let code = unsafe { pfm_get_pmu_info(number, &mut info) };
+    (code, info)
 }
 
 /// Copies a string of the library. `at` is null or a static string.
-fn text(at: *const c_char) -> String {
+fn string_of(at: *const c_char) -> String {
     if at.is_null() {
         return String::new();
     }
@@ -221,7 +221,7 @@ pub struct Encoding {
 ///
 /// The error of libpfm; see [`Error::is_not_found`].
 pub fn encode(event: &str) -> Result<Encoding, Error> {
-    initialized()?;
+    initialize()?;
     let name = CString::new(event).map_err(|_| Error(PFM_ERR_NOTFOUND))?;
     // Enough words for every table. The words after the first are filters on some machines.
     let mut codes = [0u64; 8];
@@ -234,7 +234,7 @@ pub fn encode(event: &str) -> Result<Encoding, Error> {
     };
     // SAFETY: The library is initialized. `arg.codes` has room for `arg.count` words, `arg.fstr` is
     // null, and `name` is a NUL-terminated string.
-    checked(unsafe {
+    to_result(unsafe {
         pfm_get_os_event_encoding(
             name.as_ptr(),
             PFM_PLM0 | PFM_PLM3,
@@ -256,7 +256,7 @@ pub fn encode(event: &str) -> Result<Encoding, Error> {
         flags: 0,
     };
     // SAFETY: The library is initialized. `event` is valid for writes, and its `size` is set.
-    checked(unsafe { pfm_get_event_info(arg.idx, PFM_OS_NONE, &mut event) })?;
+    to_result(unsafe { pfm_get_event_info(arg.idx, PFM_OS_NONE, &mut event) })?;
     let kind = match pmu_info(event.pmu) {
         (0, info) if info.kind == PFM_PMU_TYPE_CORE => Kind::Core,
         (0, info) if info.kind == PFM_PMU_TYPE_OS_GENERIC => Kind::System,

@@ -94,8 +94,8 @@ impl Instance {
         }
         Ok(Some(Self {
             number,
-            name: text(desc.name()),
-            help: text(desc.help()),
+            name: printable(desc.name()),
+            help: printable(desc.help()),
             kind,
             unknown_kind: known.is_none().then_some(desc.kind),
             unit: Unit::from_raw(desc.unit).unwrap_or(Unit::None),
@@ -123,14 +123,14 @@ impl Instance {
     }
 
     /// Returns the slots of the instance, which are the same on every CPU.
-    fn run(&self) -> Range<u32> {
+    fn slot_range(&self) -> Range<u32> {
         self.number..self.number.saturating_add(u32::from(self.slots))
     }
 }
 
 /// Converts bytes to text that can be printed. The kernel accepts only UTF-8 without control
 /// characters, but a file may hold anything.
-fn text(bytes: &[u8]) -> String {
+fn printable(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).replace(char::is_control, "\u{fffd}")
 }
 
@@ -171,22 +171,22 @@ impl Catalogue {
         let nr_slots = map.extent().slots;
         let mut instances: Vec<Instance> = Vec::new();
         let mut by_name = HashMap::new();
-        let mut free = 1;
+        let mut next_free = 1;
         for number in 1..nr_slots {
             let Some(words) = map.desc(number) else { break };
             let Some(instance) = Instance::from_desc(number, &raw::desc(words))? else {
                 continue;
             };
-            let run = instance.run();
-            if run.start < free || run.end > nr_slots {
+            let range = instance.slot_range();
+            if range.start < next_free || range.end > nr_slots {
                 return Err(Error::Corrupt(
                     "slot shared by two instances, or beyond the last one",
                 ));
             }
-            if run.start / per_chunk != (run.end - 1) / per_chunk {
+            if range.start / per_chunk != (range.end - 1) / per_chunk {
                 return Err(Error::Corrupt("histogram crosses the end of its chunk"));
             }
-            free = run.end;
+            next_free = range.end;
             by_name.insert(instance.name.clone(), instances.len());
             instances.push(instance);
         }
@@ -237,14 +237,14 @@ impl Catalogue {
 
     /// Selects the instances that match a pattern.
     pub fn select(self: &Arc<Self>, pattern: &Pattern) -> Selection {
-        let mut picks = Vec::new();
-        let mut runs: Vec<Run> = Vec::new();
+        let mut selected = Vec::new();
+        let mut ranges: Vec<SlotRange> = Vec::new();
         let mut width = 0;
         for (index, instance) in self.instances.iter().enumerate() {
             if !pattern.matches(instance) {
                 continue;
             }
-            picks.push(Pick {
+            selected.push(SelectedInstance {
                 index,
                 column: width,
             });
@@ -252,17 +252,17 @@ impl Catalogue {
             let chunk = instance.number / self.slots_per_chunk;
             let first = (instance.number % self.slots_per_chunk) as usize;
             let len = usize::from(instance.slots);
-            match runs.last_mut() {
+            match ranges.last_mut() {
                 Some(last) if last.chunk == chunk && last.first + last.len == first => {
                     last.len += len;
                 }
-                _ => runs.push(Run { chunk, first, len }),
+                _ => ranges.push(SlotRange { chunk, first, len }),
             }
         }
         Selection {
             catalogue: Arc::clone(self),
-            picks,
-            runs,
+            selected,
+            ranges,
             width,
         }
     }
@@ -270,7 +270,7 @@ impl Catalogue {
 
 /// Adjacent slots in one chunk, copied together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Run {
+pub(crate) struct SlotRange {
     pub chunk: u32,
     pub first: usize,
     pub len: usize,
@@ -278,7 +278,7 @@ pub(crate) struct Run {
 
 /// A selected instance: its index in the catalogue, and the column of its first value in a row.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Pick {
+pub(crate) struct SelectedInstance {
     pub index: usize,
     pub column: usize,
 }
@@ -287,8 +287,8 @@ pub(crate) struct Pick {
 #[derive(Debug)]
 pub struct Selection {
     pub(crate) catalogue: Arc<Catalogue>,
-    pub(crate) picks: Vec<Pick>,
-    pub(crate) runs: Vec<Run>,
+    pub(crate) selected: Vec<SelectedInstance>,
+    pub(crate) ranges: Vec<SlotRange>,
     pub(crate) width: usize,
 }
 
@@ -300,9 +300,9 @@ impl Selection {
 
     /// Returns the selected instances in the order of their numbers.
     pub fn instances(&self) -> impl ExactSizeIterator<Item = &Instance> + '_ {
-        self.picks
+        self.selected
             .iter()
-            .map(|pick| &self.catalogue.instances[pick.index])
+            .map(|selected| &self.catalogue.instances[selected.index])
     }
 
     /// Returns the number of values per CPU: the slots of all selected instances.
@@ -312,15 +312,15 @@ impl Selection {
 
     /// Returns true if no instance is selected.
     pub fn is_empty(&self) -> bool {
-        self.picks.is_empty()
+        self.selected.is_empty()
     }
 
-    pub(crate) fn pick(&self, number: u32) -> Option<Pick> {
+    pub(crate) fn find(&self, number: u32) -> Option<SelectedInstance> {
         let at = self
-            .picks
+            .selected
             .binary_search_by_key(&number, |p| self.catalogue.instances[p.index].number)
             .ok()?;
-        self.picks.get(at).copied()
+        self.selected.get(at).copied()
     }
 }
 
@@ -349,8 +349,8 @@ impl Pattern {
     }
 
     /// Sets whether dormant instances are selected as well.
-    pub fn dormant(mut self, too: bool) -> Self {
-        self.dormant = too;
+    pub fn dormant(mut self, include: bool) -> Self {
+        self.dormant = include;
         self
     }
 
@@ -369,7 +369,7 @@ fn word_matches(word: &str, name: &str) -> bool {
     if word.contains(['*', '?', '[']) {
         let word: Vec<char> = word.chars().collect();
         let name: Vec<char> = name.chars().collect();
-        glob(&word, &name)
+        match_glob(&word, &name)
     } else {
         name.contains(word)
     }
@@ -377,14 +377,14 @@ fn word_matches(word: &str, name: &str) -> bool {
 
 /// Matches a glob. Backtracks to the last star only, so that the time does not grow exponentially
 /// with the number of stars.
-fn glob(word: &[char], name: &[char]) -> bool {
+fn match_glob(word: &[char], name: &[char]) -> bool {
     let (mut w, mut n) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
     while n < name.len() {
         if word.get(w) == Some(&'*') {
             star = Some((w, n));
             w += 1;
-        } else if let Some(next) = one(word, w, name[n]) {
+        } else if let Some(next) = match_element(word, w, name[n]) {
             w = next;
             n += 1;
         } else if let Some((at, from)) = star {
@@ -399,10 +399,10 @@ fn glob(word: &[char], name: &[char]) -> bool {
 }
 
 /// Matches the pattern element at `w` with one character. Returns the index of the next element.
-fn one(word: &[char], w: usize, c: char) -> Option<usize> {
+fn match_element(word: &[char], w: usize, c: char) -> Option<usize> {
     match word.get(w)? {
         '?' => Some(w + 1),
-        '[' => match class(word, w, c) {
+        '[' => match match_class(word, w, c) {
             Some((true, next)) => Some(next),
             Some((false, _)) => None,
             // Without a closing bracket, `[` matches itself.
@@ -414,24 +414,24 @@ fn one(word: &[char], w: usize, c: char) -> Option<usize> {
 
 /// Matches a class such as `[abc]`, `[a-z]`, `[!a]` or `[^a]`. Returns whether the character
 /// matches and the index behind the class, or `None` if the class is not closed.
-fn class(word: &[char], w: usize, c: char) -> Option<(bool, usize)> {
+fn match_class(word: &[char], w: usize, c: char) -> Option<(bool, usize)> {
     let mut at = w + 1;
     let negated = matches!(word.get(at), Some('!' | '^'));
     if negated {
         at += 1;
     }
     let close = at + 1 + word.get(at + 1..)?.iter().position(|c| *c == ']')?;
-    let mut hit = false;
+    let mut found = false;
     while at < close {
         if word[at + 1] == '-' && at + 2 < close {
-            hit |= (word[at]..=word[at + 2]).contains(&c);
+            found |= (word[at]..=word[at + 2]).contains(&c);
             at += 3;
         } else {
-            hit |= word[at] == c;
+            found |= word[at] == c;
             at += 1;
         }
     }
-    Some((hit != negated, close + 1))
+    Some((found != negated, close + 1))
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@
 //! - The generation is read before and after the whole copy. No instance was added, deleted or
 //!   revived meanwhile.
 //!
-//! A copy that fails a check is discarded and repeated, at most `TRIES` times.
+//! A copy that fails a check is discarded and repeated, at most `MAX_TRIES` times.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -30,14 +30,14 @@ pub const DEVICE: &str = "/dev/perfcounters";
 
 /// Limit of attempts. The first 16 spin, the next 984 yield the CPU, all others sleep for 50 us:
 /// about one second in all.
-const TRIES: u32 = 10_000;
+const MAX_TRIES: u32 = 10_000;
 
 /// The counters of this machine, mapped for reading.
 pub struct Counters {
     map: Map,
     path: PathBuf,
     catalogue: Arc<Catalogue>,
-    selected: Option<(Pattern, Arc<Selection>)>,
+    last_selection: Option<(Pattern, Arc<Selection>)>,
 }
 
 /// The time and the generation of a copy.
@@ -66,7 +66,7 @@ impl Counters {
     pub fn open_path(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref().to_path_buf();
         let map = Map::open(&path)?;
-        let cpus = bitmap(&map, map.header().possible_offset);
+        let cpus = cpu_bitmap(&map, map.header().possible_offset);
         if cpus.is_empty() {
             return Err(Error::Corrupt("no possible CPU"));
         }
@@ -74,7 +74,7 @@ impl Counters {
             catalogue: Arc::new(Catalogue::empty(map.header().boot_id, cpus.into())),
             map,
             path,
-            selected: None,
+            last_selection: None,
         };
         counters.copy_catalogue()?;
         Ok(counters)
@@ -103,7 +103,7 @@ impl Counters {
 
     /// Returns the CPUs that are online now, in ascending order.
     pub fn online(&self) -> Vec<u32> {
-        bitmap(&self.map, self.map.header().online_offset)
+        cpu_bitmap(&self.map, self.map.header().online_offset)
     }
 
     /// Returns the current set of instances, copied again if the generation has changed.
@@ -120,13 +120,13 @@ impl Counters {
     /// generation stay the same.
     pub fn select(&mut self, pattern: &Pattern) -> Result<Arc<Selection>, Error> {
         let catalogue = self.catalogue()?;
-        if let Some((selected, selection)) = &self.selected {
+        if let Some((selected, selection)) = &self.last_selection {
             if selected == pattern && selection.catalogue.generation == catalogue.generation {
                 return Ok(Arc::clone(selection));
             }
         }
         let selection = Arc::new(catalogue.select(pattern));
-        self.selected = Some((pattern.clone(), Arc::clone(&selection)));
+        self.last_selection = Some((pattern.clone(), Arc::clone(&selection)));
         Ok(selection)
     }
 
@@ -135,7 +135,7 @@ impl Counters {
     ///
     /// # Errors
     ///
-    /// [`Error::Busy`] if a CPU was in an update at every attempt, [`Error::Unsettled`] if the set
+    /// [`Error::Busy`] if a CPU was in an update at every attempt, [`Error::Unstable`] if the set
     /// of instances changed at every attempt.
     pub fn snapshot(&mut self, pattern: &Pattern) -> Result<Snapshot, Error> {
         self.retry(pattern, Self::fill)
@@ -165,13 +165,13 @@ impl Counters {
     /// [`Error::Changed`] if the set of instances is no longer the one of the selection; the caller
     /// selects again. [`Error::Busy`] as in [`Self::snapshot`].
     pub fn fill(&self, selection: &Selection, values: &mut Vec<i64>) -> Result<Stamp, Error> {
-        self.copy(selection, values, true)
+        self.copy_values(selection, values, true)
     }
 
     /// Copies values like [`Self::fill`], but without the check of the seqflag: each value is
     /// correct by itself.
     pub fn fill_each(&self, selection: &Selection, values: &mut Vec<i64>) -> Result<Stamp, Error> {
-        self.copy(selection, values, false)
+        self.copy_values(selection, values, false)
     }
 
     fn retry(
@@ -180,26 +180,26 @@ impl Counters {
         fill: fn(&Self, &Selection, &mut Vec<i64>) -> Result<Stamp, Error>,
     ) -> Result<Snapshot, Error> {
         let mut values = Vec::new();
-        for tries in 0..TRIES {
+        for tries in 0..MAX_TRIES {
             let selection = self.select(pattern)?;
             match fill(self, &selection, &mut values) {
                 Ok(stamp) => return Ok(Snapshot::new(selection, stamp, values, self.online())),
-                Err(Error::Changed) => pause(tries),
+                Err(Error::Changed) => back_off(tries),
                 Err(other) => return Err(other),
             }
         }
-        Err(Error::Unsettled)
+        Err(Error::Unstable)
     }
 
-    fn copy(
+    fn copy_values(
         &self,
         selection: &Selection,
         values: &mut Vec<i64>,
         consistent: bool,
     ) -> Result<Stamp, Error> {
         let catalogue = &selection.catalogue;
-        if catalogue.boot_id != self.boot_id() || self.boot_id_now() != self.boot_id() {
-            return Err(Error::OtherBoot);
+        if catalogue.boot_id != self.boot_id() || self.read_boot_id() != self.boot_id() {
+            return Err(Error::Reloaded);
         }
         let generation = self.map.generation();
         if generation.enter() != catalogue.generation {
@@ -210,12 +210,13 @@ impl Counters {
         let rows = values.chunks_exact_mut(selection.width.max(1));
         for (&cpu, row) in catalogue.cpus.iter().zip(rows) {
             if consistent {
-                self.copy_together(cpu, selection, row)?;
+                self.copy_row_consistent(cpu, selection, row)?;
             } else {
                 self.copy_row(cpu, selection, row);
             }
         }
-        let (monotonic_ns, realtime_ns) = (now(ClockId::Monotonic), now(ClockId::Realtime));
+        let (monotonic_ns, realtime_ns) =
+            (clock_ns(ClockId::Monotonic), clock_ns(ClockId::Realtime));
         if !generation.holds(catalogue.generation) {
             return Err(Error::Changed);
         }
@@ -229,15 +230,20 @@ impl Counters {
     }
 
     /// Copies one CPU's values, with no update of that CPU in between.
-    fn copy_together(&self, cpu: u32, selection: &Selection, row: &mut [i64]) -> Result<(), Error> {
-        let Some(flag) = self.map.block(cpu, 0).and_then(<[Word]>::first) else {
+    fn copy_row_consistent(
+        &self,
+        cpu: u32,
+        selection: &Selection,
+        row: &mut [i64],
+    ) -> Result<(), Error> {
+        let Some(flag) = self.map.cpu_slots(cpu, 0).and_then(<[Word]>::first) else {
             return Err(Error::Corrupt("no counters for a possible CPU"));
         };
-        for tries in 0..TRIES {
+        for tries in 0..MAX_TRIES {
             if seqflag::try_read(flag, || self.copy_row(cpu, selection, row)).is_some() {
                 return Ok(());
             }
-            pause(tries);
+            back_off(tries);
         }
         Err(Error::Busy(cpu))
     }
@@ -245,13 +251,13 @@ impl Counters {
     /// Copies one CPU's values, one run of adjacent slots at a time.
     #[inline]
     fn copy_row(&self, cpu: u32, selection: &Selection, mut row: &mut [i64]) {
-        for run in &selection.runs {
-            let Some((to, rest)) = std::mem::take(&mut row).split_at_mut_checked(run.len) else {
+        for range in &selection.ranges {
+            let Some((to, rest)) = std::mem::take(&mut row).split_at_mut_checked(range.len) else {
                 return;
             };
             row = rest;
-            let from = self.map.block(cpu, run.chunk);
-            if let Some(from) = from.and_then(|b| b.get(run.first..run.first + run.len)) {
+            let from = self.map.cpu_slots(cpu, range.chunk);
+            if let Some(from) = from.and_then(|b| b.get(range.first..range.first + range.len)) {
                 wide::copy(from, to);
             }
         }
@@ -259,25 +265,26 @@ impl Counters {
 
     fn copy_catalogue(&mut self) -> Result<(), Error> {
         let boot_id = self.boot_id();
-        for tries in 0..TRIES {
-            let entered = self.map.generation().enter();
-            if self.boot_id_now() != boot_id {
-                return Err(Error::OtherBoot);
+        for tries in 0..MAX_TRIES {
+            let generation = self.map.generation().enter();
+            if self.read_boot_id() != boot_id {
+                return Err(Error::Reloaded);
             }
-            let grown = self.map.follow();
+            let updated = self.map.update_extent();
             let cpus = Arc::clone(&self.catalogue.cpus);
-            let copied = grown.and_then(|()| Catalogue::copy(&self.map, entered, boot_id, cpus));
+            let catalogue =
+                updated.and_then(|()| Catalogue::copy(&self.map, generation, boot_id, cpus));
             // An error of the copy is valid only if the generation did not change meanwhile.
-            if self.map.generation().holds(entered) {
-                self.catalogue = Arc::new(copied?);
+            if self.map.generation().holds(generation) {
+                self.catalogue = Arc::new(catalogue?);
                 return Ok(());
             }
-            pause(tries);
+            back_off(tries);
         }
-        Err(Error::Unsettled)
+        Err(Error::Unstable)
     }
 
-    fn boot_id_now(&self) -> [u8; 16] {
+    fn read_boot_id(&self) -> [u8; 16] {
         const AT: usize = std::mem::offset_of!(Header, boot_id) / 8;
         let mut id = [0; 16];
         for (to, word) in id.chunks_exact_mut(8).zip(self.map.page0(AT, 2)) {
@@ -288,7 +295,7 @@ impl Counters {
 }
 
 /// Returns the CPUs whose bits are set in a bitmap of page 0, below `nr_cpus`.
-fn bitmap(map: &Map, offset: u32) -> Vec<u32> {
+fn cpu_bitmap(map: &Map, offset: u32) -> Vec<u32> {
     let nr_cpus = map.layout().nr_cpus();
     let words = map.page0(offset as usize / 8, nr_cpus.div_ceil(64) as usize);
     let words: Vec<u64> = words.iter().map(Word::load_relaxed).collect();
@@ -298,7 +305,7 @@ fn bitmap(map: &Map, offset: u32) -> Vec<u32> {
 }
 
 /// Waits for a writer: spins at first, for about the length of an update, then yields, then sleeps.
-fn pause(tries: u32) {
+fn back_off(tries: u32) {
     match tries {
         0..16 => std::hint::spin_loop(),
         16..1000 => std::thread::yield_now(),
@@ -306,7 +313,7 @@ fn pause(tries: u32) {
     }
 }
 
-fn now(clock: ClockId) -> u64 {
+fn clock_ns(clock: ClockId) -> u64 {
     let t = clock_gettime(clock);
     (t.tv_sec as u64)
         .wrapping_mul(1_000_000_000)

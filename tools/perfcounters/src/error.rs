@@ -22,11 +22,11 @@ pub enum Error {
     /// The set of instances has changed since the selection was made.
     Changed,
     /// The set of instances changed at each of `TRIES` attempts.
-    Unsettled,
+    Unstable,
     /// This CPU was in the middle of an update at each of `TRIES` attempts.
     Busy(u32),
     /// `perfcounters.ko` was loaded again. The device must be opened again.
-    OtherBoot,
+    Reloaded,
 }
 
 impl fmt::Display for Error {
@@ -42,13 +42,13 @@ impl fmt::Display for Error {
             ),
             Self::Corrupt(why) => write!(f, "invalid counter data: {why}"),
             Self::Changed => f.write_str("the set of instances has changed; select again"),
-            Self::Unsettled => f.write_str("the set of instances changed at every attempt; try again"),
+            Self::Unstable => f.write_str("the set of instances changed at every attempt; try again"),
             Self::Busy(cpu) => write!(
                 f,
                 "no consistent snapshot: CPU {cpu} was updating its counters at every attempt; \
                  try again, or select fewer instances"
             ),
-            Self::OtherBoot => f.write_str("perfcounters.ko was loaded again; open the counters again"),
+            Self::Reloaded => f.write_str("perfcounters.ko was loaded again; open the counters again"),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use engine::abi::Kind;
 
-use crate::catalogue::{Catalogue, Instance, Pick, Selection};
+use crate::catalogue::{Catalogue, Instance, SelectedInstance, Selection};
 use crate::counters::{combine, Stamp};
 
 /// The values of a selection, all of one generation.
@@ -62,12 +62,15 @@ impl Snapshot {
 
     /// Returns the values of each selected instance, in the order of the instance numbers.
     pub fn readings(&self) -> impl ExactSizeIterator<Item = Reading<'_>> + '_ {
-        self.selection.picks.iter().map(|pick| self.at(*pick))
+        self.selection
+            .selected
+            .iter()
+            .map(|selected| self.reading_of(*selected))
     }
 
     /// Returns the values of one instance, or `None` if it was not selected.
     pub fn reading(&self, number: u32) -> Option<Reading<'_>> {
-        Some(self.at(self.selection.pick(number)?))
+        Some(self.reading_of(self.selection.find(number)?))
     }
 
     /// Returns the change of each instance since an earlier snapshot.
@@ -78,11 +81,11 @@ impl Snapshot {
         self.readings().map(|after| Change::new(after, earlier))
     }
 
-    fn at(&self, pick: Pick) -> Reading<'_> {
+    fn reading_of(&self, selected: SelectedInstance) -> Reading<'_> {
         Reading {
             snapshot: self,
-            instance: &self.catalogue().instances()[pick.index],
-            column: pick.column,
+            instance: &self.catalogue().instances()[selected.index],
+            column: selected.column,
         }
     }
 }
@@ -139,10 +142,10 @@ impl<'a> Reading<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Since {
     /// The earlier snapshot, which has values of the same life of the instance.
-    Before,
+    EarlierSnapshot,
     /// The begin of this life, with value 0: the instance was added, or the module loaded again,
     /// after the earlier snapshot.
-    Birth,
+    Created,
     /// Unknown: the life had begun before the earlier snapshot, but was not selected there. All
     /// differences are 0.
     Unknown,
@@ -165,11 +168,11 @@ impl<'a> Change<'a> {
         let same_life = |i: &Instance| same_boot && i.incarnation == after.instance.incarnation;
         let before = old.reading(number).filter(|r| same_life(r.instance));
         let since = if before.is_some() {
-            Since::Before
+            Since::EarlierSnapshot
         } else if old.catalogue().get(number).is_some_and(same_life) {
             Since::Unknown
         } else {
-            Since::Birth
+            Since::Created
         };
         let ns = new
             .stamp

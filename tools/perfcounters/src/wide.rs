@@ -16,44 +16,49 @@ use std::arch::{asm, is_x86_feature_detected};
 use engine::sync::Word;
 
 /// Words per round of the loop: two cache lines.
-const ROUND: usize = 16;
+const BLOCK_WORDS: usize = 16;
 
 /// Copies words up to the length of the shorter slice.
 #[inline]
 pub(crate) fn copy(from: &[Word], to: &mut [i64]) {
     let words = from.len().min(to.len());
     let (from, to) = (&from[..words], &mut to[..words]);
-    let odd = usize::from(from.as_ptr().addr() % 16 != 0).min(words);
+    let unaligned = usize::from(from.as_ptr().addr() % 16 != 0).min(words);
     let wide = if is_x86_feature_detected!("avx") {
-        (words - odd) / ROUND * ROUND
+        (words - unaligned) / BLOCK_WORDS * BLOCK_WORDS
     } else {
         0
     };
     if wide == 0 {
-        return singly(from, to);
+        return copy_words(from, to);
     }
-    singly(&from[..odd], &mut to[..odd]);
+    copy_words(&from[..unaligned], &mut to[..unaligned]);
     // SAFETY: AVX was detected, otherwise `wide` is 0 and this line is not reached. Both slices
-    // have `wide` words, a nonzero multiple of ROUND. `from[odd]` is aligned to 16 bytes: a Word
-    // has 8 bytes and `odd` is 1 if the slice begins at an odd multiple of 8.
-    unsafe { rounds(&from[odd..odd + wide], &mut to[odd..odd + wide]) };
-    singly(&from[odd + wide..], &mut to[odd + wide..]);
+    // have `wide` words, a nonzero multiple of ROUND. `from[unaligned]` is aligned to 16 bytes: a
+    // Word has 8 bytes and `unaligned` is 1 if the slice begins at an odd multiple of 8.
+    unsafe {
+        copy_blocks(
+            &from[unaligned..unaligned + wide],
+            &mut to[unaligned..unaligned + wide],
+        )
+    };
+    copy_words(&from[unaligned + wide..], &mut to[unaligned + wide..]);
 }
 
-fn singly(from: &[Word], to: &mut [i64]) {
+fn copy_words(from: &[Word], to: &mut [i64]) {
     for (to, from) in to.iter_mut().zip(from) {
         *to = from.load_relaxed() as i64;
     }
 }
 
-/// Copies `from` to `to` in rounds of [`ROUND`] words.
+/// Copies `from` to `to` in rounds of [`BLOCK_WORDS`] words.
 ///
 /// # Safety
 ///
-/// Both slices have the same length, a nonzero multiple of [`ROUND`]. `from` is aligned to 16
+/// Both slices have the same length, a nonzero multiple of [`BLOCK_WORDS`]. `from` is aligned to 16
 /// bytes. The processor has AVX.
 #[inline]
-unsafe fn rounds(from: &[Word], to: &mut [i64]) {
+unsafe fn copy_blocks(from: &[Word], to: &mut [i64]) {
     let source = from.as_ptr();
     // SAFETY: The loop ends at the end of `to`, and `from` is as long as `to`, by the function's
     // contract: no access is outside the two slices. The kernel writes the words of `from`

@@ -55,9 +55,9 @@ fn scale_8192_cpus_are_mapped_and_added_up() {
         let snapshot = counters
             .snapshot(&Pattern::new(["first".to_owned(), last_name + "*"]))
             .expect("quiet");
-        let of = |number: u32, cpu: u32| {
+        let value_of = |number: u32, cpu: u32| {
             let reading = snapshot.reading(number).expect("selected");
-            let found = reading.per_cpu().find(|(of, _)| *of == cpu);
+            let found = reading.per_cpu().find(|(value_of, _)| *value_of == cpu);
             found.and_then(|(_, values)| values.last().copied())
         };
         assert_eq!(snapshot.reading(first).expect("selected").total(), 5);
@@ -66,9 +66,12 @@ fn scale_8192_cpus_are_mapped_and_added_up() {
             62 + 65 + 4096 + 8191
         );
         for number in [first, last] {
-            assert_eq!(of(number, 4095), None, "a CPU that cannot exist");
-            assert_eq!(of(number, 4094), Some(0));
+            assert_eq!(value_of(number, 4095), None, "a CPU that cannot exist");
+            assert_eq!(value_of(number, 4094), Some(0));
         }
-        assert_eq!((of(first, 8191), of(last, 8191)), (Some(1), Some(8191)));
+        assert_eq!(
+            (value_of(first, 8191), value_of(last, 8191)),
+            (Some(1), Some(8191))
+        );
     }
 }

@@ -52,19 +52,22 @@ fn vector<T>(at: *const T, nr: usize) -> io::Result<Vector> {
 }
 
 /// A structure of the engine for which any bits are valid, so that the kernel may write it.
-trait Plain {}
+trait FromBytes {}
 
-impl Plain for Pmd {}
-impl Plain for Runs {}
-impl Plain for SetDesc {}
-impl Plain for SetInfo {}
-impl Plain for Status {}
+impl FromBytes for Pmd {}
+impl FromBytes for Runs {}
+impl FromBytes for SetDesc {}
+impl FromBytes for SetInfo {}
+impl FromBytes for Status {}
 
 /// Calls an ioctl that reads and writes the items of a vector.
-fn refill<T: Plain, const CALL: Opcode>(fd: BorrowedFd<'_>, items: &mut [T]) -> io::Result<()> {
+fn ioctl_vector<T: FromBytes, const CALL: Opcode>(
+    fd: BorrowedFd<'_>,
+    items: &mut [T],
+) -> io::Result<()> {
     let vector = vector(items.as_mut_ptr(), items.len())?;
     // SAFETY: The call accesses as many structures as the vector says. They are mutably borrowed
-    // until it returns, and any bits that it writes are valid (`Plain`).
+    // until it returns, and any bits that it writes are valid (`FromBytes`).
     unsafe { ioctl(fd, Setter::<CALL, _>::new(vector)) }
 }
 
@@ -133,22 +136,22 @@ pub fn write_pmds(fd: BorrowedFd<'_>, pmds: &[Pmd]) -> io::Result<()> {
 
 /// Calls `PERFMON_READ_PMDS`.
 pub fn read_pmds(fd: BorrowedFd<'_>, pmds: &mut [Pmd]) -> io::Result<()> {
-    refill::<_, { calls::READ_PMDS as Opcode }>(fd, pmds)
+    ioctl_vector::<_, { calls::READ_PMDS as Opcode }>(fd, pmds)
 }
 
 /// Calls `PERFMON_CREATE_EVTSETS`.
 pub fn create_sets(fd: BorrowedFd<'_>, sets: &mut [SetDesc]) -> io::Result<()> {
-    refill::<_, { calls::CREATE_EVTSETS as Opcode }>(fd, sets)
+    ioctl_vector::<_, { calls::CREATE_EVTSETS as Opcode }>(fd, sets)
 }
 
 /// Calls `PERFMON_GETINFO_EVTSETS`.
 pub fn set_infos(fd: BorrowedFd<'_>, sets: &mut [SetInfo]) -> io::Result<()> {
-    refill::<_, { calls::GETINFO_EVTSETS as Opcode }>(fd, sets)
+    ioctl_vector::<_, { calls::GETINFO_EVTSETS as Opcode }>(fd, sets)
 }
 
 /// Calls `PERFMON_READ_RUNS`.
 pub fn read_runs(fd: BorrowedFd<'_>, runs: &mut [Runs]) -> io::Result<()> {
-    refill::<_, { calls::READ_RUNS as Opcode }>(fd, runs)
+    ioctl_vector::<_, { calls::READ_RUNS as Opcode }>(fd, runs)
 }
 
 /// Calls `PERFMON_LOAD`.
@@ -199,9 +202,9 @@ pub fn pause(fd: BorrowedFd<'_>, paused: bool) -> io::Result<()> {
 
 /// Calls `PERFMON_STATUS`.
 pub fn status(fd: BorrowedFd<'_>) -> io::Result<Status> {
-    fn get<T: Plain, const CALL: Opcode>(fd: BorrowedFd<'_>) -> io::Result<T> {
+    fn get<T: FromBytes, const CALL: Opcode>(fd: BorrowedFd<'_>) -> io::Result<T> {
         // SAFETY: The call writes one structure of the size in its number, which is that of `T`.
-        // Any bits that it writes are valid (`Plain`).
+        // Any bits that it writes are valid (`FromBytes`).
         unsafe { ioctl(fd, Getter::<CALL, T>::new()) }
     }
     get::<_, { calls::STATUS as Opcode }>(fd)

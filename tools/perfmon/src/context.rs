@@ -20,7 +20,7 @@ use crate::abi::{self, MESSAGE_BYTES};
 pub const DEVICE: &str = "/dev/perfmon";
 
 /// Registers per call: the kernel accepts 4096 bytes of them.
-const AT_ONCE: usize = 4096 / size_of::<Pmd>();
+const MAX_PMDS_PER_CALL: usize = 4096 / size_of::<Pmd>();
 
 /// The target of a context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub enum Scope {
 
 /// A value to write to a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Value {
+pub struct RegisterValue {
     /// The event set.
     pub set: u16,
     /// The logical register number.
@@ -43,7 +43,7 @@ pub struct Value {
     pub value: u64,
 }
 
-impl Value {
+impl RegisterValue {
     /// A value for a register of event set 0.
     pub const fn new(number: u16, value: u64) -> Self {
         Self {
@@ -54,7 +54,7 @@ impl Value {
     }
 
     /// Returns this value for a register of another event set.
-    pub const fn of(self, set: u16) -> Self {
+    pub const fn in_set(self, set: u16) -> Self {
         Self { set, ..self }
     }
 }
@@ -70,7 +70,7 @@ pub struct Reading {
 }
 
 impl Reading {
-    fn of(pmd: &Pmd) -> Self {
+    fn from_pmd(pmd: &Pmd) -> Self {
         Self {
             value: pmd.reg_value,
             is_short: pmd.reg_flags & SHORT != 0,
@@ -110,9 +110,9 @@ impl Context {
     }
 
     /// Writes PMCs, in several calls if they do not fit in one.
-    pub fn write_pmcs(&self, values: &[Value]) -> io::Result<()> {
-        for some in values.chunks(AT_ONCE) {
-            let args: Vec<Pmc> = some
+    pub fn write_pmcs(&self, values: &[RegisterValue]) -> io::Result<()> {
+        for chunk in values.chunks(MAX_PMDS_PER_CALL) {
+            let args: Vec<Pmc> = chunk
                 .iter()
                 .map(|v| {
                     let mut arg = Pmc::default();
@@ -126,30 +126,33 @@ impl Context {
     }
 
     /// Writes PMDs. A counter counts only after it has been written.
-    pub fn write_pmds(&self, values: &[Value]) -> io::Result<()> {
-        for some in values.chunks(AT_ONCE) {
-            let args: Vec<Pmd> = some.iter().map(|v| pmd(v.set, v.number, v.value)).collect();
+    pub fn write_pmds(&self, values: &[RegisterValue]) -> io::Result<()> {
+        for chunk in values.chunks(MAX_PMDS_PER_CALL) {
+            let args: Vec<Pmd> = chunk
+                .iter()
+                .map(|v| pmd_arg(v.set, v.number, v.value))
+                .collect();
             abi::write_pmds(self.file.as_fd(), &args)?;
         }
         Ok(())
     }
 
-    /// Writes PMDs with the fields for sampling: see [`sampled`].
-    pub fn write(&self, pmds: &[Pmd]) -> io::Result<()> {
-        for some in pmds.chunks(AT_ONCE) {
-            abi::write_pmds(self.file.as_fd(), some)?;
+    /// Writes PMDs with the fields for sampling: see [`sampling_pmd`].
+    pub fn write_sampling_pmds(&self, pmds: &[Pmd]) -> io::Result<()> {
+        for chunk in pmds.chunks(MAX_PMDS_PER_CALL) {
+            abi::write_pmds(self.file.as_fd(), chunk)?;
         }
         Ok(())
     }
 
     /// Reads PMDs, given as pairs of event set and number. The values are in the order of
     /// `registers`.
-    pub fn read_sets(&self, registers: &[(u16, u16)]) -> io::Result<Vec<Reading>> {
+    pub fn read_set_pmds(&self, registers: &[(u16, u16)]) -> io::Result<Vec<Reading>> {
         let mut values = Vec::with_capacity(registers.len());
-        for some in registers.chunks(AT_ONCE) {
-            let mut args: Vec<Pmd> = some.iter().map(|(set, n)| pmd(*set, *n, 0)).collect();
+        for chunk in registers.chunks(MAX_PMDS_PER_CALL) {
+            let mut args: Vec<Pmd> = chunk.iter().map(|(set, n)| pmd_arg(*set, *n, 0)).collect();
             abi::read_pmds(self.file.as_fd(), &mut args)?;
-            values.extend(args.iter().map(Reading::of));
+            values.extend(args.iter().map(Reading::from_pmd));
         }
         Ok(values)
     }
@@ -157,8 +160,8 @@ impl Context {
     /// Creates or changes event sets. The context must be detached. Timeouts that the kernel has
     /// rounded up are written back.
     pub fn create_sets(&self, sets: &mut [SetDesc]) -> io::Result<()> {
-        for some in sets.chunks_mut(4096 / size_of::<SetDesc>()) {
-            abi::create_sets(self.file.as_fd(), some)?;
+        for chunk in sets.chunks_mut(4096 / size_of::<SetDesc>()) {
+            abi::create_sets(self.file.as_fd(), chunk)?;
         }
         Ok(())
     }
@@ -170,8 +173,8 @@ impl Context {
             ..SetInfo::default()
         };
         let mut infos: Vec<SetInfo> = sets.iter().map(info).collect();
-        for some in infos.chunks_mut(4096 / size_of::<SetInfo>()) {
-            abi::set_infos(self.file.as_fd(), some)?;
+        for chunk in infos.chunks_mut(4096 / size_of::<SetInfo>()) {
+            abi::set_infos(self.file.as_fd(), chunk)?;
         }
         Ok(infos)
     }
@@ -185,22 +188,22 @@ impl Context {
             ..Runs::default()
         };
         let mut all: Vec<Runs> = registers.iter().map(runs).collect();
-        for some in all.chunks_mut(4096 / size_of::<Runs>()) {
-            abi::read_runs(self.file.as_fd(), some)?;
+        for chunk in all.chunks_mut(4096 / size_of::<Runs>()) {
+            abi::read_runs(self.file.as_fd(), chunk)?;
         }
         Ok(all)
     }
 
     /// Reads PMDs in place, in one call: at most 4096 bytes of them.
-    pub fn refresh(&self, pmds: &mut [Pmd]) -> io::Result<()> {
+    pub fn read_pmds_in_place(&self, pmds: &mut [Pmd]) -> io::Result<()> {
         Ok(abi::read_pmds(self.file.as_fd(), pmds)?)
     }
 
     /// Reads a PMD of event set 0.
     pub fn read_pmd(&self, number: u16) -> io::Result<Reading> {
-        let mut arg = [pmd(0, number, 0)];
+        let mut arg = [pmd_arg(0, number, 0)];
         abi::read_pmds(self.file.as_fd(), &mut arg)?;
-        Ok(Reading::of(&arg[0]))
+        Ok(Reading::from_pmd(&arg[0]))
     }
 
     /// Returns the state of the context and its statistics since it was attached. The flags are
@@ -241,7 +244,7 @@ impl Context {
     }
 
     /// Returns the next message, or `None` if there is no message yet. Does not wait.
-    pub fn message(&self) -> io::Result<Option<Message>> {
+    pub fn read_message(&self) -> io::Result<Option<Message>> {
         let mut fds = [PollFd::new(&self.file, PollFlags::IN)];
         if retry_on_intr(|| poll(&mut fds, Some(&Timespec::default())))? == 0
             || !fds[0].revents().contains(PollFlags::IN)
@@ -321,38 +324,38 @@ impl Message {
 
 /// Returns a PMD that overflows after every `period` counts, with a notification. Samples are
 /// recorded with the event id `id`.
-pub fn sampled(number: u16, period: u64, id: u64) -> Pmd {
-    let from = period.wrapping_neg();
+pub fn sampling_pmd(number: u16, period: u64, id: u64) -> Pmd {
+    let start_value = period.wrapping_neg();
     Pmd {
         reg_num: number,
         reg_flags: abi::OVFL_NOTIFY,
-        reg_value: from,
-        reg_long_reset: from,
-        reg_short_reset: from,
+        reg_value: start_value,
+        reg_long_reset: start_value,
+        reg_short_reset: start_value,
         reg_smpl_eventid: id,
         ..Pmd::default()
     }
 }
 
-fn pmd(set: u16, number: u16, value: u64) -> Pmd {
+fn pmd_arg(set: u16, number: u16, value: u64) -> Pmd {
     let mut arg = Pmd::default();
     (arg.reg_set, arg.reg_num, arg.reg_value) = (set, number, value);
     arg
 }
 
-/// Calls `work` on a CPU, then restores the caller's affinity.
-pub fn on_cpu<T>(cpu: u32, work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-    let before = sched_getaffinity(None)?;
+/// Calls `f` on a CPU, then restores the caller's affinity.
+pub fn on_cpu<T>(cpu: u32, f: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    let affinity = sched_getaffinity(None)?;
     let mut only = CpuSet::new();
-    let place = usize::try_from(cpu).unwrap_or(usize::MAX);
-    if place >= CpuSet::MAX_CPU {
+    let index = usize::try_from(cpu).unwrap_or(usize::MAX);
+    if index >= CpuSet::MAX_CPU {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    only.set(place);
+    only.set(index);
     sched_setaffinity(None, &only)?;
-    let done = work();
-    sched_setaffinity(None, &before)?;
-    done
+    let result = f();
+    sched_setaffinity(None, &affinity)?;
+    result
 }
 
 #[cfg(test)]
@@ -361,7 +364,7 @@ mod tests {
 
     #[test]
     fn r1_7_a_period_is_what_is_left_to_the_overflow() {
-        let pmd = sampled(256, 1000, 7);
+        let pmd = sampling_pmd(256, 1000, 7);
         assert_eq!(pmd.reg_value, 0_u64.wrapping_sub(1000));
         assert_eq!(pmd.reg_long_reset, pmd.reg_value);
         assert_eq!(pmd.reg_short_reset, pmd.reg_value);
@@ -399,7 +402,7 @@ mod tests {
     #[test]
     fn r9_6_a_value_says_whether_it_is_short() {
         let reading = |flags| {
-            Reading::of(&Pmd {
+            Reading::from_pmd(&Pmd {
                 reg_value: 7,
                 reg_flags: flags,
                 ..Pmd::default()

@@ -150,7 +150,7 @@ fn r3_10_what_is_false() {
 fn r3_10_what_is_refused_and_where() {
     let deep = "(".repeat(101);
     let name = format!("{} == 3", "n".repeat(32));
-    for (text, position, says) in [
+    for (text, position, message) in [
         ("", 0, "expected a comparison"),
         ("   ", 3, "expected a comparison"),
         ("count", 5, "expected one of =="),
@@ -211,7 +211,7 @@ fn r3_10_what_is_refused_and_where() {
     ] {
         let error = compile(text).expect_err(text);
         assert_eq!(error.position, position, "{text}: {error}");
-        assert!(error.message.contains(says), "{text}: {error}");
+        assert!(error.message.contains(message), "{text}: {error}");
     }
     let error = compile("count = 3").unwrap_err();
     assert_eq!(
@@ -222,10 +222,10 @@ fn r3_10_what_is_refused_and_where() {
 
 #[test]
 fn r3_10_as_much_as_fits() {
-    let most = |comparisons: usize| vec!["a == 1"; comparisons].join(" && ");
+    let joined = |comparisons: usize| vec!["a == 1"; comparisons].join(" && ");
     let fits = (FILTER_MAX - HEADER - "a\0".len()) / STEP;
-    assert!(compile(&most(fits)).is_ok());
-    let error = compile(&most(fits + 1)).unwrap_err();
+    assert!(compile(&joined(fits)).is_ok());
+    let error = compile(&joined(fits + 1)).unwrap_err();
     assert_eq!(error.position, fits * "a == 1 && ".len());
     assert!(error.message.contains("too long"), "{error}");
     let long = format!("a == \"{}\" || b == 1", "x".repeat(FILTER_MAX));

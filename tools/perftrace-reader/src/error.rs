@@ -17,9 +17,9 @@ pub enum Error {
     /// There is already a trace of this name.
     Exists(String),
     /// The maximum number of traces exists.
-    Full,
+    TooManyTraces,
     /// The call needs that there are no traces.
-    Traces,
+    TracesExist,
     /// Another file reads this trace.
     Busy,
     /// The caller lacks this permission.
@@ -42,11 +42,11 @@ impl fmt::Display for Error {
             Self::Open(e) => write!(f, "{DEVICE}: {e}"),
             Self::NoTrace(name) => write!(f, "no trace '{name}'"),
             Self::Exists(name) => write!(f, "trace '{name}' already exists"),
-            Self::Full => write!(
+            Self::TooManyTraces => write!(
                 f,
                 "too many traces: the limits are 16, and without CAP_PERFMON 8 for each user"
             ),
-            Self::Traces => write!(f, "traces exist"),
+            Self::TracesExist => write!(f, "traces exist"),
             Self::Busy => write!(f, "another process reads this trace"),
             Self::Denied(what) => write!(f, "permission denied: {what}"),
             Self::Filter(step) => write!(f, "the kernel rejects step {step} of the filter"),

@@ -111,46 +111,46 @@ impl fmt::Display for Value<'_> {
 }
 
 /// Takes the first `N` bytes off.
-fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
+fn split_array<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
     let (first, rest) = bytes.split_first_chunk::<N>()?;
     *bytes = rest;
     Some(*first)
 }
 
-fn unsigned(bytes: &mut &[u8], size: u8) -> Option<u64> {
+fn read_unsigned(bytes: &mut &[u8], size: u8) -> Option<u64> {
     Some(match size {
-        1 => u8::from_ne_bytes(take(bytes)?).into(),
-        2 => u16::from_ne_bytes(take(bytes)?).into(),
-        4 => u32::from_ne_bytes(take(bytes)?).into(),
-        _ => u64::from_ne_bytes(take(bytes)?),
+        1 => u8::from_ne_bytes(split_array(bytes)?).into(),
+        2 => u16::from_ne_bytes(split_array(bytes)?).into(),
+        4 => u32::from_ne_bytes(split_array(bytes)?).into(),
+        _ => u64::from_ne_bytes(split_array(bytes)?),
     })
 }
 
 /// Takes the value at the beginning of these bytes off. Returns `None` if it is not complete.
-pub fn value<'a>(kind: Type, bytes: &mut &'a [u8]) -> Option<Value<'a>> {
+pub fn read_value<'a>(kind: Type, bytes: &mut &'a [u8]) -> Option<Value<'a>> {
     Some(match kind {
-        Type::Unsigned(size) => Value::Unsigned(unsigned(bytes, size)?),
-        Type::Hex(size) => Value::Hex(unsigned(bytes, size)?, size),
-        Type::Signed(1) => Value::Signed(i8::from_ne_bytes(take(bytes)?).into()),
-        Type::Signed(2) => Value::Signed(i16::from_ne_bytes(take(bytes)?).into()),
-        Type::Signed(4) => Value::Signed(i32::from_ne_bytes(take(bytes)?).into()),
-        Type::Signed(_) => Value::Signed(i64::from_ne_bytes(take(bytes)?)),
-        Type::Float(4) => Value::Single(f32::from_ne_bytes(take(bytes)?)),
-        Type::Float(_) => Value::Double(f64::from_ne_bytes(take(bytes)?)),
+        Type::Unsigned(size) => Value::Unsigned(read_unsigned(bytes, size)?),
+        Type::Hex(size) => Value::Hex(read_unsigned(bytes, size)?, size),
+        Type::Signed(1) => Value::Signed(i8::from_ne_bytes(split_array(bytes)?).into()),
+        Type::Signed(2) => Value::Signed(i16::from_ne_bytes(split_array(bytes)?).into()),
+        Type::Signed(4) => Value::Signed(i32::from_ne_bytes(split_array(bytes)?).into()),
+        Type::Signed(_) => Value::Signed(i64::from_ne_bytes(split_array(bytes)?)),
+        Type::Float(4) => Value::Single(f32::from_ne_bytes(split_array(bytes)?)),
+        Type::Float(_) => Value::Double(f64::from_ne_bytes(split_array(bytes)?)),
         Type::Text => {
-            let whole: &'a [u8] = bytes;
-            let end = whole.iter().position(|b| *b == 0)?;
-            *bytes = &whole[end + 1..];
-            Value::Text(&whole[..end])
+            let all: &'a [u8] = bytes;
+            let end = all.iter().position(|b| *b == 0)?;
+            *bytes = &all[end + 1..];
+            Value::Text(&all[..end])
         }
     })
 }
 
 /// Returns the number of these bytes that the fields take, or `None` if there are too few.
-pub fn measure(fields: &[Field], bytes: &[u8]) -> Option<usize> {
+pub fn encoded_size(fields: &[Field], bytes: &[u8]) -> Option<usize> {
     let mut rest = bytes;
     for field in fields {
-        value(field.kind, &mut rest)?;
+        read_value(field.kind, &mut rest)?;
     }
     Some(bytes.len() - rest.len())
 }
@@ -216,26 +216,30 @@ mod tests {
         bytes.extend(f32::NAN.to_ne_bytes());
         let len = bytes.len();
         bytes.extend([0; 3]);
-        assert_eq!(measure(&fields, &bytes), Some(len));
+        assert_eq!(encoded_size(&fields, &bytes), Some(len));
         let mut rest = &bytes[..];
         let shown: Vec<String> = fields
             .iter()
-            .map(|f| value(f.kind, &mut rest).expect("it is whole").to_string())
+            .map(|f| {
+                read_value(f.kind, &mut rest)
+                    .expect("it is whole")
+                    .to_string()
+            })
             .collect();
         assert_eq!(
             shown,
             ["-1", "4660", "0xfff0", "-1.5", "\"x\\ny\\xff\"", "NaN"]
         );
         for len in 0..len {
-            assert_eq!(measure(&fields, &bytes[..len]), None, "{len}");
+            assert_eq!(encoded_size(&fields, &bytes[..len]), None, "{len}");
         }
     }
 
     #[test]
     fn r3_7_a_text_without_its_end_is_no_value() {
         let fields = parse("e:str").expect("fields");
-        assert_eq!(measure(&fields, b"abcdefgh"), None);
-        assert_eq!(measure(&fields, b"abcdefg\0"), Some(8));
-        assert_eq!(measure(&fields, b"\0\0\0\0"), Some(1));
+        assert_eq!(encoded_size(&fields, b"abcdefgh"), None);
+        assert_eq!(encoded_size(&fields, b"abcdefg\0"), Some(8));
+        assert_eq!(encoded_size(&fields, b"\0\0\0\0"), Some(1));
     }
 }

@@ -51,30 +51,30 @@ pub struct Info {
 
 impl Info {
     /// Returns whether the flag is set.
-    pub fn is(&self, flag: u32) -> bool {
+    pub fn has_flag(&self, flag: u32) -> bool {
         self.flags & flag != 0
     }
 }
 
 /// A buffer, by its process and its CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Place {
+pub struct BufferId {
     /// The process's key, or a key that stands for no process, such as [`crate::KEY_SHARED`].
     pub key: u64,
     /// The CPU.
     pub cpu: u32,
 }
 
-impl Place {
+impl BufferId {
     /// The place before the first buffer.
-    pub const FIRST: Self = Self { key: 0, cpu: !0 };
+    pub const BEFORE_FIRST: Self = Self { key: 0, cpu: !0 };
 }
 
 /// The result of reading a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chunk {
     /// The buffer.
-    pub place: Place,
+    pub buffer: BufferId,
     /// The buffer's count of lost events.
     pub lost: u64,
     /// Bytes that were written before these or, in flight recorders, up to the end of these.
@@ -85,7 +85,7 @@ pub struct Chunk {
 
 /// A process in a trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Task {
+pub struct ProcessInfo {
     /// The process id in the reader's pid namespace; 0 if the process has none there.
     pub pid: u32,
     /// The user of the process.
@@ -100,7 +100,7 @@ pub struct Task {
 
 /// The meaning of a marker's number in a process's records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Description {
+pub struct MarkerInfo {
     /// The process's key.
     pub key: u64,
     /// The marker's number.
@@ -120,11 +120,11 @@ pub trait Source {
 
     /// Reads what is new in the next buffer after `after`, and replaces the contents of `to` with
     /// it. Returns `None` if no other buffer has anything.
-    fn read(&self, after: Place, to: &mut Vec<u8>) -> Result<Option<Chunk>, Error>;
+    fn read(&self, after: BufferId, to: &mut Vec<u8>) -> Result<Option<Chunk>, Error>;
 
     /// Returns a process, or `None` if it does not exist.
-    fn process(&self, key: u64) -> Result<Option<Task>, Error>;
+    fn process(&self, key: u64) -> Result<Option<ProcessInfo>, Error>;
 
     /// Returns a marker, or `None` if the process has no such number.
-    fn describe(&self, key: u64, number: u32) -> Result<Option<Description>, Error>;
+    fn describe(&self, key: u64, number: u32) -> Result<Option<MarkerInfo>, Error>;
 }

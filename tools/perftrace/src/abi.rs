@@ -77,7 +77,7 @@ pub(crate) struct Buffer {
     pub(crate) tail: AtomicU64,
 }
 
-// The assembly of the fast path (`short.rs`) has these offsets and sizes as literals.
+// The assembly of the fast path (`fast_path.rs`) has these offsets and sizes as literals.
 const _: () = {
     assert!(offset_of!(Slot, flags) == 4 && offset_of!(Slot, mask) == 8);
     assert!(size_of::<Slot>() == 16 && offset_of!(Control, slots) == 48);

@@ -28,10 +28,10 @@
 //! | file | contents |
 //! |---|---|
 //! | `abi.rs` | structures and constants shared with the kernel |
-//! | `sequence.rs` | descriptor and abort handler of a restartable sequence |
+//! | `rseq.rs` | descriptor and abort handler of a restartable sequence |
 //! | `site.rs` | a marker's static data in a program, field values; unsafe |
-//! | `short.rs` | the fast path of an event; unsafe |
-//! | `long.rs` | the slow path of an event |
+//! | `fast_path.rs` | the fast path of an event; unsafe |
+//! | `slow_path.rs` | the slow path of an event |
 //! | `event.rs` | converts values to fields; unsafe |
 //! | `commit.rs` | the slow path's update of a buffer; unsafe |
 //! | `filter.rs` | evaluates a trace's filter; unsafe |
@@ -39,7 +39,7 @@
 //! | `state.rs` | the mappings of this process; unsafe |
 //! | `thread.rs` | per-thread state; unsafe |
 //! | `device.rs` | system calls, the clock; unsafe |
-//! | `own.rs` | registers the program's own Rust markers; unsafe |
+//! | `rust_markers.rs` | registers the program's own Rust markers; unsafe |
 //! | `simulate.rs` | a simulated kernel for tests; unsafe |
 
 #![no_std]
@@ -51,20 +51,20 @@ extern crate std;
 compile_error!("perftrace supports only Linux on x86-64");
 
 #[macro_use]
-mod sequence;
+mod rseq;
 
 mod abi;
 mod commit;
 mod device;
 mod event;
+mod fast_path;
 mod filter;
-mod long;
-mod own;
 mod registry;
-mod short;
+mod rust_markers;
 #[cfg(feature = "simulate")]
 pub mod simulate;
 mod site;
+mod slow_path;
 mod state;
 mod thread;
 
@@ -124,7 +124,7 @@ macro_rules! event {
             ),
             SHAPE,
         );
-        if SITE.wanted() {
+        if SITE.is_enabled() {
             $crate::unlikely();
             $crate::emit::<SHAPE, { 0 $(+ $crate::one!($field))* }>(
                 &SITE,

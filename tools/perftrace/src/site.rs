@@ -14,9 +14,9 @@ use engine::filter::FIELD_NAME_MAX;
 use crate::abi::{FIELDS_MAX, HEAD_WORDS, NAME_MAX};
 
 /// Maximum number of fields of a marker.
-pub const FIELDS: usize = 16;
+pub const MAX_NR_FIELDS: usize = 16;
 /// Maximum number of words of fields that all have a fixed size.
-const FIXED_WORDS: usize = FIELDS;
+const FIXED_WORDS: usize = MAX_NR_FIELDS;
 
 /// The word of markers that no trace can want. It is always 0.
 pub(crate) static OFF: AtomicU32 = AtomicU32::new(0);
@@ -46,7 +46,7 @@ const _: () = assert!(size_of::<Site>() == 32 && core::mem::offset_of!(Site, hea
 unsafe impl Sync for Site {}
 
 /// `Site::state`: the marker is not registered.
-pub(crate) const UNKNOWN: u32 = 0;
+pub(crate) const UNREGISTERED: u32 = 0;
 /// `Site::state`: the marker is registered.
 pub(crate) const REGISTERED: u32 = 1;
 /// `Site::state`: the kernel has refused the marker.
@@ -59,11 +59,11 @@ impl Site {
     /// compile if the kernel would refuse these names.
     #[doc(hidden)]
     pub const fn new(text: &'static str, shape: u64) -> Self {
-        check(text.as_bytes());
+        check_text(text.as_bytes());
         Self {
             word: AtomicPtr::new(&raw const OFF as *mut AtomicU32),
-            header: AtomicU32::new(fixed(shape)),
-            state: AtomicU32::new(UNKNOWN),
+            header: AtomicU32::new(fixed_header(shape)),
+            state: AtomicU32::new(UNREGISTERED),
             text: text.as_ptr().cast(),
             shape,
         }
@@ -71,13 +71,13 @@ impl Site {
 
     /// Returns whether any trace wants its events.
     #[inline(always)]
-    pub fn wanted(&self) -> bool {
-        self.wants() != 0
+    pub fn is_enabled(&self) -> bool {
+        self.enabled_traces() != 0
     }
 
     /// Returns the traces that want its events, one bit for each.
     #[inline(always)]
-    pub(crate) fn wants(&self) -> u32 {
+    pub(crate) fn enabled_traces(&self) -> u32 {
         // Acquire: pairs with the kernel's stores to words, which come after the store of the
         // trace's generation. On x86 it is a plain load.
         // SAFETY: By the invariant of `Site`, `word` points to a live word.
@@ -86,16 +86,17 @@ impl Site {
 
     /// Gives the site a number and a word. The number is stored first, so that a thread that sees
     /// the new word writes the new number.
-    pub(crate) fn switch_to(&self, number: u32, word: *const AtomicU32) {
-        self.header.store(fixed(self.shape) | number, Relaxed);
+    pub(crate) fn set_registered(&self, number: u32, word: *const AtomicU32) {
+        self.header
+            .store(fixed_header(self.shape) | number, Relaxed);
         self.state.store(REGISTERED, Relaxed);
         // INVARIANT: `word` lies in the first mapping, which is never removed.
-        // Release: pairs with the load in `wants()`, which depends on this address.
+        // Release: pairs with the load in `enabled_traces()`, which depends on this address.
         self.word.store(word.cast_mut(), Release);
     }
 
     /// Gives the site a word of the wake file, which says when there is a device.
-    pub(crate) fn wait_for(&self, word: *const AtomicU32) {
+    pub(crate) fn set_waiting(&self, word: *const AtomicU32) {
         self.state.store(WAITING, Relaxed);
         // INVARIANT: `word` lies in a mapping that is never removed.
         self.word.store(word.cast_mut(), Release);
@@ -110,18 +111,18 @@ impl Site {
 }
 
 /// Checks names by the kernel's rules (`engine::filter`) while the program is compiled.
-const fn check(text: &[u8]) {
+const fn check_text(text: &[u8]) {
     let mut end = 0;
     while text[end] != 0 {
         assert!(
-            is_letter(text[end]) || text[end] == b':',
+            is_name_char(text[end]) || text[end] == b':',
             "a name of a marker may have only ASCII letters, digits and _"
         );
         end += 1;
     }
     assert!(end < NAME_MAX, "\"provider:event\" is longer than 63 bytes");
     assert!(
-        !is_same(text, 0, b"kernel:", 0),
+        !names_equal(text, 0, b"kernel:", 0),
         "the provider name \"kernel\" is reserved"
     );
     // The text has a blank before the first field and a NUL after the last one.
@@ -142,7 +143,7 @@ const fn check_field(text: &[u8], at: usize) {
     let mut end = at;
     while text[end] != b':' {
         assert!(
-            is_letter(text[end]),
+            is_name_char(text[end]),
             "the name of a field may have only ASCII letters, digits and _"
         );
         end += 1;
@@ -154,7 +155,7 @@ const fn check_field(text: &[u8], at: usize) {
     let mut other = end;
     while other < text.len() {
         assert!(
-            text[other] != b' ' || !is_same(text, other + 1, text, at),
+            text[other] != b' ' || !names_equal(text, other + 1, text, at),
             "two fields have the same name"
         );
         other += 1;
@@ -162,24 +163,24 @@ const fn check_field(text: &[u8], at: usize) {
 }
 
 /// Compares two names up to their colons.
-const fn is_same(a: &[u8], mut at: usize, b: &[u8], mut other: usize) -> bool {
-    while a[at] == b[other] {
+const fn names_equal(a: &[u8], mut at: usize, b: &[u8], mut b_at: usize) -> bool {
+    while a[at] == b[b_at] {
         if a[at] == b':' {
             return true;
         }
         at += 1;
-        other += 1;
+        b_at += 1;
     }
     false
 }
 
-const fn is_letter(byte: u8) -> bool {
+const fn is_name_char(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
 }
 
 /// Returns the upper half of `Site::header`, shifted into its place.
-const fn fixed(shape: u64) -> u32 {
-    match words(shape) {
+const fn fixed_header(shape: u64) -> u32 {
+    match payload_words(shape) {
         Some(words) => ((words + HEAD_WORDS) as u32) << 16,
         None => 0,
     }
@@ -188,7 +189,7 @@ const fn fixed(shape: u64) -> u32 {
 /// Encodes the types of the fields, four bits for each, the first one lowest: 1 to 4 for 1 to 8
 /// bytes, or [`STR`]. 0 follows the last one.
 pub const fn shape<const N: usize>(kinds: [u64; N]) -> u64 {
-    assert!(N <= FIELDS, "a marker has at most 16 fields");
+    assert!(N <= MAX_NR_FIELDS, "a marker has at most 16 fields");
     let (mut shape, mut n) = (0, 0);
     while n < N {
         shape |= kinds[n] << (4 * n);
@@ -201,7 +202,7 @@ pub const fn shape<const N: usize>(kinds: [u64; N]) -> u64 {
 pub const STR: u64 = 5;
 
 /// Returns the bytes of a field with the code `kind`, 0 for a text.
-pub(crate) const fn size(kind: u64) -> u32 {
+pub(crate) const fn kind_size(kind: u64) -> u32 {
     match kind {
         1..=4 => 1 << (kind - 1),
         _ => 0,
@@ -209,13 +210,13 @@ pub(crate) const fn size(kind: u64) -> u32 {
 }
 
 /// Returns the words that the fields take, or `None` if one of them is a text.
-pub const fn words(shape: u64) -> Option<usize> {
+pub const fn payload_words(shape: u64) -> Option<usize> {
     let (mut bytes, mut rest) = (0, shape);
     while rest != 0 {
         if rest & 15 == STR {
             return None;
         }
-        bytes += size(rest & 15) as usize;
+        bytes += kind_size(rest & 15) as usize;
         rest >>= 4;
     }
     Some(bytes.div_ceil(8))
@@ -287,8 +288,8 @@ pub(crate) fn pack<const N: usize>(shape: u64, values: &[Value<'_>; N]) -> [u64;
     let mut packed = [0u64; FIXED_WORDS];
     let (mut at, mut n) = (0u32, 0);
     // If `shape` is a constant the loop is unrolled, and only shifts are left.
-    while n < N && n < FIELDS {
-        let bits = size((shape >> (4 * n)) & 15) * 8;
+    while n < N && n < MAX_NR_FIELDS {
+        let bits = kind_size((shape >> (4 * n)) & 15) * 8;
         let (word, shift) = ((at / 64) as usize % FIXED_WORDS, at % 64);
         packed[word] |= values[n].bits << shift;
         if shift + bits > 64 {

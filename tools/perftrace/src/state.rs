@@ -22,7 +22,7 @@ use crate::abi::{self, Buffer, Control, Slot, NR_TRACES};
 /// `nr_cpus` buffers, which are `stride` bytes apart. Neither is ever unmapped.
 #[repr(C)]
 pub(crate) struct Trace {
-    /// The trace's bit in the words of markers. In [`NOBODY`] and in unused entries all bits are
+    /// The trace's bit in the words of markers. In [`NO_TRACE`] and in unused entries all bits are
     /// set, which no marker's word equals.
     pub(crate) bit: AtomicU32,
     nr_cpus: AtomicU32,
@@ -31,7 +31,7 @@ pub(crate) struct Trace {
     stride: AtomicU64,
 }
 
-// The assembly of the fast path (`short.rs`) has these offsets as literals.
+// The assembly of the fast path (`fast_path.rs`) has these offsets as literals.
 const _: () = {
     assert!(offset_of!(Trace, bit) == 0 && offset_of!(Trace, nr_cpus) == 4);
     assert!(offset_of!(Trace, slot) == 8 && offset_of!(Trace, buffers) == 16);
@@ -73,7 +73,7 @@ impl Trace {
     }
 }
 
-/// An empty slot with generation 0, for [`NOBODY`] and for entries that are not set yet.
+/// An empty slot with generation 0, for [`NO_TRACE`] and for entries that are not set yet.
 static NO_SLOT: Slot = Slot {
     generation: AtomicU32::new(0),
     flags: AtomicU32::new(0),
@@ -82,7 +82,7 @@ static NO_SLOT: Slot = Slot {
 };
 
 /// The value of [`CURRENT`] while no trace is selected. It has no buffers.
-static NOBODY: Trace = Trace::new(!0, &raw const NO_SLOT as *mut Slot);
+static NO_TRACE: Trace = Trace::new(!0, &raw const NO_SLOT as *mut Slot);
 
 /// The traces of the current mappings and of the previous ones, in two banks. A thread that is in
 /// the middle of an event during another attach goes on with the bank that it began with.
@@ -93,13 +93,13 @@ static BANK: AtomicUsize = AtomicUsize::new(0);
 
 /// The trace that the fast path writes to: that of the last event on the slow path which only one
 /// trace wanted.
-pub(crate) static CURRENT: AtomicPtr<Trace> = AtomicPtr::new(&raw const NOBODY as *mut Trace);
+pub(crate) static CURRENT: AtomicPtr<Trace> = AtomicPtr::new(&raw const NO_TRACE as *mut Trace);
 
 static CONTROL: AtomicPtr<Control> = AtomicPtr::new(null_mut());
 
 /// Returns the id of this process in its own pid namespace, as filters compare it. 0 if not
 /// attached.
-pub(crate) fn process() -> u32 {
+pub(crate) fn process_id() -> u32 {
     control().map_or(0, |control| control.pid.load(Relaxed))
 }
 
@@ -109,13 +109,13 @@ pub(crate) fn process() -> u32 {
 ///
 /// `control` is a mapping of the control page, marker words and filters, `buffers` one of the
 /// buffers. Neither is ever unmapped.
-pub(crate) unsafe fn mapped(control: *mut u8, buffers: *mut u8) {
-    let at: *mut Control = control.cast();
+pub(crate) unsafe fn set_mappings(control: *mut u8, buffers: *mut u8) {
+    let page: *mut Control = control.cast();
     // SAFETY: The caller guarantees that `control` is a live mapping. A control page consists of
     // atomics only.
-    let control = unsafe { &*at };
+    let control = unsafe { &*page };
     let (nr_cpus, stride) = (control.nr_cpus.load(Relaxed), control.stride.load(Relaxed));
-    CURRENT.store(&raw const NOBODY as *mut Trace, Relaxed);
+    CURRENT.store(&raw const NO_TRACE as *mut Trace, Relaxed);
     let next = BANK.load(Relaxed) ^ 1;
     let traces = TRACES.get(next).into_iter().flatten();
     for (n, (trace, slot)) in traces.zip(&control.slots).enumerate() {
@@ -130,7 +130,7 @@ pub(crate) unsafe fn mapped(control: *mut u8, buffers: *mut u8) {
     }
     BANK.store(next, Release);
     // Release: pairs with `control()`. A thread that sees the address sees all stores above.
-    CONTROL.store(at, Release);
+    CONTROL.store(page, Release);
 }
 
 /// Returns whether the kernel has taken back the mappings of this process, because the module was
@@ -141,17 +141,17 @@ pub(crate) fn is_released() -> bool {
 
 /// Returns the control page, which the kernel writes, or `None` before the first attach.
 pub(crate) fn control() -> Option<&'static Control> {
-    // Acquire: pairs with the store in `mapped()`.
-    // SAFETY: The pointer is null or, by the contract of `mapped()`, points to a page that is never
-    // unmapped. The page consists of atomics only.
+    // Acquire: pairs with the store in `set_mappings()`.
+    // SAFETY: The pointer is null or, by the contract of `set_mappings()`, points to a page that is
+    // never unmapped. The page consists of atomics only.
     unsafe { CONTROL.load(Acquire).as_ref() }
 }
 
 /// Returns the address of a marker's word, which has a bit for each trace that wants the marker.
-pub(crate) fn word(number: u32) -> Option<*const AtomicU32> {
+pub(crate) fn marker_word(number: u32) -> Option<*const AtomicU32> {
     let control: *const Control = control()?;
-    let here = (number as usize) < abi::NR_MARKERS;
-    here.then(|| {
+    let is_valid = (number as usize) < abi::NR_MARKERS;
+    is_valid.then(|| {
         control
             .cast::<u8>()
             .wrapping_add(abi::WORDS + number as usize * 4)
@@ -173,6 +173,6 @@ pub(crate) fn filter(trace: usize) -> Option<&'static [Word]> {
 
 /// Returns a trace of the current mappings by its slot number.
 pub(crate) fn trace(number: u32) -> Option<&'static Trace> {
-    // Acquire: pairs with the store in `mapped()`.
+    // Acquire: pairs with the store in `set_mappings()`.
     TRACES.get(BANK.load(Acquire))?.get(number as usize)
 }

@@ -30,15 +30,15 @@ global_asm!(
 );
 
 /// Offset of `struct rseq` from the thread pointer, the same in all threads.
-static OFFSET: AtomicU64 = AtomicU64::new(0);
+static RSEQ_OFFSET: AtomicU64 = AtomicU64::new(0);
 /// Restartable sequences are registered.
-static RESTARTABLE: AtomicBool = AtomicBool::new(false);
+static RSEQ_REGISTERED: AtomicBool = AtomicBool::new(false);
 /// The fast path may be used: sequences are registered, and the clock is RDTSC.
-static SHORT: AtomicBool = AtomicBool::new(false);
+static FAST_PATH: AtomicBool = AtomicBool::new(false);
 
 /// Finds out whether the C library has registered restartable sequences, which it does for all
 /// threads or for none. `tsc`: the clock is RDTSC. Returns whether they are registered.
-pub(crate) fn find_sequences(tsc: bool) -> bool {
+pub(crate) fn detect_rseq(tsc: bool) -> bool {
     let (offset, size): (*const i64, *const u32);
     // SAFETY: The instructions load the addresses of weak symbols, 0 if the C library has none.
     // Nothing is read through them.
@@ -61,27 +61,29 @@ pub(crate) fn find_sequences(tsc: bool) -> bool {
     unsafe {
         asm!("mov {:e}, fs:[{} + 4]", out(reg) cpu, in(reg) offset, options(nostack, readonly))
     };
-    let there = size != 0 && cpu >= 0;
-    OFFSET.store(offset as u64, Relaxed);
-    RESTARTABLE.store(there, Relaxed);
-    SHORT.store(there && tsc, Relaxed);
-    there
+    let registered = size != 0 && cpu >= 0;
+    RSEQ_OFFSET.store(offset as u64, Relaxed);
+    RSEQ_REGISTERED.store(registered, Relaxed);
+    FAST_PATH.store(registered && tsc, Relaxed);
+    registered
 }
 
 /// Returns the offset of `struct rseq` from the thread pointer, or `None` if it is not registered.
 #[inline]
-pub(crate) fn sequence() -> Option<u64> {
+pub(crate) fn rseq_offset() -> Option<u64> {
     // Relaxed: both are set before the first marker is switched on.
-    RESTARTABLE.load(Relaxed).then_some(OFFSET.load(Relaxed))
+    RSEQ_REGISTERED
+        .load(Relaxed)
+        .then_some(RSEQ_OFFSET.load(Relaxed))
 }
 
 /// Returns the CPU of the calling thread, which may be migrated right afterwards.
 #[inline]
-pub(crate) fn cpu(sequence: u64) -> u32 {
+pub(crate) fn rseq_cpu(rseq: u64) -> u32 {
     let cpu: u32;
-    // SAFETY: `sequence` is the offset of this thread's struct rseq, as returned by `sequence()`.
+    // SAFETY: `rseq` is the offset of this thread's struct rseq, as returned by `rseq_offset()`.
     unsafe {
-        asm!("mov {:e}, fs:[{} + 4]", out(reg) cpu, in(reg) sequence, options(nostack, readonly))
+        asm!("mov {:e}, fs:[{} + 4]", out(reg) cpu, in(reg) rseq, options(nostack, readonly))
     };
     cpu
 }
@@ -90,62 +92,62 @@ pub(crate) fn cpu(sequence: u64) -> u32 {
 /// call in a thread asks the kernel; from then on the thread may take the fast path. Returns `None`
 /// in another process that shares this memory, such as a child of vfork(): it has no restartable
 /// sequence, so it must not touch the data that sequences protect.
-pub(crate) fn number() -> Option<u64> {
-    let known: u64;
+pub(crate) fn thread_id() -> Option<u64> {
+    let stored: u64;
     // SAFETY: Reads a word of this thread's static storage, which exists as long as the thread.
     unsafe {
         asm!("mov {0}, qword ptr [rip + perftrace_thread@GOTTPOFF]", "mov {0}, fs:[{0} + 8]",
-            out(reg) known, options(nostack, readonly));
+            out(reg) stored, options(nostack, readonly));
     }
-    if known != 0 && known & THREAD_SHARED == 0 {
-        return Some(known);
+    if stored != 0 && stored & THREAD_SHARED == 0 {
+        return Some(stored);
     }
     // SAFETY: gettid() and getpid() take no arguments and cannot fail.
-    let (number, process) = unsafe {
-        let number = libc::syscall(libc::SYS_gettid) as u64;
-        (number << 32, libc::syscall(libc::SYS_getpid) as u32)
+    let (id, process) = unsafe {
+        let id = libc::syscall(libc::SYS_gettid) as u64;
+        (id << 32, libc::syscall(libc::SYS_getpid) as u32)
     };
     // Without a stored id, compare the processes. With one that is marked as shared, compare the
     // threads.
-    let own = match known {
-        0 => process == state::process(),
-        _ => known == number | THREAD_SHARED,
+    let is_own = match stored {
+        0 => process == state::process_id(),
+        _ => stored == id | THREAD_SHARED,
     };
-    if !own {
+    if !is_own {
         return None;
     }
-    let short = match SHORT.load(Relaxed) {
-        true => OFFSET.load(Relaxed),
+    let rseq = match FAST_PATH.load(Relaxed) {
+        true => RSEQ_OFFSET.load(Relaxed),
         false => 0,
     };
-    set(short, number);
-    Some(number)
+    set(rseq, id);
+    Some(id)
 }
 
 /// Returns the offset of the two words from the thread pointer, the same in all threads. The kernel
 /// resets the words of a child that the C library's fork() did not create.
-pub(crate) fn place() -> u64 {
-    let place: u64;
+pub(crate) fn tls_offset() -> u64 {
+    let offset: u64;
     // SAFETY: Loads a constant that the linker has stored.
     unsafe {
-        asm!("mov {}, qword ptr [rip + perftrace_thread@GOTTPOFF]", out(reg) place,
+        asm!("mov {}, qword ptr [rip + perftrace_thread@GOTTPOFF]", out(reg) offset,
             options(nostack, pure, readonly));
     }
-    place
+    offset
 }
 
 /// Clears the words in a child of fork(), which has a copy of its parent's memory but another id.
-pub(crate) fn forget() {
+pub(crate) fn clear() {
     set(0, 0);
 }
 
 /// Stores both words, the id first. A signal handler that interrupts in between while the fast path
 /// is being enabled finds it disabled, and stores the same values.
-fn set(short: u64, number: u64) {
+fn set(rseq: u64, id: u64) {
     // SAFETY: Writes this thread's static storage, which exists as long as the thread.
     unsafe {
         asm!("mov {0}, qword ptr [rip + perftrace_thread@GOTTPOFF]",
             "mov fs:[{0} + 8], {2}", "mov fs:[{0}], {1}",
-            out(reg) _, in(reg) short, in(reg) number, options(nostack));
+            out(reg) _, in(reg) rseq, in(reg) id, options(nostack));
     }
 }

@@ -192,7 +192,7 @@ fn tracing(error: &perftrace_reader::Error) -> String {
         Error::Open(_) => format!("{error}; check that the module is loaded: lsmod | grep perfcounters"),
         Error::NoTrace(_) => format!("{error}, or it belongs to another user; see pfc trace list"),
         Error::Exists(name) => format!("{error}; choose another name, or end it: pfc trace stop {name}"),
-        Error::Full | Error::Traces => format!("{error}; list them with pfc trace list, end one with pfc trace stop NAME"),
+        Error::TooManyTraces | Error::TracesExist => format!("{error}; list them with pfc trace list, end one with pfc trace stop NAME"),
         Error::Busy => format!("{error}, perhaps the pfc trace that created it; only a flight recorder (--flight) can be read by several processes, one after the other"),
         Error::Denied(_) => format!("{error}; run this as root"),
         Error::Filter(_) | Error::Corrupt(_) => {

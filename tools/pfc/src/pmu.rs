@@ -5,7 +5,7 @@
 
 use std::io::Write;
 
-use perfmon::{Description, Map};
+use perfmon::{Map, PmuDescription};
 use serde_json::{json, Value};
 
 use crate::cli::JsonArgs;
@@ -18,7 +18,7 @@ pub fn run(args: &JsonArgs, out: &mut Out) -> Result<(), Failure> {
     let map = Map::read().map_err(|e| refused("read the map of registers", &e))?;
     let tables = libpfm::tables().unwrap_or_default();
     if args.json {
-        let descriptions: Vec<Value> = map.all().map(describe).collect();
+        let descriptions: Vec<Value> = map.descriptions().map(describe).collect();
         let tables: Vec<Value> = tables
             .iter()
             .map(|t| {
@@ -36,7 +36,7 @@ pub fn run(args: &JsonArgs, out: &mut Out) -> Result<(), Failure> {
     if map.hardware.is_none() {
         writeln!(out, "no PMU description is registered; see pfc doctor\n")?;
     }
-    for description in map.all() {
+    for description in map.descriptions() {
         writeln!(out, "{}", description.name)?;
         registers(description, out)?;
         writeln!(out)?;
@@ -53,7 +53,7 @@ pub fn run(args: &JsonArgs, out: &mut Out) -> Result<(), Failure> {
     Ok(())
 }
 
-fn registers(description: &Description, out: &mut Out) -> Result<(), Failure> {
+fn registers(description: &PmuDescription, out: &mut Out) -> Result<(), Failure> {
     let mut table = Table::new()
         .column("REGISTER", Lean::Left)
         .column("NAME", Lean::Left)
@@ -99,7 +99,7 @@ fn registers(description: &Description, out: &mut Out) -> Result<(), Failure> {
 
 /// Returns the logical numbers of the PMCs in a mask. Bit 0 stands for the first register of the
 /// description: [`perfmon::FIRST_SOFT`] or above for soft registers, else 0.
-fn controls(description: &Description, mask: u64) -> impl Iterator<Item = u16> {
+fn controls(description: &PmuDescription, mask: u64) -> impl Iterator<Item = u16> {
     let pmds = description.pmds.iter().map(|r| r.number);
     let pmcs = description.pmcs.iter().map(|r| r.number);
     let first = match pmcs.chain(pmds).min() {
@@ -111,7 +111,7 @@ fn controls(description: &Description, mask: u64) -> impl Iterator<Item = u16> {
         .map(move |n| first + n)
 }
 
-fn describe(description: &Description) -> Value {
+fn describe(description: &PmuDescription) -> Value {
     let pmcs: Vec<Value> = description
         .pmcs
         .iter()

@@ -67,7 +67,7 @@ fn pfc_kind_that_is_not_known_is_a_number() {
     let n = device.fake.find("sched/run_time").expect("there");
     let at = engine::abi::DESC_OFFSET + u64::from(n) * 256 + 8;
     // The descriptor gets kind 9, unit 77 and one slot.
-    device.fake.poke(at, 9 | (77 << 16) | (1 << 48));
+    device.fake.write_word(at, 9 | (77 << 16) | (1 << 48));
     let list = device.run(&["list", "run_time"]).ok();
     let row: Vec<&str> = list
         .lines()

@@ -250,7 +250,7 @@ fn pfc_export_a_birth_to_come_is_not_told() {
         + u64::from(number) * size_of::<engine::abi::Desc>() as u64
         + std::mem::offset_of!(engine::abi::Desc, created_ns) as u64;
     for ns in [0, u64::MAX] {
-        device.fake.poke(at, ns);
+        device.fake.write_word(at, ns);
         assert!(!lines(&device, &[]).iter().any(|l| l.contains("_created")));
     }
 }

@@ -9,9 +9,9 @@ use std::os::fd::AsFd;
 use rustix::io::Errno;
 
 use crate::abi::{self, Info, Task, VERSION};
-use crate::bytes::{parse_cpus, parse_tasks};
 use crate::error::Error;
-use crate::values::{latest, Cpu};
+use crate::parse::{parse_cpus, parse_tasks};
+use crate::values::{latest_per_task, Cpu};
 
 /// The device with the values of tasks.
 pub const DEVICE: &str = "/dev/ppa";
@@ -19,7 +19,7 @@ pub const DEVICE: &str = "/dev/ppa";
 pub const CPUS: &str = "/proc/rawsysppa";
 
 /// Bytes per read(): room for 2,000 tasks or 7,000 CPUs.
-const AT_ONCE: usize = 1 << 20;
+const READ_BYTES: usize = 1 << 20;
 
 /// The opened device.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ impl Device {
     /// Returns the state of accounting.
     pub fn info(&self) -> Result<Info, Error> {
         let info = abi::info(self.file.as_fd()).map_err(|e| Error::Read(DEVICE, e.into()))?;
-        checked(info)
+        check_info(info)
     }
 
     /// Returns the values of one task.
@@ -57,9 +57,9 @@ impl Device {
                 format!("record of a task with {size} bytes"),
             )),
             task if task.pid != pid => {
-                let got = task.pid;
+                let returned = task.pid;
                 Err(Error::Corrupt(format!(
-                    "record of task {got} instead of task {pid}"
+                    "record of task {returned} instead of task {pid}"
                 )))
             }
             task => Ok(task),
@@ -73,8 +73,8 @@ impl Device {
         file.seek(SeekFrom::Start(0))
             .map_err(|e| Error::Read(DEVICE, e))?;
         let mut tasks = Vec::new();
-        whole(file, DEVICE, |bytes| parse_tasks(bytes, &mut tasks))?;
-        Ok(latest(tasks))
+        read_to_end(file, DEVICE, |bytes| parse_tasks(bytes, &mut tasks))?;
+        Ok(latest_per_task(tasks))
     }
 
     /// Checks whether the caller may call [`Self::tasks`]. This works while accounting is off, too,
@@ -87,7 +87,7 @@ impl Device {
     pub fn cpus(&self) -> Result<Vec<Cpu>, Error> {
         let file = File::open(CPUS).map_err(|e| Error::Read(CPUS, e))?;
         let mut all = Vec::new();
-        whole(&file, CPUS, |bytes| {
+        read_to_end(&file, CPUS, |bytes| {
             all.extend_from_slice(bytes);
             Ok(())
         })?;
@@ -97,16 +97,16 @@ impl Device {
 
 /// Reads a file to its end in large pieces, so that values are as close to one moment as the kernel
 /// allows.
-fn whole(
+fn read_to_end(
     mut file: impl Read,
     path: &'static str,
-    mut taken: impl FnMut(&[u8]) -> Result<(), Error>,
+    mut consume: impl FnMut(&[u8]) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    let mut buffer = vec![0; AT_ONCE];
+    let mut buffer = vec![0; READ_BYTES];
     loop {
         match file.read(&mut buffer) {
             Ok(0) => return Ok(()),
-            Ok(n) => taken(&buffer[..n])?,
+            Ok(n) => consume(&buffer[..n])?,
             Err(e) if e.kind() == ErrorKind::Interrupted => {}
             Err(e) => return Err(Error::Read(path, e)),
         }
@@ -122,7 +122,7 @@ fn may_read(mut file: impl Read) -> Result<(), Error> {
 }
 
 /// Checks the version and that ticks can be converted to time.
-fn checked(info: Info) -> Result<Info, Error> {
+fn check_info(info: Info) -> Result<Info, Error> {
     match info {
         Info { version, .. } if version != VERSION => Err(Error::Version(version)),
         Info { khz: 0, .. } => Err(Error::Corrupt("tick frequency is 0".to_owned())),
@@ -135,9 +135,9 @@ mod tests {
     use super::*;
 
     /// A reader that returns its parts, or errors, from the last to the first.
-    struct Parts(Vec<Result<Vec<u8>, ErrorKind>>);
+    struct ChunkReader(Vec<Result<Vec<u8>, ErrorKind>>);
 
-    impl Read for Parts {
+    impl Read for ChunkReader {
         fn read(&mut self, to: &mut [u8]) -> std::io::Result<usize> {
             match self.0.pop() {
                 Some(Ok(part)) => {
@@ -155,7 +155,7 @@ mod tests {
         let read = |last: Result<Vec<u8>, ErrorKind>| {
             let parts = vec![last, Err(ErrorKind::Interrupted), Ok(vec![1, 2])];
             let mut all = Vec::new();
-            let result = whole(Parts(parts), CPUS, |bytes| {
+            let result = read_to_end(ChunkReader(parts), CPUS, |bytes| {
                 all.extend_from_slice(bytes);
                 Ok(())
             });
@@ -168,16 +168,16 @@ mod tests {
 
     #[test]
     fn r4_9_who_may_not_read_tasks_is_known_beforehand() {
-        let may = |kind| may_read(Parts(vec![Err(kind)]));
-        let error = may(ErrorKind::PermissionDenied).expect_err("may not");
+        let check = |kind| may_read(ChunkReader(vec![Err(kind)]));
+        let error = check(ErrorKind::PermissionDenied).expect_err("may not");
         assert!(matches!(error, Error::Read(DEVICE, _)), "{error}");
-        assert!(may(ErrorKind::InvalidInput).is_ok());
+        assert!(check(ErrorKind::InvalidInput).is_ok());
     }
 
     #[test]
     fn r4_6_ticks_without_a_length_are_refused() {
         let info = |version, khz| {
-            checked(Info {
+            check_info(Info {
                 version,
                 khz,
                 ..Info::default()

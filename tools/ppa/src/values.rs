@@ -31,16 +31,16 @@ pub fn whole_micros(ticks: u64, khz: u32) -> u64 {
 
 /// Returns the increment between two reads. Counts may wrap at 2^64. A value that seems to have
 /// decreased was read while it changed; its increment is 0.
-pub fn grown(now: u64, before: u64) -> u64 {
-    let more = now.wrapping_sub(before);
-    match more > i64::MAX as u64 {
+pub fn delta(now: u64, before: u64) -> u64 {
+    let delta = now.wrapping_sub(before);
+    match delta > i64::MAX as u64 {
         true => 0,
-        false => more,
+        false => delta,
     }
 }
 
-fn each<const N: usize>(now: &[u64; N], before: &[u64; N]) -> [u64; N] {
-    std::array::from_fn(|n| grown(now[n], before[n]))
+fn deltas<const N: usize>(now: &[u64; N], before: &[u64; N]) -> [u64; N] {
+    std::array::from_fn(|n| delta(now[n], before[n]))
 }
 
 impl Task {
@@ -54,7 +54,7 @@ impl Task {
     }
 
     /// Returns true if a flag `TASK_*` is set.
-    pub fn is(&self, flag: u32) -> bool {
+    pub fn has_flag(&self, flag: u32) -> bool {
         self.flags & flag != 0
     }
 
@@ -96,7 +96,7 @@ impl Task {
     /// Returns the number of wakeups. If latencies are not counted by length, this is the number of
     /// times it blocked, an approximation.
     pub fn wakeups(&self) -> u64 {
-        match self.is(TASK_LATENCIES) {
+        match self.has_flag(TASK_LATENCIES) {
             true => self
                 .latencies
                 .iter()
@@ -107,36 +107,36 @@ impl Task {
 
     /// Returns the average ticks from wakeup to run. Without any wakeup counted, a wait that is not
     /// over is the average.
-    pub fn latency(&self) -> f64 {
+    pub fn avg_latency(&self) -> f64 {
         average(self.values[SCHLATACCUM], self.wakeups().max(1))
     }
 
     /// Returns the average ticks of a switch to the task.
-    pub fn switch(&self) -> f64 {
+    pub fn avg_switch(&self) -> f64 {
         average(self.values[AVGCTXT], self.switches())
     }
 
     /// Returns true if this is a later state of the same task, with accounting not restarted since.
-    pub fn continues(&self, before: &Self) -> bool {
+    pub fn is_later_state_of(&self, before: &Self) -> bool {
         (self.pid, self.began) == (before.pid, before.began) && self.counted >= before.counted
     }
 
     /// Returns the increments since an earlier state. Without one, or if accounting was restarted,
     /// these are all values.
     pub fn since(&self, before: Option<&Self>) -> Self {
-        let Some(before) = before.filter(|b| self.continues(b)) else {
+        let Some(before) = before.filter(|b| self.is_later_state_of(b)) else {
             return self.clone();
         };
         // If counting by length began between the two reads, all counts are new.
-        let latencies = match before.is(TASK_LATENCIES) {
-            true => each(&self.latencies, &before.latencies),
+        let latencies = match before.has_flag(TASK_LATENCIES) {
+            true => deltas(&self.latencies, &before.latencies),
             false => self.latencies,
         };
         let signals = |n: usize| self.signals[n].wrapping_sub(before.signals[n]);
         Self {
             counted: self.counted - before.counted,
-            values: each(&self.values, &before.values),
-            runq: grown(self.runq, before.runq),
+            values: deltas(&self.values, &before.values),
+            runq: delta(self.runq, before.runq),
             latencies,
             signals: std::array::from_fn(signals),
             ..self.clone()
@@ -152,7 +152,7 @@ fn average(sum: u64, count: u64) -> f64 {
 }
 
 /// Keeps one entry per task, the last. A task that ends while the list is read is listed twice.
-pub(crate) fn latest(tasks: Vec<Task>) -> Vec<Task> {
+pub(crate) fn latest_per_task(tasks: Vec<Task>) -> Vec<Task> {
     let mut all: BTreeMap<(u32, u64), Task> = BTreeMap::new();
     all.extend(tasks.into_iter().map(|t| ((t.pid, t.began), t)));
     all.into_values().collect()
@@ -194,7 +194,7 @@ pub struct Cpu {
 
 impl Cpu {
     /// Returns one value.
-    pub fn of(&self, value: CpuValue) -> u64 {
+    pub fn get(&self, value: CpuValue) -> u64 {
         self.values[value as usize]
     }
 
@@ -209,7 +209,7 @@ impl Cpu {
     /// Returns the increments since an earlier state.
     pub fn since(&self, before: &Self) -> Self {
         Self {
-            values: each(&self.values, &before.values),
+            values: deltas(&self.values, &before.values),
         }
     }
 

@@ -14,7 +14,7 @@ use crate::record::Record;
 pub struct Reader {
     /// Position of the reader. In a forward ring, records below it were read; in a backward ring,
     /// records from it on.
-    at: u64,
+    position: u64,
     /// Buffer for the copy of a record. It grows to the size of the largest record so far.
     buffer: Vec<u64>,
     /// An invalid record was found.
@@ -29,15 +29,15 @@ impl Reader {
     /// call, the newest first.
     pub fn records<'a>(&'a mut self, ring: Shared<'a>) -> Records<'a> {
         let head = head(&ring);
-        let found = match ring.page.flags() & BACKWARD {
+        let backward_records = match ring.page.flags() & BACKWARD {
             0 => None,
-            _ => Some(self.backward(&ring, head).into_iter()),
+            _ => Some(self.read_backward(&ring, head).into_iter()),
         };
         Records {
             reader: self,
             ring,
             head,
-            found,
+            backward_records,
         }
     }
 
@@ -46,11 +46,16 @@ impl Reader {
         self.broken
     }
 
-    /// Copies the record at position `at`. Returns the record and its size in bytes, or the reason
+    /// Copies the record at `position`. Returns the record and its size in bytes, or the reason
     /// why it could not be read.
-    fn copy(&mut self, ring: &Shared<'_>, head: u64, at: u64) -> Result<(Record, u64), Found> {
+    fn copy_record(
+        &mut self,
+        ring: &Shared<'_>,
+        head: u64,
+        position: u64,
+    ) -> Result<(Record, u64), Found> {
         loop {
-            match read(ring, head, at, &mut self.buffer) {
+            match read(ring, head, position, &mut self.buffer) {
                 Found::Record { kind, words } => {
                     let record = Record::parse(kind, self.buffer.get(1..words).unwrap_or_default());
                     return Ok((record, (words as u64).wrapping_mul(8)));
@@ -66,43 +71,43 @@ impl Reader {
     }
 
     /// Reads all new records of a backward ring and consumes them. Returns them oldest first.
-    fn backward(&mut self, ring: &Shared<'_>, head: u64) -> Vec<Record> {
-        let mut all = Vec::new();
-        let mut at = head;
-        while at != self.at && !self.broken {
-            match self.copy(ring, head, at) {
+    fn read_backward(&mut self, ring: &Shared<'_>, head: u64) -> Vec<Record> {
+        let mut records = Vec::new();
+        let mut position = head;
+        while position != self.position && !self.broken {
+            match self.copy_record(ring, head, position) {
                 Ok((record, bytes)) => {
-                    all.push(record);
-                    at = at.wrapping_add(bytes);
+                    records.push(record);
+                    position = position.wrapping_add(bytes);
                 }
-                Err(why) => {
-                    self.broken = why == Found::Broken;
+                Err(error) => {
+                    self.broken = error == Found::Broken;
                     break;
                 }
             }
         }
-        self.at = head;
+        self.position = head;
         release(ring, head);
-        all.reverse();
-        all
+        records.reverse();
+        records
     }
 
     /// Reads the next record of a forward ring and consumes it.
-    fn forward(&mut self, ring: &Shared<'_>, head: u64) -> Option<Record> {
-        if self.at == head || self.broken {
+    fn read_forward(&mut self, ring: &Shared<'_>, head: u64) -> Option<Record> {
+        if self.position == head || self.broken {
             return None;
         }
-        match self.copy(ring, head, self.at) {
+        match self.copy_record(ring, head, self.position) {
             Ok((record, bytes)) => {
-                self.at = self.at.wrapping_add(bytes);
-                release(ring, self.at);
+                self.position = self.position.wrapping_add(bytes);
+                release(ring, self.position);
                 Some(record)
             }
-            Err(why) => {
+            Err(error) => {
                 // In a forward ring that is overwritten, the start of the oldest intact record
                 // cannot be found. Continue at the head, where the next record will start.
-                self.broken = why == Found::Broken;
-                self.at = head;
+                self.broken = error == Found::Broken;
+                self.position = head;
                 None
             }
         }
@@ -116,16 +121,16 @@ pub struct Records<'a> {
     /// Head of the ring when the iterator was made, at which it ends.
     head: u64,
     /// The records of a backward ring, which were read when the iterator was made.
-    found: Option<vec::IntoIter<Record>>,
+    backward_records: Option<vec::IntoIter<Record>>,
 }
 
 impl Iterator for Records<'_> {
     type Item = Record;
 
     fn next(&mut self) -> Option<Record> {
-        match &mut self.found {
+        match &mut self.backward_records {
             Some(found) => found.next(),
-            None => self.reader.forward(&self.ring, self.head),
+            None => self.reader.read_forward(&self.ring, self.head),
         }
     }
 }

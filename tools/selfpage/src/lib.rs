@@ -34,7 +34,7 @@ pub use mapping::Mapping;
 use rdpmc::{rdpmc, thread_pointer};
 
 /// Number of attempts to read the page consistently. After that, the caller has to ask the kernel.
-const LOOKS: u32 = 100;
+const MAX_TRIES: u32 = 100;
 
 /// Returns the value of a hardware PMD, or `None` if a system call is needed.
 ///
@@ -47,7 +47,7 @@ pub fn counter(page: &SelfPage, pmd: u16) -> Option<u64> {
 
 #[inline]
 fn read(page: &SelfPage, pmd: u16, thread: u64, rdpmc: impl Fn(u32) -> u64) -> Option<u64> {
-    for _ in 0..LOOKS {
+    for _ in 0..MAX_TRIES {
         match page.read(pmd, thread, &rdpmc) {
             Some(Reading::Value(value)) => return Some(value),
             Some(Reading::Ask) => return None,
@@ -101,9 +101,9 @@ mod tests {
     }
 
     /// Thread pointer of the reader.
-    const ME: u64 = 0x7000;
+    const OWN_THREAD: u64 = 0x7000;
 
-    fn never(_: u32) -> u64 {
+    fn no_rdpmc(_: u32) -> u64 {
         panic!("RDPMC")
     }
 
@@ -112,13 +112,13 @@ mod tests {
         let (page, registers) = (SelfPage::new(), registers());
         page.update(
             registers.program.counters(),
-            (COUNTING | RDPMC, ME),
+            (COUNTING | RDPMC, OWN_THREAD),
             |_| 3000,
             0,
             0,
         );
         // The counter has wrapped; the value read has a bit above its 48 bits.
-        let value = read(&page, 0, ME, |number| {
+        let value = read(&page, 0, OWN_THREAD, |number| {
             assert_eq!(number, 7);
             (1 << 48) | 7
         });
@@ -129,42 +129,54 @@ mod tests {
     fn r1_18_what_does_not_count_is_its_sum() {
         let (page, registers) = (SelfPage::new(), registers());
         for flags in [0, RDPMC] {
-            page.update(registers.program.counters(), (flags, ME), |_| 3000, 0, 0);
-            assert_eq!(read(&page, 0, ME, never), Some(3000));
+            page.update(
+                registers.program.counters(),
+                (flags, OWN_THREAD),
+                |_| 3000,
+                0,
+                0,
+            );
+            assert_eq!(read(&page, 0, OWN_THREAD, no_rdpmc), Some(3000));
         }
     }
 
     #[test]
     fn r1_18_what_the_page_does_not_know_is_for_the_kernel() {
         let (page, registers) = (SelfPage::new(), registers());
-        assert_eq!(read(&page, 0, ME, never), None);
-        page.update(registers.program.counters(), (COUNTING, ME), |_| 3000, 0, 0);
-        assert_eq!(read(&page, 0, ME, never), None);
+        assert_eq!(read(&page, 0, OWN_THREAD, no_rdpmc), None);
         page.update(
             registers.program.counters(),
-            (COUNTING | RDPMC, ME),
+            (COUNTING, OWN_THREAD),
             |_| 3000,
             0,
             0,
         );
-        assert_eq!(read(&page, 256, ME, never), None);
+        assert_eq!(read(&page, 0, OWN_THREAD, no_rdpmc), None);
+        page.update(
+            registers.program.counters(),
+            (COUNTING | RDPMC, OWN_THREAD),
+            |_| 3000,
+            0,
+            0,
+        );
+        assert_eq!(read(&page, 256, OWN_THREAD, no_rdpmc), None);
     }
 
     #[test]
     fn r1_18_a_page_that_is_being_written_is_not_used() {
         let (page, registers) = (SelfPage::new(), registers());
-        let meanwhile = |_| {
-            assert_eq!(read(&page, 0, ME, never), None);
+        let read_during_update = |_| {
+            assert_eq!(read(&page, 0, OWN_THREAD, no_rdpmc), None);
             1
         };
         page.update(
             registers.program.counters(),
-            (COUNTING | RDPMC, ME),
-            meanwhile,
+            (COUNTING | RDPMC, OWN_THREAD),
+            read_during_update,
             0,
             0,
         );
-        assert!(read(&page, 0, ME, |_| 0).is_some());
+        assert!(read(&page, 0, OWN_THREAD, |_| 0).is_some());
     }
 
     #[test]
@@ -173,24 +185,24 @@ mod tests {
         let change = |sum| {
             page.update(
                 registers.program.counters(),
-                (COUNTING | RDPMC, ME),
+                (COUNTING | RDPMC, OWN_THREAD),
                 |_| sum,
                 0,
                 0,
             )
         };
         change(1000);
-        let looks = Cell::new(0);
-        let value = read(&page, 0, ME, |_| {
-            looks.set(looks.get() + 1);
-            if looks.get() < 3 {
-                change(1000 * looks.get());
+        let tries = Cell::new(0);
+        let value = read(&page, 0, OWN_THREAD, |_| {
+            tries.set(tries.get() + 1);
+            if tries.get() < 3 {
+                change(1000 * tries.get());
             }
             (1 << 48) - 5
         });
-        assert_eq!((value, looks.get()), (Some(2000), 3));
+        assert_eq!((value, tries.get()), (Some(2000), 3));
         // If the page changes at each attempt, there is no value.
-        let value = read(&page, 0, ME, |_| {
+        let value = read(&page, 0, OWN_THREAD, |_| {
             change(1);
             0
         });

@@ -25,12 +25,12 @@ const fn has_many_units(code: u64) -> bool {
 /// the northbridge, which a core's counters cannot count.
 pub(super) fn counters(family: u32, code: u64) -> u64 {
     match family {
-        0x15 => of_15h(code),
+        0x15 => counters_15h(code),
         _ => u64::MAX,
     }
 }
 
-fn of_15h(code: u64) -> u64 {
+fn counters_15h(code: u64) -> u64 {
     let event = event(code);
     // The high digit of the event selects the unit. Exceptions come before the rule of their unit.
     match (event & 0xf0, event) {

@@ -25,11 +25,11 @@ pub use text::Text;
 
 use crate::clock::Clock;
 use crate::metadata::{Marker, Process};
-use crate::source::{Info, Place};
+use crate::source::{BufferId, Info};
 
 /// The properties of a trace that are known before it is read.
 #[derive(Clone, Debug)]
-pub struct About {
+pub struct TraceProperties {
     /// The name of the trace.
     pub name: String,
     /// The clock of the trace.
@@ -40,7 +40,7 @@ pub struct About {
     pub environment: Vec<(String, String)>,
 }
 
-impl About {
+impl TraceProperties {
     /// Returns the properties of a trace.
     pub fn new(info: &Info, environment: Vec<(String, String)>) -> Self {
         Self {
@@ -84,7 +84,7 @@ pub struct Loss {
 #[derive(Clone, Debug)]
 pub struct Packet<'a> {
     /// The buffer.
-    pub place: Place,
+    pub buffer: BufferId,
     /// The events.
     pub events: Vec<Event<'a>>,
     /// The losses before and between the events.
@@ -101,10 +101,10 @@ pub trait Output {
     fn packet(&mut self, packet: &Packet<'_>) -> io::Result<()>;
 
     /// Ends a round: all buffers were read. As a rule all events before `until` were passed on.
-    fn round(&mut self, until: u64) -> io::Result<()>;
+    fn end_round(&mut self, until: u64) -> io::Result<()>;
 
     /// Ends a process: no more of its events follow.
-    fn gone(&mut self, key: u64) -> io::Result<()>;
+    fn process_exited(&mut self, key: u64) -> io::Result<()>;
 
     /// Ends the output: no more events follow.
     fn finish(&mut self) -> io::Result<()>;

@@ -213,7 +213,7 @@ impl Source {
             }
         }
         let snapshot = match self.counters.snapshot_any(&self.pattern) {
-            Err(Error::OtherBoot) => {
+            Err(Error::Reloaded) => {
                 self.counters = Counters::open_path(&self.device)?;
                 self.counters.snapshot_any(&self.pattern)
             }

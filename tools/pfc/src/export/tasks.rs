@@ -224,7 +224,7 @@ impl Ranking {
 
     fn rank(&mut self, info: &Info, all: Vec<Task>) -> Tasks {
         let half = HALF * f64::from(info.khz);
-        let passed = ppa::grown(info.now, self.before) as f64;
+        let passed = ppa::delta(info.now, self.before) as f64;
         self.before = info.now;
         let fade = (-passed / half).exp2();
         let mut now: HashMap<(u32, u64), Rank> = HashMap::new();
@@ -234,12 +234,12 @@ impl Ranking {
             let known = self.known.get(&(task.pid, task.began));
             let old = known.copied().unwrap_or_default();
             let fresh = match known {
-                Some(_) => ppa::grown(ran, old.ran) as f64,
+                Some(_) => ppa::delta(ran, old.ran) as f64,
                 // A new task is assumed to have run evenly since it is accounted.
                 None => ran as f64 * (half / (task.counted.max(1) as f64)).min(1.0),
             };
             for (sum, (now, old)) in self.totals.iter_mut().zip(part.iter().zip(old.part)) {
-                *sum = sum.saturating_add(ppa::grown(*now, old));
+                *sum = sum.saturating_add(ppa::delta(*now, old));
             }
             let rank = Rank {
                 ran,
@@ -253,7 +253,7 @@ impl Ranking {
         let mut each: HashMap<u32, Task> = HashMap::new();
         for task in all {
             let old = each.get(&task.pid);
-            if old.is_none_or(|old| old.is(TASK_ENDED) && old.began <= task.began) {
+            if old.is_none_or(|old| old.has_flag(TASK_ENDED) && old.began <= task.began) {
                 each.insert(task.pid, task);
             }
         }

@@ -45,11 +45,11 @@ pub fn text(task: &Task, machine: &Machine) -> String {
             ("Scho", value(SCHEDOUTCNT)),
             ("Prmpt-Pri", value(PRMPTPRICNT)),
             ("Prmpt-Exp", value(PRMPTCTXTCNT)),
-            ("Avg-Latency", average(task.latency())),
+            ("Avg-Latency", average(task.avg_latency())),
         ],
         vec![
             ("Sys-Idle", idle.unwrap_or_else(|| "-".to_owned())),
-            ("Avg-Ctxt-Dur", average(task.switch())),
+            ("Avg-Ctxt-Dur", average(task.avg_switch())),
         ],
     ];
     let cells = groups.iter().flatten();

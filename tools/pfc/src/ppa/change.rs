@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use ppa::{grown, micros, Cpu, Task, INTCNT, SYSCALLCNT};
+use ppa::{delta, micros, Cpu, Task, INTCNT, SYSCALLCNT};
 use serde_json::json;
 
 use crate::ppa::args::Sort;
@@ -44,7 +44,7 @@ impl Change {
         let past = past.chain(std::iter::repeat(Cpu::default()));
         Self {
             khz,
-            ticks: grown(now.now, before.now),
+            ticks: delta(now.now, before.now),
             tasks: now.tasks.iter().map(more).filter(busy).collect(),
             cpus: now
                 .cpus
@@ -92,7 +92,7 @@ impl Change {
             share(task.system()),
             share(task.interrupts()),
             share(task.waiting()),
-            tasks::time(task.latency() * micros(1, self.khz)),
+            tasks::time(task.avg_latency() * micros(1, self.khz)),
             rate(task.involuntary()),
             rate(task.values[INTCNT]),
             rate(task.values[SYSCALLCNT]),

@@ -60,8 +60,8 @@ pub fn print(cpus: &[Cpu], khz: u32, each: bool, out: &mut Out) -> io::Result<()
     for (name, cpu) in &rows {
         let mut cells = vec![name.clone()];
         for (_, spent, count) in SOFTIRQS {
-            cells.push(cpu.of(count).to_string());
-            cells.push(time(micros(cpu.of(spent), khz)));
+            cells.push(cpu.get(count).to_string());
+            cells.push(time(micros(cpu.get(spent), khz)));
         }
         table.row(cells, None);
     }
@@ -69,7 +69,7 @@ pub fn print(cpus: &[Cpu], khz: u32, each: bool, out: &mut Out) -> io::Result<()
 }
 
 fn row(name: &str, cpu: &Cpu, khz: u32) -> Vec<String> {
-    let ms = |value: CpuValue| format!("{:.3}", micros(cpu.of(value), khz) / 1000.0);
+    let ms = |value: CpuValue| format!("{:.3}", micros(cpu.get(value), khz) / 1000.0);
     let mut cells = vec![name.to_owned()];
     for value in [
         CpuValue::User,
@@ -77,7 +77,7 @@ fn row(name: &str, cpu: &Cpu, khz: u32) -> Vec<String> {
         CpuValue::Interrupts,
         CpuValue::Idle,
     ] {
-        let share = percent(cpu.of(value), cpu.total() as f64);
+        let share = percent(cpu.get(value), cpu.total() as f64);
         cells.extend([ms(value), format!("{share:.2}%")]);
     }
     cells.push(ms(CpuValue::Softirq));
@@ -86,7 +86,7 @@ fn row(name: &str, cpu: &Cpu, khz: u32) -> Vec<String> {
         CpuValue::InterruptCount,
         CpuValue::SoftirqCount,
     ] {
-        cells.push(cpu.of(value).to_string());
+        cells.push(cpu.get(value).to_string());
     }
     cells
 }
@@ -94,7 +94,7 @@ fn row(name: &str, cpu: &Cpu, khz: u32) -> Vec<String> {
 /// Formats the shares of time of all CPUs in one line.
 pub fn summary(cpus: &[Cpu]) -> String {
     let sum = Cpu::sum(cpus);
-    let share = |value: CpuValue| percent(sum.of(value), sum.total() as f64);
+    let share = |value: CpuValue| percent(sum.get(value), sum.total() as f64);
     format!(
         "{:.1}% user, {:.1}% system, {:.1}% interrupts, {:.1}% idle",
         share(CpuValue::User),

@@ -26,7 +26,7 @@ pub const RANGES: [&str; NR_LATENCIES] = [
 ];
 
 pub fn print(task: &Task, khz: u32, out: &mut Out) -> Result<(), Failure> {
-    if !task.is(TASK_LATENCIES) {
+    if !task.has_flag(TASK_LATENCIES) {
         return Err(Failure::Refused(format!(
             "latencies of task {} are not counted; turn them on for all tasks with pfc ppa on",
             task.pid
@@ -42,7 +42,7 @@ fn lines(task: &Task, khz: u32) -> Vec<String> {
     let all = task.wakeups();
     let most = task.latencies.iter().copied().max().unwrap_or(0).max(1);
     let digits = most.to_string().len();
-    let average = time(task.latency() * micros(1, khz));
+    let average = time(task.avg_latency() * micros(1, khz));
     let mut lines = vec![format!("{all} wakeups, average latency {average}")];
     for (range, n) in RANGES.iter().zip(&task.latencies) {
         let share = percent(*n, all as f64);

@@ -77,7 +77,7 @@ fn some(args: &PpaArgs, out: &mut Out) -> Result<(), Failure> {
     let machine = ascii::Machine {
         khz: info.khz,
         active: ascii::active().unwrap_or(info.nr_cpus),
-        idle: idle.map(|sum| sum.of(ppa::CpuValue::Idle)),
+        idle: idle.map(|sum| sum.get(ppa::CpuValue::Idle)),
     };
     for (n, task) in tasks.iter().enumerate() {
         if n > 0 {

@@ -52,7 +52,7 @@ fn named(names: &[&str], values: &[u64]) -> Value {
 }
 
 pub fn task(task: &Task, khz: u32) -> Value {
-    let latencies = task.is(TASK_LATENCIES).then_some(task.latencies);
+    let latencies = task.has_flag(TASK_LATENCIES).then_some(task.latencies);
     json!({
         "pid": task.pid,
         "tgid": task.tgid,
@@ -60,17 +60,17 @@ pub fn task(task: &Task, khz: u32) -> Value {
         "uid": task.uid,
         "cpu": task.cpu,
         "name": task.name(),
-        "kernel": task.is(TASK_KERNEL),
-        "ended": task.is(TASK_ENDED),
-        "running": task.is(TASK_RUNNING),
+        "kernel": task.has_flag(TASK_KERNEL),
+        "ended": task.has_flag(TASK_ENDED),
+        "running": task.has_flag(TASK_RUNNING),
         "began_ns": task.began,
         "counted": task.counted,
         "values": named(&VALUES, &task.values),
         "user": task.user(),
         "runq": task.runq,
         "latencies": latencies,
-        "average_latency_us": task.latency() * micros(1, khz),
-        "average_switch_us": task.switch() * micros(1, khz),
+        "average_latency_us": task.avg_latency() * micros(1, khz),
+        "average_switch_us": task.avg_switch() * micros(1, khz),
         "signals": task.signals.to_vec(),
     })
 }

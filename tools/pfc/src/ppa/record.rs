@@ -72,7 +72,7 @@ pub fn run(args: &RecordArgs, out: &mut Out) -> Result<(), Failure> {
         }
         writeln!(out, "{}", line(&task))?;
         out.flush()?;
-        if task.is(TASK_ENDED) {
+        if task.has_flag(TASK_ENDED) {
             break;
         }
     }

@@ -24,7 +24,7 @@ pub fn time(micros: f64) -> String {
 
 /// Returns the name of a task, in brackets for a kernel thread, as ps shows it.
 pub fn name(task: &Task) -> String {
-    match task.is(TASK_KERNEL) {
+    match task.has_flag(TASK_KERNEL) {
         true => format!("[{}]", task.name()),
         false => task.name(),
     }
@@ -35,7 +35,7 @@ pub fn sort(tasks: &mut [Task], by: Sort) {
     let most = |task: &Task| match by {
         Sort::Time => task.total(),
         // The bits of floating-point numbers that are not negative have the order of the numbers.
-        Sort::Latency => task.latency().to_bits(),
+        Sort::Latency => task.avg_latency().to_bits(),
         Sort::Involuntary => task.involuntary(),
         Sort::Irq => task.interrupts(),
         Sort::Syscalls => task.values[SYSCALLCNT],
@@ -69,7 +69,7 @@ pub fn print(tasks: &[Task], khz: u32, out: &mut Out) -> io::Result<()> {
 
 fn row(task: &Task, khz: u32) -> (Vec<String>, Option<Style>) {
     let ticks = |ticks: u64| time(micros(ticks, khz));
-    let (state, style) = match (task.is(TASK_ENDED), task.is(TASK_RUNNING)) {
+    let (state, style) = match (task.has_flag(TASK_ENDED), task.has_flag(TASK_RUNNING)) {
         (true, _) => ("ended", Some(Style::Dim)),
         (false, true) => ("running", None),
         (false, false) => ("", None),
@@ -80,7 +80,7 @@ fn row(task: &Task, khz: u32) -> (Vec<String>, Option<Style>) {
         ticks(task.system()),
         ticks(task.interrupts()),
         ticks(task.waiting()),
-        time(task.latency() * micros(1, khz)),
+        time(task.avg_latency() * micros(1, khz)),
         task.values[SCHEDOUTCNT].to_string(),
         task.involuntary().to_string(),
         task.values[INTCNT].to_string(),

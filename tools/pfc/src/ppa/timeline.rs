@@ -88,7 +88,7 @@ impl Timeline {
     }
 
     fn push(&mut self, before: Option<&Task>, now: &Task) {
-        let Some(before) = before.filter(|b| now.continues(b)) else {
+        let Some(before) = before.filter(|b| now.is_later_state_of(b)) else {
             return;
         };
         let span = now.counted - before.counted;

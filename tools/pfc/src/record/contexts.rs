@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use perfmon::{sampled, Context, Message, Scope, Value};
+use perfmon::{sampling_pmd, Context, Message, RegisterValue, Scope};
 use ring::{Argument, Record, Ring};
 
 use super::pace::Pace;
@@ -43,7 +43,7 @@ pub struct Recipe {
     pub scope: Scope,
     pub format: &'static str,
     pub argument: Argument,
-    pub pmcs: Vec<Value>,
+    pub pmcs: Vec<RegisterValue>,
     pub samplers: Vec<Sampler>,
 }
 
@@ -55,9 +55,9 @@ impl Recipe {
         let pmds: Vec<_> = self
             .samplers
             .iter()
-            .map(|s| sampled(s.pmd, s.period, s.id))
+            .map(|s| sampling_pmd(s.pmd, s.period, s.id))
             .collect();
-        context.write(&pmds)?;
+        context.write_sampling_pmds(&pmds)?;
         Ok(context)
     }
 
@@ -86,7 +86,7 @@ impl Live {
     /// Reads its messages: why it has ended before its target, if it has.
     fn look(&mut self, scope: Scope) -> Causes {
         while !self.ended {
-            match self.context.message() {
+            match self.context.read_message() {
                 Ok(None) => break,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => break,
                 Ok(Some(Message::Overflow { .. } | Message::Other(_))) => {}
@@ -345,14 +345,16 @@ impl Contexts {
         let mut pmds = Vec::new();
         for (sampler, pace) in self.recipe.samplers.iter().zip(&mut live.paces) {
             if let Some(period) = pace.as_mut().and_then(Pace::adjust) {
-                pmds.push(sampled(sampler.pmd, period, sampler.id));
+                pmds.push(sampling_pmd(sampler.pmd, period, sampler.id));
             }
         }
         if pmds.is_empty() || live.ended {
             return Ok(());
         }
         // Where it cannot be done while it runs, the period stays.
-        let _ = at(self.recipe.scope, target, || live.context.write(&pmds));
+        let _ = at(self.recipe.scope, target, || {
+            live.context.write_sampling_pmds(&pmds)
+        });
         Ok(())
     }
 

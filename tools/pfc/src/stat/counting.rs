@@ -5,7 +5,9 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use perfmon::{on_cpu, Context, Pmd, Scope, SetDesc, Value, EXPL_NEXT, OVFL_SWITCH, TIME_SWITCH};
+use perfmon::{
+    on_cpu, Context, Pmd, RegisterValue, Scope, SetDesc, EXPL_NEXT, OVFL_SWITCH, TIME_SWITCH,
+};
 
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::io::retry_on_intr;
@@ -32,7 +34,7 @@ pub enum Source {
 #[derive(Clone, Debug)]
 pub struct Threshold {
     /// The PMCs that select the event of the threshold.
-    pub pmcs: Vec<Value>,
+    pub pmcs: Vec<RegisterValue>,
     pub pmd: u16,
     pub count: u64,
 }
@@ -41,7 +43,7 @@ pub struct Threshold {
 #[derive(Clone, Debug)]
 pub struct Recipe {
     pub scope: Scope,
-    pub pmcs: Vec<Value>,
+    pub pmcs: Vec<RegisterValue>,
     /// One for each event that is counted, in the order of the events. The last one is that of
     /// [`Self::clock`], if there is a clock.
     pub sources: Vec<Source>,
@@ -98,8 +100,8 @@ impl Recipe {
     pub fn open(&self) -> io::Result<Context> {
         let context = Context::create(self.scope)?;
         self.make_sets(&context)?;
-        let here = |v: &Value| v.of(v.set + self.first());
-        let pmcs: Vec<Value> = self.pmcs.iter().map(here).collect();
+        let here = |v: &RegisterValue| v.in_set(v.set + self.first());
+        let pmcs: Vec<RegisterValue> = self.pmcs.iter().map(here).collect();
         context.write_pmcs(&pmcs)?;
         let mut zeroes: Vec<(u16, u16)> = Vec::new();
         for source in &self.sources {
@@ -110,9 +112,9 @@ impl Recipe {
         }
         zeroes.sort_unstable();
         zeroes.dedup();
-        let zeroes: Vec<Value> = zeroes
+        let zeroes: Vec<RegisterValue> = zeroes
             .iter()
-            .map(|(set, pmd)| Value::new(*pmd, 0).of(*set))
+            .map(|(set, pmd)| RegisterValue::new(*pmd, 0).in_set(*set))
             .collect();
         context.write_pmds(&zeroes)?;
         Ok(context)
@@ -140,7 +142,7 @@ impl Recipe {
             });
             context.create_sets(&mut sets)?;
             context.write_pmcs(&threshold.pmcs)?;
-            return context.write(&[Pmd {
+            return context.write_sampling_pmds(&[Pmd {
                 reg_num: threshold.pmd,
                 reg_value: threshold.count.wrapping_neg(),
                 reg_ovfl_switch_cnt: 1,
@@ -159,7 +161,7 @@ impl Recipe {
                 Source::In(set, pmd) => turns.push((set + self.first(), *pmd)),
             }
         }
-        let values = context.read_sets(&every)?;
+        let values = context.read_set_pmds(&every)?;
         let mut whole = values.chunks(usize::from(self.sets));
         let runs = context.read_runs(&turns)?;
         let mut runs = runs.iter();
@@ -233,7 +235,7 @@ impl Live {
     /// Reads the context's messages and returns the causes that they name. These contexts request
     /// no messages about overflows, so each message says why the context has ended.
     fn look(&mut self, scope: Scope) -> io::Result<Causes> {
-        while let Some(message) = self.context.message()? {
+        while let Some(message) = self.context.read_message()? {
             let causes = self.ended.unwrap_or_default();
             self.ended = Some(causes.and(Causes::of(message, scope)));
         }

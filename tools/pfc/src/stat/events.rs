@@ -204,7 +204,7 @@ impl Machine {
     /// Reads the properties of this machine.
     pub fn here(system_wide: bool) -> Self {
         // If the module is not loaded, the map has no registers.
-        let map = Map::read().unwrap_or_default().of_all_cpus();
+        let map = Map::read().unwrap_or_default().common_to_all_cpus();
         let vendor = map.hardware.as_ref().and_then(|d| match &d.name {
             name if name.starts_with("intel") => Some(Vendor::Intel),
             name if name.starts_with("amd") => Some(Vendor::Amd),
@@ -355,23 +355,25 @@ impl Machine {
     /// Adds the mask of the counters that can count the event. Returns the reason if no counter
     /// alone can.
     fn countable(&self, code: Code) -> Result<Code, String> {
-        use perfmon::constraints::{lacking_of_amd, lacking_of_intel, of_amd, of_intel, Lacking};
+        use perfmon::constraints::{
+            amd_counters, amd_missing, intel_counters, intel_missing, Missing,
+        };
         let (lacking, counters) = match self.vendor {
             Some(Vendor::Intel) => (
-                lacking_of_intel(self.family, self.model, code.select),
-                of_intel(self.family, self.model, code.select),
+                intel_missing(self.family, self.model, code.select),
+                intel_counters(self.family, self.model, code.select),
             ),
             Some(Vendor::Amd) => (
-                lacking_of_amd(self.family, code.select),
-                of_amd(self.family, code.select),
+                amd_missing(self.family, code.select),
+                amd_counters(self.family, code.select),
             ),
             None => (None, u64::MAX),
         };
         match lacking {
-            Some(Lacking::Register(name)) => Err(format!(
+            Some(Missing::Register(name)) => Err(format!(
                 "it needs a second register, {name}, which is not programmed"
             )),
-            Some(Lacking::Merge) => {
+            Some(Missing::Merge) => {
                 Err("it needs two counters merged into one, which is not programmed".to_owned())
             }
             None if counters == 0 => Err("no counter of a core can count it".to_owned()),

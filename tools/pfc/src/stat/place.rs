@@ -2,8 +2,8 @@
 
 //! Assigns events to registers and event sets.
 
-use perfmon::solve::{solve, Demand, Unplaceable};
-use perfmon::{Description, Map, Value};
+use perfmon::solve::{solve, Constraint, ScheduleError};
+use perfmon::{Map, PmuDescription, RegisterValue};
 
 use super::events::{Code, Event, What};
 
@@ -35,7 +35,7 @@ pub struct Plan {
     pub sets: Vec<u16>,
     /// The number of event sets; 0 if there is only one.
     pub nr_sets: u16,
-    pub pmcs: Vec<Value>,
+    pub pmcs: Vec<RegisterValue>,
     /// Registers of the processor are used.
     pub hardware: bool,
     /// Some event has no counter although one could count it.
@@ -66,7 +66,7 @@ impl Plan {
 
 /// The registers that are still free, and the plan so far.
 struct Free<'a> {
-    hardware: Option<&'a Description>,
+    hardware: Option<&'a PmuDescription>,
     /// PMDs that have a PMC of their own.
     general: Vec<u16>,
     fixed: Vec<u16>,
@@ -82,7 +82,7 @@ struct Free<'a> {
 /// classes, events that fewer counters can count are placed earlier.
 pub fn place(events: &[Event], map: &Map) -> Plan {
     let hardware = map.hardware.as_ref();
-    let alone = |d: &Description, pmcs: u64| {
+    let alone = |d: &PmuDescription, pmcs: u64| {
         pmcs.is_power_of_two()
             && d.pmds.iter().filter(|r| r.pmcs == pmcs).count() == 1
             && d.pmc(pmcs.trailing_zeros() as u16).is_some()
@@ -129,7 +129,9 @@ pub fn place(events: &[Event], map: &Map) -> Plan {
         }
     }
     if free.fixed_control != 0 {
-        free.plan.pmcs.push(Value::new(FIXED, free.fixed_control));
+        free.plan
+            .pmcs
+            .push(RegisterValue::new(FIXED, free.fixed_control));
     }
     free.plan.too_many = free.plan.places.contains(&Place::NotCounted);
     free.plan.pmcs.sort_by_key(|v| v.number);
@@ -198,7 +200,7 @@ pub fn spread(
             let choices = choices(code);
             if !choices.is_empty() {
                 wanted.push((n, code));
-                demands.push(Demand {
+                demands.push(Constraint {
                     choices,
                     group: groups.get(n).copied().flatten(),
                 });
@@ -211,9 +213,9 @@ pub fn spread(
     }
     let seating = match solve(&demands) {
         Ok(seating) => seating,
-        Err(Unplaceable::Together { group, event }) => return Err((group, wanted[event].0)),
+        Err(ScheduleError::GroupConflict { group, event }) => return Err((group, wanted[event].0)),
         // Events that no counter counts are not in `demands`.
-        Err(Unplaceable::NoCounter(_)) => return Ok(plan),
+        Err(ScheduleError::NoCounter(_)) => return Ok(plan),
     };
     let mut spread = Plan {
         sets: vec![0; events.len()],
@@ -224,24 +226,26 @@ pub fn spread(
         places: plan.places,
     };
     let mut fixed = vec![0; usize::from(seating.sets)];
-    for ((n, code), seat) in wanted.iter().zip(&seating.seats) {
+    for ((n, code), seat) in wanted.iter().zip(&seating.assignments) {
         spread.places[*n] = Place::Pmd(seat.pmd);
         spread.sets[*n] = seat.set;
         if seat.pmd < FIXED {
             spread
                 .pmcs
-                .push(Value::new(seat.pmd, select(*code)).of(seat.set));
+                .push(RegisterValue::new(seat.pmd, select(*code)).in_set(seat.set));
         } else {
             fixed[usize::from(seat.set)] |= fixed_field(*code, seat.pmd);
         }
     }
     for (set, value) in (0..seating.sets).zip(fixed) {
         if value != 0 {
-            spread.pmcs.push(Value::new(FIXED, value).of(set));
+            spread
+                .pmcs
+                .push(RegisterValue::new(FIXED, value).in_set(set));
         }
         // Soft registers count in every set.
         let soft = plan.pmcs.iter().filter(|v| v.number >= perfmon::FIRST_SOFT);
-        spread.pmcs.extend(soft.map(|v| v.of(set)));
+        spread.pmcs.extend(soft.map(|v| v.in_set(set)));
     }
     spread.too_many = spread.places.contains(&Place::NotCounted);
     spread.pmcs.sort_by_key(|v| (v.set, v.number));
@@ -261,7 +265,7 @@ impl Free<'_> {
         if !code.only_fixed {
             if let Some(at) = self.general.iter().position(takes) {
                 let n = self.general.remove(at);
-                self.plan.pmcs.push(Value::new(n, value));
+                self.plan.pmcs.push(RegisterValue::new(n, value));
                 self.plan.hardware = true;
                 return Place::Pmd(n);
             }
@@ -286,7 +290,7 @@ impl Free<'_> {
             return Place::NotCounted;
         }
         let n = self.instances.remove(0);
-        self.plan.pmcs.push(Value::new(n, number.into()));
+        self.plan.pmcs.push(RegisterValue::new(n, number.into()));
         Place::Pmd(n)
     }
 }
@@ -321,8 +325,8 @@ mod tests {
         let machine = machine(Vendor::Intel, 4, false);
         let plan = placed(&machine, &["cycles:u", "instructions", "branches"]);
         assert_eq!(pmds(&plan), [1, 2, 0]);
-        assert_eq!(plan.pmcs[0], Value::new(0, 0x43_00c4));
-        assert_eq!(plan.pmcs[1], Value::new(1, 0x41_003c));
+        assert_eq!(plan.pmcs[0], RegisterValue::new(0, 0x43_00c4));
+        assert_eq!(plan.pmcs[1], RegisterValue::new(1, 0x41_003c));
         assert!(plan.hardware && !plan.too_many);
     }
 
@@ -363,7 +367,7 @@ mod tests {
         ];
         let plan = placed(&machine, &words);
         assert_eq!(pmds(&plan), [16, 0, 17, 1, 18]);
-        assert_eq!(plan.pmcs[2], Value::new(16, 0x132));
+        assert_eq!(plan.pmcs[2], RegisterValue::new(16, 0x132));
     }
 
     #[test]

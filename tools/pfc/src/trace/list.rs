@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::io::Write;
 
 use perftrace_reader::{
-    Clock, Description, Device, Info, Task, ALL_USERS, FILTERED, FLIGHT, KEEP, PAUSED, SHARED,
-    UNSTABLE, WAIT,
+    Clock, Device, Info, MarkerInfo, ProcessInfo, ALL_USERS, FILTERED, FLIGHT, KEEP, PAUSED,
+    SHARED, UNSTABLE, WAIT,
 };
 use serde_json::{json, Value};
 
@@ -77,7 +77,11 @@ fn began(info: &Info) -> u64 {
 }
 
 fn modes(info: &Info) -> Vec<&'static str> {
-    let disk = if info.is(FLIGHT) { "flight" } else { "stream" };
+    let disk = if info.has_flag(FLIGHT) {
+        "flight"
+    } else {
+        "stream"
+    };
     let others = [
         (WAIT, "wait"),
         (SHARED, "shared"),
@@ -87,7 +91,7 @@ fn modes(info: &Info) -> Vec<&'static str> {
         (ALL_USERS, "all-users"),
         (UNSTABLE, "unstable-clock"),
     ];
-    let others = others.iter().filter(|(flag, _)| info.is(*flag));
+    let others = others.iter().filter(|(flag, _)| info.has_flag(*flag));
     [disk]
         .into_iter()
         .chain(others.map(|(_, word)| *word))
@@ -115,7 +119,7 @@ fn object(info: &Info) -> Value {
 }
 
 /// The processes that have a marker, by the marker's name and fields.
-type Kinds = BTreeMap<(String, String), Vec<(u64, Option<Task>)>>;
+type Kinds = BTreeMap<(String, String), Vec<(u64, Option<ProcessInfo>)>>;
 
 fn markers(device: &Device, json: bool, out: &mut Out) -> Result<(), Failure> {
     let kinds = kinds(device.markers()?, |key| device.process(key));
@@ -146,8 +150,8 @@ fn markers(device: &Device, json: bool, out: &mut Out) -> Result<(), Failure> {
     Ok(())
 }
 
-fn kinds(all: Vec<Description>, process: impl Fn(u64) -> Option<Task>) -> Kinds {
-    let mut tasks: BTreeMap<u64, Option<Task>> = BTreeMap::new();
+fn kinds(all: Vec<MarkerInfo>, process: impl Fn(u64) -> Option<ProcessInfo>) -> Kinds {
+    let mut tasks: BTreeMap<u64, Option<ProcessInfo>> = BTreeMap::new();
     let mut kinds = Kinds::new();
     for marker in all.into_iter().filter(|m| m.refs > 0) {
         let key = marker.key;
@@ -159,7 +163,7 @@ fn kinds(all: Vec<Description>, process: impl Fn(u64) -> Option<Task>) -> Kinds 
 }
 
 /// Returns the names of the first processes.
-fn names(who: &[(u64, Option<Task>)]) -> String {
+fn names(who: &[(u64, Option<ProcessInfo>)]) -> String {
     let known = who.iter().filter_map(|(_, task)| task.as_ref());
     let mut words: Vec<String> = known
         .take(NAMED)
@@ -171,8 +175,8 @@ fn names(who: &[(u64, Option<Task>)]) -> String {
     words.join(" ")
 }
 
-fn marker((name, fields): &(String, String), who: &[(u64, Option<Task>)]) -> Value {
-    let process = |(key, task): &(u64, Option<Task>)| match task {
+fn marker((name, fields): &(String, String), who: &[(u64, Option<ProcessInfo>)]) -> Value {
+    let process = |(key, task): &(u64, Option<ProcessInfo>)| match task {
         Some(task) => json!({"key": key, "pid": task.pid, "uid": task.uid, "name": task.comm}),
         None => json!({"key": key}),
     };
@@ -204,11 +208,11 @@ mod tests {
 
     #[test]
     fn r3_8_markers_of_several_processes_are_one() {
-        let one = |key, name: &str, refs| Description {
+        let one = |key, name: &str, refs| MarkerInfo {
             key,
             name: name.to_owned(),
             refs,
-            ..Description::default()
+            ..MarkerInfo::default()
         };
         let all = vec![
             one(5, "a:b", 1),
@@ -217,10 +221,10 @@ mod tests {
             one(7, "a:d", 0),
         ];
         let task = |key| {
-            (key == 6).then(|| Task {
+            (key == 6).then(|| ProcessInfo {
                 pid: 60,
                 comm: "app".to_owned(),
-                ..Task::default()
+                ..ProcessInfo::default()
             })
         };
         let kinds = kinds(all, task);

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use perfcounters::Pattern;
 use perftrace_filter::compile;
-use perftrace_reader::{Device, Error, Recipe, Trace, FILTER_MAX};
+use perftrace_reader::{Device, Error, Trace, TraceConfig, FILTER_MAX};
 
 use crate::failure::Failure;
 use crate::trace::args::Wanted;
@@ -20,7 +20,7 @@ pub fn make(name: &str, wanted: &Wanted, flags: u32) -> Result<Trace, Failure> {
         Some(text) => program(text)?,
         None => Vec::new(),
     };
-    let recipe = Recipe {
+    let recipe = TraceConfig {
         name: name.to_owned(),
         markers: wanted.markers()?,
         flags: flags | wanted.flags(),

@@ -37,7 +37,7 @@ pub fn run(args: &TraceArgs, file: Option<&Path>) -> Result<ExitCode, Failure> {
     match &args.command {
         TraceCommand::Start(args) => return start(args, file),
         TraceCommand::Stop(args) => {
-            Device::open()?.take(&args.name)?.end()?;
+            Device::open()?.open_trace(&args.name)?.end()?;
             eprintln!("[ pfc trace: trace '{}' has ended ]", args.name);
         }
         TraceCommand::Snapshot(args) => snapshot(args, file)?,
@@ -70,9 +70,9 @@ fn start(args: &StartArgs, file: Option<&Path>) -> Result<ExitCode, Failure> {
 }
 
 fn snapshot(args: &SnapshotArgs, file: Option<&Path>) -> Result<(), Failure> {
-    let trace = Device::open()?.take(&args.name)?;
+    let trace = Device::open()?.open_trace(&args.name)?;
     let info = trace.info()?;
-    if !info.is(FLIGHT) {
+    if !info.has_flag(FLIGHT) {
         return Err(Failure::Refused(format!(
             "trace '{}' is not a flight recorder; its events are written by the pfc trace start that created it",
             args.name
@@ -81,7 +81,7 @@ fn snapshot(args: &SnapshotArgs, file: Option<&Path>) -> Result<(), Failure> {
     let mut sink = Sink::open(args.format, file, &args.name, &info)?;
     let mut reader = Reader::new(&info);
     let read = reader
-        .round(&trace, sink.output.as_mut())
+        .read_round(&trace, sink.output.as_mut())
         .map_err(|e| sink.blame(e));
     sink.output
         .finish()
@@ -94,7 +94,7 @@ fn snapshot(args: &SnapshotArgs, file: Option<&Path>) -> Result<(), Failure> {
 fn live(args: &LiveArgs, file: Option<&Path>) -> Result<(), Failure> {
     let waiter = Waiter::new()?;
     let trace = match &args.name {
-        Some(name) => Device::open()?.take(name)?,
+        Some(name) => Device::open()?.open_trace(name)?,
         None => {
             let name = format!("live-{}", std::process::id());
             make::make(&name, &args.wanted, 0)?

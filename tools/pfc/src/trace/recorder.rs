@@ -125,7 +125,9 @@ impl Recorder {
     }
 
     fn round(&mut self) -> Result<usize, Failure> {
-        let done = self.reader.round(&self.trace, self.sink.output.as_mut());
+        let done = self
+            .reader
+            .read_round(&self.trace, self.sink.output.as_mut());
         done.map_err(|e| self.sink.blame(e))
     }
 

@@ -7,7 +7,7 @@ use std::io::{self, BufWriter, ErrorKind, IsTerminal, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-use perftrace_reader::output::{About, Ctf, Output, Perfetto, Text};
+use perftrace_reader::output::{Ctf, Output, Perfetto, Text, TraceProperties};
 use perftrace_reader::{Error, Info};
 use rustix::system::uname;
 
@@ -31,7 +31,7 @@ impl Sink {
         name: &str,
         info: &Info,
     ) -> Result<Self, Failure> {
-        let about = About::new(info, environment(name));
+        let about = TraceProperties::new(info, environment(name));
         let place = match (file, format) {
             (Some(file), _) => Some(file.to_owned()),
             (None, Format::Ctf) => Some(PathBuf::from(name)),
@@ -75,7 +75,11 @@ impl Sink {
     }
 }
 
-fn output(format: Format, place: Option<&Path>, about: About) -> io::Result<Box<dyn Output>> {
+fn output(
+    format: Format,
+    place: Option<&Path>,
+    about: TraceProperties,
+) -> io::Result<Box<dyn Output>> {
     let file = |place: &Path| {
         let mut options = File::options();
         options.write(true).create(true).truncate(true).open(place)

@@ -50,13 +50,13 @@ fn missing(totals: &Totals, info: &Info) -> Vec<String> {
     let lines = [
         (lost, "events were lost because buffers were full; use a larger buffer (-s), fewer events (-e, -f) or --wait"),
         (cut, "bytes were invalid and were skipped; a program has overwritten its buffer"),
-        (totals.disorder, "events had impossible times; they have the time of the event before"),
+        (totals.bad_times, "events had impossible times; they have the time of the event before"),
         (info.dropped, "ended processes were dropped before they were read, because there were too many"),
         (info.no_memory, "buffers could not be allocated; their events are lost, and are not in the lost count"),
         (info.denied, "processes changed privileges or owner, and you may not trace them any longer; their later events are missing"),
     ];
     let counted = lines.iter().filter(|(count, _)| *count > 0);
-    let unstable = info.is(UNSTABLE).then(|| {
+    let unstable = info.has_flag(UNSTABLE).then(|| {
         "the kernel has marked the time stamp counter unstable; times of different CPUs may disagree"
             .to_owned()
     });
@@ -76,7 +76,7 @@ mod tests {
         let totals = Totals {
             lost: 3,
             cut: 8,
-            disorder: 1,
+            bad_times: 1,
             ..Totals::default()
         };
         let info = Info {

@@ -32,8 +32,8 @@ pub fn lines(row: &Row, cpus: &[(u32, bool)], width: usize, look: Look) -> Vec<L
         .rate
         .map_or("-".to_owned(), |rate| row.measure.rate(rate));
     let since = match row.since {
-        Since::Birth => " (since it was added)",
-        Since::Before | Since::Unknown => "",
+        Since::Created => " (since it was added)",
+        Since::EarlierSnapshot | Since::Unknown => "",
     };
     lines.push(Line::from(format!(
         "{rate} per second{since}, {} in total",

@@ -80,7 +80,7 @@ impl Row {
 
     /// Returns true if the current incarnation of the instance began in the interval.
     pub fn is_new(&self) -> bool {
-        self.since == Since::Birth
+        self.since == Since::Created
     }
 
     /// A sort key: the absolute rate, weighted by unit.
@@ -125,7 +125,7 @@ impl Sampler {
     pub fn frame(&mut self) -> Result<Frame, Error> {
         let mut reloaded = false;
         let now = match self.counters.snapshot_any(&self.pattern) {
-            Err(Error::OtherBoot) => {
+            Err(Error::Reloaded) => {
                 self.counters = Counters::open_path(&self.device)?;
                 reloaded = true;
                 self.counters.snapshot_any(&self.pattern)?

@@ -11,23 +11,23 @@ use perfcounters::{Counters, Error, Pattern, Snapshot, State};
 
 const CPUS: u32 = 2;
 /// Limit of one test, so long that even on a loaded machine every thread has run often enough.
-const TOO_LONG: Duration = Duration::from_secs(900);
+const TIMEOUT: Duration = Duration::from_secs(900);
 
 /// Returns whether this is the long form of the test (`LONG`, see Documentation/testing.md).
 fn long_run() -> bool {
     std::env::var_os("LONG").is_some_and(|value| !value.is_empty())
 }
 
-/// Calls `reader` repeatedly while each of `others` runs in a loop on its own thread. Stops when
-/// the time is over and `reader` has returned true, or after `TOO_LONG`.
-fn while_running(others: Vec<Box<dyn FnMut() + Send + '_>>, mut reader: impl FnMut() -> bool) {
+/// Calls `reader` repeatedly while each of `workers` runs in a loop on its own thread. Stops when
+/// the time is over and `reader` has returned true, or after `TIMEOUT`.
+fn while_running(workers: Vec<Box<dyn FnMut() + Send + '_>>, mut reader: impl FnMut() -> bool) {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        for mut other in others {
+        for mut worker in workers {
             let stop = &stop;
             scope.spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
-                    other();
+                    worker();
                 }
             });
         }
@@ -36,7 +36,7 @@ fn while_running(others: Vec<Box<dyn FnMut() + Send + '_>>, mut reader: impl FnM
         // After a failed assertion the other threads must be stopped, otherwise the scope waits for
         // them forever.
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            while (!reader() || begin.elapsed() < time) && begin.elapsed() < TOO_LONG {}
+            while (!reader() || begin.elapsed() < time) && begin.elapsed() < TIMEOUT {}
         }));
         stop.store(true, Ordering::Relaxed);
         if let Err(panic) = result {
@@ -64,7 +64,7 @@ fn r0_9_groups_are_seen_whole() {
         .iter()
         .map(|cpu| {
             let write: Box<dyn FnMut() + Send> = Box::new(move || {
-                cpu.group(&[(a, 1), (b, 1)]);
+                cpu.add_group(&[(a, 1), (b, 1)]);
                 // A pause after each update, as on a real CPU: a reader needs a gap as long as its
                 // own copy.
                 for _ in 0..200 {
@@ -76,22 +76,22 @@ fn r0_9_groups_are_seen_whole() {
         .collect();
     let mut counters = Counters::open_path(path).expect("a good file");
     let mut last = vec![0; CPUS as usize];
-    let mut seen = 0;
+    let mut nr_snapshots = 0;
     while_running(writers, || {
         match counters.snapshot(&Pattern::new(["?"])) {
             Ok(snapshot) => {
-                let (now, also) = (by_cpu(&snapshot, a), by_cpu(&snapshot, b));
-                assert_eq!(now, also, "a group was seen half");
+                let (now, other) = (by_cpu(&snapshot, a), by_cpu(&snapshot, b));
+                assert_eq!(now, other, "a group was seen half");
                 assert!(now.iter().zip(&last).all(|(now, last)| now >= last));
                 last = now;
-                seen += 1;
+                nr_snapshots += 1;
             }
             Err(Error::Busy(_)) => {}
             Err(other) => panic!("{other}"),
         }
-        seen > 100
+        nr_snapshots > 100
     });
-    assert!(seen > 100, "only {seen} snapshots");
+    assert!(nr_snapshots > 100, "only {nr_snapshots} snapshots");
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn r0_14_the_file_grows_while_it_is_read() {
     let (mut fake, path) = Fake::in_memory(CPUS, 1).expect("memory");
     let first = fake.add_counter("first").expect("room");
     let mut counters = Counters::open_path(path).expect("a good file");
-    let mut known: HashMap<String, u32> = HashMap::new();
+    let mut numbers: HashMap<String, u32> = HashMap::new();
     let cpu = fake.cpu(0);
     let mut n = 0;
     let grow: Box<dyn FnMut() + Send> = Box::new(|| {
@@ -113,12 +113,12 @@ fn r0_14_the_file_grows_while_it_is_read() {
         std::thread::sleep(Duration::from_micros(100));
     });
     let mut last = 0;
-    let mut most = 0;
+    let mut max_instances = 0;
     while_running(vec![grow], || {
         let snapshot = counters.snapshot(&Pattern::all()).expect("soon");
         for reading in snapshot.readings() {
             let instance = reading.instance();
-            let number = *known
+            let number = *numbers
                 .entry(instance.name.clone())
                 .or_insert(instance.number);
             assert_eq!(number, instance.number, "a number changed");
@@ -130,11 +130,14 @@ fn r0_14_the_file_grows_while_it_is_read() {
         let now = snapshot.reading(first).expect("the first").total();
         assert!(now >= last);
         last = now;
-        assert!(snapshot.readings().len() >= most, "instances got lost");
-        most = snapshot.readings().len();
-        most > 600
+        assert!(
+            snapshot.readings().len() >= max_instances,
+            "instances got lost"
+        );
+        max_instances = snapshot.readings().len();
+        max_instances > 600
     });
-    assert!(most > 600, "it did not grow much: {most}");
+    assert!(max_instances > 600, "it did not grow much: {max_instances}");
 }
 
 #[test]
@@ -144,13 +147,13 @@ fn r0_14_instances_come_and_go_while_they_are_read() {
         .map(|p| ["x", "y"].map(|n| fake.add_counter(&format!("pair{p}/{n}")).expect("room")))
         .collect();
     let cpus: Vec<_> = (0..CPUS).map(|n| fake.cpu(n)).collect();
-    let mut others: Vec<Box<dyn FnMut() + Send>> = cpus
+    let mut workers: Vec<Box<dyn FnMut() + Send>> = cpus
         .iter()
         .map(|cpu| {
             let pairs = pairs.clone();
             let write: Box<dyn FnMut() + Send> = Box::new(move || {
                 for [x, y] in &pairs {
-                    cpu.group(&[(*x, 1), (*y, 1)]);
+                    cpu.add_group(&[(*x, 1), (*y, 1)]);
                 }
                 for _ in 0..500 {
                     std::hint::spin_loop();
@@ -159,10 +162,10 @@ fn r0_14_instances_come_and_go_while_they_are_read() {
             write
         })
         .collect();
-    let mut turn = 0usize;
-    others.push(Box::new(move || {
-        let p = turn % 4;
-        turn += 1;
+    let mut round = 0usize;
+    workers.push(Box::new(move || {
+        let p = round % 4;
+        round += 1;
         // Both are deleted before the first is added again. Otherwise the pair would count the new
         // life of one with the old life of the other, and the two would differ.
         for number in pairs[p] {
@@ -170,21 +173,21 @@ fn r0_14_instances_come_and_go_while_they_are_read() {
             std::thread::sleep(Duration::from_micros(200));
         }
         for (number, name) in pairs[p].iter().zip(["x", "y"]) {
-            let again = fake.add_counter(&format!("pair{p}/{name}"));
-            assert_eq!(again, Ok(*number), "the number is another one");
+            let revived = fake.add_counter(&format!("pair{p}/{name}"));
+            assert_eq!(revived, Ok(*number), "the number is another one");
         }
         std::thread::sleep(Duration::from_micros(300));
     }));
     let mut counters = Counters::open_path(path).expect("a good file");
     let mut last: HashMap<u32, (u32, i64)> = HashMap::new();
-    let (mut seen, mut compared) = (0, 0);
-    while_running(others, || {
+    let (mut nr_snapshots, mut nr_compared) = (0, 0);
+    while_running(workers, || {
         let snapshot = match counters.snapshot(&Pattern::all().dormant(true)) {
             Ok(snapshot) => snapshot,
-            Err(Error::Busy(_) | Error::Unsettled) => return false,
+            Err(Error::Busy(_) | Error::Unstable) => return false,
             Err(other) => panic!("{other}"),
         };
-        seen += 1;
+        nr_snapshots += 1;
         for p in 0..4 {
             let [x, y] = ["x", "y"].map(|n| {
                 let name = format!("pair{p}/{n}");
@@ -194,7 +197,7 @@ fn r0_14_instances_come_and_go_while_they_are_read() {
             if same_life && x.state == State::Live && y.state == State::Live {
                 let values = [x, y].map(|i| by_cpu(&snapshot, i.number));
                 assert_eq!(values[0], values[1], "pair {p} was seen half");
-                compared += 1;
+                nr_compared += 1;
             }
         }
         for reading in snapshot.readings() {
@@ -210,10 +213,10 @@ fn r0_14_instances_come_and_go_while_they_are_read() {
                 }
             }
         }
-        seen > 50 && compared > 50
+        nr_snapshots > 50 && nr_compared > 50
     });
     assert!(
-        seen > 50 && compared > 50,
-        "only {seen} snapshots, {compared} pairs"
+        nr_snapshots > 50 && nr_compared > 50,
+        "only {nr_snapshots} snapshots, {nr_compared} pairs"
     );
 }

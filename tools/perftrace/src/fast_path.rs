@@ -2,7 +2,7 @@
 
 //! The fast path of an event. It is taken if only one trace wants the event, the trace has no
 //! filter, the buffer is the process's own, and there is room. Records are written forwards or, in
-//! flight recorders, backwards. All other events take the slow path (`long.rs`).
+//! flight recorders, backwards. All other events take the slow path (`slow_path.rs`).
 //!
 //! ```text
 //! thread                                  kernel: a trace ends, the next one begins in its slot
@@ -31,7 +31,7 @@ use crate::state::CURRENT;
 
 /// The flags of a trace that decide about the path. `PERFTRACE_WAIT` is not among them: it only
 /// matters if there is no room.
-const OTHERS: u32 = FLIGHT | SHARED | FILTERED;
+const PATH_FLAGS: u32 = FLIGHT | SHARED | FILTERED;
 
 /// Emits the restartable sequence. `$mode` checks the trace's flags, `$end` computes the next
 /// `head` in r9 and checks it against the limit, `$fields` stores the fields. Instructions that run
@@ -47,7 +47,7 @@ const OTHERS: u32 = FLIGHT | SHARED | FILTERED;
 /// | r8 | the offset of this thread's struct rseq from fs |
 /// | rcx | the CPU; later the buffer |
 /// | rax | the marker's word; the record's first word; its time; at the end 0 if not written |
-macro_rules! short {
+macro_rules! fast_path {
     ($site:expr, $first:expr, $second:expr, [$($mode:literal),*], [$($end:literal),*], [$($fields:literal),*]) => {{
         let done: u64;
         // SAFETY: By the invariant of `Trace`, r9 points to a trace with a live slot and live
@@ -57,7 +57,7 @@ macro_rules! short {
         // live.
         unsafe {
             asm!(
-                sequence!(),
+                rseq_descriptor!(),
                 "2:",
                 "mov r9, qword ptr [rip + {current}]",
                 "mov rdx, [r9 + 8]",
@@ -96,7 +96,7 @@ macro_rules! short {
                 "4:",
                 "mov qword ptr fs:[r8 + 8], 0",
                 ".pushsection __rseq_failure, \"ax\"",
-                interrupted!(),
+                rseq_abort_handler!(),
                 "jmp 2b",
                 "7:",
                 "mov qword ptr fs:[r8 + 8], 0",
@@ -106,7 +106,7 @@ macro_rules! short {
                 ".popsection",
                 "9:",
                 flight = const FLIGHT,
-                others = const OTHERS,
+                path_flags = const PATH_FLAGS,
                 current = sym CURRENT,
                 in("rdi") $site,
                 in("rsi") $first,
@@ -127,11 +127,11 @@ macro_rules! short {
 /// Writes forwards: the record is written if the next `head` is not above `limit`.
 macro_rules! forwards {
     ($site:expr, $first:expr, $second:expr, $end:literal, [$($fields:literal),*]) => {
-        short!(
+        fast_path!(
             $site,
             $first,
             $second,
-            ["test dword ptr [rdx + 4], {others} /* not {flight} */"],
+            ["test dword ptr [rdx + 4], {path_flags} /* not {flight} */"],
             [$end, "cmp r9, [rcx + 8]", "ja 7f", "and r10d, [rdx + 8]"],
             [$($fields),*]
         )
@@ -155,11 +155,11 @@ pub(crate) unsafe fn event_0(site: *const Site) -> bool {
 /// `site` is live, its invariants hold, and its record has one word of fields.
 #[inline(always)]
 pub(crate) unsafe fn event_1(site: *const Site, first: u64) -> bool {
-    let end = 0u64;
+    let unused = 0u64;
     forwards!(
         site,
         first,
-        end,
+        unused,
         "lea r9, [r10 + 24]",
         ["mov [rcx + r10 + 4112], rsi"]
     )
@@ -217,11 +217,11 @@ pub(crate) unsafe fn event(site: *const Site, fields: *const u64, words: usize) 
 /// that 0 late, in the buffer of the next trace.
 macro_rules! backwards {
     ($site:expr, $first:expr, $second:expr, [$($begin:literal),*], [$($fields:literal),*]) => {
-        short!(
+        fast_path!(
             $site,
             $first,
             $second,
-            ["mov ecx, [rdx + 4]", "and ecx, {others}", "cmp ecx, {flight}"],
+            ["mov ecx, [rdx + 4]", "and ecx, {path_flags}", "cmp ecx, {flight}"],
             [
                 $($begin,)*
                 "cmp r9, [rcx + 8]",

@@ -9,7 +9,7 @@ use engine::context::Registers;
 use engine::pmu::{kind, Map, Register, Scope, Tables, FIRST_SOFT};
 use engine::program::Whole;
 
-fn select(n: u64) -> Register {
+fn event_select(n: u64) -> Register {
     Register {
         address: 0x186 + n,
         enable: 1 << 22,
@@ -39,7 +39,7 @@ struct Pmu {
 /// Four counters with a control register each, and one virtual register.
 fn pmu() -> Pmu {
     Pmu {
-        pmcs: (0..4).map(select).collect(),
+        pmcs: (0..4).map(event_select).collect(),
         pmds: (0..4).map(|n| counter(n, 48)).collect(),
         soft: vec![Register {
             kind: kind::VIRTUAL | kind::READ_ONLY,
@@ -88,7 +88,7 @@ fn shared() -> Pmu {
     pmu
 }
 
-fn values(r: &Registers<Whole>) -> Vec<u64> {
+fn control_values(r: &Registers<Whole>) -> Vec<u64> {
     r.program.controls().iter().map(|c| c.on).collect()
 }
 
@@ -107,13 +107,16 @@ fn r1_4_a_counter_that_nobody_asked_for_does_not_keep_others_from_cpus_that_lack
     assert_eq!(uses(&r), claims(0x70));
     assert_eq!(r.claims(&map, Claims::NONE), claims(0xf0));
     r.plan(&map, Scope::Thread);
-    assert_eq!((values(&r), r.program.counters().len()), (vec![0x22], 3));
+    assert_eq!(
+        (control_values(&r), r.program.counters().len()),
+        (vec![0x22], 3)
+    );
     assert!(!r.is_any_short());
     // The bits of counter 7 in the PMC are set, but its PMD was not written.
     r.set_pmc(4, 0, 0x2022);
     assert_eq!(uses(&r), claims(0x70));
     r.plan(&map, Scope::Thread);
-    assert_eq!(values(&r), [0x22]);
+    assert_eq!(control_values(&r), [0x22]);
     assert!(r.is_short(7) && !r.is_short(4));
     let asked = Claims {
         pmcs: 0,
@@ -123,7 +126,10 @@ fn r1_4_a_counter_that_nobody_asked_for_does_not_keep_others_from_cpus_that_lack
     r.set_pmd(&map, 7, 0);
     assert_eq!(uses(&r), claims(0xf0));
     r.plan(&map, Scope::Thread);
-    assert_eq!((values(&r), r.program.counters().len()), (vec![0x2022], 4));
+    assert_eq!(
+        (control_values(&r), r.program.counters().len()),
+        (vec![0x2022], 4)
+    );
     assert!(!r.is_any_short());
     // If all CPUs have the counter, it is treated like any other.
     let mut r = registers();
@@ -140,7 +146,7 @@ fn r1_4_of_counters_that_share_a_pmc_those_interrupt_that_are_waited_for() {
     r.set_pmd(&map, 5, 0);
     r.set_armed(5, true);
     r.plan(&map, Scope::Thread);
-    assert_eq!(values(&r), [0xa2]);
+    assert_eq!(control_values(&r), [0xa2]);
 }
 
 #[test]

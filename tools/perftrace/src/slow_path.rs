@@ -3,7 +3,7 @@
 //! The slow path of an event. It handles several traces, filters, flight recorders, shared buffers,
 //! the end of a buffer, a full buffer, and threads without restartable sequences.
 //!
-//! An update is computed from plain loads, and [`Step::commit`] carries it out only if what was
+//! An update is computed from plain loads, and [`Update::commit`] carries it out only if what was
 //! loaded has not changed. The time is read after `head`. If `head` is unchanged at the commit, no
 //! other record was committed in between, so times do not decrease along a buffer.
 
@@ -12,8 +12,8 @@ use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::abi::{self, Buffer, Slot, FILTERED, FLIGHT, HEAD_WORDS, SHARED, WAIT};
-use crate::commit::{Hold, Step};
-use crate::device::{self, Room};
+use crate::commit::{Exclusion, Update};
+use crate::device::{self, WaitResult};
 use crate::filter;
 use crate::registry;
 use crate::site::Site;
@@ -21,10 +21,10 @@ use crate::state::{self, Trace, CURRENT};
 use crate::thread;
 
 /// Number of passes in which a thread without restartable sequences looks for a free buffer.
-const LOOKS: u32 = 100;
+const MAX_PASSES: u32 = 100;
 /// Number of attempts in a shared buffer until the event is lost, and of attempts to count a loss
 /// in a restartable sequence.
-const TRIES: u32 = 1000;
+const MAX_TRIES: u32 = 1000;
 /// Words of a `LOST` record.
 const LOST_WORDS: u64 = 3;
 
@@ -32,15 +32,15 @@ const LOST_WORDS: u64 = 3;
 enum Outcome {
     Done,
     /// The state has changed, or only a record that precedes the event was written: try again.
-    Again,
+    Retry,
     /// There is no room until the buffer has been read beyond this `tail`.
     Full(u64),
     /// Other threads own all buffers. This happens only without restartable sequences.
-    Taken,
+    AllOwned,
     /// There is no free buffer, and waiting might not end: this thread owns one of them. It is in a
     /// signal handler that has interrupted its own write, and handlers of other threads may wait
     /// for that buffer. Also returned if the thread has unregistered its restartable sequence.
-    TakenForGood,
+    CannotWait,
 }
 
 /// Writes an event with these fields into each trace that wants it. If the marker's word announces
@@ -48,12 +48,12 @@ enum Outcome {
 #[cold]
 #[inline(never)]
 pub(crate) fn write(site: &Site, fields: &[u64]) {
-    let mut wants = site.wants();
-    if wants & abi::WAKE != 0 {
-        registry::come(wants);
-        wants = site.wants();
+    let mut traces = site.enabled_traces();
+    if traces & abi::WAKE != 0 {
+        registry::attach_on_wake(traces);
+        traces = site.enabled_traces();
     }
-    let mut rest = wants;
+    let mut rest = traces;
     while rest != 0 {
         let number = rest.trailing_zeros();
         rest &= rest - 1;
@@ -61,8 +61,8 @@ pub(crate) fn write(site: &Site, fields: &[u64]) {
             write_to(trace, number, site, fields);
         }
     }
-    if wants.is_power_of_two() {
-        if let Some(trace) = state::trace(wants.trailing_zeros()) {
+    if traces.is_power_of_two() {
+        if let Some(trace) = state::trace(traces.trailing_zeros()) {
             let trace = &raw const *trace as *mut Trace;
             // Relaxed: the contents of the trace were set before any marker was switched on.
             if CURRENT.load(Relaxed) != trace {
@@ -92,27 +92,27 @@ fn write_to(trace: &Trace, number: u32, site: &Site, fields: &[u64]) {
     let mut tries = 0u32;
     loop {
         // Loads A and B of the fast path; C is in the steps. Acquire: pairs with the kernel's
-        // stores to slot and words, whose order `short.rs` describes.
+        // stores to slot and words, whose order `fast_path.rs` describes.
         let generation = slot.generation.load(Acquire);
-        if site.wants() & trace.bit.load(Relaxed) == 0 || generation & 1 == 0 {
+        if site.enabled_traces() & trace.bit.load(Relaxed) == 0 || generation & 1 == 0 {
             return;
         }
         let (flags, mask) = (slot.flags.load(Relaxed), slot.mask.load(Relaxed));
-        let thread = thread::number();
+        let thread = thread::thread_id();
         if flags & FILTERED != 0 {
             // A filter that is being changed gives an arbitrary answer. The generation changes,
             // too, so a record that it accepts is not committed.
             let accepted = state::filter(number as usize).is_some_and(|filter| {
                 let thread = (thread.unwrap_or(0) >> 32) as u32;
-                let process = state::process();
+                let process = state::process_id();
                 filter::accepts(filter, site, fields, thread, process)
             });
             if !accepted {
                 return;
             }
         }
-        let lead = HEAD_WORDS + usize::from(flags & SHARED != 0);
-        let words = (lead + fields.len()) as u64;
+        let header_words = HEAD_WORDS + usize::from(flags & SHARED != 0);
+        let words = (header_words + fields.len()) as u64;
         let marker = u64::from(site.header.load(Relaxed) & 0xffff);
         let record = Record {
             trace,
@@ -126,29 +126,31 @@ fn write_to(trace: &Trace, number: u32, site: &Site, fields: &[u64]) {
             fields,
         };
         if thread.is_none() {
-            return record.lose_beside();
+            return record.drop_event_vfork();
         }
-        match record.attempt() {
+        match record.try_write() {
             (Outcome::Done, _) => return,
             // Another process may change the counts of a shared buffer at any time: limit the
             // attempts.
-            (Outcome::Again, cpu) if flags & SHARED != 0 && tries >= TRIES => {
-                return record.lose(cpu);
+            (Outcome::Retry, cpu) if flags & SHARED != 0 && tries >= MAX_TRIES => {
+                return record.drop_event(cpu);
             }
-            (Outcome::Again, _) => tries = tries.saturating_add(1),
-            (Outcome::Taken, _) if flags & WAIT != 0 && !deadline.has_passed(slot.wait_ms()) => {
-                device::nap();
+            (Outcome::Retry, _) => tries = tries.saturating_add(1),
+            (Outcome::AllOwned, _) if flags & WAIT != 0 && !deadline.has_passed(slot.wait_ms()) => {
+                device::sleep_1ms();
             }
             (Outcome::Full(tail), cpu) if flags & WAIT != 0 && record.fits() => {
                 match device::wait_for_room(number, cpu, tail) {
-                    Room::Perhaps => {}
+                    WaitResult::Retry => {}
                     // Without the device's descriptor the kernel cannot wake this thread, so poll.
-                    Room::Unknown if record.may_nap(cpu, tail, &mut deadline) => device::nap(),
-                    Room::Unknown | Room::None => return record.lose(cpu),
+                    WaitResult::Unknown if record.may_poll(cpu, tail, &mut deadline) => {
+                        device::sleep_1ms()
+                    }
+                    WaitResult::Unknown | WaitResult::NoRoom => return record.drop_event(cpu),
                 }
             }
-            (Outcome::Full(_) | Outcome::Taken | Outcome::TakenForGood, cpu) => {
-                return record.lose(cpu);
+            (Outcome::Full(_) | Outcome::AllOwned | Outcome::CannotWait, cpu) => {
+                return record.drop_event(cpu);
             }
         }
     }
@@ -162,21 +164,21 @@ impl Record<'_> {
     /// Returns whether the thread may go on polling for room, where the kernel cannot wait for it.
     /// A wait that has timed out is noted in `stalled`, so that no other event waits at the same
     /// position before the reader has read.
-    fn may_nap(&self, cpu: u32, tail: u64, deadline: &mut device::Deadline) -> bool {
+    fn may_poll(&self, cpu: u32, tail: u64, deadline: &mut device::Deadline) -> bool {
         let Some(buffer) = self.trace.buffer(cpu) else {
             return false;
         };
-        let place = tail.wrapping_add(1);
+        let position = tail.wrapping_add(1);
         // Relaxed: this is a hint. It contains the position at which a wait has timed out, so a
         // stale value does not match.
-        if buffer.stalled.load(Relaxed) == place {
+        if buffer.stalled.load(Relaxed) == position {
             return false;
         }
-        let passed = deadline.has_passed(self.slot.wait_ms());
-        if passed {
-            buffer.stalled.store(place, Relaxed);
+        let timed_out = deadline.has_passed(self.slot.wait_ms());
+        if timed_out {
+            buffer.stalled.store(position, Relaxed);
         }
-        !passed
+        !timed_out
     }
 
     /// Returns whether the record fits into an empty buffer and is not larger than a record may be.
@@ -187,44 +189,44 @@ impl Record<'_> {
 
     /// Makes one attempt, in a buffer to which the thread has exclusive access. Also returns the
     /// CPU to which that buffer belongs.
-    fn attempt(&self) -> (Outcome, u32) {
-        match thread::sequence() {
-            Some(sequence) => {
-                let cpu = thread::cpu(sequence);
+    fn try_write(&self) -> (Outcome, u32) {
+        match thread::rseq_offset() {
+            Some(rseq) => {
+                let cpu = thread::rseq_cpu(rseq);
                 let outcome = match self.trace.buffer(cpu) {
-                    Some(buffer) => self.write(buffer, cpu, Hold::Sequence(sequence)),
+                    Some(buffer) => self.write(buffer, cpu, Exclusion::Rseq(rseq)),
                     // The CPU number of a thread that has unregistered its sequence is not valid.
-                    None => Outcome::TakenForGood,
+                    None => Outcome::CannotWait,
                 };
                 (outcome, cpu)
             }
-            None => self.own(),
+            None => self.try_write_owned(),
         }
     }
 
     /// Makes an attempt without restartable sequences, in the buffer of this CPU or else in any
     /// buffer that has no owner. This thread may itself own buffers, if its signal handler
     /// interrupted a write.
-    fn own(&self) -> (Outcome, u32) {
+    fn try_write_owned(&self) -> (Outcome, u32) {
         let thread = (self.header >> 32) as u32;
         let nr_cpus = self.trace.nr_cpus().max(1);
-        let here = device::cpu() % nr_cpus;
-        for _ in 0..LOOKS {
+        let this_cpu = device::current_cpu() % nr_cpus;
+        for _ in 0..MAX_PASSES {
             for n in 0..nr_cpus {
-                let cpu = (here + n) % nr_cpus;
+                let cpu = (this_cpu + n) % nr_cpus;
                 let Some(buffer) = self.trace.buffer(cpu) else {
                     continue;
                 };
-                // Acquire: pairs with the Release in `give_back()` of the previous owner, whose
+                // Acquire: pairs with the Release in `release()` of the previous owner, whose
                 // record is complete.
-                let free = buffer.owner.compare_exchange(0, thread, Acquire, Relaxed);
-                if free.is_ok() {
-                    let outcome = self.write(buffer, cpu, Hold::Owner);
-                    give_back(&buffer.owner);
+                let acquired = buffer.owner.compare_exchange(0, thread, Acquire, Relaxed);
+                if acquired.is_ok() {
+                    let outcome = self.write(buffer, cpu, Exclusion::Owner);
+                    release(&buffer.owner);
                     return (outcome, cpu);
                 }
             }
-            device::let_others_run();
+            device::sched_yield();
         }
         // Signal handlers of several threads may wait for each other's buffers, so a thread that
         // owns one must not wait.
@@ -234,13 +236,13 @@ impl Record<'_> {
             buffer.is_some_and(|buffer| buffer.owner.load(Relaxed) == thread)
         };
         match (0..nr_cpus).any(owns) {
-            true => (Outcome::TakenForGood, here),
-            false => (Outcome::Taken, here),
+            true => (Outcome::CannotWait, this_cpu),
+            false => (Outcome::AllOwned, this_cpu),
         }
     }
 
     /// Writes one record: the event, or a pad or `LOST` record that has to precede it.
-    fn write(&self, buffer: &Buffer, cpu: u32, hold: Hold) -> Outcome {
+    fn write(&self, buffer: &Buffer, cpu: u32, exclusion: Exclusion) -> Outcome {
         // The step compares these values again. Acquire on `tail`: pairs with the kernel's store
         // after it has copied records, which may be overwritten from then on.
         let head = buffer.head.load(Relaxed);
@@ -250,33 +252,33 @@ impl Record<'_> {
             return Outcome::Full(0);
         }
         let bytes = self.words() * 8;
-        let step = |at: u64, value: u64| Step {
-            at: records(buffer).wrapping_add((at & self.mask) as usize / 8),
+        let update = |at: u64, value: u64| Update {
+            dst: records(buffer).wrapping_add((at & self.mask) as usize / 8),
             backwards: u64::from(self.flags & FLIGHT != 0),
             value,
-            ..self.step(buffer, cpu, head, lost)
+            ..self.update(buffer, cpu, head, lost)
         };
         if self.flags & FLIGHT != 0 {
             // The lower end of the current pass over the buffer, which is filled downwards.
             let floor = head.wrapping_sub(1) & !self.mask;
-            let left = head.wrapping_sub(floor);
-            if left < bytes {
-                return self.pad(step(floor, floor), left, hold);
+            let to_end = head.wrapping_sub(floor);
+            if to_end < bytes {
+                return self.write_pad(update(floor, floor), to_end, exclusion);
             }
             let begin = head.wrapping_sub(bytes);
-            if !self.event(step(begin, begin), hold) {
-                return Outcome::Again;
+            if !self.write_event(update(begin, begin), exclusion) {
+                return Outcome::Retry;
             }
             let limit = begin.wrapping_sub(1) & !self.mask;
             if buffer.limit.load(Relaxed) != limit {
-                let step = Step {
+                let update = Update {
                     head: begin,
                     backwards: 0,
                     target: &buffer.limit,
-                    ..step(begin, limit)
+                    ..update(begin, limit)
                 };
                 // If this step fails, the next event on the slow path sets the limit.
-                step.commit(hold);
+                update.commit(exclusion);
             }
             return Outcome::Done;
         }
@@ -284,17 +286,17 @@ impl Record<'_> {
         let limit = buffer.limit.load(Relaxed);
         let tail = buffer.tail.load(Acquire);
         let room = tail.wrapping_add(size).wrapping_sub(head);
-        let left = size - (head & self.mask);
-        let (bytes, telling) = match lost == told {
+        let to_end = size - (head & self.mask);
+        let (bytes, lost_due) = match lost == told {
             true => (bytes, false),
             // There must be room for the event and pads as well. Otherwise each event would need a
             // `LOST` record of its own.
             false if room >= LOST_WORDS * 8 + 2 * bytes || room == size => (LOST_WORDS * 8, true),
             false => return Outcome::Full(tail),
         };
-        if left < bytes {
-            return match left <= room {
-                true => self.pad(step(head, head.wrapping_add(left)), left, hold),
+        if to_end < bytes {
+            return match to_end <= room {
+                true => self.write_pad(update(head, head.wrapping_add(to_end)), to_end, exclusion),
                 false => Outcome::Full(tail),
             };
         }
@@ -302,30 +304,30 @@ impl Record<'_> {
             return Outcome::Full(tail);
         }
         let end = head.wrapping_add(bytes);
-        if telling {
-            if self.tell(step(head, end), hold) {
+        if lost_due {
+            if self.write_lost_record(update(head, end), exclusion) {
                 // If the process is killed before this store, the loss is reported twice.
                 buffer.told.store(lost, Relaxed);
             }
-            return Outcome::Again;
+            return Outcome::Retry;
         }
-        if !self.event(step(head, end), hold) {
-            return Outcome::Again;
+        if !self.write_event(update(head, end), exclusion) {
+            return Outcome::Retry;
         }
         if end > limit {
             // `tail` only grows, so this limit is at worst too low. It is stored by a step, which
             // fails if a thread has lost an event meanwhile: the limit of 0 that such a thread
             // stores must not be overwritten.
             let used = end.wrapping_sub(tail);
-            let most = if used > size / 2 { size } else { size / 2 };
-            let turn = (end | self.mask).wrapping_add(1);
-            let limit = tail.wrapping_add(most).min(turn);
-            let step = Step {
+            let max = if used > size / 2 { size } else { size / 2 };
+            let pass_end = (end | self.mask).wrapping_add(1);
+            let limit = tail.wrapping_add(max).min(pass_end);
+            let update = Update {
                 head: end,
                 target: &buffer.limit,
-                ..step(head, limit)
+                ..update(head, limit)
             };
-            step.commit(hold);
+            update.commit(exclusion);
             if used > size / 2 {
                 let _ = device::notify(self.number, cpu);
             }
@@ -334,15 +336,15 @@ impl Record<'_> {
     }
 
     /// Returns a step that writes no words and stores 0 in `head`. Callers override its fields.
-    fn step<'a>(&'a self, buffer: &'a Buffer, cpu: u32, head: u64, lost: u64) -> Step<'a> {
-        Step {
+    fn update<'a>(&'a self, buffer: &'a Buffer, cpu: u32, head: u64, lost: u64) -> Update<'a> {
+        Update {
             slot: self.slot,
             buffer,
             head,
             lost,
             generation: self.generation,
             cpu,
-            at: records(buffer),
+            dst: records(buffer),
             first: null(),
             first_words: 0,
             second: null(),
@@ -353,51 +355,54 @@ impl Record<'_> {
         }
     }
 
-    fn event(&self, step: Step<'_>, hold: Hold) -> bool {
-        let first = [self.header, device::time(), self.key];
+    fn write_event(&self, update: Update<'_>, exclusion: Exclusion) -> bool {
+        let first = [self.header, device::timestamp(), self.key];
         let first_words = self.words() - self.fields.len() as u64;
-        let step = Step {
+        let update = Update {
             first: first.as_ptr(),
             first_words: first_words.min(first.len() as u64),
             second: self.fields.as_ptr(),
             second_words: self.fields.len() as u64,
-            ..step
+            ..update
         };
-        step.commit(hold)
+        update.commit(exclusion)
     }
 
     /// Fills the rest of the buffer, up to its end, with a pad.
-    fn pad(&self, step: Step<'_>, bytes: u64, hold: Hold) -> Outcome {
-        let first = [u64::from(abi::PAD) | ((bytes / 8) << 16) | self.thread()];
-        let step = Step {
+    fn write_pad(&self, update: Update<'_>, bytes: u64, exclusion: Exclusion) -> Outcome {
+        let first = [u64::from(abi::PAD) | ((bytes / 8) << 16) | self.thread_bits()];
+        let update = Update {
             first: first.as_ptr(),
             first_words: 1,
-            ..step
+            ..update
         };
-        step.commit(hold);
-        Outcome::Again
+        update.commit(exclusion);
+        Outcome::Retry
     }
 
     /// Writes a `LOST` record, which says how many events were lost before the next one.
-    fn tell(&self, step: Step<'_>, hold: Hold) -> bool {
-        let header = u64::from(abi::LOST) | (LOST_WORDS << 16) | self.thread();
-        let first = [header, device::time(), step.lost];
-        let step = Step {
+    fn write_lost_record(&self, update: Update<'_>, exclusion: Exclusion) -> bool {
+        let header = u64::from(abi::LOST) | (LOST_WORDS << 16) | self.thread_bits();
+        let first = [header, device::timestamp(), update.lost];
+        let update = Update {
             first: first.as_ptr(),
             first_words: LOST_WORDS,
-            ..step
+            ..update
         };
-        step.commit(hold)
+        update.commit(exclusion)
     }
 
-    fn thread(&self) -> u64 {
+    fn thread_bits(&self) -> u64 {
         self.header & !0xffff_ffff
     }
 
     /// Counts the event as lost, because there was no room. The next event that finds room is
     /// preceded by a `LOST` record.
-    fn lose(&self, cpu: u32) {
-        let Some((cpu, lost)) = self.count_loss().or_else(|| self.count_late_loss(cpu)) else {
+    fn drop_event(&self, cpu: u32) {
+        let Some((cpu, lost)) = self
+            .count_lost_rseq()
+            .or_else(|| self.count_lost_atomic(cpu))
+        else {
             return;
         };
         let Some(buffer) = self.trace.buffer(cpu).filter(|_| self.flags & FLIGHT == 0) else {
@@ -413,8 +418,8 @@ impl Record<'_> {
 
     /// Counts the event as lost in another process that shares this memory and has no sequence,
     /// such as a child of vfork(). The next thread that writes into the buffer reports the loss.
-    fn lose_beside(&self) {
-        let lost = self.count_late_loss(device::cpu());
+    fn drop_event_vfork(&self) {
+        let lost = self.count_lost_atomic(device::current_cpu());
         let buffer = lost.and_then(|(cpu, _)| self.trace.buffer(cpu));
         if let Some(buffer) = buffer.filter(|_| self.flags & FLIGHT == 0) {
             buffer.limit.store(0, Relaxed);
@@ -424,32 +429,32 @@ impl Record<'_> {
     /// Counts a loss without a restartable sequence. Returns the CPU where it was counted, and the
     /// count before. Relaxed: it is a count, which each step compares again. It is atomic because
     /// another process may change it at the same time.
-    fn count_late_loss(&self, cpu: u32) -> Option<(u32, u64)> {
+    fn count_lost_atomic(&self, cpu: u32) -> Option<(u32, u64)> {
         // The CPU number of a thread that has unregistered its sequence is not valid. Use CPU 0.
         let cpu = self.trace.buffer(cpu).map_or(0, |_| cpu);
         let buffer = self.trace.buffer(cpu)?;
         // A thread that is interrupted after this check may still count in the next trace of the
         // slot.
-        let same = self.slot.generation.load(Acquire) == self.generation;
-        same.then(|| (cpu, buffer.lost.fetch_add(1, Relaxed)))
+        let unchanged = self.slot.generation.load(Acquire) == self.generation;
+        unchanged.then(|| (cpu, buffer.lost.fetch_add(1, Relaxed)))
     }
 
     /// Counts a loss on the thread's CPU, in a sequence, so that it is not counted in the next
     /// trace of this slot. Returns the CPU and the count before. Returns `None` if there is no
     /// sequence or no buffer, if the buffer has changed in each attempt, or if the trace has ended.
-    fn count_loss(&self) -> Option<(u32, u64)> {
-        let sequence = thread::sequence()?;
-        for _ in 0..TRIES {
-            let cpu = thread::cpu(sequence);
+    fn count_lost_rseq(&self) -> Option<(u32, u64)> {
+        let rseq = thread::rseq_offset()?;
+        for _ in 0..MAX_TRIES {
+            let cpu = thread::rseq_cpu(rseq);
             let buffer = self.trace.buffer(cpu)?;
             // Relaxed: the sequence compares both.
             let (head, lost) = (buffer.head.load(Relaxed), buffer.lost.load(Relaxed));
-            let step = Step {
+            let update = Update {
                 value: lost.wrapping_add(1),
                 target: &buffer.lost,
-                ..self.step(buffer, cpu, head, lost)
+                ..self.update(buffer, cpu, head, lost)
             };
-            if step.commit(Hold::Sequence(sequence)) {
+            if update.commit(Exclusion::Rseq(rseq)) {
                 return Some((cpu, lost));
             }
             // Acquire: pairs with the kernel's store of the next generation, as in `write_to`.
@@ -469,7 +474,7 @@ fn records(buffer: &Buffer) -> *mut u64 {
         .cast_mut()
 }
 
-fn give_back(owner: &AtomicU32) {
+fn release(owner: &AtomicU32) {
     // Release: pairs with the compare-and-exchange of the next owner.
     owner.store(0, Release);
 }

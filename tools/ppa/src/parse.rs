@@ -42,52 +42,52 @@ pub(crate) fn parse_tasks(mut bytes: &[u8], tasks: &mut Vec<Task>) -> Result<(),
                 "record of a task with {size} bytes"
             )));
         }
-        let (one, rest) = bytes.split_at(size);
-        tasks.push(task(one));
+        let (record, rest) = bytes.split_at(size);
+        tasks.push(parse_task(record));
         bytes = rest;
     }
     Ok(())
 }
 
-fn task(bytes: &[u8]) -> Task {
-    let mut at = Cursor(bytes);
+fn parse_task(bytes: &[u8]) -> Task {
+    let mut cursor = Cursor(bytes);
     // Fields are read in the order of the structure.
     Task {
-        size: at.u32(),
-        flags: at.u32(),
-        pid: at.u32(),
-        tgid: at.u32(),
-        ppid: at.u32(),
-        uid: at.u32(),
-        cpu: at.u32(),
-        reserved: at.u32(),
-        began: at.u64(),
-        counted: at.u64(),
-        values: std::array::from_fn(|_| at.u64()),
-        runq: at.u64(),
-        latencies: std::array::from_fn(|_| at.u64()),
-        signals: std::array::from_fn(|_| at.u32()),
-        reserved2: at.u32(),
-        comm: at.take(),
+        size: cursor.u32(),
+        flags: cursor.u32(),
+        pid: cursor.u32(),
+        tgid: cursor.u32(),
+        ppid: cursor.u32(),
+        uid: cursor.u32(),
+        cpu: cursor.u32(),
+        reserved: cursor.u32(),
+        began: cursor.u64(),
+        counted: cursor.u64(),
+        values: std::array::from_fn(|_| cursor.u64()),
+        runq: cursor.u64(),
+        latencies: std::array::from_fn(|_| cursor.u64()),
+        signals: std::array::from_fn(|_| cursor.u32()),
+        reserved2: cursor.u32(),
+        comm: cursor.take(),
     }
 }
 
 /// Parses the contents of `/proc/rawsysppa`.
 pub(crate) fn parse_cpus(bytes: &[u8]) -> Result<Vec<Cpu>, Error> {
-    const EACH: usize = 8 * NR_CPU_VALUES;
-    if bytes.is_empty() || bytes.len() % EACH != 0 {
+    const CPU_BYTES: usize = 8 * NR_CPU_VALUES;
+    if bytes.is_empty() || bytes.len() % CPU_BYTES != 0 {
         let len = bytes.len();
         return Err(Error::Corrupt(format!(
             "{len} bytes are not a multiple of a CPU record"
         )));
     }
     let cpu = |bytes: &[u8]| {
-        let mut at = Cursor(bytes);
+        let mut cursor = Cursor(bytes);
         Cpu {
-            values: std::array::from_fn(|_| at.u64()),
+            values: std::array::from_fn(|_| cursor.u64()),
         }
     };
-    Ok(bytes.chunks(EACH).map(cpu).collect())
+    Ok(bytes.chunks(CPU_BYTES).map(cpu).collect())
 }
 
 #[cfg(test)]
@@ -96,10 +96,10 @@ mod tests {
     use crate::abi::{NR_LATENCIES, NR_SIGNALS, NR_VALUES, SCACCUM, SCHEDACCUM};
     use crate::values::CpuValue;
 
-    /// Returns a task as the kernel writes it, with `more` additional bytes.
-    fn bytes(pid: u32, more: usize) -> Vec<u8> {
+    /// Returns a task as the kernel writes it, with `extra` additional bytes.
+    fn task_bytes(pid: u32, extra: usize) -> Vec<u8> {
         let mut to = Vec::new();
-        let size = (488 + more) as u32;
+        let size = (488 + extra) as u32;
         for word in [size, 0x0c, pid, 10, 1, 1000, 3, 0] {
             to.extend(word.to_ne_bytes());
         }
@@ -118,18 +118,18 @@ mod tests {
         }
         to.extend(0_u32.to_ne_bytes());
         to.extend(b"cat\0garbage here");
-        to.extend(std::iter::repeat_n(0xff, more));
+        to.extend(std::iter::repeat_n(0xff, extra));
         to
     }
 
-    fn parsed(bytes: &[u8]) -> Result<Vec<Task>, Error> {
+    fn parse(bytes: &[u8]) -> Result<Vec<Task>, Error> {
         let mut tasks = Vec::new();
         parse_tasks(bytes, &mut tasks).map(|()| tasks)
     }
 
     #[test]
     fn r4_4_all_raw_values_are_read() {
-        let tasks = parsed(&bytes(42, 0)).expect("a task");
+        let tasks = parse(&task_bytes(42, 0)).expect("a task");
         let [task] = &tasks[..] else {
             panic!("{tasks:?}")
         };
@@ -147,10 +147,10 @@ mod tests {
 
     #[test]
     fn r4_4_a_later_kernel_has_longer_tasks() {
-        let mut list = bytes(1, 64);
-        list.extend(bytes(2, 0));
-        list.extend(bytes(3, 8));
-        let tasks = parsed(&list).expect("three tasks");
+        let mut list = task_bytes(1, 64);
+        list.extend(task_bytes(2, 0));
+        list.extend(task_bytes(3, 8));
+        let tasks = parse(&list).expect("three tasks");
         let pids: Vec<u32> = tasks.iter().map(|t| t.pid).collect();
         assert_eq!(pids, [1, 2, 3]);
         assert_eq!(tasks[0].name(), "cat");
@@ -158,20 +158,20 @@ mod tests {
 
     #[test]
     fn r4_4_tasks_that_are_cut_off_are_refused() {
-        let whole = bytes(1, 8);
-        for len in 1..whole.len() {
-            let error = parsed(&whole[..len]).expect_err("it is cut off");
+        let valid = task_bytes(1, 8);
+        for len in 1..valid.len() {
+            let error = parse(&valid[..len]).expect_err("it is cut off");
             assert!(matches!(error, Error::Corrupt(_)), "{len}: {error}");
         }
-        assert_eq!(parsed(&[]).expect("nothing is well").len(), 0);
+        assert_eq!(parse(&[]).expect("nothing is well").len(), 0);
     }
 
     #[test]
     fn r4_4_sizes_that_cannot_be_are_refused() {
         for size in [0_u32, 4, 480, 487, 489, 492, 496, 1 << 20, u32::MAX] {
-            let mut list = bytes(1, 0);
+            let mut list = task_bytes(1, 0);
             list[..4].copy_from_slice(&size.to_ne_bytes());
-            assert!(parsed(&list).is_err(), "{size}");
+            assert!(parse(&list).is_err(), "{size}");
         }
     }
 
@@ -180,9 +180,9 @@ mod tests {
         let list: Vec<u8> = (0..36_u64).flat_map(u64::to_ne_bytes).collect();
         let cpus = parse_cpus(&list).expect("two CPUs");
         assert_eq!(cpus.len(), 2);
-        assert_eq!(cpus[0].of(CpuValue::User), 0);
-        assert_eq!(cpus[0].of(CpuValue::NetRxCount), 17);
-        assert_eq!(cpus[1].of(CpuValue::Idle), 18 + 3);
+        assert_eq!(cpus[0].get(CpuValue::User), 0);
+        assert_eq!(cpus[0].get(CpuValue::NetRxCount), 17);
+        assert_eq!(cpus[1].get(CpuValue::Idle), 18 + 3);
         for len in [0, 1, 8, 143, 145, 287] {
             assert!(parse_cpus(&list[..len]).is_err(), "{len}");
         }

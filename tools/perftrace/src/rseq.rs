@@ -4,7 +4,7 @@
 
 /// Emits the descriptor (`struct rseq_cs`) at label 92. The sequence is the code from label 3 to
 /// label 4. If the thread is interrupted there, the kernel lets it continue at label 5.
-macro_rules! sequence {
+macro_rules! rseq_descriptor {
     () => {
         concat!(
             ".pushsection __rseq_cs, \"aw\"\n",
@@ -22,7 +22,7 @@ macro_rules! sequence {
 
 /// Emits label 5, the abort handler. The kernel checks the four bytes before it for glibc's
 /// signature, which is here the operand of a `ud1` instruction.
-macro_rules! interrupted {
+macro_rules! rseq_abort_handler {
     () => {
         concat!(".byte 0x0f, 0xb9, 0x3d\n", ".long 0x53053053\n", "5:")
     };

@@ -15,13 +15,13 @@ use crate::site::{Site, OFF};
 /// # Invariants
 ///
 /// It is accessed by the constructor and, once registered, only with the registry's lock held.
-struct Own(UnsafeCell<Module>);
+struct RustModule(UnsafeCell<Module>);
 
-// SAFETY: By the invariant of `Own`, accesses of several threads are serialised by the registry's
-// lock.
-unsafe impl Sync for Own {}
+// SAFETY: By the invariant of `RustModule`, accesses of several threads are serialised by the
+// registry's lock.
+unsafe impl Sync for RustModule {}
 
-static OWN: Own = Own(UnsafeCell::new(Module {
+static RUST_MODULE: RustModule = RustModule(UnsafeCell::new(Module {
     next: null_mut(),
     first: null(),
     last: null(),
@@ -32,7 +32,7 @@ static OWN: Own = Own(UnsafeCell::new(Module {
 
 /// Returns the begin and the end of the macro's section, as the linker defines them. Both are null
 /// if there is no such section.
-fn sites() -> (*const Site, *const Site) {
+fn section_bounds() -> (*const Site, *const Site) {
     let (first, last);
     // SAFETY: The instructions load the addresses of weak symbols. Nothing is read through them
     // here.
@@ -47,26 +47,26 @@ fn sites() -> (*const Site, *const Site) {
     (first, last)
 }
 
-extern "C" fn begin() {
-    // SAFETY: The constructor runs before `OWN` is registered, so by the invariant of `Own` nothing
-    // else accesses it. The section contains nothing but sites. `OWN` is a static, and `end()`
-    // unregisters it.
+extern "C" fn constructor() {
+    // SAFETY: The constructor runs before `RUST_MODULE` is registered, so by the invariant of
+    // `RustModule` nothing else accesses it. The section contains nothing but sites. `RUST_MODULE`
+    // is a static, and `destructor()` unregisters it.
     unsafe {
-        let own = &mut *OWN.0.get();
-        (own.first, own.last) = sites();
-        register(OWN.0.get());
+        let module = &mut *RUST_MODULE.0.get();
+        (module.first, module.last) = section_bounds();
+        register(RUST_MODULE.0.get());
     }
 }
 
-extern "C" fn end() {
-    // SAFETY: `begin()` has passed this module to `register()`.
-    unsafe { unregister(OWN.0.get()) };
+extern "C" fn destructor() {
+    // SAFETY: `constructor()` has passed this module to `register()`.
+    unsafe { unregister(RUST_MODULE.0.get()) };
 }
 
 #[used]
 #[link_section = ".init_array"]
-static BEGIN: extern "C" fn() = begin;
+static CONSTRUCTOR: extern "C" fn() = constructor;
 
 #[used]
 #[link_section = ".fini_array"]
-static END: extern "C" fn() = end;
+static DESTRUCTOR: extern "C" fn() = destructor;
