@@ -9,8 +9,8 @@ use perfcounters::{Counters, State};
 
 use crate::cli::ListArgs;
 use crate::document;
-use crate::failure::Failure;
-use crate::out::{Out, Style};
+use crate::error::Failure;
+use crate::output::{Out, Style};
 use crate::table::{Lean, Table};
 use crate::time;
 use crate::units::Measure;

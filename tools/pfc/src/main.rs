@@ -18,8 +18,10 @@
 //! | `document.rs` | the JSON format of list, read and snapshot |
 //! | `manual.rs` | completions and manual pages |
 //! | `table.rs` `units.rs` `time.rs` | tables, units and dates for human readers |
-//! | `out.rs` `replace.rs` | the output stream and its colours; atomic replacement of files |
-//! | `failure.rs` `rights.rs` | error messages with advice, and exit status; device permissions |
+//! | `output.rs` | the output stream and its colours |
+//! | `atomic_file.rs` | atomic replacement of files |
+//! | `error.rs` | error messages with advice, and the exit status |
+//! | `permissions.rs` | permissions of device files |
 
 #![allow(
     rustdoc::broken_intra_doc_links,
@@ -27,24 +29,24 @@
     reason = "clap prints doc comments as help, which is not Markdown"
 )]
 
+mod atomic_file;
 mod cli;
 mod data;
 mod doctor;
 mod document;
+mod error;
 mod export;
-mod failure;
 mod flamegraph;
 mod list;
 mod manual;
-mod out;
+mod output;
+mod permissions;
 mod pmu;
 mod ppa;
 mod profile;
 mod read;
 mod record;
-mod replace;
 mod report;
-mod rights;
 mod script;
 mod snapshot;
 mod stat;
@@ -60,8 +62,8 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use crate::cli::{Cli, Command};
-use crate::failure::Failure;
-use crate::out::Out;
+use crate::error::Failure;
+use crate::output::Out;
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
@@ -92,8 +94,8 @@ fn run(cli: &Cli) -> Result<ExitCode, Failure> {
         Command::Stat(args) => return stat::run(device, args, file),
         Command::Record(args) => return record::run(device, args, file),
         Command::Trace(args) => return trace::run(args, file),
-        Command::Watch(_) | Command::Top(_) => Out::stream(file)?,
-        Command::Ppa(args) if ppa::is_stream(args) => Out::stream(file)?,
+        Command::Watch(_) | Command::Top(_) => Out::open_stream(file)?,
+        Command::Ppa(args) if ppa::is_stream(args) => Out::open_stream(file)?,
         _ => Out::open(file)?,
     };
     match &cli.command {

@@ -7,10 +7,10 @@ use std::path::Path;
 
 use clap::CommandFactory;
 
+use crate::atomic_file::AtomicFile;
 use crate::cli::Cli;
-use crate::failure::Failure;
-use crate::out::Out;
-use crate::replace::Replacement;
+use crate::error::Failure;
+use crate::output::Out;
 
 /// The section head that clap_mangen puts before the text behind the options, and the first line of
 /// that text.
@@ -31,7 +31,7 @@ pub fn pages(directory: Option<&Path>, out: &mut Out) -> Result<(), Failure> {
     };
     let write = |name: &str, command: clap::Command| {
         let path = directory.join(format!("{name}.1"));
-        Replacement::begin(&path)
+        AtomicFile::create(&path)
             .and_then(|mut file| {
                 page(command, name, &mut file)?;
                 file.commit()

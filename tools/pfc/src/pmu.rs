@@ -9,8 +9,8 @@ use perfmon::{Description, Map};
 use serde_json::{json, Value};
 
 use crate::cli::JsonArgs;
-use crate::failure::Failure;
-use crate::out::Out;
+use crate::error::Failure;
+use crate::output::Out;
 use crate::stat::refused;
 use crate::table::{Lean, Table};
 

@@ -9,8 +9,8 @@ use perfcounters::{Counters, Kind, Reading, Snapshot, State};
 
 use crate::cli::ReadArgs;
 use crate::document;
-use crate::failure::Failure;
-use crate::out::{Out, Style};
+use crate::error::Failure;
+use crate::output::{Out, Style};
 use crate::table::{Lean, Table};
 use crate::units::{bucket_bounds, bucket_edge, quantile, Measure};
 

@@ -10,8 +10,8 @@ use std::path::Path;
 use serde_json::{json, Value};
 
 use crate::cli::{ReportArgs, SortKey};
-use crate::failure::Failure;
-use crate::out::Out;
+use crate::error::Failure;
+use crate::output::Out;
 use crate::profile::{elsewhere, Frame, Profile, Sample};
 
 /// A tree of calling functions, by name. The functions in `next` called this one.

@@ -9,8 +9,8 @@ use std::path::Path;
 use serde_json::{json, Value};
 
 use crate::cli::ScriptArgs;
-use crate::failure::Failure;
-use crate::out::Out;
+use crate::error::Failure;
+use crate::output::Out;
 use crate::profile::{folded, Frame, Profile, Sample};
 
 pub fn run(args: &ScriptArgs, out: &mut Out) -> Result<(), Failure> {

@@ -9,8 +9,8 @@ use perfcounters::Counters;
 
 use crate::cli::SnapshotArgs;
 use crate::document;
-use crate::failure::Failure;
-use crate::out::Out;
+use crate::error::Failure;
+use crate::output::Out;
 use crate::read;
 use crate::time;
 

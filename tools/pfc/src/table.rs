@@ -4,7 +4,7 @@
 
 use std::io::{self, Write};
 
-use crate::out::{Out, Style};
+use crate::output::{Out, Style};
 
 /// The alignment of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

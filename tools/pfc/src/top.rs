@@ -18,8 +18,8 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::cli::{RecordArgs, SortKey, TopArgs};
 use crate::data::{in_memory, Attribute};
-use crate::failure::Failure;
-use crate::out::Out;
+use crate::error::Failure;
+use crate::output::Out;
 use crate::profile::Reader;
 use crate::record::{attach, prepare, Contexts};
 use crate::report::{percent, rows, Row};

@@ -7,7 +7,7 @@ use std::io;
 
 use super::modules::Modules;
 use super::{note, problem, well, Check};
-use crate::rights::Owners;
+use crate::permissions::DevicePermissions;
 
 pub fn counters(modules: &Modules) -> Check {
     check(modules, "device", perfcounters::DEVICE, false)
@@ -30,7 +30,7 @@ pub fn tracing(modules: &Modules) -> Check {
 }
 
 fn check(modules: &Modules, what: &'static str, path: &str, write: bool) -> Check {
-    let Some(owners) = Owners::of(path) else {
+    let Some(owners) = DevicePermissions::read(path) else {
         return match modules.is_loaded() {
             true => problem(
                 what,
@@ -40,7 +40,7 @@ fn check(modules: &Modules, what: &'static str, path: &str, write: bool) -> Chec
             false => note(what, format!("{path} is created when perfcounters is loaded")),
         };
     };
-    let who = format!("{path} ({})", owners.shown());
+    let who = format!("{path} ({})", owners.describe());
     match fs::File::options().read(true).write(write).open(path) {
         Ok(_) => well(what, format!("{who} can be opened")),
         Err(e) if e.kind() == io::ErrorKind::PermissionDenied => problem(

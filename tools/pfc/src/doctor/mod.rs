@@ -25,8 +25,8 @@ use std::process::ExitCode;
 use serde_json::{json, Value};
 
 use crate::cli::JsonArgs;
-use crate::failure::Failure;
-use crate::out::Out;
+use crate::error::Failure;
+use crate::output::Out;
 
 /// Version of the `--json` format. It changes when an existing field changes its meaning.
 const SCHEMA: u32 = 1;

@@ -34,9 +34,9 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::{spawn_local, JoinHandle, LocalSet};
 use tokio::time::{sleep, timeout};
 
+use crate::error::Failure;
 use crate::export::accept::Media;
 use crate::export::{runtime, Source, Stop, Writer};
-use crate::failure::Failure;
 
 /// Limit for connections that are open at the same time.
 const CONNECTIONS: usize = 128;

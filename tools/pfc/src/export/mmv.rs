@@ -31,8 +31,8 @@ use perfcounters::Snapshot;
 use rustix::fs::{flock, FlockOperation};
 
 use crate::cli::ExportArgs;
+use crate::error::Failure;
 use crate::export::{runtime, Look, Source, Stop};
-use crate::failure::Failure;
 
 use page::{GENERATION_1, GENERATION_2, STRIDE};
 use plan::{plan, Origin, Planned};

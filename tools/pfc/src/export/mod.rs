@@ -33,12 +33,12 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag::register_conditional_default;
 use tokio::signal::unix::{signal, SignalKind};
 
+use crate::atomic_file::AtomicFile;
 use crate::cli::ExportArgs;
+use crate::error::Failure;
 use crate::export::accept::Media;
 use crate::export::tasks::Tasks;
-use crate::failure::Failure;
 use crate::read::warn_if_inconsistent;
-use crate::replace::Replacement;
 
 pub use mmv::DIRECTORY as MMV_DIRECTORY;
 
@@ -164,7 +164,7 @@ fn to_file(
 }
 
 fn replace(writer: &mut dyn Writer, look: &Look, file: &Path) -> io::Result<()> {
-    let mut new = Replacement::begin(file)?;
+    let mut new = AtomicFile::create(file)?;
     writer.write(look, &mut new)?;
     new.commit()
 }

@@ -11,7 +11,7 @@ use std::io::ErrorKind;
 
 use ppa::{Device, Info, Task, INTCNT, SCHEDOUTCNT, SCHLATACCUM, SYSCALLCNT, TASK_ENDED};
 
-use crate::failure::Failure;
+use crate::error::Failure;
 
 /// The time in which the weight of a task's run time falls by half, in milliseconds.
 const HALF: f64 = 60_000.0;

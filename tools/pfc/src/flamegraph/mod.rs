@@ -12,8 +12,8 @@ use std::io::Write;
 use std::path::Path;
 
 use crate::cli::FlamegraphArgs;
-use crate::failure::Failure;
-use crate::out::Out;
+use crate::error::Failure;
+use crate::output::Out;
 use crate::profile::{folded, Profile};
 
 /// Width of the picture, in pixels.

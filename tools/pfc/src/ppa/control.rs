@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use ppa::{Device, Info};
 
-use crate::failure::Failure;
-use crate::out::Out;
+use crate::error::Failure;
+use crate::output::Out;
 use crate::ppa::args::{Level, OffArgs, OnArgs};
 use crate::ppa::objects;
 
@@ -261,9 +261,6 @@ mod tests {
         );
         assert!(text.contains(&"timers off".to_owned()), "{text:?}");
         assert!(text.contains(&"individual 7, 8".to_owned()), "{text:?}");
-        assert!(
-            text.iter().any(|l| l.ends_with(", 2 lost")),
-            "{text:?}"
-        );
+        assert!(text.iter().any(|l| l.ends_with(", 2 lost")), "{text:?}");
     }
 }

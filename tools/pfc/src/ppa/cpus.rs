@@ -6,7 +6,7 @@ use std::io::{self, Write};
 
 use ppa::{micros, Cpu, CpuValue};
 
-use crate::out::Out;
+use crate::output::Out;
 use crate::ppa::tasks::time;
 use crate::report::percent;
 use crate::table::{Lean, Table};

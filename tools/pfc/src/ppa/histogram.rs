@@ -6,8 +6,8 @@ use std::io::Write;
 
 use ppa::{micros, Task, NR_LATENCIES, TASK_LATENCIES};
 
-use crate::failure::Failure;
-use crate::out::Out;
+use crate::error::Failure;
+use crate::output::Out;
 use crate::ppa::tasks::time;
 use crate::report::percent;
 

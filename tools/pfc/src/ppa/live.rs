@@ -13,8 +13,8 @@ use ratatui::text::Line;
 use ratatui::widgets::Paragraph;
 use ratatui::DefaultTerminal;
 
-use crate::failure::Failure;
-use crate::out::Out;
+use crate::error::Failure;
+use crate::output::Out;
 use crate::ppa::args::{PpaArgs, Sort};
 use crate::ppa::change::{Change, Frame, TITLES};
 use crate::ppa::cpus;
@@ -120,7 +120,7 @@ fn plain(
             writeln!(out, "{}", change.json(args.rows.unwrap_or(usize::MAX)))?;
         } else {
             writeln!(out, "# {}", change.title(args.sort))?;
-            writeln!(out, "{}", out.paint(crate::out::Style::Title, TITLES))?;
+            writeln!(out, "{}", out.paint(crate::output::Style::Title, TITLES))?;
             for line in lines {
                 writeln!(out, "{line}")?;
             }

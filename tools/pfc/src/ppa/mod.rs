@@ -32,8 +32,8 @@ use std::path::Path;
 use ppa::{Device, Info, Task};
 use serde_json::json;
 
-use crate::failure::Failure;
-use crate::out::{Out, Style};
+use crate::error::Failure;
+use crate::output::{Out, Style};
 use crate::ppa::args::{PpaArgs, PpaCommand};
 
 pub fn run(args: &PpaArgs, file: Option<&Path>, out: &mut Out) -> Result<(), Failure> {

@@ -11,8 +11,8 @@ use ppa::{Device, Error, Info, Task, TASK_ENDED};
 use serde_json::{json, Value};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::failure::Failure;
-use crate::out::Out;
+use crate::error::Failure;
+use crate::output::Out;
 use crate::ppa::args::RecordArgs;
 
 /// Longest time until a signal is handled.

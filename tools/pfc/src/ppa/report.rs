@@ -6,8 +6,8 @@ use std::io::{ErrorKind, Write};
 
 use serde_json::{json, Value};
 
-use crate::failure::Failure;
-use crate::out::{Out, Style};
+use crate::error::Failure;
+use crate::output::{Out, Style};
 use crate::ppa::args::ReportArgs;
 use crate::ppa::svg;
 use crate::ppa::timeline::{Interval, Timeline, PARTS};

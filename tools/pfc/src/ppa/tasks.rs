@@ -8,7 +8,7 @@ use std::io;
 use perfcounters::Unit;
 use ppa::{micros, Task, INTCNT, SCHEDOUTCNT, SYSCALLCNT, TASK_ENDED, TASK_KERNEL, TASK_RUNNING};
 
-use crate::out::{Out, Style};
+use crate::output::{Out, Style};
 use crate::ppa::args::Sort;
 use crate::table::{Lean, Table};
 use crate::units::Measure;

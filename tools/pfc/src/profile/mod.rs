@@ -26,7 +26,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use crate::data;
-use crate::failure::Failure;
+use crate::error::Failure;
 pub use read::Reader;
 pub use symbols::{build_id, UNKNOWN};
 

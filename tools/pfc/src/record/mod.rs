@@ -24,7 +24,7 @@ use rustix::thread::gettid;
 
 use crate::cli::{RecordArgs, Whom};
 use crate::data::{self, Attribute, Writer};
-use crate::failure::Failure;
+use crate::error::Failure;
 use crate::stat::command::{beside, Child};
 use crate::stat::counting::{is_busy, is_gone};
 use crate::stat::events::{Event, Machine, What};

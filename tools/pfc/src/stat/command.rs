@@ -13,7 +13,7 @@ use rustix::pipe::{pipe_with, PipeFlags};
 use rustix::thread::gettid;
 
 use super::process::{self, State};
-use crate::failure::Failure;
+use crate::error::Failure;
 
 /// Attaches contexts to the threads that a [`Child`] follows, for counting or for sampling.
 pub trait Crew {

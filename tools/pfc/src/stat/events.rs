@@ -8,7 +8,7 @@ use std::path::Path;
 use perfcounters::{Counters, State};
 use perfmon::Map;
 
-use crate::failure::Failure;
+use crate::error::Failure;
 use crate::units::Measure;
 
 /// The vendor of the processor's PMU description.

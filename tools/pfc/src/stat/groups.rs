@@ -3,7 +3,7 @@
 //! The syntax `{a,b},c`: events in braces are a group and share an event set.
 
 use super::events::Event;
-use crate::failure::Failure;
+use crate::error::Failure;
 
 /// Parses words that were split at commas. Returns each event with the number of its group.
 pub fn parse(words: &[String]) -> Result<Vec<(String, Option<usize>)>, Failure> {

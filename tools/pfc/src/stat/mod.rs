@@ -41,9 +41,9 @@ use perfmon::Scope;
 use rustix::thread::gettid;
 
 use crate::cli::{StatArgs, Whom};
-use crate::failure::Failure;
-use crate::out::Out;
-use crate::rights;
+use crate::error::Failure;
+use crate::output::Out;
+use crate::permissions;
 use command::Child;
 use counting::{has_context, is_gone, Group, Threshold, TURN};
 pub use counting::{is_busy, Recipe};
@@ -106,7 +106,7 @@ pub fn run(device: &Path, args: &StatArgs, file: Option<&Path>) -> Result<ExitCo
     advise(&events, &plan, &machine, args.verbose);
     let recipe = recipe(&plan);
     let out = match file {
-        Some(_) => Out::stream(file)?,
+        Some(_) => Out::open_stream(file)?,
         None => Out::stderr(),
     };
     let mut report = Report::new(args, title(args, &target), &events, &plan, &recipe, out);
@@ -282,7 +282,7 @@ pub fn refused(what: &str, error: &io::Error) -> Failure {
     let todo = match (error.kind(), error.raw_os_error()) {
         (NotFound, _) => format!("{device}: no such device; load the module: modprobe perfcounters"),
         (_, Some(libc::EACCES)) => {
-            format!("{device}: permission denied; {}", rights::remedy(device, true))
+            format!("{device}: permission denied; {}", permissions::remedy(device, true))
         }
         (PermissionDenied, _) => "permission denied; kernel mode, CPUs and other users' tasks need CAP_PERFMON; kernel threads cannot be counted; try EVENT:u with your own command".to_owned(),
         (ResourceBusy, _) => "the PMU is in use; see pfc doctor".to_owned(),

@@ -14,8 +14,8 @@ use super::row::Row;
 use super::short::Causes;
 use super::Counts;
 use crate::cli::StatArgs;
-use crate::failure::Failure;
-use crate::out::Out;
+use crate::error::Failure;
+use crate::output::Out;
 
 /// The format of the output.
 enum Form {

@@ -5,7 +5,7 @@
 use clap::{Args, Subcommand, ValueEnum};
 use perftrace_reader::{ALL_USERS, BYTES_MAX, BYTES_MIN, FIELDS_MAX, NAME_MAX, SHARED, WAIT};
 
-use crate::failure::Failure;
+use crate::error::Failure;
 
 /// Arguments of `pfc trace`.
 #[derive(Debug, Args)]

@@ -11,8 +11,8 @@ use perftrace_reader::{
 };
 use serde_json::{json, Value};
 
-use crate::failure::Failure;
-use crate::out::Out;
+use crate::error::Failure;
+use crate::output::Out;
 use crate::table::{Lean, Table};
 use crate::time;
 use crate::trace::args::ListArgs;

@@ -8,7 +8,7 @@ use perfcounters::Pattern;
 use perftrace_filter::compile;
 use perftrace_reader::{Device, Error, Recipe, Trace, FILTER_MAX};
 
-use crate::failure::Failure;
+use crate::error::Failure;
 use crate::trace::args::Wanted;
 
 /// Maximum number of existing markers that are listed if none of them is wanted.

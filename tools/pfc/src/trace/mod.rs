@@ -25,8 +25,8 @@ use std::process::ExitCode;
 
 use perftrace_reader::{Device, Reader, Source, FLIGHT, KEEP};
 
-use crate::failure::Failure;
-use crate::out::Out;
+use crate::error::Failure;
+use crate::output::Out;
 use crate::stat::exit_code;
 use crate::stat::wait::Waiter;
 use crate::trace::args::{Format, LiveArgs, SnapshotArgs, StartArgs, TraceArgs, TraceCommand};

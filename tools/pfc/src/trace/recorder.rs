@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use perftrace_reader::{Error, Reader, Source, Trace};
 use rustix::process::{kill_process, Pid, Signal};
 
-use crate::failure::Failure;
+use crate::error::Failure;
 use crate::stat::command::beside;
 use crate::stat::wait::{Waiter, Wake};
 use crate::trace::sink::Sink;

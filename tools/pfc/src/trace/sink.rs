@@ -11,8 +11,8 @@ use perftrace_reader::output::{About, Ctf, Output, Perfetto, Text};
 use perftrace_reader::{Error, Info};
 use rustix::system::uname;
 
-use crate::failure::Failure;
-use crate::out::Out;
+use crate::error::Failure;
+use crate::output::Out;
 use crate::trace::args::Format;
 
 /// An output and its place.
@@ -94,7 +94,7 @@ fn output(format: Format, place: Option<&Path>, about: About) -> io::Result<Box<
         }
         (Format::Text, None) => {
             let colour =
-                io::stdout().is_terminal() && Out::stream(None).is_ok_and(|o| o.is_coloured());
+                io::stdout().is_terminal() && Out::open_stream(None).is_ok_and(|o| o.is_coloured());
             let to: Box<dyn Write> = Box::new(BufWriter::with_capacity(1 << 16, io::stdout()));
             Box::new(Text::new(to, about.clock, colour))
         }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use perftrace_reader::{Device, Error, DEVICE, NR_MARKERS, READ_BYTES, WAKE, WORDS};
 use rustix::fs::OFlags;
 
-use crate::failure::Failure;
+use crate::error::Failure;
 use crate::trace::args::ReleaseArgs;
 
 /// The file that programs map if there is no device.

@@ -23,8 +23,8 @@ mod view;
 use std::path::Path;
 
 use crate::cli::WatchArgs;
-use crate::failure::Failure;
-use crate::out::Out;
+use crate::error::Failure;
+use crate::output::Out;
 use crate::watch::view::Look;
 
 pub fn run(device: &Path, args: &WatchArgs, out: &mut Out) -> Result<(), Failure> {

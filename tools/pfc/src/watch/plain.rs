@@ -7,8 +7,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::cli::WatchArgs;
-use crate::failure::Failure;
-use crate::out::{Out, Style};
+use crate::error::Failure;
+use crate::output::{Out, Style};
 use crate::table::{Lean, Table};
 use crate::time;
 use crate::watch::sampler::{Frame, Row, Sampler};

@@ -14,7 +14,7 @@ use ratatui::DefaultTerminal;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::cli::WatchArgs;
-use crate::failure::Failure;
+use crate::error::Failure;
 use crate::watch::app::App;
 use crate::watch::sampler::Sampler;
 use crate::watch::view::{self, Look};

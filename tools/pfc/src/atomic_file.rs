@@ -21,93 +21,93 @@ use rustix::fs::{AtFlags, Mode, OFlags, CWD};
 /// A file that is being written. If it is dropped before [`Self::commit`], the temporary file is
 /// removed, and the destination is unchanged unless it was written directly.
 #[derive(Debug)]
-pub struct Replacement {
+pub struct AtomicFile {
     file: BufWriter<File>,
-    beside: Beside,
-    place: PathBuf,
+    location: Location,
+    destination: PathBuf,
 }
 
 /// The location of the content until the commit.
 #[derive(Debug)]
-enum Beside {
+enum Location {
     /// The destination itself: it is written directly, or the rename is done.
-    No,
+    Destination,
     /// A file without a name in the destination's directory.
     Unnamed,
     Named(PathBuf),
 }
 
-impl Replacement {
+impl AtomicFile {
     /// Begins a file that is to replace the one at this path. If the path names something other
     /// than a regular file, for example `/dev/null` or a pipe, it is opened and written directly.
-    pub fn begin(path: &Path) -> io::Result<Self> {
-        let (place, old) = match path.canonicalize() {
-            Ok(place) => {
-                let old = fs::metadata(&place)?;
-                (place, Some(old))
+    pub fn create(path: &Path) -> io::Result<Self> {
+        let (destination, old) = match path.canonicalize() {
+            Ok(destination) => {
+                let old = fs::metadata(&destination)?;
+                (destination, Some(old))
             }
             // A dangling symbolic link: creates the file that it names, and keeps the link.
-            Err(_) if fs::symlink_metadata(path).is_ok() => return Self::direct(path),
+            Err(_) if fs::symlink_metadata(path).is_ok() => return Self::open_direct(path),
             Err(_) => (path.to_path_buf(), None),
         };
         if old.as_ref().is_some_and(|old| !old.is_file()) {
-            return Self::direct(&place);
+            return Self::open_direct(&destination);
         }
-        let (file, beside) = create_beside(&place, old.is_some())?;
-        let this = Self {
+        let (file, location) = create_temporary(&destination, old.is_some())?;
+        let replacement = Self {
             file: BufWriter::with_capacity(1 << 16, file),
-            beside,
-            place,
+            location,
+            destination,
         };
         if let Some(old) = old {
             // Keeps the owner and group of the old file, if this user may set them. The mode is set
             // last, because a change of owner clears the set-user-ID and set-group-ID bits.
-            let file = this.file.get_ref();
+            let file = replacement.file.get_ref();
             let _ = fchown(file, Some(old.uid()), Some(old.gid()));
             file.set_permissions(Permissions::from_mode(old.mode() & 0o7777))?;
         }
-        Ok(this)
+        Ok(replacement)
     }
 
-    fn direct(place: &Path) -> io::Result<Self> {
+    fn open_direct(destination: &Path) -> io::Result<Self> {
         let file = OpenOptions::new()
             .write(true)
             .create(true)
             .truncate(true)
-            .open(place)?;
+            .open(destination)?;
         Ok(Self {
             file: BufWriter::with_capacity(1 << 16, file),
-            beside: Beside::No,
-            place: place.into(),
+            location: Location::Destination,
+            destination: destination.into(),
         })
     }
 
     /// Overwrites bytes that were written before, at this offset. The error kind is `NotSeekable`
     /// if the destination is a pipe or the like.
-    pub fn patch(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
+    pub fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.file.flush()?;
-        self.file.get_ref().write_all_at(bytes, at)
+        self.file.get_ref().write_all_at(bytes, offset)
     }
 
     /// Completes the file and renames it to the destination.
     pub fn commit(mut self) -> io::Result<()> {
         self.file.flush()?;
-        if let Beside::Unnamed = self.beside {
+        if let Location::Unnamed = self.location {
             // linkat() cannot replace an existing file. It gives the file a temporary name, from
             // which the file is renamed below.
-            let name = |n| name_beside(&self.place, n);
+            let name = |n| temporary_name(&self.destination, n);
             let fd = self.file.get_ref();
-            self.beside = Beside::Named(free(name, |to| give_name(fd, to))?.1);
+            self.location = Location::Named(try_names(name, |to| link_to(fd, to))?.1);
         }
-        if let Beside::Named(beside) = &self.beside {
-            fs::rename(beside, &self.place)?;
-            self.beside = Beside::No;
+        if let Location::Named(temporary) = &self.location {
+            fs::rename(temporary, &self.destination)?;
+            self.location = Location::Destination;
         }
         Ok(())
     }
 }
 
-impl Write for Replacement {
+impl Write for AtomicFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.file.write(bytes)
     }
@@ -117,32 +117,35 @@ impl Write for Replacement {
     }
 }
 
-impl Drop for Replacement {
+impl Drop for AtomicFile {
     fn drop(&mut self) {
-        if let Beside::Named(beside) = &self.beside {
-            let _ = fs::remove_file(beside);
+        if let Location::Named(temporary) = &self.location {
+            let _ = fs::remove_file(temporary);
         }
     }
 }
 
 /// Creates the temporary file in the destination's directory. `private` gives it mode 0600.
-fn create_beside(place: &Path, private: bool) -> io::Result<(File, Beside)> {
+fn create_temporary(destination: &Path, private: bool) -> io::Result<(File, Location)> {
     // Other users must not be able to open the file before the mode of the old file is set.
     let mode = if private { 0o600 } else { 0o666 };
-    if let Some(file) = unnamed(place, mode) {
-        return Ok((file, Beside::Unnamed));
+    if let Some(file) = create_unnamed(destination, mode) {
+        return Ok((file, Location::Unnamed));
     }
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(mode);
-    let (file, path) = free(|n| name_beside(place, n), |path| options.open(path))?;
-    Ok((file, Beside::Named(path)))
+    let (file, path) = try_names(
+        |n| temporary_name(destination, n),
+        |path| options.open(path),
+    )?;
+    Ok((file, Location::Named(path)))
 }
 
 /// Creates a file without a name. Returns `None` if the file system does not support that, or if
 /// there is no /proc, through which the file gets its name.
-fn unnamed(place: &Path, mode: u32) -> Option<File> {
-    let directory = match place.parent()? {
-        here if here.as_os_str().is_empty() => Path::new("."),
+fn create_unnamed(destination: &Path, mode: u32) -> Option<File> {
+    let directory = match destination.parent()? {
+        parent if parent.as_os_str().is_empty() => Path::new("."),
         directory => directory,
     };
     let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
@@ -150,7 +153,7 @@ fn unnamed(place: &Path, mode: u32) -> Option<File> {
     Path::new("/proc/self/fd").exists().then(|| file.into())
 }
 
-fn give_name(file: &File, to: &Path) -> io::Result<()> {
+fn link_to(file: &File, to: &Path) -> io::Result<()> {
     let fd = format!("/proc/self/fd/{}", file.as_raw_fd());
     let follow = AtFlags::SYMLINK_FOLLOW;
     Ok(rustix::fs::linkat(CWD, fd, CWD, to, follow)?)
@@ -158,22 +161,22 @@ fn give_name(file: &File, to: &Path) -> io::Result<()> {
 
 /// Returns `.NAME.PID.N.tmp` in the destination's directory. The leading dot and the suffix hide it
 /// from programs that search for `*.prom`.
-fn name_beside(place: &Path, n: u32) -> io::Result<PathBuf> {
+fn temporary_name(destination: &Path, n: u32) -> io::Result<PathBuf> {
     let mut name = std::ffi::OsString::from(".");
-    name.push(place.file_name().ok_or(ErrorKind::IsADirectory)?);
+    name.push(destination.file_name().ok_or(ErrorKind::IsADirectory)?);
     name.push(format!(".{}.{n}.tmp", std::process::id()));
-    Ok(place.with_file_name(name))
+    Ok(destination.with_file_name(name))
 }
 
 /// Returns the first of 100 names that is not taken. A name may be taken by the file of a dead
 /// process that had the same process ID.
-fn free<T>(
+fn try_names<T>(
     name: impl Fn(u32) -> io::Result<PathBuf>,
-    take: impl Fn(&Path) -> io::Result<T>,
+    try_name: impl Fn(&Path) -> io::Result<T>,
 ) -> io::Result<(T, PathBuf)> {
     for n in 0..100 {
         let path = name(n)?;
-        match take(&path) {
+        match try_name(&path) {
             Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
             other => return Ok((other?, path)),
         }

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use perfcounters::Error;
 
-use crate::rights;
+use crate::permissions;
 
 /// The error that ends `pfc`.
 #[derive(Debug)]
@@ -59,9 +59,9 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoMatch(what) => write!(f, "nothing matches{what}"),
-            Self::Counters(error) => f.write_str(&advice(error)),
-            Self::Accounting(error) => f.write_str(&accounting(error)),
-            Self::Tracing(error) => f.write_str(&tracing(error)),
+            Self::Counters(error) => f.write_str(&counters_message(error)),
+            Self::Accounting(error) => f.write_str(&accounting_message(error)),
+            Self::Tracing(error) => f.write_str(&tracing_message(error)),
             Self::Write(e) => write!(f, "cannot write: {e}"),
             Self::Create(path, e) => {
                 let hint = match e.kind() {
@@ -118,10 +118,10 @@ impl Failure {
 }
 
 /// Returns the message for an error of the counter pages, with advice.
-fn advice(error: &Error) -> String {
+fn counters_message(error: &Error) -> String {
     match error {
         Error::Open(path, e) => {
-            let todo = match e.kind() {
+            let remedy = match e.kind() {
                 ErrorKind::NotFound => {
                     "load the module: modprobe perfcounters (build it first: make)"
                 }
@@ -129,12 +129,12 @@ fn advice(error: &Error) -> String {
                 _ => "check that the module is loaded: lsmod | grep perfcounters",
             };
             // Omits the "(os error 2)" that `io::Error` appends.
-            let what = match e.kind() {
+            let reason = match e.kind() {
                 ErrorKind::NotFound => "no such device".to_owned(),
                 ErrorKind::PermissionDenied => "permission denied".to_owned(),
                 _ => e.to_string(),
             };
-            format!("{}: {what}; {todo}", path.display())
+            format!("{}: {reason}; {remedy}", path.display())
         }
         Error::Version(_) => format!("{error}; use the pfc that was built with the module"),
         Error::NotCounters(_) | Error::Corrupt(_) => {
@@ -145,7 +145,7 @@ fn advice(error: &Error) -> String {
 }
 
 /// Returns the message for an error of process accounting, with advice.
-fn accounting(error: &ppa::Error) -> String {
+fn accounting_message(error: &ppa::Error) -> String {
     use ppa::Error;
     match error {
         Error::Open(e) if e.kind() == ErrorKind::NotFound => format!(
@@ -180,14 +180,14 @@ fn accounting(error: &ppa::Error) -> String {
 }
 
 /// Returns the message for an error of tracing, with advice.
-fn tracing(error: &perftrace_reader::Error) -> String {
+fn tracing_message(error: &perftrace_reader::Error) -> String {
     use perftrace_reader::{Error, DEVICE};
     match error {
         Error::Open(e) if e.kind() == ErrorKind::NotFound => format!(
             "{DEVICE}: no such device; load the module: modprobe perfcounters (build it first: make)"
         ),
         Error::Open(e) if e.kind() == ErrorKind::PermissionDenied => {
-            format!("{DEVICE}: permission denied; {}", rights::remedy(DEVICE, true))
+            format!("{DEVICE}: permission denied; {}", permissions::remedy(DEVICE, true))
         }
         Error::Open(_) => format!("{error}; check that the module is loaded: lsmod | grep perfcounters"),
         Error::NoTrace(_) => format!("{error}, or it belongs to another user; see pfc trace list"),

@@ -6,26 +6,26 @@ use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Stderr, Stdout, Write};
 use std::path::{Path, PathBuf};
 
-use crate::failure::Failure;
-use crate::replace::Replacement;
+use crate::atomic_file::AtomicFile;
+use crate::error::Failure;
 
 /// Standard output, or a file.
 pub struct Out {
-    sink: Sink,
+    destination: Destination,
     path: Option<PathBuf>,
-    terminal: bool,
-    colour: bool,
+    is_terminal: bool,
+    is_coloured: bool,
 }
 
-enum Sink {
+enum Destination {
     Stdout(BufWriter<Stdout>),
     Stderr(BufWriter<Stderr>),
     /// A new file that replaces the old one at [`Out::finish`].
-    Whole(Replacement),
+    Atomic(AtomicFile),
     /// A file that is written in place. A regular file is truncated at the first write.
-    Stream {
+    InPlace {
         file: BufWriter<File>,
-        begun: bool,
+        is_truncated: bool,
     },
     /// [`Out::finish`] was called.
     Done,
@@ -35,12 +35,14 @@ impl Out {
     /// Opens the output of a command that writes once. A file keeps its old content until
     /// [`Self::finish`].
     pub fn open(path: Option<&Path>) -> Result<Self, Failure> {
-        Self::new(path, |path| Replacement::begin(path).map(Sink::Whole))
+        Self::new(path, |path| {
+            AtomicFile::create(path).map(Destination::Atomic)
+        })
     }
 
     /// Opens the output of a command that writes continuously, so that another program can follow
     /// the file.
-    pub fn stream(path: Option<&Path>) -> Result<Self, Failure> {
+    pub fn open_stream(path: Option<&Path>) -> Result<Self, Failure> {
         Self::new(path, |path| {
             let mut options = File::options();
             let file = options
@@ -48,9 +50,9 @@ impl Out {
                 .create(true)
                 .truncate(false)
                 .open(path)?;
-            Ok(Sink::Stream {
+            Ok(Destination::InPlace {
                 file: BufWriter::new(file),
-                begun: false,
+                is_truncated: false,
             })
         })
     }
@@ -58,49 +60,52 @@ impl Out {
     /// Standard error, for output beside that of another program. It is never coloured.
     pub fn stderr() -> Self {
         Self {
-            sink: Sink::Stderr(BufWriter::new(io::stderr())),
+            destination: Destination::Stderr(BufWriter::new(io::stderr())),
             path: None,
-            terminal: io::stderr().is_terminal(),
-            colour: false,
+            is_terminal: io::stderr().is_terminal(),
+            is_coloured: false,
         }
     }
 
-    fn new(path: Option<&Path>, sink: fn(&Path) -> io::Result<Sink>) -> Result<Self, Failure> {
-        let (sink, terminal) = match path {
+    fn new(
+        path: Option<&Path>,
+        destination: fn(&Path) -> io::Result<Destination>,
+    ) -> Result<Self, Failure> {
+        let (destination, is_terminal) = match path {
             Some(path) => {
-                let sink = sink(path).map_err(|e| Failure::Create(path.into(), e))?;
-                (sink, false)
+                let destination = destination(path).map_err(|e| Failure::Create(path.into(), e))?;
+                (destination, false)
             }
             None => {
-                let sink = BufWriter::with_capacity(1 << 16, io::stdout());
-                (Sink::Stdout(sink), io::stdout().is_terminal())
+                let destination = BufWriter::with_capacity(1 << 16, io::stdout());
+                (Destination::Stdout(destination), io::stdout().is_terminal())
             }
         };
-        let wanted = std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
+        let allows_colour = std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
             && std::env::var_os("TERM").is_some_and(|t| t != "dumb");
         Ok(Self {
-            sink,
+            destination,
             path: path.map(Into::into),
-            terminal,
-            colour: terminal && wanted,
+            is_terminal,
+            is_coloured: is_terminal && allows_colour,
         })
     }
 
     /// Returns true if the output is a terminal.
     pub fn is_terminal(&self) -> bool {
-        self.terminal
+        self.is_terminal
     }
 
     /// Returns true if the output may be coloured: a terminal, `NO_COLOR` is unset or empty, and
     /// `TERM` is set and not `dumb`.
     pub fn is_coloured(&self) -> bool {
-        self.colour
+        self.is_coloured
     }
 
     /// Returns the text in a style, if the output may be coloured; otherwise the text unchanged.
     pub fn paint(&self, style: Style, text: &str) -> String {
-        if self.colour {
-            format!("\x1b[{}m{text}\x1b[0m", style.code())
+        if self.is_coloured {
+            format!("\x1b[{}m{text}\x1b[0m", style.sgr_code())
         } else {
             text.to_owned()
         }
@@ -109,14 +114,14 @@ impl Out {
     /// Flushes the output, and puts a new file in place of the old one. Nothing can be written
     /// afterwards.
     pub fn finish(&mut self) -> Result<(), Failure> {
-        self.flush().map_err(|e| self.blame(e))?;
-        match std::mem::replace(&mut self.sink, Sink::Done) {
-            Sink::Whole(file) => file.commit().map_err(|e| self.blame(e)),
+        self.flush().map_err(|e| self.to_failure(e))?;
+        match std::mem::replace(&mut self.destination, Destination::Done) {
+            Destination::Atomic(file) => file.commit().map_err(|e| self.to_failure(e)),
             _ => Ok(()),
         }
     }
 
-    fn blame(&self, error: io::Error) -> Failure {
+    fn to_failure(&self, error: io::Error) -> Failure {
         match &self.path {
             Some(path) => Failure::Create(path.clone(), error),
             None => Failure::Write(error),
@@ -126,27 +131,27 @@ impl Out {
 
 impl Write for Out {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match &mut self.sink {
-            Sink::Stdout(sink) => sink.write(bytes),
-            Sink::Stderr(sink) => sink.write(bytes),
-            Sink::Whole(file) => file.write(bytes),
-            Sink::Stream { file, begun } => {
-                if !std::mem::replace(begun, true) && file.get_ref().metadata()?.is_file() {
+        match &mut self.destination {
+            Destination::Stdout(stream) => stream.write(bytes),
+            Destination::Stderr(stream) => stream.write(bytes),
+            Destination::Atomic(file) => file.write(bytes),
+            Destination::InPlace { file, is_truncated } => {
+                if !std::mem::replace(is_truncated, true) && file.get_ref().metadata()?.is_file() {
                     file.get_ref().set_len(0)?;
                 }
                 file.write(bytes)
             }
-            Sink::Done => Err(io::ErrorKind::NotConnected.into()),
+            Destination::Done => Err(io::ErrorKind::NotConnected.into()),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        match &mut self.sink {
-            Sink::Stdout(sink) => sink.flush(),
-            Sink::Stderr(sink) => sink.flush(),
-            Sink::Whole(file) => file.flush(),
-            Sink::Stream { file, .. } => file.flush(),
-            Sink::Done => Ok(()),
+        match &mut self.destination {
+            Destination::Stdout(stream) => stream.flush(),
+            Destination::Stderr(stream) => stream.flush(),
+            Destination::Atomic(file) => file.flush(),
+            Destination::InPlace { file, .. } => file.flush(),
+            Destination::Done => Ok(()),
         }
     }
 }
@@ -163,7 +168,7 @@ pub enum Style {
 }
 
 impl Style {
-    fn code(self) -> &'static str {
+    fn sgr_code(self) -> &'static str {
         match self {
             Self::Title => "1",
             Self::Dim => "2",
