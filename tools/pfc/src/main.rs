@@ -15,7 +15,7 @@
 //! | `report.rs` `script.rs` `flamegraph/` `top.rs` `profile/` | reads samples and shows them |
 //! | `ppa/` | process accounting: the time of tasks and CPUs |
 //! | `trace/` | tracing of user programs |
-//! | `document.rs` | the JSON format of list, read and snapshot |
+//! | `instances_json.rs` | the JSON format of list, read and snapshot |
 //! | `manual.rs` | completions and manual pages |
 //! | `table.rs` `units.rs` `time.rs` | tables, units and dates for human readers |
 //! | `output.rs` | the output stream and its colours |
@@ -33,10 +33,10 @@ mod atomic_file;
 mod cli;
 mod data;
 mod doctor;
-mod document;
 mod error;
 mod export;
 mod flamegraph;
+mod instances_json;
 mod list;
 mod manual;
 mod output;

@@ -12,7 +12,7 @@ use crate::cli::JsonArgs;
 use crate::error::Failure;
 use crate::output::Out;
 use crate::stat::refused;
-use crate::table::{Lean, Table};
+use crate::table::{Align, Table};
 
 pub fn run(args: &JsonArgs, out: &mut Out) -> Result<(), Failure> {
     let map = Map::read().map_err(|e| refused("read the map of registers", &e))?;
@@ -43,11 +43,11 @@ pub fn run(args: &JsonArgs, out: &mut Out) -> Result<(), Failure> {
     }
     writeln!(out, "Matching event tables of libpfm4:")?;
     let mut table = Table::new()
-        .column("NAME", Lean::Left)
-        .column("EVENTS", Lean::Right)
-        .column("OF", Lean::Left);
+        .with_column("NAME", Align::Left)
+        .with_column("EVENTS", Align::Right)
+        .with_column("OF", Align::Left);
     for t in tables {
-        table.row(vec![t.name, t.events.to_string(), t.description], None);
+        table.add_row(vec![t.name, t.events.to_string(), t.description], None);
     }
     table.print(out)?;
     Ok(())
@@ -55,13 +55,13 @@ pub fn run(args: &JsonArgs, out: &mut Out) -> Result<(), Failure> {
 
 fn registers(description: &Description, out: &mut Out) -> Result<(), Failure> {
     let mut table = Table::new()
-        .column("REGISTER", Lean::Left)
-        .column("NAME", Lean::Left)
-        .column("ADDRESS", Lean::Right)
-        .column("WIDTH", Lean::Right)
-        .column("BY", Lean::Left)
-        .column("RESERVED", Lean::Right)
-        .column("ONLY", Lean::Left);
+        .with_column("REGISTER", Align::Left)
+        .with_column("NAME", Align::Left)
+        .with_column("ADDRESS", Align::Right)
+        .with_column("WIDTH", Align::Right)
+        .with_column("BY", Align::Left)
+        .with_column("RESERVED", Align::Right)
+        .with_column("ONLY", Align::Left);
     for r in &description.pmcs {
         let cells = vec![
             format!("PMC{}", r.number),
@@ -72,7 +72,7 @@ fn registers(description: &Description, out: &mut Out) -> Result<(), Failure> {
             format!("{:#x}", r.reserved),
             r.scope.clone(),
         ];
-        table.row(cells, None);
+        table.add_row(cells, None);
     }
     for r in &description.pmds {
         let by: Vec<String> = controls(description, r.pmcs)
@@ -91,7 +91,7 @@ fn registers(description: &Description, out: &mut Out) -> Result<(), Failure> {
             String::new(),
             r.scope.clone(),
         ];
-        table.row(cells, None);
+        table.add_row(cells, None);
     }
     table.print(out)?;
     Ok(())

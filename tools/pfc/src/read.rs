@@ -8,11 +8,11 @@ use std::path::Path;
 use perfcounters::{Counters, Kind, Reading, Snapshot, State};
 
 use crate::cli::ReadArgs;
-use crate::document;
 use crate::error::Failure;
+use crate::instances_json;
 use crate::output::{Out, Style};
-use crate::table::{Lean, Table};
-use crate::units::{bucket_bounds, bucket_edge, quantile, Measure};
+use crate::table::{Align, Table};
+use crate::units::{bucket_bounds, format_bucket_bound, quantile_bucket, ScaledUnit};
 
 pub fn run(device: &Path, args: &ReadArgs, out: &mut Out) -> Result<(), Failure> {
     let mut counters = Counters::open_path(device)?;
@@ -23,7 +23,7 @@ pub fn run(device: &Path, args: &ReadArgs, out: &mut Out) -> Result<(), Failure>
     }
     let readings = snapshot.readings().filter(wanted);
     if args.json {
-        document::values(&snapshot, readings, args.per_cpu, out)?;
+        instances_json::write_values(&snapshot, readings, args.per_cpu, out)?;
     } else if args.csv {
         csv(readings, args.per_cpu, out)?;
     } else {
@@ -56,9 +56,9 @@ pub fn text<'a>(
     out: &mut Out,
 ) -> io::Result<()> {
     let mut table = Table::new()
-        .column("NAME", Lean::Left)
-        .column("TOTAL", Lean::Right)
-        .column("", Lean::Left);
+        .with_column("NAME", Align::Left)
+        .with_column("TOTAL", Align::Right)
+        .with_column("", Align::Left);
     if per_cpu {
         for cpu in snapshot.cpus() {
             let off = if snapshot.online().contains(cpu) {
@@ -66,24 +66,24 @@ pub fn text<'a>(
             } else {
                 "(off)"
             };
-            table = table.column(format!("CPU{cpu}{off}"), Lean::Right);
+            table = table.with_column(format!("CPU{cpu}{off}"), Align::Right);
         }
     }
     for reading in readings {
         let instance = reading.instance();
-        let measure = Measure::of(instance);
+        let measure = ScaledUnit::of_value(instance);
         let mut cells = vec![
             instance.name.clone(),
-            measure.value(reading.total()),
-            measure.word(),
+            measure.format_value(reading.total()),
+            measure.column_unit(),
         ];
         if per_cpu {
             cells.extend(reading.per_cpu().map(|(_, slots)| {
-                measure.value(slots.iter().fold(0, |a: i64, b| a.wrapping_add(*b)))
+                measure.format_value(slots.iter().fold(0, |a: i64, b| a.wrapping_add(*b)))
             }));
         }
         let dormant = instance.state == State::Dormant;
-        table.row(cells, dormant.then_some(Style::Dim));
+        table.add_row(cells, dormant.then_some(Style::Dim));
         if instance.is_histogram() {
             histogram(&reading, &mut table);
         }
@@ -95,7 +95,7 @@ pub fn text<'a>(
 /// which bounds half, 90 % and 99 % of the values lie.
 fn histogram(reading: &Reading<'_>, table: &mut Table) {
     const BAR: i64 = 40;
-    let measure = Measure::inside(reading.instance());
+    let measure = ScaledUnit::of_instance(reading.instance());
     let buckets = reading.combined();
     let used = |n: &i64| *n != 0;
     let (Some(first), Some(last)) = (
@@ -107,18 +107,22 @@ fn histogram(reading: &Reading<'_>, table: &mut Table) {
     let marks: Vec<String> = [(0.5, "half"), (0.9, "90 %"), (0.99, "99 %")]
         .iter()
         .filter_map(|(share, word)| {
-            let b = quantile(&buckets, *share)?;
-            Some(format!("{word} {}", bucket_edge(measure, b, buckets.len())))
+            let b = quantile_bucket(&buckets, *share)?;
+            Some(format!(
+                "{word} {}",
+                format_bucket_bound(measure, b, buckets.len())
+            ))
         })
         .collect();
     if !marks.is_empty() {
-        table.below(format!("    {}", marks.join(", ")));
+        table.add_line(format!("    {}", marks.join(", ")));
     }
     let most = buckets.iter().copied().max().unwrap_or(0).max(1);
     let digits = most.to_string().len();
     for (b, n) in buckets.iter().enumerate().take(last + 1).skip(first) {
         let (from, to) = bucket_bounds(b, buckets.len());
-        let edge = |bound: Option<i64>| bound.map_or(String::new(), |v| measure.amount(v as f64));
+        let edge =
+            |bound: Option<i64>| bound.map_or(String::new(), |v| measure.format_amount(v as f64));
         let range = match (from, to) {
             (None, _) => format!("{:>10}", "<= 0"),
             (Some(_), None) => format!("{:>10} ..", edge(from)),
@@ -126,7 +130,7 @@ fn histogram(reading: &Reading<'_>, table: &mut Table) {
         };
         let bar = (*n as f64 / most as f64 * BAR as f64).ceil().max(0.0) as usize;
         let line = format!("    {range:<24}  {n:>digits$}  {}", "#".repeat(bar));
-        table.below(line.trim_end().to_owned());
+        table.add_line(line.trim_end().to_owned());
     }
 }
 

@@ -8,8 +8,8 @@ use std::path::Path;
 use perfcounters::Counters;
 
 use crate::cli::SnapshotArgs;
-use crate::document;
 use crate::error::Failure;
+use crate::instances_json;
 use crate::output::Out;
 use crate::read;
 use crate::time;
@@ -21,17 +21,21 @@ pub fn run(device: &Path, args: &SnapshotArgs, out: &mut Out) -> Result<(), Fail
         return Err(Failure::no_match(&args.select.words()));
     }
     if args.json {
-        document::values(&snapshot, snapshot.readings(), true, out)?;
+        instances_json::write_values(&snapshot, snapshot.readings(), true, out)?;
         return Ok(());
     }
     let stamp = snapshot.stamp();
     writeln!(out, "generation  {}", stamp.generation)?;
-    writeln!(out, "boot id     {}", time::boot_id(&stamp.boot_id))?;
-    writeln!(out, "loaded      {}", time::utc(counters.loaded_ns(), 0))?;
+    writeln!(out, "boot id     {}", time::format_boot_id(&stamp.boot_id))?;
+    writeln!(
+        out,
+        "loaded      {}",
+        time::format_utc(counters.loaded_ns(), 0)
+    )?;
     writeln!(
         out,
         "taken       {} (monotonic {}.{:09} s)",
-        time::utc(stamp.realtime_ns, 9),
+        time::format_utc(stamp.realtime_ns, 9),
         stamp.monotonic_ns / 1_000_000_000,
         stamp.monotonic_ns % 1_000_000_000
     )?;

@@ -14,7 +14,7 @@ use crate::export::accept::Media;
 use crate::export::names::{place, Families, Family, Type};
 use crate::export::tasks::{Tasks, Value, VALUES};
 use crate::export::{Format, Look, Options, Writer};
-use crate::units::{bucket_bounds, canonical, decimal};
+use crate::units::{bucket_bounds, format_canonical, format_decimal};
 
 pub const FORMAT: Format = Format {
     flag: "openmetrics",
@@ -122,11 +122,11 @@ fn sample(
     let name = &family.name;
     match (family.kind, slots) {
         (Type::Counter, [value]) => {
-            let value = decimal((*value).into(), exponent);
+            let value = format_decimal((*value).into(), exponent);
             writeln!(out, "{name}_total{{{labels}}} {value}")
         }
         (Type::Gauge, [value]) => {
-            let value = decimal((*value).into(), exponent);
+            let value = format_decimal((*value).into(), exponent);
             writeln!(out, "{name}{{{labels}}} {value}")
         }
         (_, buckets) => {
@@ -135,7 +135,7 @@ fn sample(
                 below += i128::from(*n);
                 // The bound `le` is inclusive. Values are integers, so it is one less than the end.
                 if let (_, Some(end)) = bucket_bounds(b, buckets.len()) {
-                    let le = canonical((end - 1).unsigned_abs(), exponent);
+                    let le = format_canonical((end - 1).unsigned_abs(), exponent);
                     writeln!(out, "{name}_bucket{{{labels},le=\"{le}\"}} {below}")?;
                 }
             }
@@ -150,7 +150,7 @@ fn sample(
 /// is in the future, because the clock was set back since then.
 fn created(instance: &Instance, now_ns: u64) -> Option<String> {
     let ns = instance.created_ns;
-    (ns != 0 && ns <= now_ns).then(|| decimal(ns.into(), -9))
+    (ns != 0 && ns <= now_ns).then(|| format_decimal(ns.into(), -9))
 }
 
 fn labels(instance: &Instance) -> String {
@@ -189,13 +189,13 @@ fn busiest(tasks: &Tasks, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "pfc_tasks {all}")?;
     for (total, sum) in tasks.totals() {
         let (name, exponent) = describe_task("pfc_tasks", total, out)?;
-        writeln!(out, "{name}_total {}", decimal(sum.into(), exponent))?;
+        writeln!(out, "{name}_total {}", format_decimal(sum.into(), exponent))?;
     }
     for value in &VALUES {
         let (name, exponent) = describe_task("pfc_task", value, out)?;
         for task in tasks.busiest() {
             let labels = task_labels(task);
-            let value = decimal(value.get(task, tasks.khz).into(), exponent);
+            let value = format_decimal(value.get(task, tasks.khz).into(), exponent);
             writeln!(out, "{name}_total{{{labels}}} {value}")?;
         }
     }

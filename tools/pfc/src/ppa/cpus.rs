@@ -9,7 +9,7 @@ use ppa::{micros, Cpu, CpuValue};
 use crate::output::Out;
 use crate::ppa::tasks::time;
 use crate::report::percent;
-use crate::table::{Lean, Table};
+use crate::table::{Align, Table};
 
 /// The softirqs that are shown: title, time and count.
 const SOFTIRQS: [(&str, CpuValue, CpuValue); 5] = [
@@ -43,19 +43,21 @@ pub fn print(cpus: &[Cpu], khz: u32, each: bool, out: &mut Out) -> io::Result<()
         "IRQS",
         "SOFTIRQS",
     ] {
-        table = table.column(title, Lean::Right);
+        table = table.with_column(title, Align::Right);
     }
     for (name, cpu) in &rows {
-        table.row(row(name, cpu, khz), None);
+        table.add_row(row(name, cpu, khz), None);
     }
     table.print(out)?;
     if !each {
         return Ok(());
     }
     writeln!(out)?;
-    let mut table = Table::new().column("CPU", Lean::Right);
+    let mut table = Table::new().with_column("CPU", Align::Right);
     for (title, ..) in SOFTIRQS {
-        table = table.column(title, Lean::Right).column("", Lean::Right);
+        table = table
+            .with_column(title, Align::Right)
+            .with_column("", Align::Right);
     }
     for (name, cpu) in &rows {
         let mut cells = vec![name.clone()];
@@ -63,7 +65,7 @@ pub fn print(cpus: &[Cpu], khz: u32, each: bool, out: &mut Out) -> io::Result<()
             cells.push(cpu.of(count).to_string());
             cells.push(time(micros(cpu.of(spent), khz)));
         }
-        table.row(cells, None);
+        table.add_row(cells, None);
     }
     table.print(out)
 }

@@ -11,7 +11,7 @@ use crate::output::{Out, Style};
 use crate::ppa::args::ReportArgs;
 use crate::ppa::svg;
 use crate::ppa::timeline::{Interval, Timeline, PARTS};
-use crate::table::{Lean, Table};
+use crate::table::{Align, Table};
 
 pub fn run(args: &ReportArgs, to_file: bool, out: &mut Out) -> Result<(), Failure> {
     let path = args.file.display();
@@ -37,15 +37,15 @@ fn table(timeline: &Timeline, out: &mut Out) -> Result<(), Failure> {
     let title = format!("{} {}", timeline.pid, timeline.name);
     writeln!(out, "{}", out.paint(Style::Dim, &title))?;
     let mut table = Table::new()
-        .column("FROM s", Lean::Right)
-        .column("TO s", Lean::Right);
+        .with_column("FROM s", Align::Right)
+        .with_column("TO s", Align::Right);
     for part in PARTS {
-        table = table.column(format!("{} %", part.to_uppercase()), Lean::Right);
+        table = table.with_column(format!("{} %", part.to_uppercase()), Align::Right);
     }
     for interval in &timeline.intervals {
-        table.row(cells(timeline, interval), None);
+        table.add_row(cells(timeline, interval), None);
     }
-    table.row(cells(timeline, &timeline.total()), Some(Style::Title));
+    table.add_row(cells(timeline, &timeline.total()), Some(Style::Title));
     table.print(out)?;
     Ok(())
 }

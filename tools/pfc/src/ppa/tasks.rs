@@ -10,16 +10,16 @@ use ppa::{micros, Task, INTCNT, SCHEDOUTCNT, SYSCALLCNT, TASK_ENDED, TASK_KERNEL
 
 use crate::output::{Out, Style};
 use crate::ppa::args::Sort;
-use crate::table::{Lean, Table};
-use crate::units::Measure;
+use crate::table::{Align, Table};
+use crate::units::ScaledUnit;
 
 /// Formats microseconds with a suitable unit.
 pub fn time(micros: f64) -> String {
-    let measure = Measure {
+    let measure = ScaledUnit {
         unit: Unit::Seconds,
         exponent: -6,
     };
-    measure.amount(micros)
+    measure.format_amount(micros)
 }
 
 /// Returns the name of a task, in brackets for a kernel thread, as ps shows it.
@@ -57,12 +57,14 @@ pub fn print(tasks: &[Task], khz: u32, out: &mut Out) -> io::Result<()> {
         "IRQS",
         "CALLS",
     ] {
-        table = table.column(title, Lean::Right);
+        table = table.with_column(title, Align::Right);
     }
-    table = table.column("NAME", Lean::Left).column("", Lean::Left);
+    table = table
+        .with_column("NAME", Align::Left)
+        .with_column("", Align::Left);
     for task in tasks {
         let (cells, style) = row(task, khz);
-        table.row(cells, style);
+        table.add_row(cells, style);
     }
     table.print(out)
 }

@@ -529,7 +529,7 @@ fn stamped(path: &Path) -> PathBuf {
     let since = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .unwrap_or_default();
-    let stamp: String = crate::time::utc(since.as_nanos() as u64, 2)
+    let stamp: String = crate::time::format_utc(since.as_nanos() as u64, 2)
         .chars()
         .filter(char::is_ascii_digit)
         .collect();

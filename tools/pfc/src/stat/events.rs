@@ -9,7 +9,7 @@ use perfcounters::{Counters, State};
 use perfmon::Map;
 
 use crate::error::Failure;
-use crate::units::Measure;
+use crate::units::ScaledUnit;
 
 /// The vendor of the processor's PMU description.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -419,7 +419,7 @@ impl Machine {
             true => What::Instance(instance.number),
             false => What::Missing,
         };
-        let coin = Measure::inside(instance).coin();
+        let coin = ScaledUnit::of_instance(instance).raw_unit();
         Ok(Event {
             unit: if matches!(coin.as_str(), "-" | "events") {
                 String::new()

@@ -13,7 +13,7 @@ use serde_json::{json, Value};
 
 use crate::error::Failure;
 use crate::output::Out;
-use crate::table::{Lean, Table};
+use crate::table::{Align, Table};
 use crate::time;
 use crate::trace::args::ListArgs;
 use crate::trace::summary::size;
@@ -42,20 +42,20 @@ pub fn run(args: &ListArgs, out: &mut Out) -> Result<(), Failure> {
 
 fn table(traces: &[Info]) -> Table {
     let mut table = Table::new()
-        .column("NAME", Lean::Left)
-        .column("USER", Lean::Right)
-        .column("SINCE", Lean::Left)
-        .column("BUFFER", Lean::Right)
-        .column("PROCESSES", Lean::Right)
-        .column("MEMORY", Lean::Right)
-        .column("LOST", Lean::Right)
-        .column("MODE", Lean::Left)
-        .column("MARKERS", Lean::Left);
+        .with_column("NAME", Align::Left)
+        .with_column("USER", Align::Right)
+        .with_column("SINCE", Align::Left)
+        .with_column("BUFFER", Align::Right)
+        .with_column("PROCESSES", Align::Right)
+        .with_column("MEMORY", Align::Right)
+        .with_column("LOST", Align::Right)
+        .with_column("MODE", Align::Left)
+        .with_column("MARKERS", Align::Left);
     for info in traces {
         let cells = vec![
             info.name.clone(),
             info.uid.to_string(),
-            time::utc(began(info), 0),
+            time::format_utc(began(info), 0),
             size(info.bytes.into()),
             info.nr_processes.to_string(),
             size(info.memory),
@@ -66,7 +66,7 @@ fn table(traces: &[Info]) -> Table {
                 globs => globs.to_owned(),
             },
         ];
-        table.row(cells, None);
+        table.add_row(cells, None);
     }
     table
 }
@@ -129,10 +129,10 @@ fn markers(device: &Device, json: bool, out: &mut Out) -> Result<(), Failure> {
         return Ok(());
     }
     let mut table = Table::new()
-        .column("MARKER", Lean::Left)
-        .column("PROCESSES", Lean::Right)
-        .column("OF", Lean::Left)
-        .column("FIELDS", Lean::Left);
+        .with_column("MARKER", Align::Left)
+        .with_column("PROCESSES", Align::Right)
+        .with_column("OF", Align::Left)
+        .with_column("FIELDS", Align::Left);
     for ((name, fields), who) in &kinds {
         let cells = vec![
             name.clone(),
@@ -140,7 +140,7 @@ fn markers(device: &Device, json: bool, out: &mut Out) -> Result<(), Failure> {
             names(who),
             fields.clone(),
         ];
-        table.row(cells, None);
+        table.add_row(cells, None);
     }
     table.print(out)?;
     Ok(())

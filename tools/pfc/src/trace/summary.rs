@@ -6,15 +6,15 @@ use perfcounters::Unit;
 use perftrace_reader::{Info, Totals, UNSTABLE};
 
 use crate::trace::sink::Sink;
-use crate::units::Measure;
+use crate::units::ScaledUnit;
 
 /// Formats a number of bytes for people.
 pub fn size(bytes: u64) -> String {
-    let measure = Measure {
+    let measure = ScaledUnit {
         unit: Unit::Bytes,
         exponent: 0,
     };
-    measure.amount(bytes as f64)
+    measure.format_amount(bytes as f64)
 }
 
 /// Returns the progress message.

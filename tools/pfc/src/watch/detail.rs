@@ -7,7 +7,7 @@ use ratatui::text::{Line, Span};
 
 use perfcounters::{Kind, Since};
 
-use crate::units::{bucket_bounds, Measure};
+use crate::units::{bucket_bounds, ScaledUnit};
 use crate::watch::sampler::Row;
 use crate::watch::view::Look;
 
@@ -25,19 +25,19 @@ pub fn lines(row: &Row, cpus: &[(u32, bool)], width: usize, look: Look) -> Vec<L
         "number {}  {}  {}  {state}, incarnation {}",
         row.number,
         row.kind_name,
-        row.inside.coin(),
+        row.inside.raw_unit(),
         row.incarnation
     )));
     let rate = row
         .rate
-        .map_or("-".to_owned(), |rate| row.measure.rate(rate));
+        .map_or("-".to_owned(), |rate| row.measure.format_rate(rate));
     let since = match row.since {
         Since::Birth => " (since it was added)",
         Since::Before | Since::Unknown => "",
     };
     lines.push(Line::from(format!(
         "{rate} per second{since}, {} in total",
-        row.measure.value(row.total)
+        row.measure.format_value(row.total)
     )));
     lines.push(Line::default());
     if !row.buckets.is_empty() {
@@ -63,7 +63,11 @@ fn per_cpu(
         .zip(&row.per_cpu)
         .map(|((cpu, on), value)| {
             let off = if *on { "" } else { " off" };
-            (format!("{cpu}{off}"), row.measure.value(*value), *value)
+            (
+                format!("{cpu}{off}"),
+                row.measure.format_value(*value),
+                *value,
+            )
         })
         .collect();
     // With more CPUs than this, several share a line and have no bars.
@@ -112,8 +116,8 @@ fn buckets(row: &Row, lines: &mut Vec<Line<'static>>, look: Look) {
     }
 }
 
-fn edge(measure: Measure, bound: Option<i64>) -> String {
-    bound.map_or(String::new(), |value| measure.amount(value as f64))
+fn edge(measure: ScaledUnit, bound: Option<i64>) -> String {
+    bound.map_or(String::new(), |value| measure.format_amount(value as f64))
 }
 
 fn bar(head: String, value: u64, most: u64, look: Look) -> Line<'static> {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::cli::WatchArgs;
 use crate::error::Failure;
 use crate::output::{Out, Style};
-use crate::table::{Lean, Table};
+use crate::table::{Align, Table};
 use crate::time;
 use crate::watch::sampler::{Frame, Row, Sampler};
 
@@ -47,7 +47,7 @@ fn print(frame: &Frame, lines: usize, out: &mut Out) -> Result<(), Failure> {
     let shown = rows.len().min(lines);
     let mut head = format!(
         "{}  {:.3} s  generation {}  {shown} of {} instances",
-        time::clock(frame.realtime_ns),
+        time::format_time_of_day(frame.realtime_ns),
         frame.seconds,
         frame.generation,
         rows.len(),
@@ -61,10 +61,10 @@ fn print(frame: &Frame, lines: usize, out: &mut Out) -> Result<(), Failure> {
     writeln!(out, "{}", out.paint(Style::Dim, &head))?;
 
     let mut table = Table::new()
-        .column("NAME", Lean::Left)
-        .column("PER SECOND", Lean::Right)
-        .column("TOTAL", Lean::Right)
-        .column("", Lean::Left);
+        .with_column("NAME", Align::Left)
+        .with_column("PER SECOND", Align::Right)
+        .with_column("TOTAL", Align::Right)
+        .with_column("", Align::Left);
     for row in rows.into_iter().take(lines) {
         let note = match (row.live, row.is_new()) {
             (false, _) => "dormant",
@@ -78,11 +78,12 @@ fn print(frame: &Frame, lines: usize, out: &mut Out) -> Result<(), Failure> {
         };
         let cells = vec![
             row.name.clone(),
-            row.rate.map_or("-".into(), |rate| row.measure.rate(rate)),
-            row.measure.value(row.total),
+            row.rate
+                .map_or("-".into(), |rate| row.measure.format_rate(rate)),
+            row.measure.format_value(row.total),
             note.to_owned(),
         ];
-        table.row(cells, style);
+        table.add_row(cells, style);
     }
     table.print(out)?;
     Ok(())

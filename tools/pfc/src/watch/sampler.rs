@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use perfcounters::{Change, Counters, Error, Kind, Pattern, Since, Snapshot, State};
 
-use crate::units::Measure;
+use crate::units::ScaledUnit;
 
 /// The changes of all selected instances in one interval.
 #[derive(Clone, Debug, Default)]
@@ -33,9 +33,9 @@ pub struct Row {
     pub help: String,
     pub kind: Kind,
     pub kind_name: std::borrow::Cow<'static, str>,
-    pub measure: Measure,
+    pub measure: ScaledUnit,
     /// The unit of a histogram's bucket bounds. For other kinds it is the same as `measure`.
-    pub inside: Measure,
+    pub inside: ScaledUnit,
     pub live: bool,
     pub incarnation: u32,
     pub since: Since,
@@ -63,8 +63,8 @@ impl Row {
             help: instance.help.clone(),
             kind: instance.kind,
             kind_name: instance.kind_name(),
-            measure: Measure::of(instance),
-            inside: Measure::inside(instance),
+            measure: ScaledUnit::of_value(instance),
+            inside: ScaledUnit::of_instance(instance),
             live: instance.state == State::Live,
             incarnation: instance.incarnation,
             since: change.since(),
@@ -85,12 +85,12 @@ impl Row {
 
     /// A sort key: the absolute rate, weighted by unit.
     pub fn busyness(&self) -> f64 {
-        self.measure.weight() * self.rate.unwrap_or(0.0).abs()
+        self.measure.sort_weight() * self.rate.unwrap_or(0.0).abs()
     }
 
     /// A sort key: the absolute total, weighted by unit.
     pub fn bulk(&self) -> f64 {
-        self.measure.weight() * (self.total as f64).abs()
+        self.measure.sort_weight() * (self.total as f64).abs()
     }
 }
 

@@ -115,7 +115,7 @@ fn heading(app: &App, width: usize, look: Look) -> Line<'static> {
         all => format!("{shown} of {all} instances"),
     };
     let mut parts = vec![
-        format!("pfc {}", time::clock(frame.realtime_ns)),
+        format!("pfc {}", time::format_time_of_day(frame.realtime_ns)),
         format!("every {}", duration(app.interval.as_millis() as u64)),
         instances,
         cpus,
@@ -204,7 +204,7 @@ fn line(row: &Row, app: &App, columns: &Columns, look: Look) -> Line<'static> {
     };
     let rate = match (row.live, row.rate) {
         (false, _) => "dormant".to_owned(),
-        (true, Some(rate)) => row.measure.rate(rate),
+        (true, Some(rate)) => row.measure.format_rate(rate),
         (true, None) => "-".to_owned(),
     };
     let text = format!(
@@ -236,11 +236,11 @@ fn line(row: &Row, app: &App, columns: &Columns, look: Look) -> Line<'static> {
 
 /// Formats the total: exactly if it fits into the column, otherwise rounded.
 fn total(row: &Row) -> String {
-    let exact = row.measure.value(row.total);
+    let exact = row.measure.format_value(row.total);
     if exact.len() <= TOTAL {
         exact
     } else {
-        row.measure.amount(row.total as f64)
+        row.measure.format_amount(row.total as f64)
     }
 }
 

@@ -11,18 +11,18 @@ use perfcounters::{Catalogue, Instance, Kind, Reading, Snapshot};
 use crate::time;
 
 /// Writes instances without values.
-pub fn list<'a>(
+pub fn write_list<'a>(
     catalogue: &Catalogue,
     instances: impl Iterator<Item = &'a Instance>,
     out: &mut impl Write,
 ) -> io::Result<()> {
-    write!(out, "{{{}", identity(catalogue))?;
-    entries(instances.map(instance), out)
+    write!(out, "{{{}", format_identity(catalogue))?;
+    write_entries(instances.map(format_instance), out)
 }
 
 /// Writes instances with their values. The object also has the time stamps of the snapshot and the
 /// possible and online CPUs.
-pub fn values<'a>(
+pub fn write_values<'a>(
     snapshot: &Snapshot,
     readings: impl Iterator<Item = Reading<'a>>,
     per_cpu: bool,
@@ -32,18 +32,24 @@ pub fn values<'a>(
     write!(
         out,
         "{{{},\"realtime_ns\":{},\"monotonic_ns\":{},\"consistent\":{},\"cpus\":{},\"online\":{}",
-        identity(snapshot.catalogue()),
+        format_identity(snapshot.catalogue()),
         stamp.realtime_ns,
         stamp.monotonic_ns,
         stamp.consistent,
-        array(snapshot.cpus()),
-        array(snapshot.online()),
+        format_array(snapshot.cpus()),
+        format_array(snapshot.online()),
     )?;
-    let entry = |r: Reading<'_>| format!("{}{}", instance(r.instance()), reading(&r, per_cpu));
-    entries(readings.map(entry), out)
+    let entry = |r: Reading<'_>| {
+        format!(
+            "{}{}",
+            format_instance(r.instance()),
+            format_reading(&r, per_cpu)
+        )
+    };
+    write_entries(readings.map(entry), out)
 }
 
-fn entries(entries: impl Iterator<Item = String>, out: &mut impl Write) -> io::Result<()> {
+fn write_entries(entries: impl Iterator<Item = String>, out: &mut impl Write) -> io::Result<()> {
     write!(out, ",\"instances\":[")?;
     for (n, entry) in entries.enumerate() {
         let comma = if n == 0 { "" } else { "," };
@@ -52,59 +58,59 @@ fn entries(entries: impl Iterator<Item = String>, out: &mut impl Write) -> io::R
     writeln!(out, "\n]}}")
 }
 
-fn identity(catalogue: &Catalogue) -> String {
+fn format_identity(catalogue: &Catalogue) -> String {
     format!(
         "\"generation\":{},\"boot_id\":\"{}\"",
         catalogue.generation(),
-        time::boot_id(&catalogue.boot_id())
+        time::format_boot_id(&catalogue.boot_id())
     )
 }
 
-fn instance(i: &Instance) -> String {
+fn format_instance(instance: &Instance) -> String {
     format!(
         "\"number\":{},\"name\":{},\"kind\":\"{}\",\"unit\":\"{}\",\"exponent\":{},\
          \"state\":\"{}\",\"incarnation\":{},\"created_ns\":{},\"ended_ns\":{},\"help\":{}",
-        i.number,
-        string(&i.name),
-        i.kind_name(),
-        i.unit.name(),
-        i.exponent,
-        i.state.name(),
-        i.incarnation,
-        i.created_ns,
-        i.ended_ns,
-        string(&i.help)
+        instance.number,
+        format_string(&instance.name),
+        instance.kind_name(),
+        instance.unit.name(),
+        instance.exponent,
+        instance.state.name(),
+        instance.incarnation,
+        instance.created_ns,
+        instance.ended_ns,
+        format_string(&instance.help)
     )
 }
 
 /// Formats the values of one instance. `value` is the total over all CPUs. For a histogram it is
 /// the number of values counted, and `buckets` has the count of each bucket.
-fn reading(r: &Reading<'_>, per_cpu: bool) -> String {
+fn format_reading(r: &Reading<'_>, per_cpu: bool) -> String {
     let histogram = r.instance().kind == Kind::Histogram;
     let mut text = format!(",\"value\":{}", r.total());
     if histogram {
-        text.push_str(&format!(",\"buckets\":{}", array(&r.combined())));
+        text.push_str(&format!(",\"buckets\":{}", format_array(&r.combined())));
     }
     if per_cpu {
         let cpus: Vec<String> = r
             .per_cpu()
             .map(|(_, slots)| match slots {
                 [value] if !histogram => value.to_string(),
-                slots => array(slots),
+                slots => format_array(slots),
             })
             .collect();
-        text.push_str(&format!(",\"per_cpu\":{}", array(&cpus)));
+        text.push_str(&format!(",\"per_cpu\":{}", format_array(&cpus)));
     }
     text
 }
 
-fn array<T: Display>(items: &[T]) -> String {
+fn format_array<T: Display>(items: &[T]) -> String {
     let items: Vec<String> = items.iter().map(T::to_string).collect();
     format!("[{}]", items.join(","))
 }
 
 /// Returns the text as a JSON string. Control characters need no escape: the library has replaced
 /// them in names and help texts.
-fn string(text: &str) -> String {
+fn format_string(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }
