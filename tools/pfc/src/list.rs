@@ -19,7 +19,7 @@ pub fn run(device: &Path, args: &ListArgs, out: &mut Out) -> Result<(), Failure>
     let mut counters = Counters::open_path(device)?;
     let selection = counters.select(&args.select.pattern())?;
     if selection.is_empty() {
-        return Err(Failure::no_match(&args.select.words()));
+        return Err(Failure::no_match(&args.select.joined_patterns()));
     }
     if args.json {
         instances_json::write_list(selection.catalogue(), selection.instances(), out)?;

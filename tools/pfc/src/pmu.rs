@@ -18,7 +18,7 @@ pub fn run(args: &JsonArgs, out: &mut Out) -> Result<(), Failure> {
     let map = Map::read().map_err(|e| refused("read the map of registers", &e))?;
     let tables = libpfm::tables().unwrap_or_default();
     if args.json {
-        let descriptions: Vec<Value> = map.all().map(describe).collect();
+        let descriptions: Vec<Value> = map.all().map(description_json).collect();
         let tables: Vec<Value> = tables
             .iter()
             .map(|t| {
@@ -38,7 +38,7 @@ pub fn run(args: &JsonArgs, out: &mut Out) -> Result<(), Failure> {
     }
     for description in map.all() {
         writeln!(out, "{}", description.name)?;
-        registers(description, out)?;
+        print_registers(description, out)?;
         writeln!(out)?;
     }
     writeln!(out, "Matching event tables of libpfm4:")?;
@@ -53,7 +53,7 @@ pub fn run(args: &JsonArgs, out: &mut Out) -> Result<(), Failure> {
     Ok(())
 }
 
-fn registers(description: &Description, out: &mut Out) -> Result<(), Failure> {
+fn print_registers(description: &Description, out: &mut Out) -> Result<(), Failure> {
     let mut table = Table::new()
         .with_column("REGISTER", Align::Left)
         .with_column("NAME", Align::Left)
@@ -75,7 +75,7 @@ fn registers(description: &Description, out: &mut Out) -> Result<(), Failure> {
         table.add_row(cells, None);
     }
     for r in &description.pmds {
-        let by: Vec<String> = controls(description, r.pmcs)
+        let pmcs: Vec<String> = pmc_numbers(description, r.pmcs)
             .map(|n| format!("PMC{n}"))
             .collect();
         let width = match r.is_counter {
@@ -87,7 +87,7 @@ fn registers(description: &Description, out: &mut Out) -> Result<(), Failure> {
             r.name.clone(),
             r.address.map_or(String::new(), |a| format!("{a:#x}")),
             width,
-            by.join(","),
+            pmcs.join(","),
             String::new(),
             r.scope.clone(),
         ];
@@ -99,7 +99,7 @@ fn registers(description: &Description, out: &mut Out) -> Result<(), Failure> {
 
 /// Returns the logical numbers of the PMCs in a mask. Bit 0 stands for the first register of the
 /// description: [`perfmon::FIRST_SOFT`] or above for soft registers, else 0.
-fn controls(description: &Description, mask: u64) -> impl Iterator<Item = u16> {
+fn pmc_numbers(description: &Description, mask: u64) -> impl Iterator<Item = u16> {
     let pmds = description.pmds.iter().map(|r| r.number);
     let pmcs = description.pmcs.iter().map(|r| r.number);
     let first = match pmcs.chain(pmds).min() {
@@ -111,7 +111,7 @@ fn controls(description: &Description, mask: u64) -> impl Iterator<Item = u16> {
         .map(move |n| first + n)
 }
 
-fn describe(description: &Description) -> Value {
+fn description_json(description: &Description) -> Value {
     let pmcs: Vec<Value> = description
         .pmcs
         .iter()
@@ -125,7 +125,7 @@ fn describe(description: &Description) -> Value {
         .iter()
         .map(|r| {
             json!({"number": r.number, "name": r.name, "address": r.address, "width": r.width,
-                "pmcs": controls(description, r.pmcs).collect::<Vec<_>>(), "rdpmc": r.rdpmc,
+                "pmcs": pmc_numbers(description, r.pmcs).collect::<Vec<_>>(), "rdpmc": r.rdpmc,
                 "counter": r.is_counter, "scope": r.scope})
         })
         .collect();

@@ -18,7 +18,7 @@ pub fn run(device: &Path, args: &SnapshotArgs, out: &mut Out) -> Result<(), Fail
     let mut counters = Counters::open_path(device)?;
     let snapshot = counters.snapshot(&args.select.pattern())?;
     if snapshot.selection().is_empty() {
-        return Err(Failure::no_match(&args.select.words()));
+        return Err(Failure::no_match(&args.select.joined_patterns()));
     }
     if args.json {
         instances_json::write_values(&snapshot, snapshot.readings(), true, out)?;
@@ -51,6 +51,6 @@ pub fn run(device: &Path, args: &SnapshotArgs, out: &mut Out) -> Result<(), Fail
         snapshot.selection().instances().len()
     )?;
     writeln!(out)?;
-    read::text(&snapshot, snapshot.readings(), true, out)?;
+    read::print_table(&snapshot, snapshot.readings(), true, out)?;
     Ok(())
 }

@@ -22,7 +22,7 @@ use crate::error::Failure;
 use crate::output::Out;
 use crate::profile::Reader;
 use crate::record::{attach, prepare, Contexts};
-use crate::report::{percent, rows, Row};
+use crate::report::{group_rows, percent, Row};
 use crate::stat::{refused, target, Target};
 
 /// Rings are read, and keys are, at least so often.
@@ -53,7 +53,7 @@ impl Live {
             .map_err(|why| Failure::Refused(format!("what was sampled makes no sense: {why}")))?;
         let profile = &mut self.reader.profile;
         let shown = Shown {
-            rows: rows(profile, &profile.samples.iter().collect::<Vec<_>>(), &KEYS),
+            rows: group_rows(profile, &profile.samples.iter().collect::<Vec<_>>(), &KEYS),
             samples: profile.samples.len(),
             lost: std::mem::take(&mut self.contexts.harvest.lost),
         };
@@ -89,7 +89,7 @@ fn lines(shown: &Shown, most: usize) -> Vec<String> {
 }
 
 pub fn run(device: &Path, args: &TopArgs, out: &mut Out) -> Result<(), Failure> {
-    let whom = &args.whom;
+    let whom = &args.targets;
     let is_all = whom.processes.is_empty() && whom.threads.is_empty() && whom.cpus.is_none()
         || whom.all_cpus;
     let record = RecordArgs {
@@ -97,7 +97,7 @@ pub fn run(device: &Path, args: &TopArgs, out: &mut Out) -> Result<(), Failure> 
         frequency: Some(args.frequency),
         period: None,
         stacks: false,
-        whom: crate::cli::Whom {
+        targets: crate::cli::TargetArgs {
             processes: whom.processes.clone(),
             threads: whom.threads.clone(),
             cpus: whom.cpus.clone(),
@@ -109,7 +109,7 @@ pub fn run(device: &Path, args: &TopArgs, out: &mut Out) -> Result<(), Failure> 
         no_inherit: false,
         command: Vec::new(),
     };
-    let target = target(&record.whom, "sample", false)?;
+    let target = target(&record.targets, "sample", false)?;
     let scope = match target {
         Target::Cpus(_) => Scope::System,
         _ => Scope::Thread,

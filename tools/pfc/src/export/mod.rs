@@ -100,7 +100,7 @@ pub fn run(device: &Path, args: &ExportArgs, file: Option<&Path>) -> Result<(), 
     let mut source = Source::open(device, args)?;
     let first = source.look()?;
     if first.snapshot.selection().is_empty() {
-        return Err(Failure::no_match(&args.select.words()));
+        return Err(Failure::no_match(&args.select.joined_patterns()));
     }
     warn_if_inconsistent(&first.snapshot);
     match file {

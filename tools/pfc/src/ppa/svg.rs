@@ -4,7 +4,7 @@
 
 use std::fmt::Write;
 
-use crate::flamegraph::escaped;
+use crate::flamegraph::escape_xml;
 use crate::ppa::timeline::{Interval, Timeline, PARTS};
 
 /// Size and margins of the picture in pixels.
@@ -73,7 +73,7 @@ pub fn svg(timeline: &Timeline) -> String {
     for interval in wide(timeline, &plain) {
         let _ = bar(&mut text, timeline, &plain, &interval);
     }
-    let title = escaped(&format!(
+    let title = escape_xml(&format!(
         "{} {}, {:.3} s",
         timeline.pid,
         timeline.name,

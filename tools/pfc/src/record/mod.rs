@@ -22,7 +22,7 @@ use perfmon::Scope;
 use ring::Argument;
 use rustix::thread::gettid;
 
-use crate::cli::{RecordArgs, Whom};
+use crate::cli::{RecordArgs, TargetArgs};
 use crate::data::{self, Attribute, Writer};
 use crate::error::Failure;
 use crate::stat::command::{beside, Child};
@@ -48,7 +48,7 @@ const SOFTWARE: u32 = 1;
 const RAW: u32 = 4;
 
 pub fn run(device: &Path, args: &RecordArgs, file: Option<&Path>) -> Result<ExitCode, Failure> {
-    let target = target(&args.whom, "record", !args.command.is_empty())?;
+    let target = target(&args.targets, "record", !args.command.is_empty())?;
     let scope = match target {
         Target::Cpus(_) => Scope::System,
         _ => Scope::Thread,
@@ -75,7 +75,7 @@ pub fn run(device: &Path, args: &RecordArgs, file: Option<&Path>) -> Result<Exit
     let status = match &target {
         Target::Command => run.command()?,
         _ => {
-            attach(&mut run.contexts, &target, &args.whom)?;
+            attach(&mut run.contexts, &target, &args.targets)?;
             run.others()?
         }
     };
@@ -100,7 +100,7 @@ pub fn prepare(
 }
 
 /// Contexts for threads or CPUs, not sampling yet.
-pub fn attach(contexts: &mut Contexts, target: &Target, whom: &Whom) -> Result<(), Failure> {
+pub fn attach(contexts: &mut Contexts, target: &Target, whom: &TargetArgs) -> Result<(), Failure> {
     match target {
         Target::Command => {}
         Target::Threads(threads) => {

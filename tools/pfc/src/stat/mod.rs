@@ -40,7 +40,7 @@ use std::time::{Duration, Instant};
 use perfmon::Scope;
 use rustix::thread::gettid;
 
-use crate::cli::{StatArgs, Whom};
+use crate::cli::{StatArgs, TargetArgs};
 use crate::error::Failure;
 use crate::output::Out;
 use crate::permissions;
@@ -75,7 +75,7 @@ pub struct Counts {
 }
 
 pub fn run(device: &Path, args: &StatArgs, file: Option<&Path>) -> Result<ExitCode, Failure> {
-    let target = target(&args.whom, "count", !args.command.is_empty())?;
+    let target = target(&args.targets, "count", !args.command.is_empty())?;
     let scope = match target {
         Target::Cpus(_) => Scope::System,
         _ => Scope::Thread,
@@ -295,7 +295,7 @@ pub fn refused(what: &str, error: &io::Error) -> Failure {
 
 /// Returns the threads or CPUs that the options select. `what` is the verb for error messages;
 /// `command` says whether a command was given, which is the target if no option is.
-pub fn target(args: &Whom, what: &str, command: bool) -> Result<Target, Failure> {
+pub fn target(args: &TargetArgs, what: &str, command: bool) -> Result<Target, Failure> {
     if args.all_cpus || args.cpus.is_some() {
         let online = std::fs::read_to_string("/sys/devices/system/cpu/online")?;
         let list = args.cpus.as_ref().unwrap_or(&online);
@@ -371,12 +371,12 @@ fn whose(args: &StatArgs, target: &Target) -> String {
     };
     match target {
         Target::Command => format!("'{}'", args.command.join(" ")),
-        Target::Cpus(_) if args.whom.cpus.is_none() => "'system wide'".to_owned(),
+        Target::Cpus(_) if args.targets.cpus.is_none() => "'system wide'".to_owned(),
         Target::Cpus(cpus) => format!("'CPU(s) {}'", list(cpus)),
-        Target::Threads(_) if !args.whom.threads.is_empty() => {
-            format!("thread id '{}'", list(&args.whom.threads))
+        Target::Threads(_) if !args.targets.threads.is_empty() => {
+            format!("thread id '{}'", list(&args.targets.threads))
         }
-        Target::Threads(_) => format!("process id '{}'", list(&args.whom.processes)),
+        Target::Threads(_) => format!("process id '{}'", list(&args.targets.processes)),
     }
 }
 
@@ -445,7 +445,7 @@ impl Run<'_> {
                 for thread in threads {
                     match group.load(*thread) {
                         // Threads of a process may have exited since its task directory was read.
-                        Err(e) if is_gone(&e) && self.args.whom.threads.is_empty() => {}
+                        Err(e) if is_gone(&e) && self.args.targets.threads.is_empty() => {}
                         done => done.map_err(|e| refused(&format!("count thread {thread}"), &e))?,
                     }
                 }

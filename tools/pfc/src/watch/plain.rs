@@ -16,7 +16,7 @@ use crate::watch::sampler::{Frame, Row, Sampler};
 pub fn run(device: &Path, args: &WatchArgs, out: &mut Out) -> Result<(), Failure> {
     let mut sampler = Sampler::open(device, args.select.pattern())?;
     if sampler.is_empty() {
-        return Err(Failure::no_match(&args.select.words()));
+        return Err(Failure::no_match(&args.select.joined_patterns()));
     }
     let interval = Duration::from_millis(args.interval);
     let mut due = Instant::now();

@@ -27,7 +27,7 @@ pub fn run(device: &Path, args: &WatchArgs, look: Look) -> Result<(), Failure> {
     let pattern = args.select.pattern().dormant(true);
     let sampler = Sampler::open(device, pattern)?;
     if sampler.is_empty() && !args.select.patterns.is_empty() {
-        return Err(Failure::no_match(&args.select.words()));
+        return Err(Failure::no_match(&args.select.joined_patterns()));
     }
     let stop = Arc::new(AtomicBool::new(false));
     // SIGHUP is not caught: a closed terminal needs no restoring, and a read of events from it
