@@ -357,7 +357,7 @@ pub struct SnapshotArgs {
 #[derive(Debug, Args)]
 pub struct ExportArgs {
     #[command(flatten)]
-    pub format: export::Chosen,
+    pub format: export::FormatArg,
     /// Maintain metrics mmv.NAME.* for Performance Co-Pilot
     #[arg(long, value_name = "NAME", conflicts_with_all = ["output", "listen"])]
     pub mmv: Option<String>,

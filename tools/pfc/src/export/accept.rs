@@ -5,7 +5,7 @@
 
 /// The media type of a format.
 #[derive(Clone, Copy, Debug)]
-pub struct Media {
+pub struct MediaType {
     pub kind: &'static str,
     pub subtype: &'static str,
     /// The values of the parameter `version` that a client may request.
@@ -14,40 +14,42 @@ pub struct Media {
     pub content_type: &'static str,
 }
 
-impl Media {
+impl MediaType {
     /// Returns true if this Accept header allows the media type. The most specific entry decides.
     /// An entry with a weight of 0 forbids the type.
-    pub fn accepted_by(&self, header: &str) -> bool {
-        let entries = header.split(',').filter_map(|entry| self.entry(entry));
+    pub fn is_accepted_by(&self, header: &str) -> bool {
+        let entries = header
+            .split(',')
+            .filter_map(|entry| self.match_entry(entry));
         // Among equally specific entries, one that allows the type wins.
-        entries.max().is_some_and(|(_, yes)| yes)
+        entries.max().is_some_and(|(_, is_allowed)| is_allowed)
     }
 
     /// Returns how specifically an entry names this type, and whether it allows it. Returns `None`
     /// if the entry is for other types.
-    fn entry(&self, entry: &str) -> Option<(u8, bool)> {
+    fn match_entry(&self, entry: &str) -> Option<(u8, bool)> {
         let mut parts = entry.split(';').map(str::trim);
         let (kind, subtype) = parts.next()?.split_once('/')?;
-        let same = |a: &str, b: &str| a.eq_ignore_ascii_case(b);
-        let mut exact = match (kind, subtype) {
+        let is_equal = |a: &str, b: &str| a.eq_ignore_ascii_case(b);
+        let mut specificity = match (kind, subtype) {
             ("*", "*") => 1,
-            (kind, "*") if same(kind, self.kind) => 2,
-            (kind, sub) if same(kind, self.kind) && same(sub, self.subtype) => 3,
+            (kind, "*") if is_equal(kind, self.kind) => 2,
+            (kind, sub) if is_equal(kind, self.kind) && is_equal(sub, self.subtype) => 3,
             _ => return None,
         };
-        let mut wanted = true;
+        let mut is_allowed = true;
         for (key, value) in parts.filter_map(|part| part.split_once('=')) {
             let (key, value) = (key.trim(), value.trim().trim_matches('"'));
-            if same(key, "q") {
-                wanted = value.parse::<f32>().is_ok_and(|q| q > 0.0);
-            } else if same(key, "version") {
+            if is_equal(key, "q") {
+                is_allowed = value.parse::<f32>().is_ok_and(|q| q > 0.0);
+            } else if is_equal(key, "version") {
                 if !self.versions.contains(&value) {
                     return None;
                 }
-                exact = 4;
+                specificity = 4;
             }
         }
-        Some((exact, wanted))
+        Some((specificity, is_allowed))
     }
 }
 
@@ -76,7 +78,7 @@ mod tests {
             ("", false),
             (";;;,,,=/", false),
         ] {
-            assert_eq!(media.accepted_by(header), yes, "{header}");
+            assert_eq!(media.is_accepted_by(header), yes, "{header}");
         }
     }
 }

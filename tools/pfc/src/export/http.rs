@@ -4,13 +4,14 @@
 //!
 //! hyper implements the protocol. This file limits the resources that clients can use:
 //!
-//! - A connection is for one request and is closed after [`LIFE`] at the latest.
-//! - There are at most [`CONNECTIONS`] connections. A new one replaces the oldest one, so clients
-//!   that send or read slowly, or not at all, do not block others.
-//! - A connection is not replaced by a new one within [`GRACE`]; new ones wait in the backlog. A
-//!   client that sends its request at once is therefore served, however many others connect.
-//! - All responses in flight have at most [`BUDGET`] bytes. A new response replaces the oldest
-//!   ones.
+//! - A connection is for one request and is closed after [`MAX_LIFETIME`] at the latest.
+//! - There are at most [`MAX_CONNECTIONS`] connections. A new one replaces the oldest one, so
+//!   clients that send or read slowly, or not at all, do not block others.
+//! - A connection is not replaced by a new one within [`MIN_LIFETIME`]; new ones wait in the
+//!   backlog. A client that sends its request at once is therefore served, however many others
+//!   connect.
+//! - All responses in flight have at most [`MAX_RESPONSE_BYTES`] bytes. A new response replaces the
+//!   oldest ones.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -35,33 +36,34 @@ use tokio::task::{spawn_local, JoinHandle, LocalSet};
 use tokio::time::{sleep, timeout};
 
 use crate::error::Failure;
-use crate::export::accept::Media;
-use crate::export::{runtime, Source, Stop, Writer};
+use crate::export::accept::MediaType;
+use crate::export::{build_runtime, Scraper, StopSignals, Writer};
 
 /// Limit for connections that are open at the same time.
-const CONNECTIONS: usize = 128;
+const MAX_CONNECTIONS: usize = 128;
 /// Length of the backlog: connections that wait in the kernel until they are accepted.
 ///
-/// With [`CONNECTIONS`] per [`GRACE`] the last one waits for eight seconds; Prometheus waits for
-/// ten. If the backlog is full, TCP tries again after a second or more, behind other clients.
-const WAITING: u32 = 1024;
+/// With [`MAX_CONNECTIONS`] per [`MIN_LIFETIME`] the last one waits for eight seconds; Prometheus
+/// waits for ten. If the backlog is full, TCP tries again after a second or more, behind other
+/// clients.
+const BACKLOG: u32 = 1024;
 /// The time in which a connection is not replaced by a new one.
-const GRACE: Duration = Duration::from_secs(1);
+const MIN_LIFETIME: Duration = Duration::from_secs(1);
 /// Interval for checking whether a connection has ended, while none can be accepted.
-const PAUSE: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Limit for the bytes of all responses in flight, and so of a single response.
-const BUDGET: usize = 128 << 20;
+const MAX_RESPONSE_BYTES: usize = 128 << 20;
 /// Limit for the head of a request in bytes.
-const HEAD: usize = 16 << 10;
+const MAX_HEAD_BYTES: usize = 16 << 10;
 /// Limit for the time in which the head of a request must arrive.
-const PATIENCE: Duration = Duration::from_secs(5);
+const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 /// Limit for the time from accepting a connection to the end of the response.
-const LIFE: Duration = Duration::from_secs(30);
+const MAX_LIFETIME: Duration = Duration::from_secs(30);
 /// The time in which responses may still be read after a signal has stopped the export.
-const FAREWELL: Duration = Duration::from_secs(2);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Refuses addresses that other machines can reach, unless `--allow-remote` is given.
-pub fn allowed(address: SocketAddr, remote: bool) -> Result<(), Failure> {
+pub fn check_address(address: SocketAddr, remote: bool) -> Result<(), Failure> {
     if remote || address.ip().to_canonical().is_loopback() {
         return Ok(());
     }
@@ -74,32 +76,32 @@ pub fn allowed(address: SocketAddr, remote: bool) -> Result<(), Failure> {
 
 pub fn serve(
     address: SocketAddr,
-    source: Source,
+    scraper: Scraper,
     writer: Box<dyn Writer>,
-    media: Media,
+    media: MediaType,
 ) -> Result<(), Failure> {
     let server = Rc::new(Server {
-        source: RefCell::new(source),
+        scraper: RefCell::new(scraper),
         writer: RefCell::new(writer),
         media,
-        guests: RefCell::default(),
+        connections: RefCell::default(),
     });
-    runtime()?.block_on(LocalSet::new().run_until(async {
-        let mut stop = Stop::new()?;
+    build_runtime()?.block_on(LocalSet::new().run_until(async {
+        let mut stop = StopSignals::new()?;
         let listener = listen(address).map_err(|e| Failure::Listen(address, e))?;
         announce(&listener)?;
         loop {
             tokio::select! {
-                () = stop.wanted() => break,
-                accepted = server.next(&listener) => match accepted {
-                    Ok(stream) => server.admit(stream),
+                () = stop.received() => break,
+                accepted = server.accept(&listener) => match accepted {
+                    Ok(stream) => server.add_connection(stream),
                     // For example, no file descriptor is available. Such errors are temporary.
                     Err(_) => sleep(Duration::from_millis(50)).await,
                 }
             }
         }
         drop(listener);
-        server.farewell().await;
+        server.drain_connections().await;
         Ok(())
     }))
 }
@@ -111,7 +113,7 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     }?;
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
-    socket.listen(WAITING)
+    socket.listen(BACKLOG)
 }
 
 /// Prints the URL, because with port 0 the kernel chooses the port.
@@ -122,114 +124,125 @@ fn announce(listener: &TcpListener) -> io::Result<()> {
 }
 
 struct Server {
-    source: RefCell<Source>,
+    scraper: RefCell<Scraper>,
     writer: RefCell<Box<dyn Writer>>,
-    media: Media,
+    media: MediaType,
     /// The connections, oldest first.
-    guests: RefCell<VecDeque<Guest>>,
+    connections: RefCell<VecDeque<Connection>>,
 }
 
 /// The state of a connection.
-struct Guest {
+struct Connection {
     task: JoinHandle<()>,
-    since: Instant,
+    accepted_at: Instant,
     /// The bytes of its response; 0 before there is one.
-    held: Rc<Cell<usize>>,
+    response_bytes: Rc<Cell<usize>>,
 }
 
 impl Server {
     /// Accepts the next connection, after waiting until it may be admitted.
-    async fn next(&self, listener: &TcpListener) -> io::Result<TcpStream> {
+    async fn accept(&self, listener: &TcpListener) -> io::Result<TcpStream> {
         while self.is_full() {
-            sleep(PAUSE).await;
+            sleep(POLL_INTERVAL).await;
         }
         Ok(listener.accept().await?.0)
     }
 
     /// Returns true if the limit of connections is reached and even the oldest is younger than
-    /// [`GRACE`].
+    /// [`MIN_LIFETIME`].
     fn is_full(&self) -> bool {
-        let mut guests = self.guests.borrow_mut();
-        guests.retain(|guest| !guest.task.is_finished());
-        guests.len() >= CONNECTIONS && guests.front().is_some_and(|g| g.since.elapsed() < GRACE)
+        let mut connections = self.connections.borrow_mut();
+        connections.retain(|connection| !connection.task.is_finished());
+        connections.len() >= MAX_CONNECTIONS
+            && connections
+                .front()
+                .is_some_and(|g| g.accepted_at.elapsed() < MIN_LIFETIME)
     }
 
-    fn admit(self: &Rc<Self>, stream: TcpStream) {
-        let mut guests = self.guests.borrow_mut();
-        guests.retain(|guest| !guest.task.is_finished());
-        while guests.len() >= CONNECTIONS {
-            if let Some(oldest) = guests.pop_front() {
+    fn add_connection(self: &Rc<Self>, stream: TcpStream) {
+        let mut connections = self.connections.borrow_mut();
+        connections.retain(|connection| !connection.task.is_finished());
+        while connections.len() >= MAX_CONNECTIONS {
+            if let Some(oldest) = connections.pop_front() {
                 oldest.task.abort();
             }
         }
-        let held = Rc::new(Cell::new(0));
-        let task = spawn_local(Rc::clone(self).attend(stream, Rc::clone(&held)));
-        guests.push_back(Guest {
+        let response_bytes = Rc::new(Cell::new(0));
+        let task =
+            spawn_local(Rc::clone(self).serve_connection(stream, Rc::clone(&response_bytes)));
+        connections.push_back(Connection {
             task,
-            since: Instant::now(),
-            held,
+            accepted_at: Instant::now(),
+            response_bytes,
         });
     }
 
-    async fn attend(self: Rc<Self>, stream: TcpStream, held: Rc<Cell<usize>>) {
+    async fn serve_connection(self: Rc<Self>, stream: TcpStream, response_bytes: Rc<Cell<usize>>) {
         let answer = service_fn(|request| {
-            let answer = self.answer(&request, &held);
+            let answer = self.respond(&request, &response_bytes);
             async { Ok::<_, Infallible>(answer) }
         });
-        let talk = http1::Builder::new()
+        let connection = http1::Builder::new()
             .keep_alive(false)
             // A client may close its sending side after the request.
             .half_close(true)
             .timer(TokioTimer::new())
-            .header_read_timeout(PATIENCE)
-            .max_buf_size(HEAD)
+            .header_read_timeout(HEAD_TIMEOUT)
+            .max_buf_size(MAX_HEAD_BYTES)
             .serve_connection(TokioIo::new(stream), answer);
         // Errors concern this connection only, which is closed.
-        let _ = timeout(LIFE, talk).await;
+        let _ = timeout(MAX_LIFETIME, connection).await;
     }
 
-    fn answer(&self, request: &Request<Incoming>, held: &Rc<Cell<usize>>) -> Response<Full<Bytes>> {
+    fn respond(
+        &self,
+        request: &Request<Incoming>,
+        response_bytes: &Rc<Cell<usize>>,
+    ) -> Response<Full<Bytes>> {
         if request.uri().path() != "/metrics" {
-            return sorry(
+            return error_response(
                 StatusCode::NOT_FOUND,
                 "not found; the counters are at /metrics\n",
             );
         }
         if ![Method::GET, Method::HEAD].contains(request.method()) {
-            let mut no = sorry(
+            let mut response = error_response(
                 StatusCode::METHOD_NOT_ALLOWED,
                 "method not allowed; use GET or HEAD\n",
             );
             let methods = HeaderValue::from_static("GET, HEAD");
-            no.headers_mut().insert(ALLOW, methods);
-            return no;
+            response.headers_mut().insert(ALLOW, methods);
+            return response;
         }
         let mut accepts = request.headers().get_all(ACCEPT).iter().peekable();
-        let any = accepts.peek().is_none();
-        if !any && !accepts.any(|a| a.to_str().is_ok_and(|a| self.media.accepted_by(a))) {
-            let what = format!(
+        let accepts_any = accepts.peek().is_none();
+        if !accepts_any && !accepts.any(|a| a.to_str().is_ok_and(|a| self.media.is_accepted_by(a)))
+        {
+            let message = format!(
                 "not acceptable; the only format is {}\n",
                 self.media.content_type
             );
-            return sorry(StatusCode::NOT_ACCEPTABLE, &what);
+            return error_response(StatusCode::NOT_ACCEPTABLE, &message);
         }
-        match self.text() {
+        match self.scrape_text() {
             Ok(text) => {
-                self.make_room(text.len(), held);
-                held.set(text.len());
-                reply(StatusCode::OK, self.media.content_type, text)
+                self.limit_responses(text.len(), response_bytes);
+                response_bytes.set(text.len());
+                build_response(StatusCode::OK, self.media.content_type, text)
             }
-            Err(failure) => sorry(StatusCode::SERVICE_UNAVAILABLE, &format!("{failure}\n")),
+            Err(failure) => {
+                error_response(StatusCode::SERVICE_UNAVAILABLE, &format!("{failure}\n"))
+            }
         }
     }
 
     /// Takes a sample and formats it.
-    fn text(&self) -> Result<Vec<u8>, Failure> {
-        let look = self.source.borrow_mut().look()?;
-        let mut text = Bounded(Vec::new());
-        let written = self.writer.borrow_mut().write(&look, &mut text);
+    fn scrape_text(&self) -> Result<Vec<u8>, Failure> {
+        let scrape = self.scraper.borrow_mut().scrape()?;
+        let mut text = BoundedBuffer(Vec::new());
+        let written = self.writer.borrow_mut().write(&scrape, &mut text);
         written.map_err(|_| {
-            let size = BUDGET >> 20;
+            let size = MAX_RESPONSE_BYTES >> 20;
             Failure::Refused(format!(
                 "the response exceeds {size} MiB; select fewer instances, or use --sum"
             ))
@@ -237,31 +250,38 @@ impl Server {
         Ok(text.0)
     }
 
-    /// Aborts the connections with the oldest responses until a new response fits into [`BUDGET`].
-    fn make_room(&self, bytes: usize, mine: &Rc<Cell<usize>>) {
-        let guests = self.guests.borrow();
-        let waiting = |guest: &&Guest| {
-            !guest.task.is_finished() && guest.held.get() > 0 && !Rc::ptr_eq(&guest.held, mine)
+    /// Aborts the connections with the oldest responses until a new response fits into
+    /// [`MAX_RESPONSE_BYTES`].
+    fn limit_responses(&self, bytes: usize, own_bytes: &Rc<Cell<usize>>) {
+        let connections = self.connections.borrow();
+        let is_in_flight = |connection: &&Connection| {
+            !connection.task.is_finished()
+                && connection.response_bytes.get() > 0
+                && !Rc::ptr_eq(&connection.response_bytes, own_bytes)
         };
-        let held: usize = guests.iter().filter(waiting).map(|g| g.held.get()).sum();
-        let mut excess = (held + bytes).saturating_sub(BUDGET);
-        for guest in guests.iter().filter(waiting) {
+        let total: usize = connections
+            .iter()
+            .filter(is_in_flight)
+            .map(|g| g.response_bytes.get())
+            .sum();
+        let mut excess = (total + bytes).saturating_sub(MAX_RESPONSE_BYTES);
+        for connection in connections.iter().filter(is_in_flight) {
             if excess == 0 {
                 break;
             }
-            guest.task.abort();
-            excess = excess.saturating_sub(guest.held.take());
+            connection.task.abort();
+            excess = excess.saturating_sub(connection.response_bytes.take());
         }
     }
 
-    /// Waits until responses in flight have been read, at most [`FAREWELL`]. Connections without a
-    /// response are dropped.
-    async fn farewell(&self) {
-        let guests = self.guests.take();
-        let _ = timeout(FAREWELL, async {
-            for guest in guests {
-                if guest.held.get() > 0 {
-                    let _ = guest.task.await;
+    /// Waits until responses in flight have been read, at most [`DRAIN_TIMEOUT`]. Connections
+    /// without a response are dropped.
+    async fn drain_connections(&self) {
+        let connections = self.connections.take();
+        let _ = timeout(DRAIN_TIMEOUT, async {
+            for connection in connections {
+                if connection.response_bytes.get() > 0 {
+                    let _ = connection.task.await;
                 }
             }
         })
@@ -269,12 +289,12 @@ impl Server {
     }
 }
 
-/// A buffer of at most [`BUDGET`] bytes.
-struct Bounded(Vec<u8>);
+/// A buffer of at most [`MAX_RESPONSE_BYTES`] bytes.
+struct BoundedBuffer(Vec<u8>);
 
-impl Write for Bounded {
+impl Write for BoundedBuffer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.0.len() + bytes.len() > BUDGET {
+        if self.0.len() + bytes.len() > MAX_RESPONSE_BYTES {
             return Err(io::ErrorKind::OutOfMemory.into());
         }
         self.0.extend_from_slice(bytes);
@@ -286,11 +306,11 @@ impl Write for Bounded {
     }
 }
 
-fn sorry(status: StatusCode, why: &str) -> Response<Full<Bytes>> {
-    reply(status, "text/plain; charset=utf-8", why.as_bytes().to_vec())
+fn error_response(status: StatusCode, why: &str) -> Response<Full<Bytes>> {
+    build_response(status, "text/plain; charset=utf-8", why.as_bytes().to_vec())
 }
 
-fn reply(status: StatusCode, kind: &'static str, text: Vec<u8>) -> Response<Full<Bytes>> {
+fn build_response(status: StatusCode, kind: &'static str, text: Vec<u8>) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(Bytes::from(text)));
     *response.status_mut() = status;
     let headers = response.headers_mut();

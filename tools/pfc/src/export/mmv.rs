@@ -32,7 +32,7 @@ use rustix::fs::{flock, FlockOperation};
 
 use crate::cli::ExportArgs;
 use crate::error::Failure;
-use crate::export::{runtime, Look, Source, Stop};
+use crate::export::{build_runtime, Scrape, Scraper, StopSignals};
 
 use page::{GENERATION_1, GENERATION_2, STRIDE};
 use plan::{plan, Origin, Planned};
@@ -47,21 +47,21 @@ const AGAIN: Duration = Duration::from_millis(1100);
 
 /// Updates the files until a signal stops the export.
 pub fn run(device: &Path, args: &ExportArgs) -> Result<(), Failure> {
-    let mut source = Source::open(device, args)?;
+    let mut source = Scraper::open(device, args)?;
     let name = args.mmv.as_deref().unwrap_or_default();
     let directory = &args.mmv_directory;
     let failed = |e| Failure::Create(directory.clone(), e);
     let mut bridge = Bridge::open(directory, name, args.sum).map_err(failed)?;
     let interval = Duration::from_millis(args.interval.unwrap_or(1000));
-    runtime()?.block_on(async {
-        let mut stop = Stop::new()?;
+    build_runtime()?.block_on(async {
+        let mut stop = StopSignals::new()?;
         let mut due = Instant::now();
         loop {
             // An empty selection is not an error: instances may appear later.
-            bridge.put(&source.look()?).map_err(failed)?;
+            bridge.put(&source.scrape()?).map_err(failed)?;
             due = (due + interval).max(Instant::now());
             tokio::select! {
-                () = stop.wanted() => return Ok(()),
+                () = stop.received() => return Ok(()),
                 () = tokio::time::sleep_until(due.into()) => {}
             }
         }
@@ -131,7 +131,7 @@ impl Bridge {
     }
 
     /// Updates the files to a sample.
-    pub fn put(&mut self, look: &Look) -> io::Result<()> {
+    pub fn put(&mut self, look: &Scrape) -> io::Result<()> {
         let snapshot = &look.snapshot;
         let stamp = snapshot.stamp();
         let of = Some((stamp.boot_id, stamp.generation));

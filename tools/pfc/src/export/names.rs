@@ -16,13 +16,13 @@ use perfcounters::{Catalogue, Instance, Kind, Unit};
 
 /// The OpenMetrics types that are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Type {
+pub enum MetricType {
     Counter,
     Gauge,
     Histogram,
 }
 
-impl Type {
+impl MetricType {
     pub fn of(kind: Kind) -> Self {
         match kind {
             Kind::Counter | Kind::Time => Self::Counter,
@@ -53,7 +53,7 @@ impl Type {
 #[derive(Debug)]
 pub struct Family {
     pub name: String,
-    pub kind: Type,
+    pub kind: MetricType,
     pub unit: Option<&'static str>,
     pub help: String,
 }
@@ -62,55 +62,58 @@ pub struct Family {
 #[derive(Debug, Default)]
 pub struct Families {
     families: Vec<Family>,
-    of: HashMap<u32, usize>,
+    by_instance: HashMap<u32, usize>,
 }
 
 impl Families {
     pub fn new(catalogue: &Catalogue) -> Self {
-        let mut this = Self::default();
-        let mut known: HashMap<(String, Type, Option<&'static str>), usize> = HashMap::new();
-        let mut taken = HashSet::new();
+        let mut families = Self::default();
+        let mut index_of_key: HashMap<(String, MetricType, Option<&'static str>), usize> =
+            HashMap::new();
+        let mut used_names = HashSet::new();
         let mut members: Vec<Vec<&Instance>> = Vec::new();
         // Instances of an unknown kind are left out: it is not known how their values combine.
         let instances = catalogue.instances().iter();
         for instance in instances.filter(|i| i.unknown_kind.is_none()) {
-            let place = place(&instance.name);
-            let kind = Type::of(instance.kind);
-            let unit = suffix(instance.unit);
-            let stem = stem(&place.stem, kind, unit);
-            let at = *known.entry((stem, kind, unit)).or_insert_with_key(|key| {
-                this.families.push(Family {
-                    name: claim(&key.0, kind, unit, &mut taken),
-                    kind,
-                    unit,
-                    help: String::new(),
+            let parts = split_name(&instance.name);
+            let kind = MetricType::of(instance.kind);
+            let unit = unit_suffix(instance.unit);
+            let base = base_name(&parts.base, kind, unit);
+            let index = *index_of_key
+                .entry((base, kind, unit))
+                .or_insert_with_key(|key| {
+                    families.families.push(Family {
+                        name: unique_name(&key.0, kind, unit, &mut used_names),
+                        kind,
+                        unit,
+                        help: String::new(),
+                    });
+                    members.push(Vec::new());
+                    families.families.len() - 1
                 });
-                members.push(Vec::new());
-                this.families.len() - 1
-            });
-            members[at].push(instance);
-            this.of.insert(instance.number, at);
+            members[index].push(instance);
+            families.by_instance.insert(instance.number, index);
         }
-        for (family, all) in this.families.iter_mut().zip(&members) {
+        for (family, all) in families.families.iter_mut().zip(&members) {
             let all = all.iter().map(|i| (i.name.as_str(), i.help.as_str()));
-            family.help = help(&all.collect::<Vec<_>>());
+            family.help = family_help(&all.collect::<Vec<_>>());
         }
-        this
+        families
     }
 
     /// Returns the index of the family of an instance.
-    pub fn of(&self, instance: &Instance) -> Option<usize> {
-        self.of.get(&instance.number).copied()
+    pub fn index_of(&self, instance: &Instance) -> Option<usize> {
+        self.by_instance.get(&instance.number).copied()
     }
 
-    pub fn get(&self, at: usize) -> &Family {
-        &self.families[at]
+    pub fn get(&self, index: usize) -> &Family {
+        &self.families[index]
     }
 }
 
 /// Returns the help text for a family whose instances have these names and help texts. If the texts
 /// differ, the result says what the names have in common.
-fn help(all: &[(&str, &str)]) -> String {
+fn family_help(all: &[(&str, &str)]) -> String {
     let [(name, text), others @ ..] = all else {
         return String::new();
     };
@@ -118,37 +121,37 @@ fn help(all: &[(&str, &str)]) -> String {
         return (*text).to_owned();
     }
     let first: Vec<&str> = name.split('/').collect();
-    let mut before = first.len() - 1;
-    let mut last = first.last();
+    let mut nr_common = first.len() - 1;
+    let mut last_part = first.last();
     for (other, _) in others {
         let other: Vec<&str> = other.split('/').collect();
-        before = before.min(first.iter().zip(&other).take_while(|(a, b)| a == b).count());
-        last = last.filter(|last| Some(*last) == other.last());
+        nr_common = nr_common.min(first.iter().zip(&other).take_while(|(a, b)| a == b).count());
+        last_part = last_part.filter(|last_part| Some(*last_part) == other.last());
     }
     let mut text = "values".to_owned();
-    if let Some(last) = last {
-        text.push_str(&format!(" named {last}"));
+    if let Some(last_part) = last_part {
+        text.push_str(&format!(" named {last_part}"));
     }
-    if before > 0 {
-        text.push_str(&format!(" of {}/", first[..before].join("/")));
+    if nr_common > 0 {
+        text.push_str(&format!(" of {}/", first[..nr_common].join("/")));
     }
     format!("{text}; distinguished by the label name")
 }
 
 /// The parts of an instance's name: the metric, and the labels.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct SplitName {
     /// The name of the metric: its parts, joined by underscores.
-    pub stem: String,
+    pub base: String,
     /// Labels that distinguish the instances of a metric.
     pub labels: Vec<(&'static str, String)>,
 }
 
 /// Splits the name of an instance into metric and labels. Names of the providers have rules of
 /// their own. For other drivers' names of three or more parts, the middle parts become a label.
-pub fn place(name: &str) -> Place {
+pub fn split_name(name: &str) -> SplitName {
     let parts: Vec<&str> = name.split('/').collect();
-    let (stem, labels) = match parts.as_slice() {
+    let (base, labels) = match parts.as_slice() {
         ["irq", "vector", rest @ ..] if !rest.is_empty() => {
             ("irq_vector".into(), vec![("vector", rest.join("/"))])
         }
@@ -174,11 +177,11 @@ pub fn place(name: &str) -> Place {
         }
         all => (all.join("_"), Vec::new()),
     };
-    Place { stem, labels }
+    SplitName { base, labels }
 }
 
 /// Returns the unit as a suffix of the name. Plain numbers and events have none.
-fn suffix(unit: Unit) -> Option<&'static str> {
+fn unit_suffix(unit: Unit) -> Option<&'static str> {
     match unit {
         Unit::None | Unit::Events => None,
         unit => Some(unit.name()),
@@ -186,7 +189,7 @@ fn suffix(unit: Unit) -> Option<&'static str> {
 }
 
 /// Returns the name of a family without its unit, in characters that are allowed in names.
-fn stem(text: &str, kind: Type, unit: Option<&str>) -> String {
+fn base_name(text: &str, kind: MetricType, unit: Option<&str>) -> String {
     let clean = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
     let text: String = text.chars().map(clean).collect();
     let mut stem = format!("perfcounters_{text}");
@@ -199,7 +202,7 @@ fn stem(text: &str, kind: Type, unit: Option<&str>) -> String {
             stem.truncate(rest.len());
         }
     };
-    if kind == Type::Counter {
+    if kind == MetricType::Counter {
         strip("_total");
     }
     if let Some(unit) = unit {
@@ -209,25 +212,33 @@ fn stem(text: &str, kind: Type, unit: Option<&str>) -> String {
 }
 
 /// Returns the shortest name whose samples do not have the names of another family's samples.
-fn claim(stem: &str, kind: Type, unit: Option<&str>, taken: &mut HashSet<String>) -> String {
+fn unique_name(
+    base: &str,
+    kind: MetricType,
+    unit: Option<&str>,
+    used_names: &mut HashSet<String>,
+) -> String {
     let unit = unit.map_or(String::new(), |unit| format!("_{unit}"));
-    let mut tries = 0u32;
+    let mut nr_tries = 0u32;
     loop {
-        let name = match tries {
-            0 => format!("{stem}{unit}"),
-            1 => format!("{stem}_{}{unit}", kind.name()),
-            n => format!("{stem}_{}_{n}{unit}", kind.name()),
+        let name = match nr_tries {
+            0 => format!("{base}{unit}"),
+            1 => format!("{base}_{}{unit}", kind.name()),
+            n => format!("{base}_{}_{n}{unit}", kind.name()),
         };
         let all: Vec<String> = kind
             .suffixes()
             .iter()
             .map(|s| format!("{name}{s}"))
             .collect();
-        if all.iter().all(|one| !taken.contains(one)) {
-            taken.extend(all);
+        if all
+            .iter()
+            .all(|sample_name| !used_names.contains(sample_name))
+        {
+            used_names.extend(all);
             return name;
         }
-        tries += 1;
+        nr_tries += 1;
     }
 }
 
@@ -235,13 +246,13 @@ fn claim(stem: &str, kind: Type, unit: Option<&str>, taken: &mut HashSet<String>
 mod tests {
     use super::*;
 
-    fn labels(place: &Place) -> Vec<(&str, &str)> {
-        place.labels.iter().map(|(k, v)| (*k, v.as_str())).collect()
+    fn labels(parts: &SplitName) -> Vec<(&str, &str)> {
+        parts.labels.iter().map(|(k, v)| (*k, v.as_str())).collect()
     }
 
     #[test]
     fn pfc_export_names_are_metrics_and_labels() {
-        for (name, stem, wanted) in [
+        for (name, base, wanted) in [
             ("sched/wakeups", "sched_wakeups", &[][..]),
             ("syscalls/read", "syscalls", &[("syscall", "read")]),
             ("softirq/net_rx", "softirq", &[("softirq", "net_rx")]),
@@ -260,10 +271,10 @@ mod tests {
             ("", "", &[]),
             ("a//b", "a_b", &[("id", "")]),
         ] {
-            let place = place(name);
+            let parts = split_name(name);
             assert_eq!(
-                (place.stem.as_str(), labels(&place).as_slice()),
-                (stem, wanted),
+                (parts.base.as_str(), labels(&parts).as_slice()),
+                (base, wanted),
                 "{name}"
             );
         }
@@ -272,9 +283,14 @@ mod tests {
     #[test]
     fn pfc_export_names_end_with_their_unit_once() {
         let name = |text: &str, kind, unit| {
-            claim(&stem(text, kind, unit), kind, unit, &mut HashSet::new())
+            unique_name(
+                &base_name(text, kind, unit),
+                kind,
+                unit,
+                &mut HashSet::new(),
+            )
         };
-        use Type::{Counter, Gauge};
+        use MetricType::{Counter, Gauge};
         assert_eq!(
             name("net_rx_bytes", Counter, Some("bytes")),
             "perfcounters_net_rx_bytes"
@@ -297,38 +313,40 @@ mod tests {
 
     #[test]
     fn pfc_export_help_is_true_of_the_whole_family() {
-        let of = |all: &[(&str, &str)]| help(all).replace("; distinguished by the label name", "");
+        let help_of = |all: &[(&str, &str)]| {
+            family_help(all).replace("; distinguished by the label name", "")
+        };
         let own = [
             ("perfcounters/interrupts/time", "Time in the NMI handler"),
             ("perfcounters/faults/time", "Time in page faults"),
         ];
-        assert_eq!(of(&own), "values named time of perfcounters/");
-        assert_eq!(help(&own[..1]), "Time in the NMI handler");
+        assert_eq!(help_of(&own), "values named time of perfcounters/");
+        assert_eq!(family_help(&own[..1]), "Time in the NMI handler");
         let disks = [("block/sda/reads", "Done"), ("block/sdb/reads", "Done")];
-        assert_eq!(help(&disks), "Done");
+        assert_eq!(family_help(&disks), "Done");
         let some = [("a/x/n", "one"), ("a/y/n", "")];
-        assert_eq!(of(&some), "values named n of a/");
+        assert_eq!(help_of(&some), "values named n of a/");
         let vectors = [("irq/vector/nmi", "a"), ("irq/vector/mce", "b")];
-        assert_eq!(of(&vectors), "values of irq/vector/");
-        assert_eq!(of(&[("a-b", "x"), ("a_b", "y")]), "values");
-        assert_eq!(of(&[("a/b", "x"), ("a_b", "y")]), "values");
-        assert_eq!(help(&[("a", ""), ("b", "")]), "");
-        assert_eq!(help(&[]), "");
+        assert_eq!(help_of(&vectors), "values of irq/vector/");
+        assert_eq!(help_of(&[("a-b", "x"), ("a_b", "y")]), "values");
+        assert_eq!(help_of(&[("a/b", "x"), ("a_b", "y")]), "values");
+        assert_eq!(family_help(&[("a", ""), ("b", "")]), "");
+        assert_eq!(family_help(&[]), "");
     }
 
     #[test]
     fn pfc_export_families_never_share_a_name() {
         let mut taken = HashSet::new();
-        let mut name = |stem: &str, kind| claim(stem, kind, None, &mut taken);
-        assert_eq!(name("x", Type::Counter), "x");
-        assert_eq!(name("x", Type::Gauge), "x_gauge");
-        assert_eq!(name("x_total", Type::Gauge), "x_total_gauge");
-        assert_eq!(name("x", Type::Histogram), "x_histogram");
+        let mut name = |stem: &str, kind| unique_name(stem, kind, None, &mut taken);
+        assert_eq!(name("x", MetricType::Counter), "x");
+        assert_eq!(name("x", MetricType::Gauge), "x_gauge");
+        assert_eq!(name("x_total", MetricType::Gauge), "x_total_gauge");
+        assert_eq!(name("x", MetricType::Histogram), "x_histogram");
         assert_eq!(
-            name("x_histogram_sum", Type::Gauge),
+            name("x_histogram_sum", MetricType::Gauge),
             "x_histogram_sum_gauge"
         );
-        assert_eq!(name("x_gauge", Type::Gauge), "x_gauge_gauge");
-        assert_eq!(name("x", Type::Gauge), "x_gauge_2");
+        assert_eq!(name("x_gauge", MetricType::Gauge), "x_gauge_gauge");
+        assert_eq!(name("x", MetricType::Gauge), "x_gauge_2");
     }
 }

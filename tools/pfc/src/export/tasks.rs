@@ -14,100 +14,104 @@ use ppa::{Device, Info, Task, INTCNT, SCHEDOUTCNT, SCHLATACCUM, SYSCALLCNT, TASK
 use crate::error::Failure;
 
 /// The time in which the weight of a task's run time falls by half, in milliseconds.
-const HALF: f64 = 60_000.0;
+const HALF_LIFE_MS: f64 = 60_000.0;
 
 /// A value of a task that is exported.
-pub struct Value {
+pub struct TaskMetric {
     pub name: &'static str,
     pub help: &'static str,
     /// The value is a time in ticks; otherwise it is a count.
-    pub time: bool,
-    pub of: fn(&Task) -> u64,
+    pub is_time: bool,
+    pub read: fn(&Task) -> u64,
 }
 
-const fn time(name: &'static str, help: &'static str, of: fn(&Task) -> u64) -> Value {
-    let time = true;
-    Value {
+const fn time_metric(name: &'static str, help: &'static str, read: fn(&Task) -> u64) -> TaskMetric {
+    let is_time = true;
+    TaskMetric {
         name,
         help,
-        time,
-        of,
+        is_time,
+        read,
     }
 }
 
-const fn count(name: &'static str, help: &'static str, of: fn(&Task) -> u64) -> Value {
-    let time = false;
-    Value {
+const fn count_metric(
+    name: &'static str,
+    help: &'static str,
+    read: fn(&Task) -> u64,
+) -> TaskMetric {
+    let is_time = false;
+    TaskMetric {
         name,
         help,
-        time,
-        of,
+        is_time,
+        read,
     }
 }
 
 /// The exported values of each task. All are counters. The index of a value determines its metric
 /// number in PCP, so new values must be added at the end.
-pub const VALUES: [Value; 9] = [
-    time(
+pub const TASK_METRICS: [TaskMetric; 9] = [
+    time_metric(
         "user_time",
         "Time in user mode; for a kernel thread, all of its time",
         Task::user,
     ),
-    time("system_time", "Time in system calls", Task::system),
-    time(
+    time_metric("system_time", "Time in system calls", Task::system),
+    time_metric(
         "interrupt_time",
         "Time in interrupts while the task ran, not part of its own time",
         Task::interrupts,
     ),
-    time(
+    time_metric(
         "waiting_time",
         "Time ready to run, but not running",
         Task::waiting,
     ),
-    time(
+    time_metric(
         "latency_time",
         "Part of the waiting time, from wakeup to run",
         |t| t.values[SCHLATACCUM],
     ),
-    count(
+    count_metric(
         "blocked",
         "Context switches because the task had to wait",
         |t| t.values[SCHEDOUTCNT],
     ),
-    count(
+    count_metric(
         "preempted",
         "Context switches although the task could have continued",
         Task::involuntary,
     ),
-    count("syscalls", "System calls", |t| t.values[SYSCALLCNT]),
-    count("interrupts", "Interrupts while the task ran", |t| {
+    count_metric("syscalls", "System calls", |t| t.values[SYSCALLCNT]),
+    count_metric("interrupts", "Interrupts while the task ran", |t| {
         t.values[INTCNT]
     }),
 ];
 
 /// Sums over all tasks that were seen since the export began, including those that have ended.
-pub const TOTALS: [Value; 3] = [
-    time(
+pub const TOTAL_METRICS: [TaskMetric; 3] = [
+    time_metric(
         "waiting_time",
         "Time ready to run, but not running, of all tasks",
         Task::waiting,
     ),
-    time(
+    time_metric(
         "latency_time",
         "Part of the waiting time, from wakeup to run, of all tasks",
         |t| t.values[SCHLATACCUM],
     ),
-    count("wakeups", "Wakeups of all tasks", Task::wakeups),
+    count_metric("wakeups", "Wakeups of all tasks", Task::wakeups),
 ];
 
-impl Value {
+impl TaskMetric {
     /// Returns the value of a task: nanoseconds, or a count.
     pub fn get(&self, task: &Task, khz: u32) -> u64 {
-        self.scaled((self.of)(task), khz)
+        self.to_export_unit((self.read)(task), khz)
     }
 
-    fn scaled(&self, value: u64, khz: u32) -> u64 {
-        match self.time {
+    fn to_export_unit(&self, value: u64, khz: u32) -> u64 {
+        match self.is_time {
             true => nanoseconds(value, khz),
             false => value,
         }
@@ -121,22 +125,22 @@ fn nanoseconds(ticks: u64, khz: u32) -> u64 {
 
 /// A sample of all tasks.
 #[derive(Clone, Debug, Default)]
-pub struct Tasks {
+pub struct TaskScrape {
     /// Ticks per millisecond.
     pub khz: u32,
     /// One task for each task ID (pid), in ascending order.
     pub all: Vec<Task>,
     /// The IDs of the busiest tasks.
     busiest: HashSet<u32>,
-    /// The sums of [`TOTALS`], in ticks or counts.
-    totals: [u64; TOTALS.len()],
+    /// The sums of [`TOTAL_METRICS`], in ticks or counts.
+    totals: [u64; TOTAL_METRICS.len()],
 }
 
-impl Tasks {
-    /// Returns each of [`TOTALS`] with its sum, in nanoseconds or counts.
-    pub fn totals(&self) -> impl Iterator<Item = (&'static Value, u64)> + '_ {
-        let each = TOTALS.iter().zip(self.totals);
-        each.map(|(value, sum)| (value, value.scaled(sum, self.khz)))
+impl TaskScrape {
+    /// Returns each of [`TOTAL_METRICS`] with its sum, in nanoseconds or counts.
+    pub fn totals(&self) -> impl Iterator<Item = (&'static TaskMetric, u64)> + '_ {
+        let each = TOTAL_METRICS.iter().zip(self.totals);
+        each.map(|(value, sum)| (value, value.to_export_unit(sum, self.khz)))
     }
 
     /// Returns the busiest tasks in the order of their IDs.
@@ -147,25 +151,25 @@ impl Tasks {
 
 /// Reads the tasks and ranks them.
 #[derive(Debug)]
-pub struct Source {
+pub struct TaskScraper {
     device: Device,
     ranking: Ranking,
 }
 
-impl Source {
-    /// Opens the device, for at most `most` tasks. A user who may not read the tasks gets the error
-    /// here, even if accounting is off.
-    pub fn open(most: usize) -> Result<Self, Failure> {
+impl TaskScraper {
+    /// Opens the device, for at most `max_tasks` tasks. A user who may not read the tasks gets the
+    /// error here, even if accounting is off.
+    pub fn open(max_tasks: usize) -> Result<Self, Failure> {
         let device = Device::open()?;
         device.may_read_tasks()?;
         Ok(Self {
             device,
-            ranking: Ranking::new(most),
+            ranking: Ranking::new(max_tasks),
         })
     }
 
     /// Takes a sample. It has no tasks if accounting is off.
-    pub fn look(&mut self) -> Result<Tasks, Failure> {
+    pub fn scrape(&mut self) -> Result<TaskScrape, Failure> {
         let info = self.device.info()?;
         let all = match info.levels {
             0 => Vec::new(),
@@ -175,11 +179,14 @@ impl Source {
     }
 }
 
-/// Turns a missing permission to read tasks into a warning and `None` if `runs` is set. The caller
-/// continues without tasks and does not try again, so the warning is printed once.
-pub fn allowed<T>(tasks: Result<T, Failure>, runs: bool) -> Result<Option<T>, Failure> {
-    match tasks {
-        Err(failure) if runs && is_denied(&failure) => {
+/// Turns a missing permission to read tasks into a warning and `None` if `is_repeated` is set. The
+/// caller continues without tasks and does not try again, so the warning is printed once.
+pub fn warn_if_denied<T>(
+    result: Result<T, Failure>,
+    is_repeated: bool,
+) -> Result<Option<T>, Failure> {
+    match result {
+        Err(failure) if is_repeated && is_denied(&failure) => {
             eprintln!("pfc: tasks are not exported: {failure}");
             Ok(None)
         }
@@ -194,85 +201,85 @@ fn is_denied(failure: &Failure) -> bool {
 
 #[derive(Debug)]
 struct Ranking {
-    most: usize,
+    max_tasks: usize,
     /// The time of the previous sample in ticks.
-    before: u64,
-    known: HashMap<(u32, u64), Rank>,
-    totals: [u64; TOTALS.len()],
+    last_time: u64,
+    ranks: HashMap<(u32, u64), Rank>,
+    totals: [u64; TOTAL_METRICS.len()],
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Rank {
     /// Run time at the previous sample, in ticks.
-    ran: u64,
+    run_time: u64,
     /// Recent run time, in ticks: older time has less weight.
     score: f64,
-    among: bool,
-    /// The task's contribution to [`TOTALS`] at the previous sample.
-    part: [u64; TOTALS.len()],
+    is_busiest: bool,
+    /// The task's contribution to [`TOTAL_METRICS`] at the previous sample.
+    totals: [u64; TOTAL_METRICS.len()],
 }
 
 impl Ranking {
-    fn new(most: usize) -> Self {
+    fn new(max_tasks: usize) -> Self {
         Self {
-            most,
-            before: 0,
-            known: HashMap::new(),
-            totals: [0; TOTALS.len()],
+            max_tasks,
+            last_time: 0,
+            ranks: HashMap::new(),
+            totals: [0; TOTAL_METRICS.len()],
         }
     }
 
-    fn rank(&mut self, info: &Info, all: Vec<Task>) -> Tasks {
-        let half = HALF * f64::from(info.khz);
-        let passed = ppa::grown(info.now, self.before) as f64;
-        self.before = info.now;
-        let fade = (-passed / half).exp2();
+    fn rank(&mut self, info: &Info, all: Vec<Task>) -> TaskScrape {
+        let half_life = HALF_LIFE_MS * f64::from(info.khz);
+        let elapsed = ppa::grown(info.now, self.last_time) as f64;
+        self.last_time = info.now;
+        let decay = (-elapsed / half_life).exp2();
         let mut now: HashMap<(u32, u64), Rank> = HashMap::new();
         for task in &all {
-            let ran = task.total().saturating_add(task.interrupts());
-            let part = std::array::from_fn(|n| (TOTALS[n].of)(task));
-            let known = self.known.get(&(task.pid, task.began));
+            let run_time = task.total().saturating_add(task.interrupts());
+            let totals = std::array::from_fn(|n| (TOTAL_METRICS[n].read)(task));
+            let known = self.ranks.get(&(task.pid, task.began));
             let old = known.copied().unwrap_or_default();
-            let fresh = match known {
-                Some(_) => ppa::grown(ran, old.ran) as f64,
+            let recent = match known {
+                Some(_) => ppa::grown(run_time, old.run_time) as f64,
                 // A new task is assumed to have run evenly since it is accounted.
-                None => ran as f64 * (half / (task.counted.max(1) as f64)).min(1.0),
+                None => run_time as f64 * (half_life / (task.counted.max(1) as f64)).min(1.0),
             };
-            for (sum, (now, old)) in self.totals.iter_mut().zip(part.iter().zip(old.part)) {
+            for (sum, (now, old)) in self.totals.iter_mut().zip(totals.iter().zip(old.totals)) {
                 *sum = sum.saturating_add(ppa::grown(*now, old));
             }
             let rank = Rank {
-                ran,
-                score: old.score * fade + fresh,
-                among: old.among,
-                part,
+                run_time,
+                score: old.score * decay + recent,
+                is_busiest: old.is_busiest,
+                totals,
             };
             now.insert((task.pid, task.began), rank);
         }
         // A task ID is used again after its task has ended. The later task is kept.
-        let mut each: HashMap<u32, Task> = HashMap::new();
+        let mut by_pid: HashMap<u32, Task> = HashMap::new();
         for task in all {
-            let old = each.get(&task.pid);
+            let old = by_pid.get(&task.pid);
             if old.is_none_or(|old| old.is(TASK_ENDED) && old.began <= task.began) {
-                each.insert(task.pid, task);
+                by_pid.insert(task.pid, task);
             }
         }
-        let mut all: Vec<Task> = each.into_values().collect();
+        let mut all: Vec<Task> = by_pid.into_values().collect();
         let weight = |task: &Task| {
             let rank = now
                 .get(&(task.pid, task.began))
                 .copied()
                 .unwrap_or_default();
-            rank.score * if rank.among { 2.0 } else { 1.0 }
+            rank.score * if rank.is_busiest { 2.0 } else { 1.0 }
         };
         all.sort_by(|a, b| weight(b).total_cmp(&weight(a)).then(a.pid.cmp(&b.pid)));
-        let busiest: HashSet<u32> = all.iter().take(self.most).map(|t| t.pid).collect();
+        let busiest: HashSet<u32> = all.iter().take(self.max_tasks).map(|t| t.pid).collect();
         for ((pid, _), rank) in &mut now {
-            rank.among = busiest.contains(pid);
+            rank.is_busiest = busiest.contains(pid);
         }
-        self.known = now;
+        self.ranks = now;
         all.sort_by_key(|t| t.pid);
-        Tasks {
+        TaskScrape {
             khz: info.khz,
             all,
             busiest,
@@ -307,7 +314,7 @@ mod tests {
         }
     }
 
-    fn pids(tasks: &Tasks) -> Vec<u32> {
+    fn pids(tasks: &TaskScrape) -> Vec<u32> {
         tasks.busiest().map(|t| t.pid).collect()
     }
 
@@ -318,17 +325,17 @@ mod tests {
             let tasks = ran.iter().zip(1..).map(|(r, pid)| task(pid, *r)).collect();
             (info(t * 1_000_000), tasks)
         };
-        let mut look = |t, ran| {
+        let mut busiest_at = |t, ran| {
             let (info, tasks) = at(t, ran);
             pids(&ranking.rank(&info, tasks))
         };
-        assert_eq!(look(1, [900_000, 50_000, 40_000, 0]), [1, 2]);
+        assert_eq!(busiest_at(1, [900_000, 50_000, 40_000, 0]), [1, 2]);
         // A task replaces another one only if its rank is more than twice as high.
-        assert_eq!(look(2, [900_000, 50_000, 60_000, 0]), [1, 2]);
-        assert_eq!(look(3, [900_000, 50_000, 160_000, 0]), [1, 3]);
+        assert_eq!(busiest_at(2, [900_000, 50_000, 60_000, 0]), [1, 2]);
+        assert_eq!(busiest_at(3, [900_000, 50_000, 160_000, 0]), [1, 3]);
         // Run time in the past loses its weight within minutes.
-        assert_eq!(look(600, [900_000, 50_000, 160_000, 10_000]), [1, 4]);
-        assert_eq!(look(601, [900_000, 90_000, 160_000, 20_000]), [2, 4]);
+        assert_eq!(busiest_at(600, [900_000, 50_000, 160_000, 10_000]), [1, 4]);
+        assert_eq!(busiest_at(601, [900_000, 90_000, 160_000, 20_000]), [2, 4]);
         // Without tasks there are no busiest ones. A task that appears later is one of them.
         assert!(pids(&ranking.rank(&info(700_000_000), Vec::new())).is_empty());
         let again = ranking.rank(&info(701_000_000), vec![task(9, 0)]);
@@ -341,11 +348,17 @@ mod tests {
         let read = |kind: ErrorKind| Failure::Accounting(Error::Read(DEVICE, kind.into()));
         let open = |kind: ErrorKind| Failure::Accounting(Error::Open(kind.into()));
         let denied = ErrorKind::PermissionDenied;
-        assert_eq!(allowed(Ok(7), true).ok().flatten(), Some(7));
-        assert!(matches!(allowed::<()>(Err(read(denied)), true), Ok(None)));
-        assert!(matches!(allowed::<()>(Err(open(denied)), true), Ok(None)));
+        assert_eq!(warn_if_denied(Ok(7), true).ok().flatten(), Some(7));
+        assert!(matches!(
+            warn_if_denied::<()>(Err(read(denied)), true),
+            Ok(None)
+        ));
+        assert!(matches!(
+            warn_if_denied::<()>(Err(open(denied)), true),
+            Ok(None)
+        ));
         // A single export ends with the error.
-        let error = allowed::<()>(Err(read(denied)), false).expect_err("asked for");
+        let error = warn_if_denied::<()>(Err(read(denied)), false).expect_err("asked for");
         assert!(error.to_string().contains("CAP_PERFMON"), "{error}");
         // Other errors are always returned.
         for other in [
@@ -353,7 +366,7 @@ mod tests {
             open(ErrorKind::NotFound),
             Failure::Refused(String::new()),
         ] {
-            assert!(allowed::<()>(Err(other), true).is_err());
+            assert!(warn_if_denied::<()>(Err(other), true).is_err());
         }
     }
 
@@ -380,13 +393,13 @@ mod tests {
             task.runq = waited;
             task
         };
-        let mut look = |t, tasks| ranking.rank(&info(t), tasks).totals().map(|t| t.1).next();
-        assert_eq!(look(1, vec![waits(1, 5), waits(2, 7)]), Some(12_000));
+        let mut totals_at = |t, tasks| ranking.rank(&info(t), tasks).totals().map(|t| t.1).next();
+        assert_eq!(totals_at(1, vec![waits(1, 5), waits(2, 7)]), Some(12_000));
         // Task 2 has ended, task 3 is new.
-        assert_eq!(look(2, vec![waits(1, 6), waits(3, 1)]), Some(14_000));
+        assert_eq!(totals_at(2, vec![waits(1, 6), waits(3, 1)]), Some(14_000));
         // Accounting was started again.
-        assert_eq!(look(3, vec![waits(1, 2)]), Some(14_000));
-        assert_eq!(look(4, vec![waits(1, 3)]), Some(15_000));
+        assert_eq!(totals_at(3, vec![waits(1, 2)]), Some(14_000));
+        assert_eq!(totals_at(4, vec![waits(1, 3)]), Some(15_000));
     }
 
     #[test]
@@ -394,7 +407,11 @@ mod tests {
         let mut one = task(7, 3_000);
         one.values[SCACCUM] = 1_000;
         one.values[INTACCUM] = u64::MAX;
-        let all: Vec<u64> = VALUES.iter().take(3).map(|v| v.get(&one, 3)).collect();
+        let all: Vec<u64> = TASK_METRICS
+            .iter()
+            .take(3)
+            .map(|v| v.get(&one, 3))
+            .collect();
         assert_eq!(all, [666_666_666, 333_333_333, u64::MAX]);
         assert_eq!(nanoseconds(1, 0), 1_000_000);
     }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use perfcounters::Unit;
 
-use crate::export::tasks::{Tasks, Value, TOTALS, VALUES};
+use crate::export::tasks::{TaskMetric, TaskScrape, TASK_METRICS, TOTAL_METRICS};
 
 use super::names::units;
 use super::page::{Indom, Metric, Page, Semantics, STRIDE};
@@ -39,7 +39,7 @@ pub struct File {
 }
 
 impl Bridge {
-    pub(super) fn put_tasks(&mut self, tasks: &Tasks, generation: u64) -> io::Result<()> {
+    pub(super) fn put_tasks(&mut self, tasks: &TaskScrape, generation: u64) -> io::Result<()> {
         let settled = |file: &File| file.since.elapsed() < SETTLED;
         if !self.tasks.as_ref().is_some_and(settled) {
             let members: Vec<(u32, String)> = tasks.busiest().map(|t| (t.pid, t.name())).collect();
@@ -59,7 +59,7 @@ impl Bridge {
 
     fn replace_tasks(
         &mut self,
-        tasks: &Tasks,
+        tasks: &TaskScrape,
         members: Vec<(u32, String)>,
         generation: u64,
     ) -> io::Result<()> {
@@ -89,7 +89,7 @@ impl Bridge {
 }
 
 impl File {
-    fn store(&self, tasks: &Tasks) {
+    fn store(&self, tasks: &TaskScrape) {
         let all = &tasks.all;
         let shared = &self.live.shared;
         let totals = tasks.totals().map(|(_, sum)| sum);
@@ -98,7 +98,7 @@ impl File {
         for (value, word) in singles.zip(&mut words) {
             shared.store(*word, value);
         }
-        for (value, first) in VALUES.iter().zip(words) {
+        for (value, first) in TASK_METRICS.iter().zip(words) {
             for (n, (pid, _)) in self.members.iter().enumerate() {
                 if let Ok(at) = all.binary_search_by_key(pid, |t| t.pid) {
                     shared.store(first + n * STRIDE, value.get(&all[at], tasks.khz));
@@ -122,11 +122,11 @@ fn plan(name: &str, members: &[(u32, String)]) -> Planned {
         short: "Number of accounted tasks".to_owned(),
         long: "Number of accounted tasks, of which the busiest are exported".to_owned(),
     }];
-    let metric = |(value, item): (&Value, u32), below, indom| Metric {
+    let metric = |(value, item): (&TaskMetric, u32), below, indom| Metric {
         item,
         name: format!("{name}.tasks.{below}{}", value.name),
         semantics: Semantics::Counter,
-        units: match value.time {
+        units: match value.is_time {
             true => unit(Unit::Seconds, -9),
             false => unit(Unit::Events, 0),
         },
@@ -134,8 +134,18 @@ fn plan(name: &str, members: &[(u32, String)]) -> Planned {
         short: value.help.to_owned(),
         long: value.help.to_owned(),
     };
-    metrics.extend(TOTALS.iter().zip(ALL..).map(|v| metric(v, "all.", None)));
-    metrics.extend(VALUES.iter().zip(EACH..).map(|v| metric(v, "", Some(0))));
+    metrics.extend(
+        TOTAL_METRICS
+            .iter()
+            .zip(ALL..)
+            .map(|v| metric(v, "all.", None)),
+    );
+    metrics.extend(
+        TASK_METRICS
+            .iter()
+            .zip(EACH..)
+            .map(|v| metric(v, "", Some(0))),
+    );
     Planned {
         suffix: SUFFIX.to_owned(),
         page: Page {
