@@ -16,10 +16,10 @@ use std::collections::HashSet;
 use perfcounters::{Instance, Unit};
 
 /// The size of a string in the file, including its NUL.
-pub const STRING_MAX: usize = 256;
+pub const MAX_STRING: usize = 256;
 
 /// Encodes one part of an instance's name as a word of a metric's name.
-fn word(part: &str, to: &mut String) {
+fn encode_word(part: &str, to: &mut String) {
     let mut body = String::with_capacity(part.len());
     let bytes = part.as_bytes();
     for (n, &byte) in bytes.iter().enumerate() {
@@ -40,46 +40,46 @@ fn word(part: &str, to: &mut String) {
 
 /// Returns true if the text is a word that needs no encoding.
 pub fn is_word(text: &str) -> bool {
-    let mut same = String::new();
-    word(text, &mut same);
-    same == text
+    let mut encoded = String::new();
+    encode_word(text, &mut encoded);
+    encoded == text
 }
 
 /// Makes the names of metrics, without the prefix `mmv.`.
-pub struct Names {
+pub struct MetricNames {
     /// Names of instances that are also the path prefix of another instance. In PCP a metric with a
     /// value cannot have metrics below it.
-    inner: HashSet<String>,
+    prefixes: HashSet<String>,
 }
 
-impl Names {
+impl MetricNames {
     /// Collects the path prefixes of these instances.
-    pub fn of<'a>(instances: impl Iterator<Item = &'a Instance>) -> Self {
-        let mut inner = HashSet::new();
+    pub fn new<'a>(instances: impl Iterator<Item = &'a Instance>) -> Self {
+        let mut prefixes = HashSet::new();
         for instance in instances {
             let name = instance.name.as_str();
             for (slash, _) in name.match_indices('/').rev() {
                 // If this prefix is known, its own prefixes are as well.
-                if !inner.insert(name[..slash].to_owned()) {
+                if !prefixes.insert(name[..slash].to_owned()) {
                     break;
                 }
             }
         }
-        Self { inner }
+        Self { prefixes }
     }
 
     /// Returns the name for an instance: `prefix` and its encoded name. The words `x_self` and
     /// `x_long` are never the encoding of a part.
-    pub fn metric(&self, prefix: &str, instance: &Instance) -> String {
+    pub fn metric_name(&self, prefix: &str, instance: &Instance) -> String {
         let mut name = prefix.to_owned();
         for part in instance.name.split('/') {
             name.push('.');
-            word(part, &mut name);
+            encode_word(part, &mut name);
         }
-        if self.inner.contains(&instance.name) {
+        if self.prefixes.contains(&instance.name) {
             name.push_str(".x_self");
         }
-        if name.len() >= STRING_MAX {
+        if name.len() >= MAX_STRING {
             name = format!("{prefix}.x_long.n{}", instance.number);
         }
         name
@@ -89,7 +89,7 @@ impl Names {
 /// Returns PCP's packed unit, and the factor by which values are multiplied because PCP has no
 /// scale of that size. Returns `None` if PCP has no such unit. The metric then has no dimension,
 /// and its help text names the unit.
-pub fn units(unit: Unit, exponent: i8) -> Option<(u32, i64)> {
+pub fn pcp_units(unit: Unit, exponent: i8) -> Option<(u32, i64)> {
     let up = |by: i8| u32::try_from(by).ok().and_then(|n| 10i64.checked_pow(n));
     match unit {
         Unit::None => (exponent == 0).then_some((0, 1)),
@@ -135,7 +135,7 @@ mod tests {
     }
 
     /// Decodes a metric's name by the rules of the module's description.
-    fn back(metric: &str) -> Option<String> {
+    fn decode(metric: &str) -> Option<String> {
         let mut parts = Vec::new();
         for word in metric.split('.') {
             let mut rest = word.strip_prefix("x_").unwrap_or(word);
@@ -154,7 +154,7 @@ mod tests {
         Some(parts.join("/"))
     }
 
-    fn valid(metric: &str) -> bool {
+    fn is_valid(metric: &str) -> bool {
         metric.split('.').all(|w| {
             w.starts_with(|c: char| c.is_ascii_alphabetic())
                 && w.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn pfc_mmv_usual_names_are_kept() {
-        let names = Names::of(std::iter::empty());
+        let names = MetricNames::new(std::iter::empty());
         for (name, metric) in [
             ("sched/context_switches", "p.sched.context_switches"),
             ("block/sda1/read_bytes", "p.block.sda1.read_bytes"),
@@ -171,7 +171,7 @@ mod tests {
             ("net/br-lan.7/rx_x", "p.net.br_x2d_lan_x2e_7.rx_x5f_x"),
             ("xx", "p.xx"),
         ] {
-            assert_eq!(names.metric("p", &instance(name)), metric);
+            assert_eq!(names.metric_name("p", &instance(name)), metric);
         }
     }
 
@@ -179,7 +179,7 @@ mod tests {
     fn pfc_mmv_every_name_is_valid_and_can_be_had_back() {
         // All names of up to five of these, which are the ones that the rules treat specially.
         let letters = ["x", "_", "/", "-", "5", "f", "x_", "_x2d_", "é"];
-        let names = Names::of(std::iter::empty());
+        let names = MetricNames::new(std::iter::empty());
         let mut seen = HashSet::new();
         for mut n in 0..10usize.pow(5) {
             let mut name = String::new();
@@ -187,10 +187,10 @@ mod tests {
                 name.extend(letters.get((n % 10).wrapping_sub(1)).copied());
                 n /= 10;
             }
-            let metric = names.metric("p", &instance(&name));
-            assert!(valid(&metric), "{name}: {metric}");
+            let metric = names.metric_name("p", &instance(&name));
+            assert!(is_valid(&metric), "{name}: {metric}");
             let inside = metric.strip_prefix("p.").expect("the prefix");
-            assert_eq!(back(inside).as_deref(), Some(name.as_str()), "{metric}");
+            assert_eq!(decode(inside).as_deref(), Some(name.as_str()), "{metric}");
             seen.insert((metric, name));
         }
         let metrics: HashSet<_> = seen.iter().map(|(metric, _)| metric).collect();
@@ -200,14 +200,14 @@ mod tests {
     #[test]
     fn pfc_mmv_a_name_with_others_below_and_one_too_long() {
         let all = ["disk", "disk/a/b", "disk/", "other"].map(instance);
-        let names = Names::of(all.iter());
-        let metrics: Vec<_> = all.iter().map(|i| names.metric("p", i)).collect();
+        let names = MetricNames::new(all.iter());
+        let metrics: Vec<_> = all.iter().map(|i| names.metric_name("p", i)).collect();
         assert_eq!(
             metrics,
             ["p.disk.x_self", "p.disk.a.b", "p.disk.x_", "p.other"]
         );
         let long = instance(&"-".repeat(127));
-        assert_eq!(names.metric("p", &long), "p.x_long.n7");
+        assert_eq!(names.metric_name("p", &long), "p.x_long.n7");
     }
 
     #[test]
@@ -232,7 +232,7 @@ mod tests {
             (Unit::None, 0, Some((0, 1))),
             (Unit::None, 1, None),
         ] {
-            assert_eq!(units(unit, exponent), want, "{unit:?} {exponent}");
+            assert_eq!(pcp_units(unit, exponent), want, "{unit:?} {exponent}");
         }
     }
 }

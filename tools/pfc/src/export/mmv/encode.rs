@@ -4,15 +4,15 @@
 //! of contents, instance domains ("indoms"), instances, metrics, values, strings. The length of
 //! every section is a multiple of eight bytes.
 
-use super::names::STRING_MAX;
+use super::names::MAX_STRING;
 
 /// The size of the header and of one entry of each section, in bytes.
-const HEADER: usize = 40;
-const TOC: usize = 16;
-const INDOM: usize = 32;
-const INSTANCE: usize = 24;
-const METRIC: usize = 48;
-const VALUE: usize = 32;
+const HEADER_BYTES: usize = 40;
+const TOC_BYTES: usize = 16;
+const INDOM_BYTES: usize = 32;
+const INSTANCE_BYTES: usize = 24;
+const METRIC_BYTES: usize = 48;
+const VALUE_BYTES: usize = 32;
 
 /// Indices of the words in the header that contain the generation numbers.
 pub const GENERATION_1: usize = 1;
@@ -45,7 +45,7 @@ pub struct Metric {
     pub name: String,
     pub semantics: Semantics,
     pub units: u32,
-    /// The index of the indom in [`Page::indoms`].
+    /// The index of the indom in [`FileContents::indoms`].
     pub indom: Option<usize>,
     pub short: String,
     pub long: String,
@@ -53,22 +53,22 @@ pub struct Metric {
 
 /// The contents of one file.
 #[derive(Clone, Debug, Default)]
-pub struct Page {
+pub struct FileContents {
     pub cluster: u32,
     pub indoms: Vec<Indom>,
     pub metrics: Vec<Metric>,
 }
 
 /// An encoded file, with the index of the word that holds the first value of each metric.
-pub struct Encoded {
+pub struct EncodedFile {
     pub bytes: Vec<u8>,
     pub values: Vec<usize>,
 }
 
 /// The distance between two values of a metric, in words.
-pub const STRIDE: usize = VALUE / 8;
+pub const VALUE_STRIDE: usize = VALUE_BYTES / 8;
 
-impl Page {
+impl FileContents {
     /// Returns the number of values of a metric.
     pub fn width(&self, metric: &Metric) -> usize {
         let indom = metric.indom.and_then(|n| self.indoms.get(n));
@@ -77,99 +77,99 @@ impl Page {
 
     /// Encodes the file with all values 0. `generation` must not be 0, and must differ from that of
     /// any earlier file of this name.
-    pub fn encode(&self, generation: u64, process: u32) -> Encoded {
+    pub fn encode(&self, generation: u64, process: u32) -> EncodedFile {
         let instances: usize = self.indoms.iter().map(|i| i.instances.len()).sum();
         let values: usize = self.metrics.iter().map(|m| self.width(m)).sum();
         // Type, number of entries and size of an entry for each section, in the order of the file.
         let mut sections = vec![
-            (1, self.indoms.len(), INDOM),
-            (2, instances, INSTANCE),
-            (3, self.metrics.len(), METRIC),
-            (4, values, VALUE),
-            (5, instances + 3 * self.metrics.len(), STRING_MAX),
+            (1, self.indoms.len(), INDOM_BYTES),
+            (2, instances, INSTANCE_BYTES),
+            (3, self.metrics.len(), METRIC_BYTES),
+            (4, values, VALUE_BYTES),
+            (5, instances + 3 * self.metrics.len(), MAX_STRING),
         ];
         sections.retain(|section| section.1 > 0);
-        let start = HEADER + TOC * sections.len();
+        let start = HEADER_BYTES + TOC_BYTES * sections.len();
         let indoms_at = start;
-        let instances_at = indoms_at + INDOM * self.indoms.len();
-        let metrics_at = instances_at + INSTANCE * instances;
-        let values_at = metrics_at + METRIC * self.metrics.len();
-        let mut strings = Strings {
-            at: values_at + VALUE * values,
+        let instances_at = indoms_at + INDOM_BYTES * self.indoms.len();
+        let metrics_at = instances_at + INSTANCE_BYTES * instances;
+        let values_at = metrics_at + METRIC_BYTES * self.metrics.len();
+        let mut strings = StringTable {
+            offset: values_at + VALUE_BYTES * values,
             bytes: Vec::new(),
         };
 
-        let mut b = Bytes::default();
-        b.0.extend(b"MMV\0");
-        b.u32(2);
-        b.u64(generation);
-        b.u64(generation);
-        b.u32(sections.len() as u32);
-        b.u32(FLAGS);
-        b.u32(process);
-        b.u32(self.cluster);
-        let mut at = start;
+        let mut out = ByteWriter::default();
+        out.0.extend(b"MMV\0");
+        out.u32(2);
+        out.u64(generation);
+        out.u64(generation);
+        out.u32(sections.len() as u32);
+        out.u32(FLAGS);
+        out.u32(process);
+        out.u32(self.cluster);
+        let mut offset = start;
         for (kind, count, size) in sections {
-            b.u32(kind);
-            b.u32(count as u32);
-            b.u64(at as u64);
-            at += count * size;
+            out.u32(kind);
+            out.u32(count as u32);
+            out.u64(offset as u64);
+            offset += count * size;
         }
         // The offset of the first instance of each indom.
         let mut firsts = Vec::new();
         let mut first = instances_at;
         for indom in &self.indoms {
             firsts.push(first);
-            b.u32(indom.serial);
-            b.u32(indom.instances.len() as u32);
-            b.u64(first as u64);
-            b.u64(0);
-            b.u64(0);
-            first += INSTANCE * indom.instances.len();
+            out.u32(indom.serial);
+            out.u32(indom.instances.len() as u32);
+            out.u64(first as u64);
+            out.u64(0);
+            out.u64(0);
+            first += INSTANCE_BYTES * indom.instances.len();
         }
         for (n, indom) in self.indoms.iter().enumerate() {
             for (id, name) in &indom.instances {
-                b.u64((indoms_at + INDOM * n) as u64);
-                b.u32(0);
-                b.u32(*id);
-                b.u64(strings.put(name));
+                out.u64((indoms_at + INDOM_BYTES * n) as u64);
+                out.u32(0);
+                out.u32(*id);
+                out.u64(strings.add(name));
             }
         }
         for metric in &self.metrics {
             let indom = metric.indom.and_then(|n| self.indoms.get(n));
-            b.u64(strings.put(&metric.name));
-            b.u32(metric.item);
-            b.u32(TYPE_S64);
-            b.u32(metric.semantics as u32);
-            b.u32(metric.units);
-            b.u32(indom.map_or(NO_INDOM, |indom| indom.serial));
-            b.u32(0);
-            b.u64(strings.put(&metric.short));
-            b.u64(strings.put(&metric.long));
+            out.u64(strings.add(&metric.name));
+            out.u32(metric.item);
+            out.u32(TYPE_S64);
+            out.u32(metric.semantics as u32);
+            out.u32(metric.units);
+            out.u32(indom.map_or(NO_INDOM, |indom| indom.serial));
+            out.u32(0);
+            out.u64(strings.add(&metric.short));
+            out.u64(strings.add(&metric.long));
         }
         let mut words = Vec::new();
         for (n, metric) in self.metrics.iter().enumerate() {
-            words.push(b.0.len() / 8);
+            words.push(out.0.len() / 8);
             for instance in 0..self.width(metric) {
                 let of = metric.indom.and_then(|n| firsts.get(n));
-                b.u64(0);
-                b.u64(0);
-                b.u64((metrics_at + METRIC * n) as u64);
-                b.u64(of.map_or(0, |first| (first + INSTANCE * instance) as u64));
+                out.u64(0);
+                out.u64(0);
+                out.u64((metrics_at + METRIC_BYTES * n) as u64);
+                out.u64(of.map_or(0, |first| (first + INSTANCE_BYTES * instance) as u64));
             }
         }
-        b.0.append(&mut strings.bytes);
-        Encoded {
-            bytes: b.0,
+        out.0.append(&mut strings.bytes);
+        EncodedFile {
+            bytes: out.0,
             values: words,
         }
     }
 }
 
 #[derive(Default)]
-struct Bytes(Vec<u8>);
+struct ByteWriter(Vec<u8>);
 
-impl Bytes {
+impl ByteWriter {
     fn u32(&mut self, value: u32) {
         self.0.extend(value.to_ne_bytes());
     }
@@ -179,22 +179,22 @@ impl Bytes {
     }
 }
 
-struct Strings {
-    at: usize,
+struct StringTable {
+    offset: usize,
     bytes: Vec<u8>,
 }
 
-impl Strings {
+impl StringTable {
     /// Appends a string and returns its offset in the file. A longer one is truncated at a
     /// character boundary.
-    fn put(&mut self, text: &str) -> u64 {
-        let at = self.at + self.bytes.len();
-        let most = text.len().min(STRING_MAX - 1);
-        let fits = (0..=most).rev().find(|n| text.is_char_boundary(*n));
-        let text = &text[..fits.unwrap_or(0)];
-        let end = self.bytes.len() + STRING_MAX;
+    fn add(&mut self, text: &str) -> u64 {
+        let offset = self.offset + self.bytes.len();
+        let max = text.len().min(MAX_STRING - 1);
+        let len = (0..=max).rev().find(|n| text.is_char_boundary(*n));
+        let text = &text[..len.unwrap_or(0)];
+        let end = self.bytes.len() + MAX_STRING;
         self.bytes.extend(text.bytes());
         self.bytes.resize(end, 0);
-        at as u64
+        offset as u64
     }
 }

@@ -14,27 +14,27 @@
 //! | 1024 + number / 1024 | `NAME.all.*`: totals over all CPUs; each bucket of a histogram |
 //! | 1088 + number / 1024 | `NAME.percpu.*`: the value of each CPU; not for histograms |
 //!
-//! Each file contains metrics of one cluster and at most [`VALUES_MAX`] values. PCP ignores files
+//! Each file contains metrics of one cluster and at most [`MAX_VALUES`] values. PCP ignores files
 //! with more, and searches a file from its beginning for every value that it reads.
 
 use perfcounters::{Instance, Kind, Reading, Snapshot, Unit};
 
-use super::names::{units, Names};
-use super::page::{Indom, Metric, Page, Semantics};
+use super::encode::{FileContents, Indom, Metric, Semantics};
+use super::names::{pcp_units, MetricNames};
 
 /// Number of metrics of one cluster.
-const ITEMS: u32 = 1024;
-const CONTROL: u32 = 1023;
-const ALL: u32 = 1024;
-const PERCPU: u32 = ALL + 64;
+const ITEMS_PER_CLUSTER: u32 = 1024;
+const CONTROL_CLUSTER: u32 = 1023;
+const ALL_CLUSTER: u32 = 1024;
+const PERCPU_CLUSTER: u32 = ALL_CLUSTER + 64;
 /// pmdammv accepts 10,000 values. That is enough for one metric with 8,192 CPUs.
-const VALUES_MAX: usize = 10_000;
+const MAX_VALUES: usize = 10_000;
 /// Serial number of the indom of CPUs. The buckets of a histogram of n buckets have number 1 + n.
-const CPUS: u32 = 1;
+const CPU_INDOM: u32 = 1;
 
 /// The kind of a metric's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum ValueKind {
     All,
     PerCpu,
     /// The time when the values were read, in nanoseconds since 1970.
@@ -45,23 +45,23 @@ pub enum Part {
 
 /// The source of a metric's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Origin {
+pub struct ValueSource {
     pub number: u32,
-    pub part: Part,
-    /// The factor by which values are multiplied to get PCP's unit; see [`units`].
+    pub kind: ValueKind,
+    /// The factor by which values are multiplied to get PCP's unit; see [`pcp_units`].
     pub factor: i64,
 }
 
-impl Origin {
+impl ValueSource {
     /// Returns the values in the order of the metric's indom.
     pub fn values(&self, snapshot: &Snapshot) -> Vec<u64> {
         let stamp = snapshot.stamp();
         let reading = snapshot.reading(self.number);
-        let values: Vec<i64> = match (self.part, reading) {
-            (Part::Time, _) => return vec![stamp.realtime_ns],
-            (Part::Generation, _) => return vec![stamp.generation],
-            (Part::All, Some(reading)) => reading.combined(),
-            (Part::PerCpu, Some(reading)) => per_cpu(&reading),
+        let values: Vec<i64> = match (self.kind, reading) {
+            (ValueKind::Time, _) => return vec![stamp.realtime_ns],
+            (ValueKind::Generation, _) => return vec![stamp.generation],
+            (ValueKind::All, Some(reading)) => reading.combined(),
+            (ValueKind::PerCpu, Some(reading)) => per_cpu(&reading),
             (_, None) => Vec::new(),
         };
         let scaled = |value: i64| value.wrapping_mul(self.factor) as u64;
@@ -78,84 +78,87 @@ fn per_cpu(reading: &Reading<'_>) -> Vec<i64> {
 
 /// The content of a file that is to be written.
 #[derive(Debug)]
-pub struct Planned {
+pub struct FileLayout {
     /// The part of the file's name after the exporter's name.
     pub suffix: String,
-    pub page: Page,
+    pub contents: FileContents,
     /// The source of each metric of the page.
-    pub sources: Vec<Origin>,
+    pub sources: Vec<ValueSource>,
 }
 
 /// Returns the files for the selected instances of a snapshot. With `sum` they contain only totals
 /// over all CPUs.
-pub fn plan(name: &str, snapshot: &Snapshot, sum: bool) -> Vec<Planned> {
-    let names = Names::of(snapshot.selection().instances());
+pub fn plan_files(name: &str, snapshot: &Snapshot, sum: bool) -> Vec<FileLayout> {
+    let names = MetricNames::new(snapshot.selection().instances());
     let cpus = Indom {
-        serial: CPUS,
+        serial: CPU_INDOM,
         instances: snapshot
             .cpus()
             .iter()
             .map(|cpu| (*cpu, format!("cpu{cpu}")))
             .collect(),
     };
-    let mut files = vec![control(name)];
-    for (part, word, base) in [(Part::All, "all", ALL), (Part::PerCpu, "percpu", PERCPU)] {
-        let mut open: Option<Planned> = None;
-        let mut used = 0;
+    let mut files = vec![plan_control_file(name)];
+    for (kind, scope, base) in [
+        (ValueKind::All, "all", ALL_CLUSTER),
+        (ValueKind::PerCpu, "percpu", PERCPU_CLUSTER),
+    ] {
+        let mut file: Option<FileLayout> = None;
+        let mut nr_values = 0;
         // Instances of an unknown kind are left out: it is not known how their values combine.
         let instances = snapshot.selection().instances();
         for instance in instances.filter(|i| i.unknown_kind.is_none()) {
-            let histogram = instance.kind == Kind::Histogram;
-            let indom = match part {
-                Part::PerCpu if sum || histogram => continue,
-                Part::PerCpu => Some(cpus.clone()),
-                _ => histogram.then(|| buckets(instance.slots)),
+            let is_histogram = instance.kind == Kind::Histogram;
+            let indom = match kind {
+                ValueKind::PerCpu if sum || is_histogram => continue,
+                ValueKind::PerCpu => Some(cpus.clone()),
+                _ => is_histogram.then(|| bucket_indom(instance.slots)),
             };
             let width = indom.as_ref().map_or(1, |i| i.instances.len());
-            let cluster = base + instance.number / ITEMS;
-            let same = open.as_ref().is_some_and(|f| f.page.cluster == cluster);
-            if !same || used + width > VALUES_MAX {
-                files.extend(open.take());
-                used = 0;
+            let cluster = base + instance.number / ITEMS_PER_CLUSTER;
+            let is_same_cluster = file.as_ref().is_some_and(|f| f.contents.cluster == cluster);
+            if !is_same_cluster || nr_values + width > MAX_VALUES {
+                files.extend(file.take());
+                nr_values = 0;
             }
-            used += width;
-            let file = open.get_or_insert_with(|| Planned {
+            nr_values += width;
+            let file = file.get_or_insert_with(|| FileLayout {
                 // The number of the first instance, which is in no other file, makes the suffix
                 // unique.
-                suffix: format!("{word}.{}", instance.number),
-                page: Page {
+                suffix: format!("{scope}.{}", instance.number),
+                contents: FileContents {
                     cluster,
-                    ..Page::default()
+                    ..FileContents::default()
                 },
                 sources: Vec::new(),
             });
-            let prefix = format!("{name}.{word}");
-            file.add(part, names.metric(&prefix, instance), instance, indom);
+            let prefix = format!("{name}.{scope}");
+            file.add(kind, names.metric_name(&prefix, instance), instance, indom);
         }
-        files.extend(open);
+        files.extend(file);
     }
     files
 }
 
-impl Planned {
-    fn add(&mut self, part: Part, name: String, instance: &Instance, indom: Option<Indom>) {
-        let indoms = &mut self.page.indoms;
+impl FileLayout {
+    fn add(&mut self, kind: ValueKind, name: String, instance: &Instance, indom: Option<Indom>) {
+        let indoms = &mut self.contents.indoms;
         let indom = indom.map(|indom| match indoms.iter().position(|i| *i == indom) {
-            Some(at) => at,
+            Some(index) => index,
             None => {
                 indoms.push(indom);
                 indoms.len() - 1
             }
         });
         // The value of a histogram's bucket is a count, independent of the histogram's unit.
-        let histogram = instance.kind == Kind::Histogram;
-        let known = match histogram {
-            true => units(Unit::Events, 0),
-            false => units(instance.unit, instance.exponent),
+        let is_histogram = instance.kind == Kind::Histogram;
+        let known_units = match is_histogram {
+            true => pcp_units(Unit::Events, 0),
+            false => pcp_units(instance.unit, instance.exponent),
         };
-        let (units, factor) = known.unwrap_or((0, 1));
-        self.page.metrics.push(Metric {
-            item: instance.number % ITEMS,
+        let (units, factor) = known_units.unwrap_or((0, 1));
+        self.contents.metrics.push(Metric {
+            item: instance.number % ITEMS_PER_CLUSTER,
             name,
             semantics: match instance.kind {
                 Kind::Counter | Kind::Time | Kind::Histogram => Semantics::Counter,
@@ -167,18 +170,18 @@ impl Planned {
                 "" => instance.name.clone(),
                 help => help.to_owned(),
             },
-            long: describe(instance, known.is_some() && !histogram),
+            long: long_help(instance, known_units.is_some() && !is_histogram),
         });
-        self.sources.push(Origin {
+        self.sources.push(ValueSource {
             number: instance.number,
-            part,
+            kind,
             factor,
         });
     }
 }
 
 /// Returns the long help text: the name, kind and unit of the instance, and its help text.
-fn describe(instance: &Instance, unit_known: bool) -> String {
+fn long_help(instance: &Instance, unit_known: bool) -> String {
     let kind = instance.kind_name();
     let mut text = format!("{}: {kind}, {}", instance.name, instance.unit.name());
     if instance.exponent != 0 && !unit_known {
@@ -191,7 +194,7 @@ fn describe(instance: &Instance, unit_known: bool) -> String {
 }
 
 /// Makes the indom of a histogram's buckets, each named by the range of its values.
-fn buckets(slots: u16) -> Indom {
+fn bucket_indom(slots: u16) -> Indom {
     let last = slots.saturating_sub(1);
     let bucket = |n: u16| match n {
         0 => "<=0".to_owned(),
@@ -199,14 +202,14 @@ fn buckets(slots: u16) -> Indom {
         n => format!("{}-{}", 1u64 << (n - 1), (1u64 << n) - 1),
     };
     Indom {
-        serial: CPUS + u32::from(slots),
+        serial: CPU_INDOM + u32::from(slots),
         instances: (0..slots).map(|n| (u32::from(n), bucket(n))).collect(),
     }
 }
 
 /// Plans the file with the time and the generation of the values, by which clients see how old they
 /// are.
-fn control(name: &str) -> Planned {
+fn plan_control_file(name: &str) -> FileLayout {
     let metric = |item, word, units, long: &str| Metric {
         item,
         name: format!("{name}.control.{word}"),
@@ -216,16 +219,16 @@ fn control(name: &str) -> Planned {
         short: long.to_owned(),
         long: long.to_owned(),
     };
-    let ns = units(Unit::Seconds, -9).map_or(0, |u| u.0);
-    let source = |part| Origin {
+    let ns = pcp_units(Unit::Seconds, -9).map_or(0, |u| u.0);
+    let source = |kind| ValueSource {
         number: 0,
-        part,
+        kind,
         factor: 1,
     };
-    Planned {
+    FileLayout {
         suffix: "control".into(),
-        page: Page {
-            cluster: CONTROL,
+        contents: FileContents {
+            cluster: CONTROL_CLUSTER,
             indoms: Vec::new(),
             metrics: vec![
                 metric(
@@ -237,6 +240,6 @@ fn control(name: &str) -> Planned {
                 metric(2, "generation", 0, "Generation of the set of instances"),
             ],
         },
-        sources: vec![source(Part::Time), source(Part::Generation)],
+        sources: vec![source(ValueKind::Time), source(ValueKind::Generation)],
     }
 }

@@ -16,21 +16,21 @@ use rustix::mm::{mmap, munmap, MapFlags, ProtFlags};
 ///
 /// # Invariants
 ///
-/// `at` is the page-aligned start of a mapping of `words` 64-bit words. The mapping exists as long
-/// as this object; only its destructor unmaps it.
+/// `address` is the page-aligned start of a mapping of `nr_words` 64-bit words. The mapping exists
+/// as long as this object; only its destructor unmaps it.
 #[derive(Debug)]
-pub struct Shared {
-    at: NonNull<AtomicU64>,
-    words: usize,
+pub struct SharedMapping {
+    address: NonNull<AtomicU64>,
+    nr_words: usize,
 }
 
-impl Shared {
+impl SharedMapping {
     /// Maps the first `bytes` bytes of a file, which must be at least that long. If the file is
     /// truncated later, the next store causes SIGBUS.
     pub fn map(file: &File, bytes: usize) -> io::Result<Self> {
         // SAFETY: No address is requested, so the kernel chooses an unused range and no existing
         // mapping is changed.
-        let at = unsafe {
+        let address = unsafe {
             mmap(
                 std::ptr::null_mut(),
                 bytes,
@@ -40,35 +40,40 @@ impl Shared {
                 0,
             )
         }?;
-        let at = NonNull::new(at.cast()).ok_or(io::ErrorKind::AddrNotAvailable)?;
+        let address = NonNull::new(address.cast()).ok_or(io::ErrorKind::AddrNotAvailable)?;
         // INVARIANT: mmap() has returned a page-aligned mapping of at least `bytes` bytes, which
         // only the destructor of the new object unmaps.
         Ok(Self {
-            at,
-            words: bytes / size_of::<AtomicU64>(),
+            address,
+            nr_words: bytes / size_of::<AtomicU64>(),
         })
     }
 
     /// Stores a word. Readers see the old or the new value, never a mixture. The store is a
     /// release: a reader that acquires the new value also sees the earlier stores.
     pub fn store(&self, word: usize, value: u64) {
-        if let Some(word) = self.all().get(word) {
+        if let Some(word) = self.words().get(word) {
             word.store(value, Ordering::Release);
         }
     }
 
-    fn all(&self) -> &[AtomicU64] {
-        // SAFETY: By the invariant of `Shared`, the memory is mapped and aligned as long as `self`
-        // lives. Every bit pattern is a valid u64, and this process accesses the memory by atomic
-        // operations only.
-        unsafe { std::slice::from_raw_parts(self.at.as_ptr(), self.words) }
+    fn words(&self) -> &[AtomicU64] {
+        // SAFETY: By the invariant of `SharedMapping`, the memory is mapped and aligned as long as
+        // `self` lives. Every bit pattern is a valid u64, and this process accesses the memory by
+        // atomic operations only.
+        unsafe { std::slice::from_raw_parts(self.address.as_ptr(), self.nr_words) }
     }
 }
 
-impl Drop for Shared {
+impl Drop for SharedMapping {
     fn drop(&mut self) {
-        // SAFETY: By the invariant of `Shared`, the mapping belongs to `self`. No slice from all()
-        // outlives `self`, so nothing accesses the mapping afterwards.
-        let _ = unsafe { munmap(self.at.as_ptr().cast(), self.words * size_of::<AtomicU64>()) };
+        // SAFETY: By the invariant of `SharedMapping`, the mapping belongs to `self`. No slice from
+        // words() outlives `self`, so nothing accesses the mapping afterwards.
+        let _ = unsafe {
+            munmap(
+                self.address.as_ptr().cast(),
+                self.nr_words * size_of::<AtomicU64>(),
+            )
+        };
     }
 }
