@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use ppa::{micros, Cpu, CpuValue};
 
 use crate::output::Out;
-use crate::ppa::tasks::time;
+use crate::ppa::tasks::format_micros;
 use crate::report::percent;
 use crate::table::{Align, Table};
 
@@ -20,11 +20,11 @@ const SOFTIRQS: [(&str, CpuValue, CpuValue); 5] = [
     ("NET-RX", CpuValue::NetRx, CpuValue::NetRxCount),
 ];
 
-/// Prints the sums over all CPUs. With `each` also the values of every CPU, and a table of
+/// Prints the sums over all CPUs. With `per_cpu` also the values of every CPU, and a table of
 /// softirqs.
-pub fn print(cpus: &[Cpu], khz: u32, each: bool, out: &mut Out) -> io::Result<()> {
+pub fn print_table(cpus: &[Cpu], khz: u32, per_cpu: bool, out: &mut Out) -> io::Result<()> {
     let mut rows = vec![("all".to_owned(), Cpu::sum(cpus))];
-    if each {
+    if per_cpu {
         rows.extend(cpus.iter().enumerate().map(|(n, c)| (n.to_string(), *c)));
     }
     let mut table = Table::new();
@@ -46,10 +46,10 @@ pub fn print(cpus: &[Cpu], khz: u32, each: bool, out: &mut Out) -> io::Result<()
         table = table.with_column(title, Align::Right);
     }
     for (name, cpu) in &rows {
-        table.add_row(row(name, cpu, khz), None);
+        table.add_row(format_row(name, cpu, khz), None);
     }
     table.print(out)?;
-    if !each {
+    if !per_cpu {
         return Ok(());
     }
     writeln!(out)?;
@@ -61,16 +61,16 @@ pub fn print(cpus: &[Cpu], khz: u32, each: bool, out: &mut Out) -> io::Result<()
     }
     for (name, cpu) in &rows {
         let mut cells = vec![name.clone()];
-        for (_, spent, count) in SOFTIRQS {
+        for (_, time, count) in SOFTIRQS {
             cells.push(cpu.of(count).to_string());
-            cells.push(time(micros(cpu.of(spent), khz)));
+            cells.push(format_micros(micros(cpu.of(time), khz)));
         }
         table.add_row(cells, None);
     }
     table.print(out)
 }
 
-fn row(name: &str, cpu: &Cpu, khz: u32) -> Vec<String> {
+fn format_row(name: &str, cpu: &Cpu, khz: u32) -> Vec<String> {
     let ms = |value: CpuValue| format!("{:.3}", micros(cpu.of(value), khz) / 1000.0);
     let mut cells = vec![name.to_owned()];
     for value in [
@@ -94,7 +94,7 @@ fn row(name: &str, cpu: &Cpu, khz: u32) -> Vec<String> {
 }
 
 /// Formats the shares of time of all CPUs in one line.
-pub fn summary(cpus: &[Cpu]) -> String {
+pub fn format_summary(cpus: &[Cpu]) -> String {
     let sum = Cpu::sum(cpus);
     let share = |value: CpuValue| percent(sum.of(value), sum.total() as f64);
     format!(
@@ -119,13 +119,13 @@ mod tests {
     #[test]
     fn r4_9_a_cpu_has_its_times_in_ms_and_percent() {
         assert_eq!(
-            row("0", &cpu(), 1000),
+            format_row("0", &cpu(), 1000),
             [
                 "0", "1.000", "10.00%", "0.500", "5.00%", "0.500", "5.00%", "8.000", "80.00%",
                 "0.100", "7", "9", "3"
             ]
         );
-        let nothing = row("0", &Cpu::default(), 0);
+        let nothing = format_row("0", &Cpu::default(), 0);
         assert_eq!(nothing[1..3], ["0.000", "0.00%"]);
     }
 
@@ -135,7 +135,7 @@ mod tests {
             values: std::array::from_fn(|n| if n == 3 { 10_000 } else { 0 }),
         };
         assert_eq!(
-            summary(&[cpu(), idle]),
+            format_summary(&[cpu(), idle]),
             "5.0% user, 2.5% system, 2.5% interrupts, 90.0% idle"
         );
     }

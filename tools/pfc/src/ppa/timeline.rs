@@ -6,14 +6,14 @@ use ppa::{micros, Task, NR_LATENCIES, NR_VALUES};
 use serde_json::Value;
 
 /// The parts of a task's time.
-pub const PARTS: [&str; 5] = ["user", "system", "interrupts", "waiting", "blocked"];
+pub const PART_NAMES: [&str; 5] = ["user", "system", "interrupts", "waiting", "blocked"];
 
 /// The time between two reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Interval {
     /// Ticks from the first read to the begin of the interval.
     pub from: u64,
-    /// Ticks of each of [`PARTS`]. Their sum is the length of the interval.
+    /// Ticks of each of [`PART_NAMES`]. Their sum is the length of the interval.
     pub parts: [u64; 5],
 }
 
@@ -23,12 +23,12 @@ impl Interval {
     }
 
     /// Returns the percentage of a part.
-    pub fn share(&self, part: usize) -> f64 {
+    pub fn percent(&self, part: usize) -> f64 {
         crate::report::percent(self.parts[part], self.span() as f64)
     }
 
     /// Merges the interval with the next one.
-    pub fn and(self, next: &Self) -> Self {
+    pub fn merge(self, next: &Self) -> Self {
         Self {
             from: self.from,
             parts: std::array::from_fn(|n| self.parts[n].saturating_add(next.parts[n])),
@@ -62,7 +62,7 @@ impl Timeline {
         let khz = number("khz").filter(|khz| *khz > 0);
         let name = head["name"].as_str().unwrap_or_default();
         let safe = |c: char| if c.is_control() { '?' } else { c };
-        let mut this = Self {
+        let mut timeline = Self {
             pid: number("pid").unwrap_or(0),
             name: name.chars().map(safe).collect(),
             khz: khz.ok_or("no tick frequency")?,
@@ -71,9 +71,9 @@ impl Timeline {
         let mut before: Option<Task> = None;
         while let Some((n, line)) = lines.next() {
             let is_last = lines.peek().is_none();
-            match look(line) {
+            match parse_record(line) {
                 Some(task) => {
-                    this.push(before.as_ref(), &task);
+                    timeline.add_record(before.as_ref(), &task);
                     before = Some(task);
                 }
                 // The last line is empty, or incomplete if the recording is still being written.
@@ -81,26 +81,26 @@ impl Timeline {
                 None => return Err(format!("line {} is not a record of the task", n + 1)),
             }
         }
-        match this.intervals.is_empty() {
+        match timeline.intervals.is_empty() {
             true => Err("fewer than two records of the task".to_owned()),
-            false => Ok(this),
+            false => Ok(timeline),
         }
     }
 
-    fn push(&mut self, before: Option<&Task>, now: &Task) {
-        let Some(before) = before.filter(|b| now.continues(b)) else {
+    fn add_record(&mut self, before: Option<&Task>, task: &Task) {
+        let Some(before) = before.filter(|b| task.continues(b)) else {
             return;
         };
-        let span = now.counted - before.counted;
+        let span = task.counted - before.counted;
         if span == 0 {
             return;
         }
-        let more = now.since(Some(before));
+        let delta = task.since(Some(before));
         let mut parts = [
-            more.user(),
-            more.system(),
-            more.interrupts(),
-            more.waiting(),
+            delta.user(),
+            delta.system(),
+            delta.interrupts(),
+            delta.waiting(),
             0,
         ];
         // A latency is added when it ends, and may have begun before the interval. If the parts
@@ -120,7 +120,7 @@ impl Timeline {
     /// Returns the sum of all intervals.
     pub fn total(&self) -> Interval {
         let all = Interval::default();
-        self.intervals.iter().fold(all, |sum, i| sum.and(i))
+        self.intervals.iter().fold(all, |sum, i| sum.merge(i))
     }
 
     pub fn seconds(&self, ticks: u64) -> f64 {
@@ -129,18 +129,18 @@ impl Timeline {
 }
 
 /// Parses a line of a recording.
-fn look(line: &[u8]) -> Option<Task> {
+fn parse_record(line: &[u8]) -> Option<Task> {
     let value: Value = serde_json::from_slice(line).ok()?;
     Some(Task {
         counted: value["counted"].as_u64()?,
-        values: numbers::<NR_VALUES>(&value["values"])?,
+        values: parse_numbers::<NR_VALUES>(&value["values"])?,
         runq: value["runq"].as_u64()?,
-        latencies: numbers::<NR_LATENCIES>(&value["latencies"])?,
+        latencies: parse_numbers::<NR_LATENCIES>(&value["latencies"])?,
         ..Task::default()
     })
 }
 
-fn numbers<const N: usize>(list: &Value) -> Option<[u64; N]> {
+fn parse_numbers<const N: usize>(list: &Value) -> Option<[u64; N]> {
     let numbers: Option<Vec<u64>> = list.as_array()?.iter().map(Value::as_u64).collect();
     numbers?.try_into().ok()
 }
@@ -148,10 +148,10 @@ fn numbers<const N: usize>(list: &Value) -> Option<[u64; N]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ppa::record::{head, line};
+    use crate::ppa::record::{header_json, record_json};
     use ppa::{Info, INTACCUM, SCACCUM, SCHEDACCUM, SCHLATACCUM};
 
-    fn recorded(looks: &[Task]) -> String {
+    fn recorded(records: &[Task]) -> String {
         let info = Info {
             khz: 1000,
             ..Info::default()
@@ -161,15 +161,15 @@ mod tests {
             ..Task::default()
         };
         one.comm[..3].copy_from_slice(b"a\x1bb");
-        let mut text = head(&one, &info, 100).to_string();
-        for look in looks {
-            text.push_str(&format!("\n{}", line(look)));
+        let mut text = header_json(&one, &info, 100).to_string();
+        for record in records {
+            text.push_str(&format!("\n{}", record_json(record)));
         }
         text + "\n"
     }
 
     /// Returns a task at the time `counted` with these parts.
-    fn look(counted: u64, parts: [u64; 4]) -> Task {
+    fn record_at(counted: u64, parts: [u64; 4]) -> Task {
         let mut task = Task {
             counted,
             runq: parts[3] / 2,
@@ -185,9 +185,9 @@ mod tests {
     #[test]
     fn r4_2_an_interval_is_user_system_interrupts_waiting_and_the_rest() {
         let text = recorded(&[
-            look(1000, [5, 5, 5, 5]),
-            look(1100, [25, 15, 10, 10]),
-            look(1300, [25, 15, 10, 210]),
+            record_at(1000, [5, 5, 5, 5]),
+            record_at(1100, [25, 15, 10, 10]),
+            record_at(1300, [25, 15, 10, 210]),
         ]);
         let line = Timeline::parse(text.as_bytes()).expect("a record");
         assert_eq!((line.pid, line.khz, line.name.as_str()), (42, 1000, "a?b"));
@@ -195,18 +195,18 @@ mod tests {
         assert_eq!(line.intervals[1].parts, [0, 0, 0, 200, 0]);
         assert_eq!((line.intervals[0].from, line.intervals[1].from), (0, 100));
         assert_eq!(line.total().span(), 300);
-        assert_eq!(line.total().share(3), 205.0 / 3.0);
+        assert_eq!(line.total().percent(3), 205.0 / 3.0);
         assert_eq!(line.seconds(300), 0.0003);
     }
 
     #[test]
     fn r4_5_parts_are_the_interval_also_where_counts_begin_anew() {
         let text = recorded(&[
-            look(1000, [0; 4]),
-            look(1000, [0; 4]),
-            look(1100, [375, 125, 0, 0]),
-            look(10, [10, 0, 0, 0]),
-            look(30, [20, 0, 0, 0]),
+            record_at(1000, [0; 4]),
+            record_at(1000, [0; 4]),
+            record_at(1100, [375, 125, 0, 0]),
+            record_at(10, [10, 0, 0, 0]),
+            record_at(30, [20, 0, 0, 0]),
         ]);
         let line = Timeline::parse(text.as_bytes()).expect("a record");
         let parts: Vec<[u64; 5]> = line.intervals.iter().map(|i| i.parts).collect();
@@ -216,7 +216,11 @@ mod tests {
 
     #[test]
     fn r4_4_what_is_no_record_is_refused() {
-        let whole = recorded(&[look(1, [0; 4]), look(2, [0; 4]), look(3, [0; 4])]);
+        let whole = recorded(&[
+            record_at(1, [0; 4]),
+            record_at(2, [0; 4]),
+            record_at(3, [0; 4]),
+        ]);
         for (text, why) in [
             (String::new(), "not a file of pfc ppa record"),
             ("\u{0}\u{1b}[2J".to_owned(), "not a file of pfc ppa record"),
@@ -235,7 +239,7 @@ mod tests {
                 "line 2 is not a record",
             ),
             (whole.replacen("[0,", "[", 1), "line 2 is not a record"),
-            (recorded(&[look(1, [0; 4])]), "fewer than two records"),
+            (recorded(&[record_at(1, [0; 4])]), "fewer than two records"),
             ("[".repeat(100_000), "not a file of pfc ppa record"),
         ] {
             let error = Timeline::parse(text.as_bytes()).expect_err(why);
@@ -245,7 +249,11 @@ mod tests {
 
     #[test]
     fn r4_4_a_record_that_is_being_written_is_shown_so_far() {
-        let whole = recorded(&[look(1, [0; 4]), look(2, [0; 4]), look(3, [0; 4])]);
+        let whole = recorded(&[
+            record_at(1, [0; 4]),
+            record_at(2, [0; 4]),
+            record_at(3, [0; 4]),
+        ]);
         let cut = &whole[..whole.len() - 20];
         let line = Timeline::parse(cut.as_bytes()).expect("a record");
         assert_eq!(line.intervals.len(), 1);
