@@ -12,8 +12,8 @@ use rustix::thread::gettid;
 
 use super::modules::Modules;
 use super::{devices, module, note, ok, problem, read_trimmed, Check};
-use crate::stat::events::{privileged, Machine};
-use crate::stat::place::place;
+use crate::stat::assign::assign;
+use crate::stat::events::{is_privileged, Machine};
 use crate::stat::{is_busy, refused, Recipe};
 
 /// Makes all checks. A context is created before the map of registers is read, because the kernel
@@ -253,9 +253,9 @@ fn check_create(created: Option<io::Result<()>>) -> Check {
 /// Tries to attach a context with a hardware counter to this thread. Returns `None` if no counter
 /// is available.
 fn try_attach() -> Option<io::Result<()>> {
-    let machine = Machine::here(false);
-    let event = machine.event("instructions:u", Path::new("")).ok()?;
-    let plan = place(&[event], &machine.map);
+    let machine = Machine::read(false);
+    let event = machine.resolve("instructions:u", Path::new("")).ok()?;
+    let plan = assign(&[event], &machine.map);
     let config = Recipe::new(Scope::Thread, &plan, None);
     (!config.is_empty()).then(|| config.try_on(gettid().as_raw_nonzero().get().unsigned_abs()))
 }
@@ -301,7 +301,7 @@ fn check_rdpmc(has_pmu: bool) -> Check {
 
 fn check_capability() -> Check {
     let subject = "CAP_PERFMON";
-    match privileged() {
+    match is_privileged() {
         true => ok(
             subject,
             "kernel mode, CPUs and threads of all users can be counted",

@@ -25,10 +25,10 @@ use rustix::thread::gettid;
 use crate::cli::{RecordArgs, TargetArgs};
 use crate::data::{self, Attribute, Writer};
 use crate::error::Failure;
+use crate::stat::assign::{assign, Placement, Plan};
 use crate::stat::command::{beside, Child};
 use crate::stat::counting::{is_busy, is_gone};
-use crate::stat::events::{Event, Machine, What};
-use crate::stat::place::{place, Place, Plan};
+use crate::stat::events::{Event, EventSource, Machine};
 use crate::stat::wait::{Waiter, Wake};
 use crate::stat::{exit_code, refused, target, Target};
 pub use contexts::Contexts;
@@ -90,7 +90,7 @@ pub fn prepare(
     scope: Scope,
     target: &Target,
 ) -> Result<(Vec<Attribute>, Contexts), Failure> {
-    let machine = Machine::here(scope == Scope::System);
+    let machine = Machine::read(scope == Scope::System);
     let (events, recipe) = recipe(device, args, scope, &machine, target)?;
     let attributes = attributes(&events, &recipe, args);
     Ok((
@@ -139,10 +139,10 @@ fn recipe(
         _ => gettid().as_raw_nonzero().get().unsigned_abs(),
     };
     let named = |words: &[String]| -> Result<Vec<Event>, Failure> {
-        words.iter().map(|w| machine.event(w, device)).collect()
+        words.iter().map(|w| machine.resolve(w, device)).collect()
     };
     let attempt = |events: Vec<Event>| -> Result<(Vec<Event>, Recipe), Failure> {
-        let plan = place(&events, &machine.map);
+        let plan = assign(&events, &machine.map);
         let recipe = plan_recipe(&events, &plan, args, scope, machine)?;
         match recipe.try_on(on) {
             Ok(()) => Ok((events, recipe)),
@@ -155,7 +155,7 @@ fn recipe(
     let clock = ["task-clock".to_owned()];
     if machine.vendor.is_some() {
         let cycles = named(&["cycles".to_owned()])?;
-        let plan = place(&cycles, &machine.map);
+        let plan = assign(&cycles, &machine.map);
         let recipe = plan_recipe(&cycles, &plan, args, scope, machine)?;
         match recipe.try_on(on) {
             Ok(()) => return Ok((cycles, recipe)),
@@ -195,16 +195,16 @@ fn plan_recipe(
     machine: &Machine,
 ) -> Result<Recipe, Failure> {
     let mut samplers = Vec::new();
-    for ((event, place), id) in events.iter().zip(&plan.places).zip(1..) {
+    for ((event, place), id) in events.iter().zip(&plan.placements).zip(1..) {
         let pmd = match place {
-            Place::Pmd(pmd) => *pmd,
-            Place::NotCounted => {
+            Placement::Pmd(pmd) => *pmd,
+            Placement::NotCounted => {
                 return Err(Failure::Refused(
                     "there are more events than counters; take fewer at a time".to_owned(),
                 ))
             }
-            Place::NotSupported => {
-                let why = match (machine.is_soft_name(&event.name), &event.why) {
+            Placement::NotSupported => {
+                let why = match (machine.is_soft_name(&event.name), &event.reason) {
                     (true, _) => "load the kernel's own events: modprobe pfm_soft",
                     (false, Some(why)) if machine.vendor.is_some() => why.as_str(),
                     (false, _) => "there is no counter for it; 'pfc doctor' looks for the cause",
@@ -254,13 +254,13 @@ fn period(event: &Event, args: &RecordArgs) -> (u64, Option<u64>) {
         return (period, None);
     }
     let frequency = args.frequency.unwrap_or(FREQUENCY);
-    match event.what {
+    match event.source {
         // Nanoseconds.
-        What::Soft(perfmon::CPU_CLOCK | perfmon::TASK_CLOCK) => {
+        EventSource::Soft(perfmon::CPU_CLOCK | perfmon::TASK_CLOCK) => {
             ((1_000_000_000 / frequency).max(1), None)
         }
         // As if each came with each cycle; it follows soon.
-        What::Hardware(_) => ((mhz() * 1_000_000 / frequency).max(1000), Some(frequency)),
+        EventSource::Hardware(_) => ((mhz() * 1_000_000 / frequency).max(1000), Some(frequency)),
         _ => (1, Some(frequency)),
     }
 }
@@ -275,22 +275,22 @@ fn mhz() -> u64 {
 /// As perf would have called them.
 fn attributes(events: &[Event], recipe: &Recipe, args: &RecordArgs) -> Vec<Attribute> {
     let attribute = |(event, sampler): (&Event, &Sampler)| {
-        let (kind, config) = match event.what {
-            What::Soft(perfmon::CPU_CLOCK) => (SOFTWARE, 0),
-            What::Soft(perfmon::TASK_CLOCK) => (SOFTWARE, 1),
-            What::Soft(perfmon::PAGE_FAULTS) => (SOFTWARE, 2),
-            What::Soft(perfmon::CONTEXT_SWITCHES) => (SOFTWARE, 3),
-            What::Soft(perfmon::MIGRATIONS) => (SOFTWARE, 4),
-            What::Soft(perfmon::MAJOR_FAULTS) => (SOFTWARE, 6),
-            What::Hardware(code) => match generic(event.base()) {
+        let (kind, config) = match event.source {
+            EventSource::Soft(perfmon::CPU_CLOCK) => (SOFTWARE, 0),
+            EventSource::Soft(perfmon::TASK_CLOCK) => (SOFTWARE, 1),
+            EventSource::Soft(perfmon::PAGE_FAULTS) => (SOFTWARE, 2),
+            EventSource::Soft(perfmon::CONTEXT_SWITCHES) => (SOFTWARE, 3),
+            EventSource::Soft(perfmon::MIGRATIONS) => (SOFTWARE, 4),
+            EventSource::Soft(perfmon::MAJOR_FAULTS) => (SOFTWARE, 6),
+            EventSource::Hardware(code) => match generic(event.base_name()) {
                 Some(config) => (HARDWARE, config),
                 None => (RAW, code.select),
             },
             // PERF_COUNT_SW_DUMMY: perf knows none such.
             _ => (SOFTWARE, 9),
         };
-        let modes = match event.what {
-            What::Hardware(code) => (code.user, code.kernel),
+        let modes = match event.source {
+            EventSource::Hardware(code) => (code.user, code.kernel),
             _ => (true, true),
         };
         Attribute {

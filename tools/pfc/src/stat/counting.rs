@@ -10,9 +10,9 @@ use perfmon::{on_cpu, Context, Pmd, Scope, SetDesc, Value, EXPL_NEXT, OVFL_SWITC
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::io::retry_on_intr;
 
+use super::assign::{Placement, Plan};
 use super::command::Crew;
 use super::estimate::Sums;
-use super::place::{Place, Plan};
 use super::short::{Causes, Shorts};
 use super::throttled::Throttled;
 
@@ -59,14 +59,19 @@ impl Recipe {
     /// Makes the configuration for a plan. `clock` is the PMD that measures the counted time, if
     /// there is one.
     pub fn new(scope: Scope, plan: &Plan, clock: Option<u16>) -> Self {
-        let source = |(n, place): (usize, &Place)| match place {
-            Place::Pmd(pmd) if *pmd < perfmon::FIRST_SOFT && plan.nr_sets > 1 => {
+        let source = |(n, place): (usize, &Placement)| match place {
+            Placement::Pmd(pmd) if *pmd < perfmon::FIRST_SOFT && plan.nr_sets > 1 => {
                 Some(Source::In(plan.sets.get(n).copied().unwrap_or(0), *pmd))
             }
-            Place::Pmd(pmd) => Some(Source::Every(*pmd)),
+            Placement::Pmd(pmd) => Some(Source::Every(*pmd)),
             _ => None,
         };
-        let mut sources: Vec<Source> = plan.places.iter().enumerate().filter_map(source).collect();
+        let mut sources: Vec<Source> = plan
+            .placements
+            .iter()
+            .enumerate()
+            .filter_map(source)
+            .collect();
         let clock = clock.filter(|_| !sources.is_empty());
         sources.extend(clock.map(Source::Every));
         Self {

@@ -20,8 +20,8 @@ impl Counted<'_> {
     fn of(&self, names: &[&str], modes: &str) -> Option<f64> {
         let pairs = self.events.iter().zip(self.values);
         pairs
-            .filter(|(event, _)| &event.name[event.base().len()..] == modes)
-            .find_map(|(event, value)| value.filter(|_| names.contains(&event.base())))
+            .filter(|(event, _)| &event.name[event.base_name().len()..] == modes)
+            .find_map(|(event, value)| value.filter(|_| names.contains(&event.base_name())))
             .filter(|value| *value > 0.0)
     }
 
@@ -29,14 +29,14 @@ impl Counted<'_> {
     fn clock(&self) -> Option<f64> {
         let pairs = self.events.iter().zip(self.values);
         let clock = |(event, value): (&Event, &Option<f64>)| {
-            value.filter(|_| matches!(event.base(), "task-clock" | "cpu-clock"))
+            value.filter(|_| matches!(event.base_name(), "task-clock" | "cpu-clock"))
         };
         Some(pairs.filter_map(clock).next()? * 1e-9).filter(|s| *s > 0.0)
     }
 
     /// Returns the metric for an event and its count, with the metric's unit.
     pub fn derive(&self, event: &Event, value: f64) -> Option<(f64, String)> {
-        let base = event.base();
+        let base = event.base_name();
         let modes = &event.name[base.len()..];
         let percent = |whole: Option<f64>, of: &str| {
             let whole = whole?;
@@ -84,7 +84,7 @@ pub fn mean(values: &[f64]) -> (f64, f64) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::events::What;
+    use super::super::events::EventSource;
     use super::*;
 
     #[test]
@@ -100,10 +100,10 @@ mod tests {
     fn r1_16_derived_of_the_same_modes() {
         let event = |name: &str| Event {
             name: name.to_owned(),
-            what: What::Missing,
+            source: EventSource::Missing,
             unit: String::new(),
             scale: 1.0,
-            why: None,
+            reason: None,
         };
         let events = ["task-clock", "cycles:u", "cycles:k", "instructions:u"].map(event);
         let counted = Counted {

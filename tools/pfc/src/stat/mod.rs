@@ -18,13 +18,13 @@
 //! | `short.rs`, `throttled.rs` | why counts are missing; time without samples |
 //! | `report.rs`, `row.rs`, `derived.rs` | output: table, CSV, JSON; derived metrics such as IPC |
 
+pub mod assign;
 pub mod command;
 pub mod counting;
 mod derived;
 pub mod estimate;
 pub mod events;
 mod groups;
-pub mod place;
 mod process;
 mod report;
 mod row;
@@ -44,12 +44,12 @@ use crate::cli::{StatArgs, TargetArgs};
 use crate::error::Failure;
 use crate::output::Out;
 use crate::permissions;
+use assign::{assign, assign_sets, Placement, Plan};
 use command::Child;
 use counting::{has_context, is_gone, Group, Threshold, TURN};
 pub use counting::{is_busy, Recipe};
 use estimate::Sums;
 use events::{Event, Machine};
-use place::{place, spread, Place, Plan};
 use report::Report;
 use wait::{Alive, Waiter, Wake};
 
@@ -80,19 +80,19 @@ pub fn run(device: &Path, args: &StatArgs, file: Option<&Path>) -> Result<ExitCo
         Target::Cpus(_) => Scope::System,
         _ => Scope::Thread,
     };
-    let machine = Machine::here(scope == Scope::System);
+    let machine = Machine::read(scope == Scope::System);
     let (events, groups) = match args.events.is_empty() {
         true => (machine.default_events(), Vec::new()),
-        false => groups::parse(&args.events)?
+        false => groups::parse_groups(&args.events)?
             .into_iter()
-            .map(|(word, group)| Ok((machine.event(&word, device)?, group)))
+            .map(|(word, group)| Ok((machine.resolve(&word, device)?, group)))
             .collect::<Result<Vec<_>, Failure>>()?
             .into_iter()
             .unzip(),
     };
     let clock = clock(&machine, scope);
-    let plan = spread(&events, &groups, &machine.map)
-        .map_err(|(group, event)| groups::not_together(&events, &groups, group, event))?;
+    let plan = assign_sets(&events, &groups, &machine.map)
+        .map_err(|(group, event)| groups::group_too_large(&events, &groups, group, event))?;
     let threshold = match &args.cascade {
         Some(word) => Some(threshold(word, &machine, device)?),
         None => None,
@@ -166,11 +166,11 @@ fn threshold(word: &str, machine: &Machine, device: &Path) -> Result<Threshold, 
     if count == 0 || count > i64::MAX as u64 {
         return Err(wrong());
     }
-    let event = machine.event(name, device)?;
-    let why = event.why.clone();
-    let plan = place(&[event], &machine.map);
-    match plan.places.first() {
-        Some(Place::Pmd(pmd)) => Ok(Threshold {
+    let event = machine.resolve(name, device)?;
+    let why = event.reason.clone();
+    let plan = assign(&[event], &machine.map);
+    match plan.placements.first() {
+        Some(Placement::Pmd(pmd)) => Ok(Threshold {
             pmcs: plan.pmcs,
             pmd: *pmd,
             count,
@@ -218,7 +218,7 @@ fn available(
         }
         Err(error) => error,
     };
-    if !is_busy(&error) || !plan.hardware {
+    if !is_busy(&error) || !plan.uses_hardware {
         return Err(refused("count", &error));
     }
     eprintln!("pfc: the PMU is in use by perf, the NMI watchdog or another context; hardware events are not counted; see pfc doctor");
@@ -229,9 +229,9 @@ fn available(
 
 /// Prints which events cannot be counted and what to do, one line for each reason.
 fn advise(events: &[Event], plan: &Plan, machine: &Machine, verbose: bool) {
-    use place::Place::NotSupported;
+    use assign::Placement::NotSupported;
     let missing = |soft: bool| {
-        events.iter().zip(&plan.places).any(|(event, place)| {
+        events.iter().zip(&plan.placements).any(|(event, place)| {
             *place == NotSupported && soft == machine.is_soft_name(&event.name)
         })
     };
@@ -247,7 +247,7 @@ fn advise(events: &[Event], plan: &Plan, machine: &Machine, verbose: bool) {
     } else if missing(true) {
         eprintln!("pfc: no software events are available; load them: modprobe pfm_soft");
     }
-    if plan.too_many {
+    if plan.has_uncounted {
         eprintln!("pfc: more counter:NAME events than registers; count at most four at a time");
     }
 }
@@ -255,10 +255,10 @@ fn advise(events: &[Event], plan: &Plan, machine: &Machine, verbose: bool) {
 /// Prints why the processor cannot count some events: one line per event with `-v`, otherwise only
 /// their number.
 fn say_why(events: &[Event], plan: &Plan, machine: &Machine, verbose: bool) {
-    let all = events.iter().zip(&plan.places);
+    let all = events.iter().zip(&plan.placements);
     let missing: Vec<&Event> = all
         .filter(|(event, place)| {
-            **place == Place::NotSupported && !machine.is_soft_name(&event.name)
+            **place == Placement::NotSupported && !machine.is_soft_name(&event.name)
         })
         .map(|(event, _)| event)
         .collect();
@@ -269,9 +269,9 @@ fn say_why(events: &[Event], plan: &Plan, machine: &Machine, verbose: bool) {
         );
     }
     for event in missing {
-        let why = event.why.as_deref();
+        let why = event.reason.as_deref();
         let why = why.unwrap_or("no counter of this processor can count it");
-        eprintln!("pfc: '{}': {why}", event.base());
+        eprintln!("pfc: '{}': {why}", event.base_name());
     }
 }
 

@@ -5,11 +5,11 @@
 use std::io::Write;
 use std::time::Duration;
 
+use super::assign::{Placement, Plan};
 use super::counting::{Recipe, Source};
 use super::derived::{mean, Counted};
 use super::estimate::{Estimate, Sums};
-use super::events::{Event, What};
-use super::place::{Place, Plan};
+use super::events::{Event, EventSource};
 use super::row::Row;
 use super::short::Causes;
 use super::Counts;
@@ -193,15 +193,15 @@ impl<'a> Report<'a> {
         let mut at = 0;
         let columns: Vec<Result<usize, &'static str>> = self
             .plan
-            .places
+            .placements
             .iter()
             .map(|place| match place {
-                Place::Pmd(_) => {
+                Placement::Pmd(_) => {
                     at += 1;
                     Ok(at - 1)
                 }
-                Place::NotCounted => Err("<not counted>"),
-                Place::NotSupported => Err("<not supported>"),
+                Placement::NotCounted => Err("<not counted>"),
+                Placement::NotSupported => Err("<not supported>"),
             })
             .collect();
         let mut cells: Vec<Option<Cell>> = Vec::new();
@@ -263,9 +263,9 @@ impl<'a> Report<'a> {
             .iter()
             .map(|run| {
                 let sums = &run.values[column];
-                let value = match event.what {
+                let value = match event.source {
                     // The value of a counter page instance is signed; it may fall.
-                    What::Instance(_) => sums.value as i64 as f64,
+                    EventSource::Instance(_) => sums.value as i64 as f64,
                     _ => sums.value as f64,
                 };
                 let whole = Estimate {
@@ -332,10 +332,10 @@ mod tests {
     fn event(name: &str, unit: &str, scale: f64) -> Event {
         Event {
             name: name.to_owned(),
-            what: What::Soft(256),
+            source: EventSource::Soft(256),
             unit: unit.to_owned(),
             scale,
-            why: None,
+            reason: None,
         }
     }
 
@@ -366,7 +366,11 @@ mod tests {
             event("x", "", 1.0),
         ];
         let plan = Plan {
-            places: vec![Place::Pmd(257), Place::Pmd(258), Place::NotCounted],
+            placements: vec![
+                Placement::Pmd(257),
+                Placement::Pmd(258),
+                Placement::NotCounted,
+            ],
             ..Plan::default()
         };
         let run = |clock, switches| Counts {
@@ -406,7 +410,7 @@ mod tests {
             event("c", "", 1.0),
         ];
         let plan = Plan {
-            places: vec![Place::Pmd(0), Place::Pmd(0), Place::Pmd(1)],
+            placements: vec![Placement::Pmd(0), Placement::Pmd(0), Placement::Pmd(1)],
             sets: vec![0, 1, 1],
             nr_sets: 2,
             ..Plan::default()

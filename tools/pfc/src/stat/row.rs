@@ -171,7 +171,7 @@ fn thousands(number: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::events::What;
+    use super::super::events::EventSource;
     use super::*;
 
     #[test]
@@ -186,10 +186,10 @@ mod tests {
     fn r9_6_a_short_count_is_marked_in_each_form() {
         let event = Event {
             name: "cycles".to_owned(),
-            what: What::Missing,
+            source: EventSource::Missing,
             unit: String::new(),
             scale: 1.0,
-            why: None,
+            reason: None,
         };
         let row = |short| Row {
             event: &event,

@@ -5,18 +5,18 @@
 use perfmon::solve::{solve, Demand, Unplaceable};
 use perfmon::{Description, Map, Value};
 
-use super::events::{Code, Event, What};
+use super::events::{Event, EventCode, EventSource};
 
 /// The number of Intel's PMC that controls the fixed counters, and of the PMD of the first one.
-const FIXED: u16 = 16;
+const FIRST_FIXED: u16 = 16;
 
-const USER: u64 = 1 << 16;
-const KERNEL: u64 = 1 << 17;
-const ENABLE: u64 = 1 << 22;
+const COUNT_USER: u64 = 1 << 16;
+const COUNT_KERNEL: u64 = 1 << 17;
+const COUNTER_ENABLE: u64 = 1 << 22;
 
 /// The outcome for an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Placement {
     /// The event is counted by this PMD.
     Pmd(u16),
     /// No counter is left for the event, or the PMU is in use.
@@ -29,7 +29,7 @@ pub enum Place {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// One place for each event, in the order of the events.
-    pub places: Vec<Place>,
+    pub placements: Vec<Placement>,
     /// The event set of each event. Empty if there is only one set; meaningful for hardware
     /// counters only.
     pub sets: Vec<u16>,
@@ -37,27 +37,30 @@ pub struct Plan {
     pub nr_sets: u16,
     pub pmcs: Vec<Value>,
     /// Registers of the processor are used.
-    pub hardware: bool,
+    pub uses_hardware: bool,
     /// Some event has no counter although one could count it.
-    pub too_many: bool,
+    pub has_uncounted: bool,
 }
 
 impl Plan {
     /// Returns true if there is nothing to count.
     pub fn is_empty(&self) -> bool {
-        !self.places.iter().any(|p| matches!(p, Place::Pmd(_)))
+        !self
+            .placements
+            .iter()
+            .any(|p| matches!(p, Placement::Pmd(_)))
     }
 
     /// Removes the registers of the processor, which are in use by others.
     pub fn without_hardware(mut self) -> Self {
-        for place in &mut self.places {
-            if matches!(place, Place::Pmd(n) if *n < perfmon::FIRST_SOFT) {
-                *place = Place::NotCounted;
+        for placement in &mut self.placements {
+            if matches!(placement, Placement::Pmd(n) if *n < perfmon::FIRST_SOFT) {
+                *placement = Placement::NotCounted;
             }
         }
         self.pmcs
             .retain(|v| v.number >= perfmon::FIRST_SOFT && v.set == 0);
-        self.hardware = false;
+        self.uses_hardware = false;
         self.nr_sets = 0;
         self.sets.clear();
         self
@@ -65,12 +68,12 @@ impl Plan {
 }
 
 /// The registers that are still free, and the plan so far.
-struct Free<'a> {
-    hardware: Option<&'a Description>,
+struct Assigner<'a> {
+    description: Option<&'a Description>,
     /// PMDs that have a PMC of their own.
-    general: Vec<u16>,
-    fixed: Vec<u16>,
-    instances: Vec<u16>,
+    free_general: Vec<u16>,
+    free_fixed: Vec<u16>,
+    free_instances: Vec<u16>,
     plan: Plan,
     fixed_control: u64,
 }
@@ -80,125 +83,135 @@ struct Free<'a> {
 /// Events that no fixed counter counts are placed first, on general counters. The others follow:
 /// they get general counters as long as any are left, then their fixed counters. Within both
 /// classes, events that fewer counters can count are placed earlier.
-pub fn place(events: &[Event], map: &Map) -> Plan {
-    let hardware = map.hardware.as_ref();
-    let alone = |d: &Description, pmcs: u64| {
+pub fn assign(events: &[Event], map: &Map) -> Plan {
+    let description = map.hardware.as_ref();
+    let has_own_pmc = |d: &Description, pmcs: u64| {
         pmcs.is_power_of_two()
             && d.pmds.iter().filter(|r| r.pmcs == pmcs).count() == 1
             && d.pmc(pmcs.trailing_zeros() as u16).is_some()
     };
-    let pmds = hardware.map_or(&[][..], |d| &d.pmds);
-    let mut free = Free {
-        hardware,
-        general: pmds
+    let pmds = description.map_or(&[][..], |d| &d.pmds);
+    let mut assigner = Assigner {
+        description,
+        free_general: pmds
             .iter()
-            .filter(|r| hardware.is_some_and(|d| alone(d, r.pmcs)))
+            .filter(|r| description.is_some_and(|d| has_own_pmc(d, r.pmcs)))
             .map(|r| r.number)
             .collect(),
-        fixed: pmds
+        free_fixed: pmds
             .iter()
-            .filter(|r| r.pmcs == 1 << FIXED && r.number >= FIXED)
+            .filter(|r| r.pmcs == 1 << FIRST_FIXED && r.number >= FIRST_FIXED)
             .map(|r| r.number)
             .collect(),
-        instances: (perfmon::INSTANCE..perfmon::INSTANCE + perfmon::NR_INSTANCES)
+        free_instances: (perfmon::INSTANCE..perfmon::INSTANCE + perfmon::NR_INSTANCES)
             .filter(|n| map.pmd(*n).is_some() && map.pmc(*n).is_some())
             .collect(),
         plan: Plan {
-            places: vec![Place::NotSupported; events.len()],
+            placements: vec![Placement::NotSupported; events.len()],
             ..Plan::default()
         },
         fixed_control: 0,
     };
     let codes = events.iter().enumerate();
-    let mut codes: Vec<(usize, Code)> = codes
-        .filter_map(|(n, event)| match event.what {
-            What::Hardware(code) => Some((n, code)),
+    let mut codes: Vec<(usize, EventCode)> = codes
+        .filter_map(|(n, event)| match event.source {
+            EventSource::Hardware(code) => Some((n, code)),
             _ => None,
         })
         .collect();
     // The sort is stable: equal events keep their order.
     codes.sort_by_key(|(_, code)| (code.fixed.is_some(), code.counters.count_ones()));
     for (n, code) in codes {
-        free.plan.places[n] = free.hardware(code);
+        assigner.plan.placements[n] = assigner.assign_hardware(code);
     }
     for (n, event) in events.iter().enumerate() {
-        match event.what {
-            What::Soft(number) => free.plan.places[n] = Place::Pmd(number),
-            What::Instance(number) => free.plan.places[n] = free.instance(number),
-            What::Hardware(_) | What::Missing => {}
+        match event.source {
+            EventSource::Soft(number) => assigner.plan.placements[n] = Placement::Pmd(number),
+            EventSource::Instance(number) => {
+                assigner.plan.placements[n] = assigner.assign_instance(number)
+            }
+            EventSource::Hardware(_) | EventSource::Missing => {}
         }
     }
-    if free.fixed_control != 0 {
-        free.plan.pmcs.push(Value::new(FIXED, free.fixed_control));
+    if assigner.fixed_control != 0 {
+        assigner
+            .plan
+            .pmcs
+            .push(Value::new(FIRST_FIXED, assigner.fixed_control));
     }
-    free.plan.too_many = free.plan.places.contains(&Place::NotCounted);
-    free.plan.pmcs.sort_by_key(|v| v.number);
-    free.plan
+    assigner.plan.has_uncounted = assigner.plan.placements.contains(&Placement::NotCounted);
+    assigner.plan.pmcs.sort_by_key(|v| v.number);
+    assigner.plan
 }
 
 /// Returns true if this general counter can count the event.
-fn can(code: Code, pmd: u16) -> bool {
+fn can_count_on(code: EventCode, pmd: u16) -> bool {
     code.counters.checked_shr(pmd.into()).unwrap_or(0) & 1 != 0
 }
 
 /// Returns the value of a general counter's PMC for an event.
-fn select(code: Code) -> u64 {
-    let mut value = code.select | ENABLE;
+fn pmc_value(code: EventCode) -> u64 {
+    let mut value = code.select | COUNTER_ENABLE;
     if code.user {
-        value |= USER;
+        value |= COUNT_USER;
     }
     if code.kernel {
-        value |= KERNEL;
+        value |= COUNT_KERNEL;
     }
     value
 }
 
 /// Returns the bits of the fixed counters' PMC for an event on this fixed counter.
-fn fixed_field(code: Code, pmd: u16) -> u64 {
+fn fixed_control_bits(code: EventCode, pmd: u16) -> u64 {
     let modes = u64::from(code.kernel) | (u64::from(code.user) << 1);
-    modes << (4 * (pmd - FIXED))
+    modes << (4 * (pmd - FIRST_FIXED))
 }
 
-/// Assigns the events as [`place`] does, but uses several event sets if one is not enough. `groups`
-/// has the group of each event; the events of a group are placed in one set.
+/// Assigns the events as [`assign`] does, but uses several event sets if one is not enough.
+/// `groups` has the group of each event; the events of a group are placed in one set.
 ///
 /// # Errors
 ///
 /// Returns the number of a group that does not fit in one set, and the index of its first event
 /// without a counter.
-pub fn spread(
+pub fn assign_sets(
     events: &[Event],
     groups: &[Option<usize>],
     map: &Map,
 ) -> Result<Plan, (usize, usize)> {
-    let plan = place(events, map);
-    let Some(hardware) = map.hardware.as_ref().filter(|_| plan.too_many) else {
+    let plan = assign(events, map);
+    let Some(description) = map.hardware.as_ref().filter(|_| plan.has_uncounted) else {
         return Ok(plan);
     };
-    let choices = |code: Code| -> Vec<u16> {
-        let value = select(code);
-        let takes =
-            |n: &u16| can(code, *n) && hardware.pmc(*n).is_some_and(|r| r.reserved & value == 0);
-        let general = hardware
+    let choices = |code: EventCode| -> Vec<u16> {
+        let value = pmc_value(code);
+        let can_count = |n: &u16| {
+            can_count_on(code, *n) && description.pmc(*n).is_some_and(|r| r.reserved & value == 0)
+        };
+        let general = description
             .pmds
             .iter()
             .map(|r| r.number)
-            .filter(|n| *n < FIXED);
-        let mut all: Vec<u16> = match code.only_fixed {
-            false => general.filter(takes).collect(),
+            .filter(|n| *n < FIRST_FIXED);
+        let mut all: Vec<u16> = match code.is_fixed_only {
+            false => general.filter(can_count).collect(),
             true => Vec::new(),
         };
-        let fixed = code.fixed.map(|n| FIXED + n);
-        all.extend(fixed.filter(|n| hardware.pmd(*n).is_some_and(|r| r.pmcs == 1 << FIXED)));
+        let fixed = code.fixed.map(|n| FIRST_FIXED + n);
+        all.extend(fixed.filter(|n| {
+            description
+                .pmd(*n)
+                .is_some_and(|r| r.pmcs == 1 << FIRST_FIXED)
+        }));
         all
     };
-    let (mut wanted, mut demands) = (Vec::new(), Vec::new());
+    let (mut hardware_events, mut constraints) = (Vec::new(), Vec::new());
     for (n, event) in events.iter().enumerate() {
-        if let What::Hardware(code) = event.what {
+        if let EventSource::Hardware(code) = event.source {
             let choices = choices(code);
             if !choices.is_empty() {
-                wanted.push((n, code));
-                demands.push(Demand {
+                hardware_events.push((n, code));
+                constraints.push(Demand {
                     choices,
                     group: groups.get(n).copied().flatten(),
                 });
@@ -206,88 +219,92 @@ pub fn spread(
         }
     }
     // Only instances of counter pages lack registers, which more sets would not change.
-    if demands.is_empty() {
+    if constraints.is_empty() {
         return Ok(plan);
     }
-    let seating = match solve(&demands) {
-        Ok(seating) => seating,
-        Err(Unplaceable::Together { group, event }) => return Err((group, wanted[event].0)),
-        // Events that no counter counts are not in `demands`.
+    let schedule = match solve(&constraints) {
+        Ok(schedule) => schedule,
+        Err(Unplaceable::Together { group, event }) => {
+            return Err((group, hardware_events[event].0))
+        }
+        // Events that no counter counts are not in `constraints`.
         Err(Unplaceable::NoCounter(_)) => return Ok(plan),
     };
-    let mut spread = Plan {
+    let mut assigned = Plan {
         sets: vec![0; events.len()],
-        nr_sets: seating.sets,
+        nr_sets: schedule.sets,
         pmcs: Vec::new(),
-        hardware: true,
-        too_many: false,
-        places: plan.places,
+        uses_hardware: true,
+        has_uncounted: false,
+        placements: plan.placements,
     };
-    let mut fixed = vec![0; usize::from(seating.sets)];
-    for ((n, code), seat) in wanted.iter().zip(&seating.seats) {
-        spread.places[*n] = Place::Pmd(seat.pmd);
-        spread.sets[*n] = seat.set;
-        if seat.pmd < FIXED {
-            spread
+    let mut fixed = vec![0; usize::from(schedule.sets)];
+    for ((n, code), assignment) in hardware_events.iter().zip(&schedule.seats) {
+        assigned.placements[*n] = Placement::Pmd(assignment.pmd);
+        assigned.sets[*n] = assignment.set;
+        if assignment.pmd < FIRST_FIXED {
+            assigned
                 .pmcs
-                .push(Value::new(seat.pmd, select(*code)).of(seat.set));
+                .push(Value::new(assignment.pmd, pmc_value(*code)).of(assignment.set));
         } else {
-            fixed[usize::from(seat.set)] |= fixed_field(*code, seat.pmd);
+            fixed[usize::from(assignment.set)] |= fixed_control_bits(*code, assignment.pmd);
         }
     }
-    for (set, value) in (0..seating.sets).zip(fixed) {
+    for (set, value) in (0..schedule.sets).zip(fixed) {
         if value != 0 {
-            spread.pmcs.push(Value::new(FIXED, value).of(set));
+            assigned.pmcs.push(Value::new(FIRST_FIXED, value).of(set));
         }
         // Soft registers count in every set.
         let soft = plan.pmcs.iter().filter(|v| v.number >= perfmon::FIRST_SOFT);
-        spread.pmcs.extend(soft.map(|v| v.of(set)));
+        assigned.pmcs.extend(soft.map(|v| v.of(set)));
     }
-    spread.too_many = spread.places.contains(&Place::NotCounted);
-    spread.pmcs.sort_by_key(|v| (v.set, v.number));
-    Ok(spread)
+    assigned.has_uncounted = assigned.placements.contains(&Placement::NotCounted);
+    assigned.pmcs.sort_by_key(|v| (v.set, v.number));
+    Ok(assigned)
 }
 
-impl Free<'_> {
-    fn hardware(&mut self, code: Code) -> Place {
-        let value = select(code);
-        let fixed = code.fixed.map(|n| FIXED + n);
+impl Assigner<'_> {
+    fn assign_hardware(&mut self, code: EventCode) -> Placement {
+        let value = pmc_value(code);
+        let fixed = code.fixed.map(|n| FIRST_FIXED + n);
         // The PMC would drop its reserved bits and count another event.
-        let takes = |n: &u16| {
-            let pmc = self.hardware.and_then(|d| d.pmc(*n));
-            can(code, *n) && pmc.is_some_and(|r| r.reserved & value == 0)
+        let can_count = |n: &u16| {
+            let pmc = self.description.and_then(|d| d.pmc(*n));
+            can_count_on(code, *n) && pmc.is_some_and(|r| r.reserved & value == 0)
         };
-        let counter = |n: u16| self.hardware.and_then(|d| d.pmd(n)).is_some();
-        if !code.only_fixed {
-            if let Some(at) = self.general.iter().position(takes) {
-                let n = self.general.remove(at);
+        let has_pmd = |n: u16| self.description.and_then(|d| d.pmd(n)).is_some();
+        if !code.is_fixed_only {
+            if let Some(at) = self.free_general.iter().position(can_count) {
+                let n = self.free_general.remove(at);
                 self.plan.pmcs.push(Value::new(n, value));
-                self.plan.hardware = true;
-                return Place::Pmd(n);
+                self.plan.uses_hardware = true;
+                return Placement::Pmd(n);
             }
         }
-        if let Some(at) = fixed.and_then(|f| self.fixed.iter().position(|n| *n == f)) {
-            let n = self.fixed.remove(at);
-            self.fixed_control |= fixed_field(code, n);
-            self.plan.hardware = true;
-            return Place::Pmd(n);
+        if let Some(at) = fixed.and_then(|f| self.free_fixed.iter().position(|n| *n == f)) {
+            let n = self.free_fixed.remove(at);
+            self.fixed_control |= fixed_control_bits(code, n);
+            self.plan.uses_hardware = true;
+            return Placement::Pmd(n);
         }
         // Some counter could count the event if it were free.
-        let pmds = self.hardware.map_or(&[][..], |d| &d.pmds);
-        let general = || pmds.iter().map(|r| r.number).filter(|n| *n < FIXED);
-        match (!code.only_fixed && general().any(|n| takes(&n))) || fixed.is_some_and(counter) {
-            true => Place::NotCounted,
-            false => Place::NotSupported,
+        let pmds = self.description.map_or(&[][..], |d| &d.pmds);
+        let general = || pmds.iter().map(|r| r.number).filter(|n| *n < FIRST_FIXED);
+        match (!code.is_fixed_only && general().any(|n| can_count(&n)))
+            || fixed.is_some_and(has_pmd)
+        {
+            true => Placement::NotCounted,
+            false => Placement::NotSupported,
         }
     }
 
-    fn instance(&mut self, number: u32) -> Place {
-        if self.instances.is_empty() {
-            return Place::NotCounted;
+    fn assign_instance(&mut self, number: u32) -> Placement {
+        if self.free_instances.is_empty() {
+            return Placement::NotCounted;
         }
-        let n = self.instances.remove(0);
+        let n = self.free_instances.remove(0);
         self.plan.pmcs.push(Value::new(n, number.into()));
-        Place::Pmd(n)
+        Placement::Pmd(n)
     }
 }
 
@@ -302,18 +319,18 @@ mod tests {
     fn placed(machine: &Machine, words: &[&str]) -> Plan {
         let events: Vec<Event> = words
             .iter()
-            .map(|w| machine.event(w, Path::new("")).expect(w))
+            .map(|w| machine.resolve(w, Path::new("")).expect(w))
             .collect();
-        place(&events, &machine.map)
+        assign(&events, &machine.map)
     }
 
     fn pmds(plan: &Plan) -> Vec<i32> {
-        let number = |p: &Place| match p {
-            Place::Pmd(n) => i32::from(*n),
-            Place::NotCounted => -1,
-            Place::NotSupported => -2,
+        let number = |p: &Placement| match p {
+            Placement::Pmd(n) => i32::from(*n),
+            Placement::NotCounted => -1,
+            Placement::NotSupported => -2,
         };
-        plan.places.iter().map(number).collect()
+        plan.placements.iter().map(number).collect()
     }
 
     #[test]
@@ -323,7 +340,7 @@ mod tests {
         assert_eq!(pmds(&plan), [1, 2, 0]);
         assert_eq!(plan.pmcs[0], Value::new(0, 0x43_00c4));
         assert_eq!(plan.pmcs[1], Value::new(1, 0x41_003c));
-        assert!(plan.hardware && !plan.too_many);
+        assert!(plan.uses_hardware && !plan.has_uncounted);
     }
 
     #[test]
@@ -336,12 +353,12 @@ mod tests {
         // Two events need the same counter: only one of them fits in a set.
         let events: Vec<Event> = ["r148", "r8a3", "branches"]
             .iter()
-            .map(|w| machine.event(w, Path::new("")).expect(w))
+            .map(|w| machine.resolve(w, Path::new("")).expect(w))
             .collect();
-        assert_eq!(pmds(&place(&events, &machine.map)), [2, -1, 0]);
-        let plan = spread(&events, &[None; 3], &machine.map).expect("fits");
+        assert_eq!(pmds(&assign(&events, &machine.map)), [2, -1, 0]);
+        let plan = assign_sets(&events, &[None; 3], &machine.map).expect("fits");
         assert_eq!(plan.nr_sets, 2);
-        assert_eq!(plan.places[..2], [Place::Pmd(2), Place::Pmd(2)]);
+        assert_eq!(plan.placements[..2], [Placement::Pmd(2), Placement::Pmd(2)]);
         assert_ne!(plan.sets[0], plan.sets[1]);
         // With two counters there is no counter 2.
         (machine.map, machine.model) = (
@@ -374,7 +391,7 @@ mod tests {
             &["branches", "branch-misses", "cycles", "cycles", "r1b7"],
         );
         assert_eq!(pmds(&plan), [0, -1, 17, -1, -1]);
-        assert!(plan.too_many);
+        assert!(plan.has_uncounted);
         let amd = machine(Vendor::Amd, 2, false);
         let plan = placed(&amd, &["cycles", "instructions", "branches", "bus-cycles"]);
         assert_eq!(pmds(&plan), [0, 1, -1, -2]);
@@ -393,11 +410,11 @@ mod tests {
         ];
         let events: Vec<Event> = words
             .iter()
-            .map(|w| machine.event(w, Path::new("")).expect(w))
+            .map(|w| machine.resolve(w, Path::new("")).expect(w))
             .collect();
-        let plan = spread(&events, &[None; 6], &machine.map).expect("fits");
-        assert_eq!((plan.nr_sets, plan.too_many), (3, false));
-        assert_eq!(plan.places[1], Place::Pmd(258));
+        let plan = assign_sets(&events, &[None; 6], &machine.map).expect("fits");
+        assert_eq!((plan.nr_sets, plan.has_uncounted), (3, false));
+        assert_eq!(plan.placements[1], Placement::Pmd(258));
         for set in 0..3 {
             let mut pmds: Vec<u16> = plan
                 .pmcs
@@ -410,11 +427,11 @@ mod tests {
         }
         // At most two events fit in a set.
         let groups = [Some(0), None, Some(0), None, None, None];
-        let plan = spread(&events, &groups, &machine.map).expect("fits");
+        let plan = assign_sets(&events, &groups, &machine.map).expect("fits");
         assert_eq!(plan.sets[0], plan.sets[2]);
         let groups = [Some(0), None, Some(0), Some(0), None, None];
-        assert_eq!(spread(&events, &groups, &machine.map), Err((0, 3)));
-        let plan = spread(&events[..3], &groups[..3], &machine.map).expect("fits");
+        assert_eq!(assign_sets(&events, &groups, &machine.map), Err((0, 3)));
+        let plan = assign_sets(&events[..3], &groups[..3], &machine.map).expect("fits");
         assert_eq!(plan.nr_sets, 0);
     }
 
@@ -432,6 +449,6 @@ mod tests {
         assert_eq!(pmds(&plan), [258, 0, 259, -1]);
         let plan = plan.without_hardware();
         assert_eq!(pmds(&plan), [258, -1, 259, -1]);
-        assert!(plan.pmcs.is_empty() && !plan.hardware && !plan.is_empty());
+        assert!(plan.pmcs.is_empty() && !plan.uses_hardware && !plan.is_empty());
     }
 }
