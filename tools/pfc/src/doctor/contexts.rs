@@ -14,7 +14,7 @@ use super::modules::Modules;
 use super::{devices, module, note, ok, problem, read_trimmed, Check};
 use crate::stat::assign::assign;
 use crate::stat::events::{is_privileged, Machine};
-use crate::stat::{is_busy, refused, Recipe};
+use crate::stat::{is_ebusy, refused, ContextConfig};
 
 /// Makes all checks. A context is created before the map of registers is read, because the kernel
 /// loads PMU descriptions when the first context is created.
@@ -27,7 +27,7 @@ pub fn run_checks(modules: &Modules) -> Vec<Check> {
     let attached = try_attach();
     let is_in_use = attached
         .as_ref()
-        .is_some_and(|r| r.as_ref().is_err_and(is_busy));
+        .is_some_and(|r| r.as_ref().is_err_and(is_ebusy));
     let has_pmu = cpu.has_pmu(&map);
     vec![
         devices::check_contexts_device(modules),
@@ -237,7 +237,7 @@ fn check_create(created: Option<io::Result<()>>) -> Check {
     match created {
         None => note(subject, "not tried: perfcounters is not loaded"),
         Some(Ok(())) => ok(subject, "a context can be created"),
-        Some(Err(e)) if is_busy(&e) => problem(
+        Some(Err(e)) if is_ebusy(&e) => problem(
             subject,
             "cannot create a context: no PMU description is registered",
             "load a description: modprobe pfm_intel or pfm_amd, or pfm_soft for software events",
@@ -256,8 +256,8 @@ fn try_attach() -> Option<io::Result<()>> {
     let machine = Machine::read(false);
     let event = machine.resolve("instructions:u", Path::new("")).ok()?;
     let plan = assign(&[event], &machine.map);
-    let config = Recipe::new(Scope::Thread, &plan, None);
-    (!config.is_empty()).then(|| config.try_on(gettid().as_raw_nonzero().get().unsigned_abs()))
+    let config = ContextConfig::new(Scope::Thread, &plan, None);
+    (!config.is_empty()).then(|| config.try_attach(gettid().as_raw_nonzero().get().unsigned_abs()))
 }
 
 fn check_attach(attached: Option<io::Result<()>>, has_pmu: bool) -> Check {
@@ -270,7 +270,7 @@ fn check_attach(attached: Option<io::Result<()>>, has_pmu: bool) -> Check {
             "see the checks PMU and description above",
         ),
         Some(Ok(())) => ok(subject, "a context with a hardware counter can be attached"),
-        Some(Err(e)) if is_busy(&e) => problem(
+        Some(Err(e)) if is_ebusy(&e) => problem(
             subject,
             "the PMU is in use",
             "end the users listed above; if there are none, see the kernel log (dmesg)",

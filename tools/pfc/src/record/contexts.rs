@@ -13,9 +13,9 @@ use super::pace::Pace;
 use super::tasks::{now, Tasks};
 use crate::data::{Common, Encoder};
 use crate::stat::command::Crew;
-use crate::stat::counting::at;
-use crate::stat::short::{Causes, Shorts};
-use crate::stat::throttled::Throttled;
+use crate::stat::counting::on_target;
+use crate::stat::short_counts::{ShortCauses, ShortCounts};
+use crate::stat::throttling::Throttling;
 
 /// Threads are looked at for their processes' names in /proc.
 fn process(thread: u32) -> u32 {
@@ -62,7 +62,7 @@ impl Recipe {
 
     /// Can it be had, of this thread or that CPU?
     pub fn try_on(&self, target: u32) -> io::Result<()> {
-        at(self.scope, target, || {
+        on_target(self.scope, target, || {
             let context = self.open()?;
             context.load(target)?;
             Ring::open(&context)?;
@@ -83,7 +83,7 @@ struct Live {
 
 impl Live {
     /// Reads its messages: why it has ended before its target, if it has.
-    fn look(&mut self, scope: Scope) -> Causes {
+    fn look(&mut self, scope: Scope) -> ShortCauses {
         while !self.ended {
             match self.context.message() {
                 Ok(None) => break,
@@ -91,13 +91,13 @@ impl Live {
                 Ok(Some(Message::Overflow { .. } | Message::Other(_))) => {}
                 Ok(Some(message)) => {
                     self.ended = true;
-                    return Causes::of(message, scope);
+                    return ShortCauses::from_message(message, scope);
                 }
                 // Without messages there is nothing to wait for; the ring stays.
                 Err(_) => self.ended = true,
             }
         }
-        Causes::NONE
+        ShortCauses::NONE
     }
 }
 
@@ -119,10 +119,10 @@ pub struct Contexts {
     pub missed: usize,
     pub trouble: Option<io::Error>,
     /// Threads and CPUs that were not sampled to their end.
-    shorts: Shorts,
+    shorts: ShortCounts,
     /// Storms of contexts that were closed; and what the files before this one told.
-    closed: Throttled,
-    told: Throttled,
+    closed: Throttling,
+    told: Throttling,
     /// Rings that are read only when a file is to be made.
     is_recorder: bool,
     is_broken: bool,
@@ -140,9 +140,9 @@ impl Contexts {
             harvest,
             missed: 0,
             trouble: None,
-            shorts: Shorts::default(),
-            closed: Throttled::default(),
-            told: Throttled::default(),
+            shorts: ShortCounts::default(),
+            closed: Throttling::default(),
+            told: Throttling::default(),
             is_recorder,
             is_broken: false,
         }
@@ -151,7 +151,7 @@ impl Contexts {
     /// Attached, not yet sampling.
     pub fn load(&mut self, target: u32) -> io::Result<()> {
         let recipe = &self.recipe;
-        let context = at(recipe.scope, target, || {
+        let context = on_target(recipe.scope, target, || {
             let context = recipe.open()?;
             context.load(target)?;
             Ok(context)
@@ -161,7 +161,7 @@ impl Contexts {
 
     fn start_one(&self, target: u32) -> io::Result<()> {
         match self.live.get(&target) {
-            Some(live) => at(self.recipe.scope, target, || live.context.start()),
+            Some(live) => on_target(self.recipe.scope, target, || live.context.start()),
             None => Ok(()),
         }
     }
@@ -170,7 +170,7 @@ impl Contexts {
     pub fn start(&self) -> io::Result<()> {
         for target in self.live.keys() {
             match self.start_one(*target) {
-                Err(e) if crate::stat::counting::is_gone(&e) => {}
+                Err(e) if crate::stat::counting::is_esrch(&e) => {}
                 done => done?,
             }
         }
@@ -181,7 +181,7 @@ impl Contexts {
     pub fn stop(&self) {
         for (target, live) in &self.live {
             // What has ended samples no more, either.
-            let _ = at(self.recipe.scope, *target, || live.context.stop());
+            let _ = on_target(self.recipe.scope, *target, || live.context.stop());
         }
     }
 
@@ -237,13 +237,13 @@ impl Contexts {
         if let Some(live) = self.live.remove(&target) {
             if let Ok(status) = live.context.status() {
                 self.closed.add(&status);
-                self.shorts.add(target, Causes::of_status(&status));
+                self.shorts.add(target, ShortCauses::from_status(&status));
             }
         }
     }
 
     /// Storms since this was asked last.
-    pub fn take_throttled(&mut self) -> Throttled {
+    pub fn take_throttled(&mut self) -> Throttling {
         let mut all = self.closed;
         for status in self
             .live
@@ -259,7 +259,7 @@ impl Contexts {
     fn pause(&self, target: u32, paused: bool) {
         if let (true, Some(live)) = (self.is_recorder, self.live.get(&target)) {
             // While it is not paused the oldest records may go while they are read.
-            let _ = at(self.recipe.scope, target, || live.context.pause(paused));
+            let _ = on_target(self.recipe.scope, target, || live.context.pause(paused));
         }
     }
 
@@ -316,7 +316,7 @@ impl Contexts {
             return Ok(());
         }
         // Where it cannot be done while it runs, the period stays.
-        let _ = at(self.recipe.scope, target, || live.context.write(&pmds));
+        let _ = on_target(self.recipe.scope, target, || live.context.write(&pmds));
         Ok(())
     }
 
@@ -331,7 +331,7 @@ impl Contexts {
             let causes = live.look(self.recipe.scope);
             self.shorts.add(*target, causes);
             if let Ok(status) = live.context.status() {
-                self.shorts.add(*target, Causes::of_status(&status));
+                self.shorts.add(*target, ShortCauses::from_status(&status));
             }
         }
         if self.is_broken {

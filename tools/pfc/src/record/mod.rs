@@ -27,7 +27,7 @@ use crate::data::{self, Attribute, Writer};
 use crate::error::Failure;
 use crate::stat::assign::{assign, Placement, Plan};
 use crate::stat::command::{beside, Child};
-use crate::stat::counting::{is_busy, is_gone};
+use crate::stat::counting::{is_ebusy, is_esrch};
 use crate::stat::events::{Event, EventSource, Machine};
 use crate::stat::wait::{Waiter, Wake};
 use crate::stat::{exit_code, refused, target, Target};
@@ -108,7 +108,7 @@ pub fn attach(contexts: &mut Contexts, target: &Target, whom: &TargetArgs) -> Re
             for thread in threads {
                 match contexts.load(*thread) {
                     // Of a process, some may have ended since it was looked at.
-                    Err(e) if is_gone(&e) && whom.threads.is_empty() => {}
+                    Err(e) if is_esrch(&e) && whom.threads.is_empty() => {}
                     done => done.map_err(|e| refused(&format!("sample thread {thread}"), &e))?,
                 }
             }
@@ -159,7 +159,7 @@ fn recipe(
         let recipe = plan_recipe(&cycles, &plan, args, scope, machine)?;
         match recipe.try_on(on) {
             Ok(()) => return Ok((cycles, recipe)),
-            Err(e) if is_busy(&e) => {
+            Err(e) if is_ebusy(&e) => {
                 eprintln!("pfc: the PMU is in somebody else's hands ('pfc doctor' says whose): time is sampled, not cycles");
             }
             Err(e) => return Err(advice(&e, recipe.format)),

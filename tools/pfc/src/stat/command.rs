@@ -266,7 +266,7 @@ fn is_stop(signal: i32) -> bool {
 /// later.
 fn gone_is_well(done: io::Result<()>) -> io::Result<()> {
     match done {
-        Err(e) if super::counting::is_gone(&e) => Ok(()),
+        Err(e) if super::counting::is_esrch(&e) => Ok(()),
         done => done,
     }
 }

@@ -6,7 +6,7 @@ use super::events::Event;
 
 /// The counts of a run, from which metrics are derived. Events are found by their names without
 /// modes.
-pub struct Counted<'a> {
+pub struct RunCounts<'a> {
     pub events: &'a [Event],
     /// The counts, not multiplied by [`Event::scale`]. `None` if the event was not counted.
     pub values: &'a [Option<f64>],
@@ -14,10 +14,10 @@ pub struct Counted<'a> {
     pub elapsed: f64,
 }
 
-impl Counted<'_> {
+impl RunCounts<'_> {
     /// Returns the count of the first of these events that was counted in the same modes, if it is
     /// above 0.
-    fn of(&self, names: &[&str], modes: &str) -> Option<f64> {
+    fn count_of(&self, names: &[&str], modes: &str) -> Option<f64> {
         let pairs = self.events.iter().zip(self.values);
         pairs
             .filter(|(event, _)| &event.name[event.base_name().len()..] == modes)
@@ -26,7 +26,7 @@ impl Counted<'_> {
     }
 
     /// Returns the CPU time in seconds, from the first of `task-clock` and `cpu-clock`.
-    fn clock(&self) -> Option<f64> {
+    fn cpu_seconds(&self) -> Option<f64> {
         let pairs = self.events.iter().zip(self.values);
         let clock = |(event, value): (&Event, &Option<f64>)| {
             value.filter(|_| matches!(event.base_name(), "task-clock" | "cpu-clock"))
@@ -46,18 +46,18 @@ impl Counted<'_> {
             "task-clock" | "cpu-clock" => {
                 (self.elapsed > 0.0).then(|| (value * 1e-9 / self.elapsed, "CPUs utilized".into()))
             }
-            "cycles" | "cpu-cycles" => Some((value * 1e-9 / self.clock()?, "GHz".into())),
+            "cycles" | "cpu-cycles" => Some((value * 1e-9 / self.cpu_seconds()?, "GHz".into())),
             "instructions" => {
-                let cycles = self.of(&["cycles", "cpu-cycles"], modes)?;
+                let cycles = self.count_of(&["cycles", "cpu-cycles"], modes)?;
                 Some((value / cycles, "insn per cycle".into()))
             }
             "branch-misses" => percent(
-                self.of(&["branches", "branch-instructions"], modes),
+                self.count_of(&["branches", "branch-instructions"], modes),
                 "branches",
             ),
-            "cache-misses" => percent(self.of(&["cache-references"], modes), "cache refs"),
+            "cache-misses" => percent(self.count_of(&["cache-references"], modes), "cache refs"),
             _ if event.unit.is_empty() => {
-                let rate = value / self.clock()?;
+                let rate = value / self.cpu_seconds()?;
                 Some(match rate {
                     r if r >= 1e9 => (r * 1e-9, "G/sec".into()),
                     r if r >= 1e6 => (r * 1e-6, "M/sec".into()),
@@ -71,7 +71,7 @@ impl Counted<'_> {
 }
 
 /// Returns the mean, and its standard error in percent of the mean, as perf prints it.
-pub fn mean(values: &[f64]) -> (f64, f64) {
+pub fn mean_and_error(values: &[f64]) -> (f64, f64) {
     let n = values.len() as f64;
     let mean = values.iter().sum::<f64>() / n;
     if values.len() < 2 || mean == 0.0 {
@@ -89,9 +89,9 @@ mod tests {
 
     #[test]
     fn r1_16_a_mean_has_its_error() {
-        assert_eq!(mean(&[5.0]), (5.0, 0.0));
-        assert_eq!(mean(&[0.0, 0.0]), (0.0, 0.0));
-        let (mean, error) = mean(&[9.0, 10.0, 11.0]);
+        assert_eq!(mean_and_error(&[5.0]), (5.0, 0.0));
+        assert_eq!(mean_and_error(&[0.0, 0.0]), (0.0, 0.0));
+        let (mean, error) = mean_and_error(&[9.0, 10.0, 11.0]);
         assert_eq!(mean, 10.0);
         assert!((error - 5.7735).abs() < 1e-3, "{error}");
     }
@@ -106,7 +106,7 @@ mod tests {
             reason: None,
         };
         let events = ["task-clock", "cycles:u", "cycles:k", "instructions:u"].map(event);
-        let counted = Counted {
+        let counted = RunCounts {
             events: &events,
             values: &[Some(2e9), Some(4e9), Some(1e9), Some(1e9)],
             elapsed: 4.0,

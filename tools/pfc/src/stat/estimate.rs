@@ -14,7 +14,7 @@
 use perfmon::Runs;
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-use super::short::Causes;
+use super::short_counts::ShortCauses;
 
 /// The percentage of true values that lie within the error bars.
 pub const CONFIDENCE: f64 = 99.0;
@@ -30,12 +30,12 @@ pub struct Sums {
     value2: u128,
     value_time: u128,
     /// Reasons why counts are missing.
-    pub short: Causes,
+    pub causes: ShortCauses,
 }
 
 impl Sums {
     /// Makes the sums of an event that is counted all the time, and has no turns.
-    pub const fn whole(value: u64) -> Self {
+    pub const fn from_value(value: u64) -> Self {
         Self {
             value,
             time: 0,
@@ -43,56 +43,56 @@ impl Sums {
             time2: 0,
             value2: 0,
             value_time: 0,
-            short: Causes::NONE,
+            causes: ShortCauses::NONE,
         }
     }
 
     /// Returns these sums with further reasons why counts are missing.
-    pub fn short(self, causes: Causes) -> Self {
+    pub fn with_causes(self, causes: ShortCauses) -> Self {
         Self {
-            short: self.short.and(causes),
+            causes: self.causes.union(causes),
             ..self
         }
     }
 
-    pub fn of_runs(runs: &Runs) -> Self {
-        let wide = |[low, high]: [u64; 2]| u128::from(low) | (u128::from(high) << 64);
+    pub fn from_runs(runs: &Runs) -> Self {
+        let to_u128 = |[low, high]: [u64; 2]| u128::from(low) | (u128::from(high) << 64);
         Self {
             value: runs.value,
             time: runs.time,
             runs: runs.runs,
-            time2: wide(runs.time2),
-            value2: wide(runs.value2),
-            value_time: wide(runs.value_time),
-            short: match runs.reg_flags & perfmon::SHORT {
-                0 => Causes::NONE,
-                _ => Causes::SHORT,
+            time2: to_u128(runs.time2),
+            value2: to_u128(runs.value2),
+            value_time: to_u128(runs.value_time),
+            causes: match runs.reg_flags & perfmon::SHORT {
+                0 => ShortCauses::NONE,
+                _ => ShortCauses::SHORT,
             },
         }
     }
 
-    fn with(&self, other: &Self, add: fn(u128, u128) -> u128) -> Self {
-        let short = |a: u64, b: u64| add(a.into(), b.into()) as u64;
+    fn combine(&self, other: &Self, op: fn(u128, u128) -> u128) -> Self {
+        let to_u64 = |a: u64, b: u64| op(a.into(), b.into()) as u64;
         Self {
-            value: short(self.value, other.value),
-            time: short(self.time, other.time),
-            runs: short(self.runs, other.runs),
-            time2: add(self.time2, other.time2),
-            value2: add(self.value2, other.value2),
-            value_time: add(self.value_time, other.value_time),
+            value: to_u64(self.value, other.value),
+            time: to_u64(self.time, other.time),
+            runs: to_u64(self.runs, other.runs),
+            time2: op(self.time2, other.time2),
+            value2: op(self.value2, other.value2),
+            value_time: op(self.value_time, other.value_time),
             // The causes are kept in a difference, too: once a context has ended early, its counts
             // are missing in every later interval.
-            short: self.short.and(other.short),
+            causes: self.causes.union(other.causes),
         }
     }
 
     pub fn plus(&self, other: &Self) -> Self {
-        self.with(other, u128::wrapping_add)
+        self.combine(other, u128::wrapping_add)
     }
 
     /// Returns the difference to earlier sums.
     pub fn since(&self, before: &Self) -> Self {
-        self.with(before, u128::wrapping_sub)
+        self.combine(before, u128::wrapping_sub)
     }
 
     /// Estimates the count for a total time in nanoseconds.
@@ -119,7 +119,7 @@ impl Sums {
         let error = (self.runs > 1 && adds_up).then(|| {
             let variance = squares.max(0.0) / (n - 1.0);
             let sigma = (total / time) * ((1.0 - share) * n * variance).sqrt();
-            skewed(sigma * quantile(n - 1.0), ratio * total)
+            lengthen_if_skewed(sigma * t_quantile(n - 1.0), ratio * total)
         });
         Estimate {
             value: ratio * total,
@@ -134,7 +134,7 @@ impl Sums {
 /// Counts are not negative, and bursts make their distribution skewed. A sample without the bursts
 /// has both too small a value and too small an error. The result is the upper half of the bar on a
 /// logarithmic scale, value * (exp(error / value) - 1), to the second order.
-fn skewed(error: f64, value: f64) -> f64 {
+fn lengthen_if_skewed(error: f64, value: f64) -> f64 {
     match value > 0.0 {
         true => error * (1.0 + error / value / 2.0),
         false => error,
@@ -143,9 +143,10 @@ fn skewed(error: f64, value: f64) -> f64 {
 
 /// Returns the half length of an error bar in standard deviations, for a number of degrees of
 /// freedom.
-fn quantile(freedom: f64) -> f64 {
-    let both = 0.5 + CONFIDENCE / 200.0;
-    StudentsT::new(0.0, 1.0, freedom).map_or(f64::INFINITY, |t| t.inverse_cdf(both))
+fn t_quantile(degrees_of_freedom: f64) -> f64 {
+    let probability = 0.5 + CONFIDENCE / 200.0;
+    StudentsT::new(0.0, 1.0, degrees_of_freedom)
+        .map_or(f64::INFINITY, |t| t.inverse_cdf(probability))
 }
 
 /// The estimated count for the whole time.
@@ -174,7 +175,7 @@ mod tests {
                 time2: t * t,
                 value2: v * v,
                 value_time: t * v,
-                short: Causes::NONE,
+                causes: ShortCauses::NONE,
             });
         }
         all

@@ -28,8 +28,8 @@ mod groups;
 mod process;
 mod report;
 mod row;
-pub mod short;
-pub mod throttled;
+pub mod short_counts;
+pub mod throttling;
 pub mod wait;
 
 use std::io;
@@ -46,8 +46,8 @@ use crate::output::Out;
 use crate::permissions;
 use assign::{assign, assign_sets, Placement, Plan};
 use command::Child;
-use counting::{has_context, is_gone, Group, Threshold, TURN};
-pub use counting::{is_busy, Recipe};
+pub use counting::{is_ebusy, ContextConfig};
+use counting::{is_eexist, is_esrch, ContextGroup, Threshold, DEFAULT_SET_TIMEOUT_NS};
 use estimate::Sums;
 use events::{Event, Machine};
 use report::Report;
@@ -97,10 +97,12 @@ pub fn run(device: &Path, args: &StatArgs, file: Option<&Path>) -> Result<ExitCo
         Some(word) => Some(threshold(word, &machine, device)?),
         None => None,
     };
-    let recipe = |plan: &Plan| Recipe {
-        turn: args.turn.map_or(TURN, |ms| ms * 1_000_000),
+    let recipe = |plan: &Plan| ContextConfig {
+        set_timeout_ns: args
+            .turn
+            .map_or(DEFAULT_SET_TIMEOUT_NS, |ms| ms * 1_000_000),
         threshold: threshold.clone(),
-        ..Recipe::new(scope, plan, clock)
+        ..ContextConfig::new(scope, plan, clock)
     };
     let plan = available(plan, &target, &recipe)?;
     advise(&events, &plan, &machine, args.verbose);
@@ -119,15 +121,15 @@ pub fn run(device: &Path, args: &StatArgs, file: Option<&Path>) -> Result<ExitCo
     };
     let (mut all, mut status) = (Vec::new(), None);
     for _ in 0..args.repeat {
-        let mut group = Group::new(recipe.clone());
+        let mut group = ContextGroup::new(recipe.clone());
         let (counts, ended) = run.once(&mut group, &mut report)?;
-        if group.lost > 0 {
+        if group.nr_uncounted > 0 {
             eprintln!(
                 "pfc: {} threads were not counted: too many at once, or permission denied",
-                group.lost
+                group.nr_uncounted
             );
         }
-        for sentence in group.shorts.sentences(scope, "counting") {
+        for sentence in group.short_counts.sentences(scope, "counting") {
             eprintln!("pfc: {sentence}");
         }
         let throttled = group.throttled()?;
@@ -198,7 +200,7 @@ fn clock(machine: &Machine, scope: Scope) -> Option<u16> {
 fn available(
     plan: Plan,
     target: &Target,
-    recipe: &dyn Fn(&Plan) -> Recipe,
+    recipe: &dyn Fn(&Plan) -> ContextConfig,
 ) -> Result<Plan, Failure> {
     let on = match target {
         Target::Cpus(cpus) => cpus[0],
@@ -207,18 +209,18 @@ fn available(
     let attempt = |plan: &Plan| match plan.is_empty() {
         // There is nothing to count, but the device must exist nevertheless.
         true => std::fs::metadata(perfmon::DEVICE).map(drop),
-        false => recipe(plan).try_on(on),
+        false => recipe(plan).try_attach(on),
     };
     let error = match attempt(&plan) {
         Ok(()) => return Ok(plan),
         // This thread is itself monitored by another program. That says nothing about the threads
         // to be counted.
-        Err(error) if has_context(&error) && matches!(target, Target::Threads(_)) => {
+        Err(error) if is_eexist(&error) && matches!(target, Target::Threads(_)) => {
             return Ok(plan);
         }
         Err(error) => error,
     };
-    if !is_busy(&error) || !plan.uses_hardware {
+    if !is_ebusy(&error) || !plan.uses_hardware {
         return Err(refused("count", &error));
     }
     eprintln!("pfc: the PMU is in use by perf, the NMI watchdog or another context; hardware events are not counted; see pfc doctor");
@@ -286,8 +288,8 @@ pub fn refused(what: &str, error: &io::Error) -> Failure {
         }
         (PermissionDenied, _) => "permission denied; kernel mode, CPUs and other users' tasks need CAP_PERFMON; kernel threads cannot be counted; try EVENT:u with your own command".to_owned(),
         (ResourceBusy, _) => "the PMU is in use; see pfc doctor".to_owned(),
-        _ if is_gone(error) => "no such thread".to_owned(),
-        _ if has_context(error) => "the thread already has a context; end the program that uses it".to_owned(),
+        _ if is_esrch(error) => "no such thread".to_owned(),
+        _ if is_eexist(error) => "the thread already has a context; end the program that uses it".to_owned(),
         _ => format!("{error}; see pfc doctor"),
     };
     Failure::Refused(format!("cannot {what}: {todo}"))
@@ -407,7 +409,7 @@ impl Ticks {
         }
     }
 
-    fn tick(&mut self, group: &mut Group, report: &mut Report<'_>) -> Result<(), Failure> {
+    fn tick(&mut self, group: &mut ContextGroup, report: &mut Report<'_>) -> Result<(), Failure> {
         report.interval(group.read()?, self.begun.elapsed())?;
         // If more than one interval has passed, the missed ones are left out.
         if let (Some(every), Some(next)) = (self.every, &mut self.next) {
@@ -435,7 +437,7 @@ impl Run<'_> {
     /// Makes one run. Returns its counts, and the exit status of the command if there is one.
     fn once(
         &mut self,
-        group: &mut Group,
+        group: &mut ContextGroup,
         report: &mut Report<'_>,
     ) -> Result<(Counts, Option<ExitStatus>), Failure> {
         let before = process::children_times();
@@ -443,9 +445,9 @@ impl Run<'_> {
             Target::Command => self.command(group, report)?,
             Target::Threads(threads) => {
                 for thread in threads {
-                    match group.load(*thread) {
+                    match group.attach(*thread) {
                         // Threads of a process may have exited since its task directory was read.
-                        Err(e) if is_gone(&e) && self.args.targets.threads.is_empty() => {}
+                        Err(e) if is_esrch(&e) && self.args.targets.threads.is_empty() => {}
                         done => done.map_err(|e| refused(&format!("count thread {thread}"), &e))?,
                     }
                 }
@@ -454,7 +456,7 @@ impl Run<'_> {
             Target::Cpus(cpus) => {
                 for cpu in cpus {
                     group
-                        .load(*cpu)
+                        .attach(*cpu)
                         .map_err(|e| refused(&format!("count CPU {cpu}"), &e))?;
                 }
                 self.others(group, report)?
@@ -475,7 +477,7 @@ impl Run<'_> {
 
     fn command(
         &mut self,
-        group: &mut Group,
+        group: &mut ContextGroup,
         report: &mut Report<'_>,
     ) -> Result<(Duration, Option<ExitStatus>), Failure> {
         let words = &self.args.command;
@@ -516,7 +518,7 @@ impl Run<'_> {
     /// counting of threads ends when all of them have exited. A command that still runs is killed.
     fn others(
         &mut self,
-        group: &mut Group,
+        group: &mut ContextGroup,
         report: &mut Report<'_>,
     ) -> Result<(Duration, Option<ExitStatus>), Failure> {
         let mut ticks = Ticks::begin(self.args);

@@ -6,12 +6,12 @@ use std::io::Write;
 use std::time::Duration;
 
 use super::assign::{Placement, Plan};
-use super::counting::{Recipe, Source};
-use super::derived::{mean, Counted};
+use super::counting::{ContextConfig, CountSource};
+use super::derived::{mean_and_error, RunCounts};
 use super::estimate::{Estimate, Sums};
 use super::events::{Event, EventSource};
 use super::row::Row;
-use super::short::Causes;
+use super::short_counts::ShortCauses;
 use super::Counts;
 use crate::cli::StatArgs;
 use crate::error::Failure;
@@ -31,7 +31,7 @@ pub struct Report<'a> {
     events: &'a [Event],
     plan: &'a Plan,
     clock: Option<usize>,
-    sources: Vec<Source>,
+    sources: Vec<CountSource>,
     /// Counts of events with turns are scaled to the whole time.
     scaled: bool,
     /// The smallest fraction of the time for which a value is printed, `--refuse-below`.
@@ -51,7 +51,7 @@ impl<'a> Report<'a> {
         title: String,
         events: &'a [Event],
         plan: &'a Plan,
-        recipe: &Recipe,
+        recipe: &ContextConfig,
         out: Out,
     ) -> Self {
         let form = match &args.separator {
@@ -65,7 +65,7 @@ impl<'a> Report<'a> {
             events,
             plan,
             // The clock is the last source.
-            clock: recipe.clock.map(|_| recipe.sources.len() - 1),
+            clock: recipe.clock_pmd.map(|_| recipe.sources.len() - 1),
             sources: recipe.sources.clone(),
             scaled: !args.no_scale,
             least: args.refuse_below.unwrap_or(0.0) / 100.0,
@@ -127,7 +127,7 @@ impl<'a> Report<'a> {
 
     fn times(&mut self, runs: &[Counts]) -> Result<(), Failure> {
         let seconds: Vec<f64> = runs.iter().map(|r| r.elapsed.as_secs_f64()).collect();
-        let (elapsed, noise) = mean(&seconds);
+        let (elapsed, noise) = mean_and_error(&seconds);
         if runs.len() > 1 {
             writeln!(
                 self.out,
@@ -178,10 +178,10 @@ impl<'a> Report<'a> {
 const NAMED: usize = 10;
 
 /// Returns the length of the turns of all event sets, in nanoseconds.
-fn all_turns(sources: &[Source], sums: &[Sums]) -> u64 {
+fn all_turns(sources: &[CountSource], sums: &[Sums]) -> u64 {
     let mut seen = std::collections::BTreeMap::new();
     for (source, sums) in sources.iter().zip(sums) {
-        if let Source::In(set, _) = source {
+        if let CountSource::OneSet(set, _) = source {
             seen.entry(*set).or_insert(sums.time);
         }
     }
@@ -222,7 +222,7 @@ impl<'a> Report<'a> {
             // No register measures the time, so the whole elapsed time is assumed.
             None => elapsed * 1e9,
         };
-        let counted = Counted {
+        let counted = RunCounts {
             events: self.events,
             values: &values,
             elapsed,
@@ -247,9 +247,9 @@ impl<'a> Report<'a> {
                 derived: values[n]
                     .filter(|_| self.scaled || !cell.is_some_and(|c| c.in_turns))
                     .and_then(|value| counted.derive(event, value)),
-                short: columns[n].map_or(Causes::NONE, |column| {
-                    let of = runs.iter().map(|run| run.values[column].short);
-                    of.fold(Causes::NONE, Causes::and)
+                short: columns[n].map_or(ShortCauses::NONE, |column| {
+                    let of = runs.iter().map(|run| run.values[column].causes);
+                    of.fold(ShortCauses::NONE, ShortCauses::union)
                 }),
             }
         };
@@ -258,7 +258,7 @@ impl<'a> Report<'a> {
 
     /// Combines the values of one event in all runs.
     fn cell(&self, event: &Event, column: usize, runs: &[Counts]) -> Cell {
-        let in_turns = matches!(self.sources.get(column), Some(Source::In(..)));
+        let in_turns = matches!(self.sources.get(column), Some(CountSource::OneSet(..)));
         let estimates: Vec<Estimate> = runs
             .iter()
             .map(|run| {
@@ -289,7 +289,7 @@ impl<'a> Report<'a> {
         let known = || estimates.iter().filter(|e| e.share > 0.0);
         let (value, noise) = match known().count() {
             0 => (0.0, 0.0),
-            _ => mean(&known().map(|e| e.value).collect::<Vec<_>>()),
+            _ => mean_and_error(&known().map(|e| e.value).collect::<Vec<_>>()),
         };
         let errors: Option<Vec<f64>> = known().map(|e| e.error).collect();
         Cell {
@@ -305,7 +305,7 @@ impl<'a> Report<'a> {
 }
 
 fn average(runs: &[Counts], of: impl Fn(&Counts) -> f64) -> f64 {
-    mean(&runs.iter().map(of).collect::<Vec<_>>()).0
+    mean_and_error(&runs.iter().map(of).collect::<Vec<_>>()).0
 }
 
 /// The numbers of an event.
@@ -339,7 +339,7 @@ mod tests {
         }
     }
 
-    fn report<'a>(events: &'a [Event], plan: &'a Plan, sources: &[Source]) -> Report<'a> {
+    fn report<'a>(events: &'a [Event], plan: &'a Plan, sources: &[CountSource]) -> Report<'a> {
         Report {
             form: Form::People,
             title: String::new(),
@@ -374,11 +374,11 @@ mod tests {
             ..Plan::default()
         };
         let run = |clock, switches| Counts {
-            values: [clock, switches, clock].map(Sums::whole).to_vec(),
+            values: [clock, switches, clock].map(Sums::from_value).to_vec(),
             elapsed: Duration::from_secs(2),
             times: (0.0, 0.0),
         };
-        let sources = [257, 258, 257].map(Source::Every);
+        let sources = [257, 258, 257].map(CountSource::AllSets);
         let report = report(&events, &plan, &sources);
         let lines = |runs: &[Counts], at| -> Vec<String> {
             let rows = report.rows(runs);
@@ -416,7 +416,7 @@ mod tests {
             ..Plan::default()
         };
         let turn = |value: u64, time: u64| {
-            Sums::of_runs(&perfmon::Runs {
+            Sums::from_runs(&perfmon::Runs {
                 runs: 1,
                 time,
                 time2: [time * time, 0],
@@ -431,16 +431,16 @@ mod tests {
                 turn(1000, 100).plus(&turn(1000, 100)),
                 turn(30, 300).plus(&turn(36, 300)),
                 turn(7, 600),
-                Sums::whole(800),
+                Sums::from_value(800),
             ],
             elapsed: Duration::from_secs(1),
             times: (0.0, 0.0),
         };
         let sources = [
-            Source::In(0, 0),
-            Source::In(1, 0),
-            Source::In(1, 1),
-            Source::Every(257),
+            CountSource::OneSet(0, 0),
+            CountSource::OneSet(1, 0),
+            CountSource::OneSet(1, 1),
+            CountSource::AllSets(257),
         ];
         let mut report = report(&events, &plan, &sources);
         let people = |report: &Report<'_>| -> Vec<String> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::estimate::CONFIDENCE;
 use super::events::Event;
-use super::short::Causes;
+use super::short_counts::ShortCauses;
 
 /// The line of one event.
 pub struct Row<'a> {
@@ -26,7 +26,7 @@ pub struct Row<'a> {
     pub noise: Option<f64>,
     pub derived: Option<(f64, String)>,
     /// Reasons why counts are missing in the value.
-    pub short: Causes,
+    pub short: ShortCauses,
 }
 
 impl Row<'_> {
@@ -202,8 +202,8 @@ mod tests {
             derived: None,
             short,
         };
-        let whole = row(Causes::NONE);
-        let short = row(Causes::EVICTED.and(Causes::FAULT));
+        let whole = row(ShortCauses::NONE);
+        let short = row(ShortCauses::EVICTED.union(ShortCauses::FAULT));
         assert!(!whole.people(None, false).contains("short"));
         assert!(short.people(None, false).ends_with("cycles  (short)"));
         assert_eq!(whole.csv(",", None), "7,,cycles,5,100.00,,");

@@ -8,9 +8,9 @@ use perfmon::{status, Message, Scope, Status};
 
 /// A set of reasons why counts are missing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Causes(u8);
+pub struct ShortCauses(u8);
 
-impl Causes {
+impl ShortCauses {
     /// No counts are missing.
     pub const NONE: Self = Self(0);
     /// The context ended because a CPU does not have all of its registers.
@@ -55,7 +55,7 @@ impl Causes {
     ];
 
     /// Returns the cause that a message names, if the context has ended before its target.
-    pub fn of(message: Message, scope: Scope) -> Self {
+    pub fn from_message(message: Message, scope: Scope) -> Self {
         match message {
             Message::Fault => Self::FAULT,
             Message::Evicted => Self::EVICTED,
@@ -65,8 +65,8 @@ impl Causes {
     }
 
     /// Returns the cause that the status of a context names.
-    pub fn of_status(told: &Status) -> Self {
-        match told.elsewhere != 0 || told.flags & status::ELSEWHERE != 0 {
+    pub fn from_status(status: &Status) -> Self {
+        match status.elsewhere != 0 || status.flags & status::ELSEWHERE != 0 {
             true => Self::ELSEWHERE,
             false => Self::NONE,
         }
@@ -77,57 +77,57 @@ impl Causes {
     }
 
     /// Returns the union of both sets. [`Self::SHORT`] is dropped if there is a more precise cause.
-    pub fn and(self, other: Self) -> Self {
+    pub fn union(self, other: Self) -> Self {
         let all = self.0 | other.0;
         match all & !Self::SHORT.0 {
             0 => Self(all),
-            said => Self(said),
+            precise => Self(precise),
         }
     }
 
-    fn has(self, other: Self) -> bool {
+    fn contains(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
 
     /// Returns the names of the causes in the set.
     pub fn names(self) -> Vec<&'static str> {
-        let all = Self::ALL.iter().filter(|(cause, ..)| self.has(*cause));
+        let all = Self::ALL.iter().filter(|(cause, ..)| self.contains(*cause));
         all.map(|(_, name, _)| *name).collect()
     }
 }
 
 /// The threads or CPUs whose counts are short, with the causes.
 #[derive(Clone, Debug, Default)]
-pub struct Shorts {
-    targets: BTreeMap<u32, Causes>,
+pub struct ShortCounts {
+    targets: BTreeMap<u32, ShortCauses>,
 }
 
-impl Shorts {
-    pub fn add(&mut self, target: u32, causes: Causes) {
+impl ShortCounts {
+    pub fn add(&mut self, target: u32, causes: ShortCauses) {
         if !causes.is_none() {
-            let known = self.targets.entry(target).or_default();
-            *known = known.and(causes);
+            let causes_of_target = self.targets.entry(target).or_default();
+            *causes_of_target = causes_of_target.union(causes);
         }
     }
 
     /// Returns a sentence for each cause. `done` is the activity that it names, such as "counting".
-    pub fn sentences(&self, scope: Scope, done: &str) -> Vec<String> {
-        let sentence = |(cause, _, text): &(Causes, &str, &str)| {
-            let of = self.targets.iter().filter(|(_, c)| c.has(*cause));
-            let targets: Vec<u32> = of.map(|(target, _)| *target).collect();
-            let what = match scope {
+    pub fn sentences(&self, scope: Scope, activity: &str) -> Vec<String> {
+        let sentence = |(cause, _, text): &(ShortCauses, &str, &str)| {
+            let affected = self.targets.iter().filter(|(_, c)| c.contains(*cause));
+            let targets: Vec<u32> = affected.map(|(target, _)| *target).collect();
+            let kind = match scope {
                 Scope::Thread => "thread",
                 Scope::System => "CPU",
             };
-            let whose = match targets.as_slice() {
+            let subject = match targets.as_slice() {
                 [] => return None,
-                [one] => format!("{what} {one}"),
-                [first, ..] => format!("{} {what}s ({first} and others)", targets.len()),
+                [one] => format!("{kind} {one}"),
+                [first, ..] => format!("{} {kind}s ({first} and others)", targets.len()),
             };
-            let text = text.replace("{}", &whose);
-            Some(text.replacen("counting", done, 1))
+            let text = text.replace("{}", &subject);
+            Some(text.replacen("counting", activity, 1))
         };
-        Causes::ALL.iter().filter_map(sentence).collect()
+        ShortCauses::ALL.iter().filter_map(sentence).collect()
     }
 }
 
@@ -137,59 +137,77 @@ mod tests {
 
     #[test]
     fn r9_6_each_cause_has_a_name_and_a_sentence() {
-        let mut shorts = Shorts::default();
+        let mut shorts = ShortCounts::default();
         assert!(shorts.sentences(Scope::Thread, "counting").is_empty());
-        shorts.add(7, Causes::NONE);
-        shorts.add(12, Causes::EVICTED);
-        let said = shorts.sentences(Scope::Thread, "counting");
-        assert_eq!(said.len(), 1);
+        shorts.add(7, ShortCauses::NONE);
+        shorts.add(12, ShortCauses::EVICTED);
+        let sentences = shorts.sentences(Scope::Thread, "counting");
+        assert_eq!(sentences.len(), 1);
         assert!(
-            said[0].starts_with("counting thread 12 ended early: "),
-            "{said:?}"
+            sentences[0].starts_with("counting thread 12 ended early: "),
+            "{sentences:?}"
         );
-        shorts.add(13, Causes::EVICTED.and(Causes::FAULT));
-        let said = shorts.sentences(Scope::System, "sampling");
+        shorts.add(13, ShortCauses::EVICTED.union(ShortCauses::FAULT));
+        let sentences = shorts.sentences(Scope::System, "sampling");
         assert!(
-            said[0].starts_with("sampling CPU 13 ended early: "),
-            "{said:?}"
+            sentences[0].starts_with("sampling CPU 13 ended early: "),
+            "{sentences:?}"
         );
         assert!(
-            said[1].starts_with("sampling 2 CPUs (12 and others) ended"),
-            "{said:?}"
+            sentences[1].starts_with("sampling 2 CPUs (12 and others) ended"),
+            "{sentences:?}"
         );
         assert_eq!(
-            Causes::EVICTED.and(Causes::FAULT).names(),
+            ShortCauses::EVICTED.union(ShortCauses::FAULT).names(),
             ["fault", "evicted"]
         );
-        assert_eq!(Causes::SHORT.and(Causes::NONE).names(), ["short"]);
-        assert_eq!(Causes::SHORT.and(Causes::EVICTED).names(), ["evicted"]);
+        assert_eq!(
+            ShortCauses::SHORT.union(ShortCauses::NONE).names(),
+            ["short"]
+        );
+        assert_eq!(
+            ShortCauses::SHORT.union(ShortCauses::EVICTED).names(),
+            ["evicted"]
+        );
     }
 
     #[test]
     fn r9_6_time_elsewhere_is_a_cause() {
-        let told = |flags, elsewhere| {
-            Causes::of_status(&Status {
+        let causes = |flags, elsewhere| {
+            ShortCauses::from_status(&Status {
                 flags,
                 elsewhere,
                 ..Status::default()
             })
         };
-        assert!(told(status::STARTED, 0).is_none());
-        assert_eq!(told(status::STARTED, 1), Causes::ELSEWHERE);
-        assert_eq!(told(status::ELSEWHERE, 0), Causes::ELSEWHERE);
-        assert_eq!(Causes::SHORT.and(Causes::ELSEWHERE).names(), ["elsewhere"]);
-        let mut shorts = Shorts::default();
-        shorts.add(5, Causes::ELSEWHERE);
-        let said = shorts.sentences(Scope::Thread, "sampling");
-        assert!(said[0].starts_with("sampling thread 5 omitted the time "));
+        assert!(causes(status::STARTED, 0).is_none());
+        assert_eq!(causes(status::STARTED, 1), ShortCauses::ELSEWHERE);
+        assert_eq!(causes(status::ELSEWHERE, 0), ShortCauses::ELSEWHERE);
+        assert_eq!(
+            ShortCauses::SHORT.union(ShortCauses::ELSEWHERE).names(),
+            ["elsewhere"]
+        );
+        let mut shorts = ShortCounts::default();
+        shorts.add(5, ShortCauses::ELSEWHERE);
+        let sentences = shorts.sentences(Scope::Thread, "sampling");
+        assert!(sentences[0].starts_with("sampling thread 5 omitted the time "));
     }
 
     #[test]
     fn r9_6_an_end_is_early_for_a_cpu_only() {
-        assert!(Causes::of(Message::End, Scope::Thread).is_none());
-        assert_eq!(Causes::of(Message::End, Scope::System), Causes::OFFLINE);
-        assert_eq!(Causes::of(Message::Fault, Scope::Thread), Causes::FAULT);
-        assert_eq!(Causes::of(Message::Evicted, Scope::Thread), Causes::EVICTED);
-        assert!(Causes::of(Message::Other(9), Scope::System).is_none());
+        assert!(ShortCauses::from_message(Message::End, Scope::Thread).is_none());
+        assert_eq!(
+            ShortCauses::from_message(Message::End, Scope::System),
+            ShortCauses::OFFLINE
+        );
+        assert_eq!(
+            ShortCauses::from_message(Message::Fault, Scope::Thread),
+            ShortCauses::FAULT
+        );
+        assert_eq!(
+            ShortCauses::from_message(Message::Evicted, Scope::Thread),
+            ShortCauses::EVICTED
+        );
+        assert!(ShortCauses::from_message(Message::Other(9), Scope::System).is_none());
     }
 }
