@@ -12,7 +12,7 @@ use ring::{Argument, Record, Ring};
 use super::pace::Pace;
 use super::tasks::{now, Tasks};
 use crate::data::{Common, Encoder};
-use crate::stat::command::Crew;
+use crate::stat::command::FollowHandler;
 use crate::stat::counting::on_target;
 use crate::stat::short_counts::{ShortCauses, ShortCounts};
 use crate::stat::throttling::Throttling;
@@ -156,7 +156,7 @@ impl Contexts {
             context.load(target)?;
             Ok(context)
         })?;
-        self.insert(target, context)
+        self.insert_attached(target, context)
     }
 
     fn start_one(&self, target: u32) -> io::Result<()> {
@@ -343,14 +343,14 @@ impl Contexts {
     }
 }
 
-impl Crew for Contexts {
-    const LEAVING: bool = true;
+impl FollowHandler for Contexts {
+    const STOP_AT_EXIT: bool = true;
 
-    fn open(&self) -> io::Result<Option<Context>> {
+    fn create_context(&self) -> io::Result<Option<Context>> {
         self.recipe.open().map(Some)
     }
 
-    fn insert(&mut self, thread: u32, context: Context) -> io::Result<()> {
+    fn insert_attached(&mut self, thread: u32, context: Context) -> io::Result<()> {
         let ring = Ring::open(&context)?;
         let pace = |s: &Sampler| s.frequency.map(|f| Pace::new(f, s.period));
         let live = Live {
@@ -364,19 +364,19 @@ impl Crew for Contexts {
         Ok(())
     }
 
-    fn follow(&mut self, thread: u32) {
+    fn attach_new_thread(&mut self, thread: u32) {
         self.tasks.born(thread, now());
         self.sample(thread);
     }
 
-    fn begin(&mut self, thread: u32) {
+    fn command_executed(&mut self, thread: u32) {
         self.tasks.exec(thread, now());
         self.sample(thread);
     }
 
-    fn exec(&mut self, former: u32, now_thread: u32) -> io::Result<()> {
+    fn thread_executed(&mut self, former: u32, now_thread: u32) -> io::Result<()> {
         if former != now_thread {
-            self.end(now_thread)?;
+            self.thread_exited(now_thread)?;
             if let Some(live) = self.live.remove(&former) {
                 self.live.insert(now_thread, live);
             }
@@ -389,12 +389,12 @@ impl Crew for Contexts {
         Ok(())
     }
 
-    fn leaving(&mut self, thread: u32) {
+    fn before_thread_exit(&mut self, thread: u32) {
         // The last moment at which its code can be known.
         self.tasks.leaving(thread, now());
     }
 
-    fn end(&mut self, thread: u32) -> io::Result<()> {
+    fn thread_exited(&mut self, thread: u32) -> io::Result<()> {
         if let Some(live) = self.live.get_mut(&thread) {
             let causes = live.look(self.recipe.scope);
             self.shorts.add(thread, causes);

@@ -26,10 +26,10 @@ use crate::cli::{RecordArgs, TargetArgs};
 use crate::data::{self, Attribute, Writer};
 use crate::error::Failure;
 use crate::stat::assign::{assign, Placement, Plan};
-use crate::stat::command::{beside, Child};
+use crate::stat::command::{spawn_beside, Child};
 use crate::stat::counting::{is_ebusy, is_esrch};
+use crate::stat::event_loop::{EventLoop, WakeReason};
 use crate::stat::events::{Event, EventSource, Machine};
-use crate::stat::wait::{Waiter, Wake};
 use crate::stat::{exit_code, refused, target, Target};
 pub use contexts::Contexts;
 use contexts::{Recipe, Sampler};
@@ -55,8 +55,8 @@ pub fn run(device: &Path, args: &RecordArgs, file: Option<&Path>) -> Result<Exit
     };
     // From now on signals are heard, however long the rest takes.
     let waiter = match args.switch_output || args.overwrite {
-        true => Waiter::with_switch()?,
-        false => Waiter::new()?,
+        true => EventLoop::with_sigusr2()?,
+        false => EventLoop::new()?,
     };
     let (attributes, contexts) = prepare(device, args, scope, &target)?;
     let mut run = Run {
@@ -329,7 +329,7 @@ fn generic(name: &str) -> Option<u64> {
 struct Run<'a> {
     args: &'a RecordArgs,
     contexts: Contexts,
-    waiter: Waiter,
+    waiter: EventLoop,
     attributes: Vec<Attribute>,
     /// What was asked for.
     path: PathBuf,
@@ -436,7 +436,7 @@ impl Run<'_> {
     }
 
     /// Waits, and does what is to be done each time.
-    fn turn(&mut self) -> Result<Wake, Failure> {
+    fn turn(&mut self) -> Result<WakeReason, Failure> {
         let until = Some(Instant::now() + TURN);
         let wake = self.waiter.wait_for(until, &self.contexts.files())?;
         self.contexts.turn()?;
@@ -444,7 +444,7 @@ impl Run<'_> {
             self.turns += 1;
             self.write()?;
         }
-        if wake == Wake::Switch {
+        if wake == WakeReason::SwitchOutput {
             self.switch()?;
         }
         self.say_progress();
@@ -466,12 +466,12 @@ impl Run<'_> {
     fn command(&mut self) -> Result<Option<ExitStatus>, Failure> {
         let words = &self.args.command;
         let alone = |contexts: &mut Contexts| -> Result<Child, Failure> {
-            let child = Child::alone(words, contexts)?;
+            let child = Child::spawn_untraced(words, contexts)?;
             contexts.there(Some(&[child.pid()]));
             Ok(child)
         };
         let mut child = match self.args.no_inherit {
-            false => match Child::traced(words, &self.contexts) {
+            false => match Child::spawn_traced(words, &self.contexts) {
                 Err(error) => {
                     eprintln!("pfc: children and threads are not followed: {error}; is ptrace forbidden (sysctl kernel.yama.ptrace_scope)?");
                     alone(&mut self.contexts)?
@@ -481,11 +481,11 @@ impl Run<'_> {
             true => alone(&mut self.contexts)?,
         };
         loop {
-            if let Some(status) = child.look(&mut self.contexts)? {
+            if let Some(status) = child.handle_events(&mut self.contexts)? {
                 self.contexts.turn()?;
                 return Ok(Some(status));
             }
-            if self.turn()? == Wake::Terminated {
+            if self.turn()? == WakeReason::Terminated {
                 child.signal(libc::SIGTERM);
             }
         }
@@ -494,12 +494,12 @@ impl Run<'_> {
     /// While the command runs, or until the user says so.
     fn others(&mut self) -> Result<Option<ExitStatus>, Failure> {
         self.contexts.start().map_err(|e| refused("record", &e))?;
-        let mut child = beside(&self.args.command)?;
+        let mut child = spawn_beside(&self.args.command)?;
         let mut status = None;
         loop {
             match self.turn()? {
-                Wake::Interrupted | Wake::Terminated => break,
-                Wake::Child => {
+                WakeReason::Interrupted | WakeReason::Terminated => break,
+                WakeReason::Child => {
                     if let Some(child) = &mut child {
                         status = child.try_wait()?;
                         if status.is_some() {
@@ -507,7 +507,7 @@ impl Run<'_> {
                         }
                     }
                 }
-                Wake::Time | Wake::Ready | Wake::Switch => {
+                WakeReason::Timeout | WakeReason::Ready | WakeReason::SwitchOutput => {
                     // All threads have ended.
                     if child.is_none() && self.contexts.is_over() {
                         break;

@@ -12,126 +12,134 @@ use perfmon::Context;
 use rustix::pipe::{pipe_with, PipeFlags};
 use rustix::thread::gettid;
 
-use super::process::{self, State};
+use super::process::{self, WaitStatus};
 use crate::error::Failure;
 
 /// Attaches contexts to the threads that a [`Child`] follows, for counting or for sampling.
-pub trait Crew {
-    /// Each thread stops before it exits, and [`Crew::leaving`] is called.
-    const LEAVING: bool;
+pub trait FollowHandler {
+    /// Each thread stops before it exits, and [`FollowHandler::before_thread_exit`] is called.
+    const STOP_AT_EXIT: bool;
 
     /// Creates a configured context that is not attached. Returns `None` if there is nothing to
     /// count.
-    fn open(&self) -> io::Result<Option<Context>>;
+    fn create_context(&self) -> io::Result<Option<Context>>;
 
     /// Takes a context that the thread has attached to itself.
-    fn insert(&mut self, thread: u32, context: Context) -> io::Result<()>;
+    fn insert_attached(&mut self, thread: u32, context: Context) -> io::Result<()>;
 
     /// Attaches a context to a new thread, which has not run yet. The implementation records
     /// failures itself.
-    fn follow(&mut self, thread: u32);
+    fn attach_new_thread(&mut self, thread: u32);
 
     /// Called when the command's first thread executes its program.
-    fn begin(&mut self, thread: u32) {
-        self.follow(thread);
+    fn command_executed(&mut self, thread: u32) {
+        self.attach_new_thread(thread);
     }
 
-    /// Called when the thread `former` of a process has called exec: it continues with the process
-    /// ID, `now`, as its thread ID.
-    fn exec(&mut self, former: u32, now: u32) -> io::Result<()>;
+    /// Called when the thread `former_tid` of a process has called exec: it continues with the
+    /// process ID, `tid`, as its thread ID.
+    fn thread_executed(&mut self, former_tid: u32, tid: u32) -> io::Result<()>;
 
-    /// Called when a thread is about to exit, if [`Crew::LEAVING`] is set.
-    fn leaving(&mut self, _thread: u32) {}
+    /// Called when a thread is about to exit, if [`FollowHandler::STOP_AT_EXIT`] is set.
+    fn before_thread_exit(&mut self, _thread: u32) {}
 
     /// Called when a thread has exited.
-    fn end(&mut self, thread: u32) -> io::Result<()>;
+    fn thread_exited(&mut self, thread: u32) -> io::Result<()>;
 }
 
 /// The process of the command.
 pub struct Child {
     pid: i32,
-    words: Vec<String>,
+    argv: Vec<String>,
     /// The read end of a pipe. If the program cannot be executed, it yields the reason; after a
     /// successful exec it is at its end.
-    trouble: File,
+    error_pipe: File,
     /// The program has been executed, and is counted.
-    begun: bool,
+    is_executed: bool,
     /// Threads and children are followed with ptrace.
-    traced: bool,
+    is_traced: bool,
     /// The followed threads and processes, by id.
-    met: BTreeSet<i32>,
+    followed: BTreeSet<i32>,
 }
 
 /// Starts a command that only determines for how long threads or CPUs are counted. Returns `None`
 /// if no command was given.
-pub fn beside(command: &[String]) -> Result<Option<std::process::Child>, Failure> {
-    let Some((program, words)) = command.split_first() else {
+pub fn spawn_beside(command: &[String]) -> Result<Option<std::process::Child>, Failure> {
+    let Some((program, arguments)) = command.split_first() else {
         return Ok(None);
     };
-    let child = Command::new(program).args(words).spawn();
+    let child = Command::new(program).args(arguments).spawn();
     child
         .map(Some)
         .map_err(|e| Failure::Command(program.clone(), e))
 }
 
-fn pipe() -> io::Result<(File, File)> {
+fn cloexec_pipe() -> io::Result<(File, File)> {
     let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
     Ok((read.into(), write.into()))
 }
 
-/// Last step of the new process: calls `before` and executes the program. If one of them fails,
-/// writes a byte for the failed step and the errno to `trouble`, and returns the exit status 127.
-fn exec(words: &[String], trouble: &mut File, before: impl FnOnce() -> io::Result<()>) -> i32 {
-    let mut command = Command::new(&words[0]);
-    command.args(&words[1..]);
-    let (stage, error) = match before() {
+/// Last step of the new process: calls `prepare` and executes the program. If one of them fails,
+/// writes a byte for the failed step and the errno to `error_pipe`, and returns the exit status
+/// 127.
+fn exec_or_report(
+    argv: &[String],
+    error_pipe: &mut File,
+    prepare: impl FnOnce() -> io::Result<()>,
+) -> i32 {
+    let mut command = Command::new(&argv[0]);
+    command.args(&argv[1..]);
+    let (step, error) = match prepare() {
         Ok(()) => (b'x', command.exec()),
         Err(error) => (b'l', error),
     };
-    let number = error.raw_os_error().unwrap_or(libc::EINVAL);
-    let mut said = vec![stage];
-    said.extend(number.to_ne_bytes());
-    let _ = trouble.write_all(&said);
+    let errno = error.raw_os_error().unwrap_or(libc::EINVAL);
+    let mut message = vec![step];
+    message.extend(errno.to_ne_bytes());
+    let _ = error_pipe.write_all(&message);
     127
 }
 
 impl Child {
     /// Starts the command under ptrace. The new process waits until it is traced. Counting begins
     /// at its exec.
-    pub fn traced<C: Crew>(words: &[String], _: &C) -> io::Result<Self> {
-        let (trouble, mut theirs) = pipe()?;
-        let (mut wait, mut go) = pipe()?;
+    pub fn spawn_traced<C: FollowHandler>(argv: &[String], _: &C) -> io::Result<Self> {
+        let (error_pipe, mut write_end) = cloexec_pipe()?;
+        let (mut start_read, mut start_write) = cloexec_pipe()?;
         let pid = process::fork(|| {
-            exec(words, &mut theirs, || {
+            exec_or_report(argv, &mut write_end, || {
                 let mut byte = [0];
-                wait.read_exact(&mut byte)
+                start_read.read_exact(&mut byte)
             })
         })?;
-        if let Err(error) = process::seize(pid, C::LEAVING) {
+        if let Err(error) = process::seize(pid, C::STOP_AT_EXIT) {
             process::kill(pid, libc::SIGKILL);
             while process::wait_any()?.is_none_or(|(p, _)| p != pid) {
                 std::thread::yield_now();
             }
             return Err(error);
         }
-        go.write_all(&[0])?;
+        start_write.write_all(&[0])?;
         Ok(Self {
             pid,
-            words: words.to_vec(),
-            trouble,
-            begun: false,
-            traced: true,
-            met: BTreeSet::new(),
+            argv: argv.to_vec(),
+            error_pipe,
+            is_executed: false,
+            is_traced: true,
+            followed: BTreeSet::new(),
         })
     }
 
     /// Starts the command without ptrace. The new process attaches the context to itself, which
     /// needs no privileges, and starts it as the last step before exec.
-    pub fn alone(words: &[String], crew: &mut impl Crew) -> Result<Self, Failure> {
-        let context = crew.open()?;
-        let (trouble, mut theirs) = pipe()?;
+    pub fn spawn_untraced(
+        argv: &[String],
+        handler: &mut impl FollowHandler,
+    ) -> Result<Self, Failure> {
+        let context = handler.create_context()?;
+        let (error_pipe, mut write_end) = cloexec_pipe()?;
         let pid = process::fork(|| {
-            exec(words, &mut theirs, || {
+            exec_or_report(argv, &mut write_end, || {
                 let Some(context) = &context else {
                     return Ok(());
                 };
@@ -139,26 +147,26 @@ impl Child {
                 context.start()
             })
         })?;
-        drop(theirs);
+        drop(write_end);
         if let Some(context) = context {
-            crew.insert(pid.unsigned_abs(), context)?;
+            handler.insert_attached(pid.unsigned_abs(), context)?;
         }
         let mut child = Self {
             pid,
-            words: words.to_vec(),
-            trouble,
-            begun: true,
-            traced: false,
-            met: BTreeSet::new(),
+            argv: argv.to_vec(),
+            error_pipe,
+            is_executed: true,
+            is_traced: false,
+            followed: BTreeSet::new(),
         };
         // Waits until the program has been executed or has failed to start.
-        child.trouble()?;
+        child.check_exec_error()?;
         Ok(child)
     }
 
     /// Returns true if the program has been executed.
-    pub fn has_begun(&self) -> bool {
-        self.begun
+    pub fn is_executed(&self) -> bool {
+        self.is_executed
     }
 
     /// The process ID of the command.
@@ -172,90 +180,93 @@ impl Child {
     }
 
     /// Reads the pipe to its end. Returns the error if the program could not be executed.
-    fn trouble(&mut self) -> Result<(), Failure> {
-        let mut said = Vec::new();
-        self.trouble.read_to_end(&mut said)?;
-        let [stage, number @ ..] = said.as_slice() else {
+    fn check_exec_error(&mut self) -> Result<(), Failure> {
+        let mut message = Vec::new();
+        self.error_pipe.read_to_end(&mut message)?;
+        let [step, errno @ ..] = message.as_slice() else {
             return Ok(());
         };
-        let number = i32::from_ne_bytes(number.try_into().unwrap_or_default());
-        let error = io::Error::from_raw_os_error(number);
-        Err(match stage {
+        let errno = i32::from_ne_bytes(errno.try_into().unwrap_or_default());
+        let error = io::Error::from_raw_os_error(errno);
+        Err(match step {
             b'l' => super::refused("count the command", &error),
-            _ => Failure::Command(self.words[0].clone(), error),
+            _ => Failure::Command(self.argv[0].clone(), error),
         })
     }
 
     /// Handles all state changes of children since the last call. Returns `Some` when the command
     /// has ended.
-    pub fn look(&mut self, crew: &mut impl Crew) -> Result<Option<ExitStatus>, Failure> {
-        while let Some((pid, state)) = process::wait_any()? {
-            if let Some(status) = self.step(pid, state, crew)? {
+    pub fn handle_events(
+        &mut self,
+        handler: &mut impl FollowHandler,
+    ) -> Result<Option<ExitStatus>, Failure> {
+        while let Some((pid, status)) = process::wait_any()? {
+            if let Some(status) = self.handle_status(pid, status, handler)? {
                 return Ok(Some(status));
             }
         }
         Ok(None)
     }
 
-    fn step(
+    fn handle_status(
         &mut self,
         pid: i32,
-        state: State,
-        crew: &mut impl Crew,
+        status: WaitStatus,
+        handler: &mut impl FollowHandler,
     ) -> Result<Option<ExitStatus>, Failure> {
         let thread = pid.unsigned_abs();
-        match state {
-            State::Exited(_) | State::Killed(_) => {
-                crew.end(thread)?;
-                self.met.remove(&pid);
+        match status {
+            WaitStatus::Exited(_) | WaitStatus::Killed(_) => {
+                handler.thread_exited(thread)?;
+                self.followed.remove(&pid);
                 if pid == self.pid {
-                    if !self.begun {
-                        self.trouble()?;
+                    if !self.is_executed {
+                        self.check_exec_error()?;
                     }
-                    return Ok(Some(ExitStatus::from_raw(match state {
-                        State::Exited(code) => i32::from(code) << 8,
-                        State::Killed(signal) => signal,
+                    return Ok(Some(ExitStatus::from_raw(match status {
+                        WaitStatus::Exited(code) => i32::from(code) << 8,
+                        WaitStatus::Killed(signal) => signal,
                         _ => 0,
                     })));
                 }
                 return Ok(None);
             }
-            _ if !self.traced => return Ok(None),
-            State::Exec if pid == self.pid && !self.begun => {
-                self.begun = true;
-                self.met.insert(pid);
-                crew.begin(thread);
+            _ if !self.is_traced => return Ok(None),
+            WaitStatus::Exec if pid == self.pid && !self.is_executed => {
+                self.is_executed = true;
+                self.followed.insert(pid);
+                handler.command_executed(thread);
             }
-            State::Exec => {
-                if let Ok(former) = process::former_thread(pid) {
-                    self.met.remove(&former);
-                    self.met.insert(pid);
-                    crew.exec(former.unsigned_abs(), thread)?;
+            WaitStatus::Exec => {
+                if let Ok(former_tid) = process::former_tid(pid) {
+                    self.followed.remove(&former_tid);
+                    self.followed.insert(pid);
+                    handler.thread_executed(former_tid.unsigned_abs(), thread)?;
                 }
             }
-            State::Stop(signal) => {
+            WaitStatus::Stop(signal) => {
                 // The first event of a new thread or process is this stop, before it runs.
-                if self.begun && self.met.insert(pid) {
-                    crew.follow(thread);
+                if self.is_executed && self.followed.insert(pid) {
+                    handler.attach_new_thread(thread);
                 }
-                if is_stop(signal) {
-                    gone_is_well(process::leave_stopped(pid))?;
+                if is_stop_signal(signal) {
+                    ignore_esrch(process::listen(pid))?;
                     return Ok(None);
                 }
             }
-            State::Leaving => crew.leaving(thread),
+            WaitStatus::Exiting => handler.before_thread_exit(thread),
             _ => {}
         }
-        let signal = match state {
-            State::Signal(signal) => signal,
+        let signal = match status {
+            WaitStatus::Signal(signal) => signal,
             _ => 0,
         };
-        gone_is_well(process::resume(pid, signal))?;
+        ignore_esrch(process::resume(pid, signal))?;
         Ok(None)
     }
 }
 
-fn is_stop(signal: i32) -> bool {
+fn is_stop_signal(signal: i32) -> bool {
     matches!(
         signal,
         libc::SIGSTOP | libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU
@@ -264,9 +275,9 @@ fn is_stop(signal: i32) -> bool {
 
 /// Ignores ESRCH. A tracee may be killed at any moment; [`process::wait_any`] reports its end
 /// later.
-fn gone_is_well(done: io::Result<()>) -> io::Result<()> {
-    match done {
+fn ignore_esrch(result: io::Result<()>) -> io::Result<()> {
+    match result {
         Err(e) if super::counting::is_esrch(&e) => Ok(()),
-        done => done,
+        result => result,
     }
 }

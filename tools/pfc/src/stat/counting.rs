@@ -11,7 +11,7 @@ use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::io::retry_on_intr;
 
 use super::assign::{Placement, Plan};
-use super::command::Crew;
+use super::command::FollowHandler;
 use super::estimate::Sums;
 use super::short_counts::{ShortCauses, ShortCounts};
 use super::throttling::Throttling;
@@ -382,22 +382,22 @@ impl ContextGroup {
     }
 }
 
-impl Crew for ContextGroup {
-    const LEAVING: bool = false;
+impl FollowHandler for ContextGroup {
+    const STOP_AT_EXIT: bool = false;
 
-    fn open(&self) -> io::Result<Option<Context>> {
+    fn create_context(&self) -> io::Result<Option<Context>> {
         match self.config.is_empty() {
             true => Ok(None),
             false => self.config.create_context().map(Some),
         }
     }
 
-    fn insert(&mut self, thread: u32, context: Context) -> io::Result<()> {
+    fn insert_attached(&mut self, thread: u32, context: Context) -> io::Result<()> {
         self.contexts.insert(thread, context.into());
         Ok(())
     }
 
-    fn follow(&mut self, thread: u32) {
+    fn attach_new_thread(&mut self, thread: u32) {
         let started = self.attach(thread).and_then(|()| self.start_target(thread));
         if started.is_err() {
             self.contexts.remove(&thread);
@@ -405,9 +405,9 @@ impl Crew for ContextGroup {
         }
     }
 
-    fn exec(&mut self, former_tid: u32, tid: u32) -> io::Result<()> {
+    fn thread_executed(&mut self, former_tid: u32, tid: u32) -> io::Result<()> {
         if former_tid != tid {
-            self.end(tid)?;
+            self.thread_exited(tid)?;
             if let Some(context) = self.contexts.remove(&former_tid) {
                 self.contexts.insert(tid, context);
             }
@@ -416,10 +416,10 @@ impl Crew for ContextGroup {
     }
 
     /// Adds the counts of a thread that has exited to the sums, and closes its context.
-    fn end(&mut self, thread: u32) -> io::Result<()> {
-        if let Some(mut live) = self.contexts.remove(&thread) {
-            let values = self.config.read_sums(&live.context)?;
-            let early_causes = live.read_messages(self.config.scope)?;
+    fn thread_exited(&mut self, thread: u32) -> io::Result<()> {
+        if let Some(mut attached) = self.contexts.remove(&thread) {
+            let values = self.config.read_sums(&attached.context)?;
+            let early_causes = attached.read_messages(self.config.scope)?;
             let values: Vec<Sums> = values
                 .iter()
                 .map(|sum| sum.with_causes(early_causes))
@@ -427,7 +427,7 @@ impl Crew for ContextGroup {
             self.short_counts.add(thread, all_causes(&values));
             add_sums(&mut self.ended_sums, &values);
             if self.config.threshold.is_some() {
-                self.throttled.add(&live.context.status()?);
+                self.throttled.add(&attached.context.status()?);
             }
         }
         Ok(())

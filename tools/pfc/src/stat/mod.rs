@@ -23,6 +23,7 @@ pub mod command;
 pub mod counting;
 mod derived;
 pub mod estimate;
+pub mod event_loop;
 pub mod events;
 mod groups;
 mod process;
@@ -30,7 +31,6 @@ mod report;
 mod row;
 pub mod short_counts;
 pub mod throttling;
-pub mod wait;
 
 use std::io;
 use std::path::Path;
@@ -49,9 +49,9 @@ use command::Child;
 pub use counting::{is_ebusy, ContextConfig};
 use counting::{is_eexist, is_esrch, ContextGroup, Threshold, DEFAULT_SET_TIMEOUT_NS};
 use estimate::Sums;
+use event_loop::{EventLoop, LiveThreads, WakeReason};
 use events::{Event, Machine};
 use report::Report;
-use wait::{Alive, Waiter, Wake};
 
 /// The tasks or CPUs that a run counts.
 pub enum Target {
@@ -115,7 +115,7 @@ pub fn run(device: &Path, args: &StatArgs, file: Option<&Path>) -> Result<ExitCo
     let mut run = Run {
         args,
         target,
-        waiter: Waiter::new()?,
+        waiter: EventLoop::new()?,
         follow: !args.no_inherit,
         interrupted: false,
     };
@@ -386,7 +386,7 @@ fn whose(args: &StatArgs, target: &Target) -> String {
 struct Run<'a> {
     args: &'a StatArgs,
     target: Target,
-    waiter: Waiter,
+    waiter: EventLoop,
     follow: bool,
     interrupted: bool,
 }
@@ -427,9 +427,9 @@ impl Run<'_> {
     fn is_interrupted(&mut self) -> io::Result<bool> {
         loop {
             match self.waiter.wait(Some(Instant::now()))? {
-                Wake::Interrupted | Wake::Terminated => self.interrupted = true,
-                Wake::Child | Wake::Switch | Wake::Ready => {}
-                Wake::Time => return Ok(self.interrupted),
+                WakeReason::Interrupted | WakeReason::Terminated => self.interrupted = true,
+                WakeReason::Child | WakeReason::SwitchOutput | WakeReason::Ready => {}
+                WakeReason::Timeout => return Ok(self.interrupted),
             }
         }
     }
@@ -440,7 +440,7 @@ impl Run<'_> {
         group: &mut ContextGroup,
         report: &mut Report<'_>,
     ) -> Result<(Counts, Option<ExitStatus>), Failure> {
-        let before = process::children_times();
+        let before = process::reaped_children_times();
         let (elapsed, status) = match &self.target {
             Target::Command => self.command(group, report)?,
             Target::Threads(threads) => {
@@ -462,7 +462,7 @@ impl Run<'_> {
                 self.others(group, report)?
             }
         };
-        let after = process::children_times();
+        let after = process::reaped_children_times();
         let values = group.read()?;
         if self.args.interval.is_some() {
             report.interval(values.clone(), elapsed)?;
@@ -482,34 +482,34 @@ impl Run<'_> {
     ) -> Result<(Duration, Option<ExitStatus>), Failure> {
         let words = &self.args.command;
         let mut child = match self.follow {
-            true => match Child::traced(words, group) {
+            true => match Child::spawn_traced(words, group) {
                 Err(error) => {
                     eprintln!("pfc: cannot follow children and threads: {error}; check sysctl kernel.yama.ptrace_scope");
                     self.follow = false;
-                    Child::alone(words, group)?
+                    Child::spawn_untraced(words, group)?
                 }
                 child => child?,
             },
-            false => Child::alone(words, group)?,
+            false => Child::spawn_untraced(words, group)?,
         };
         let mut ticks = Ticks::begin(self.args);
         loop {
-            let begun = child.has_begun();
-            if let Some(status) = child.look(group)? {
+            let begun = child.is_executed();
+            if let Some(status) = child.handle_events(group)? {
                 return Ok((ticks.begun.elapsed(), Some(status)));
             }
-            if child.has_begun() && !begun {
+            if child.is_executed() && !begun {
                 ticks = Ticks::begin(self.args);
             }
             match self.waiter.wait(ticks.next)? {
-                Wake::Time => ticks.tick(group, report)?,
-                Wake::Terminated => {
+                WakeReason::Timeout => ticks.tick(group, report)?,
+                WakeReason::Terminated => {
                     self.interrupted = true;
                     child.signal(libc::SIGTERM);
                 }
                 // The terminal sends SIGINT to the command as well.
-                Wake::Interrupted => self.interrupted = true,
-                Wake::Child | Wake::Switch | Wake::Ready => {}
+                WakeReason::Interrupted => self.interrupted = true,
+                WakeReason::Child | WakeReason::SwitchOutput | WakeReason::Ready => {}
             }
         }
     }
@@ -523,21 +523,21 @@ impl Run<'_> {
     ) -> Result<(Duration, Option<ExitStatus>), Failure> {
         let mut ticks = Ticks::begin(self.args);
         group.start().map_err(|e| refused("count", &e))?;
-        let mut child = command::beside(&self.args.command)?;
+        let mut child = command::spawn_beside(&self.args.command)?;
         let mut alive = match &self.target {
-            Target::Threads(threads) if child.is_none() => Some(Alive::new(threads)),
+            Target::Threads(threads) if child.is_none() => Some(LiveThreads::new(threads)),
             _ => None,
         };
         let mut status = None;
-        while !alive.as_mut().is_some_and(Alive::is_over) {
-            let threads = alive.as_ref().map_or(Vec::new(), Alive::files);
+        while !alive.as_mut().is_some_and(LiveThreads::have_all_exited) {
+            let threads = alive.as_ref().map_or(Vec::new(), LiveThreads::fds);
             match self.waiter.wait_for(ticks.next, &threads)? {
-                Wake::Time => ticks.tick(group, report)?,
-                Wake::Interrupted | Wake::Terminated => {
+                WakeReason::Timeout => ticks.tick(group, report)?,
+                WakeReason::Interrupted | WakeReason::Terminated => {
                     self.interrupted = true;
                     break;
                 }
-                Wake::Child => {
+                WakeReason::Child => {
                     if let Some(child) = &mut child {
                         status = child.try_wait()?;
                         if status.is_some() {
@@ -545,7 +545,7 @@ impl Run<'_> {
                         }
                     }
                 }
-                Wake::Switch | Wake::Ready => {}
+                WakeReason::SwitchOutput | WakeReason::Ready => {}
             }
         }
         group.stop();

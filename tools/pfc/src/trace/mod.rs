@@ -27,8 +27,8 @@ use perftrace_reader::{Device, Reader, Source, FLIGHT, KEEP};
 
 use crate::error::Failure;
 use crate::output::Out;
+use crate::stat::event_loop::EventLoop;
 use crate::stat::exit_code;
-use crate::stat::wait::Waiter;
 use crate::trace::args::{Format, LiveArgs, SnapshotArgs, StartArgs, TraceArgs, TraceCommand};
 use crate::trace::recorder::Recorder;
 use crate::trace::sink::Sink;
@@ -61,7 +61,7 @@ fn start(args: &StartArgs, file: Option<&Path>) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     // Signals are caught from here on, so that none is missed during the setup.
-    let waiter = Waiter::new()?;
+    let waiter = EventLoop::new()?;
     let trace = make::make(&args.name, &args.wanted, 0)?;
     let sink = Sink::open(args.format, file, &args.name, &trace.info()?)?;
     let recorder = Recorder::new(trace, sink, waiter)?;
@@ -92,7 +92,7 @@ fn snapshot(args: &SnapshotArgs, file: Option<&Path>) -> Result<(), Failure> {
 }
 
 fn live(args: &LiveArgs, file: Option<&Path>) -> Result<(), Failure> {
-    let waiter = Waiter::new()?;
+    let waiter = EventLoop::new()?;
     let trace = match &args.name {
         Some(name) => Device::open()?.take(name)?,
         None => {

@@ -11,8 +11,8 @@ use perftrace_reader::{Error, Reader, Source, Trace};
 use rustix::process::{kill_process, Pid, Signal};
 
 use crate::error::Failure;
-use crate::stat::command::beside;
-use crate::stat::wait::{Waiter, Wake};
+use crate::stat::command::spawn_beside;
+use crate::stat::event_loop::{EventLoop, WakeReason};
 use crate::trace::sink::Sink;
 use crate::trace::summary;
 
@@ -32,13 +32,13 @@ pub struct Recorder {
     trace: Trace,
     reader: Reader,
     sink: Sink,
-    waiter: Waiter,
+    waiter: EventLoop,
     /// The time of the last progress message; `None` if no progress is printed.
     progress: Option<Instant>,
 }
 
 impl Recorder {
-    pub fn new(trace: Trace, sink: Sink, waiter: Waiter) -> Result<Self, Failure> {
+    pub fn new(trace: Trace, sink: Sink, waiter: EventLoop) -> Result<Self, Failure> {
         let reader = Reader::new(&trace.info()?);
         // Events on standard output and progress messages would be mixed on a terminal.
         let progress = !sink.is_stdout() && io::stderr().is_terminal();
@@ -54,7 +54,7 @@ impl Recorder {
     /// Records until a signal arrives, the command ends, or another program ends the trace. Returns
     /// the command's exit status.
     pub fn run(mut self, command: &[String]) -> Result<Option<ExitStatus>, Failure> {
-        let mut child = match beside(command) {
+        let mut child = match spawn_beside(command) {
             Ok(child) => child,
             Err(failure) => {
                 self.sink.discard();
@@ -96,22 +96,22 @@ impl Recorder {
             match (wake, &mut child) {
                 // The terminal has sent the signal to the command as well. A second one kills the
                 // command.
-                (Wake::Interrupted, Some(_)) if !told => told = true,
-                (Wake::Terminated, Some(child)) if !told => {
+                (WakeReason::Interrupted, Some(_)) if !told => told = true,
+                (WakeReason::Terminated, Some(child)) if !told => {
                     told = true;
                     terminate(child);
                 }
-                (Wake::Interrupted | Wake::Terminated, Some(child)) => {
+                (WakeReason::Interrupted | WakeReason::Terminated, Some(child)) => {
                     let _ = child.kill();
                     return Ok(());
                 }
-                (Wake::Interrupted | Wake::Terminated, None) => return Ok(()),
-                (Wake::Child, Some(child)) => {
+                (WakeReason::Interrupted | WakeReason::Terminated, None) => return Ok(()),
+                (WakeReason::Child, Some(child)) => {
                     if child.try_wait()?.is_some() {
                         return Ok(());
                     }
                 }
-                (Wake::Ready, _) => {
+                (WakeReason::Ready, _) => {
                     if self.trace.has_ended()? {
                         return Ok(());
                     }

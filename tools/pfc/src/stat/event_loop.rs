@@ -14,94 +14,96 @@ use signal_hook::low_level::pipe;
 
 /// The event that ended a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wake {
+pub enum WakeReason {
     Child,
     Interrupted,
     Terminated,
-    /// SIGUSR2, if the waiter was made by [`Waiter::with_switch`].
-    Switch,
+    /// SIGUSR2, if the event loop was made by [`EventLoop::with_sigusr2`].
+    SwitchOutput,
     /// A file of the wait is readable.
     Ready,
-    Time,
+    Timeout,
 }
 
 /// Descriptors of threads (pidfds), to find out when the last thread has exited.
-pub struct Alive {
-    threads: Vec<OwnedFd>,
+pub struct LiveThreads {
+    pidfds: Vec<OwnedFd>,
     /// Some of the threads could not be opened. Then the end of the last thread is not detected.
     is_partial: bool,
 }
 
-impl Alive {
+impl LiveThreads {
     pub fn new(threads: &[u32]) -> Self {
         // PIDFD_THREAD, for which rustix has no name.
         let thread = PidfdFlags::from_bits_retain(libc::O_EXCL as u32);
-        let mut this = Self {
-            threads: Vec::new(),
+        let mut live_threads = Self {
+            pidfds: Vec::new(),
             is_partial: false,
         };
         for pid in threads.iter().filter_map(|t| Pid::from_raw(*t as i32)) {
             match pidfd_open(pid, thread) {
-                Ok(fd) => this.threads.push(fd),
+                Ok(fd) => live_threads.pidfds.push(fd),
                 Err(rustix::io::Errno::SRCH) => {}
-                Err(_) => this.is_partial = true,
+                Err(_) => live_threads.is_partial = true,
             }
         }
-        this
+        live_threads
     }
 
-    pub fn files(&self) -> Vec<BorrowedFd<'_>> {
-        self.threads.iter().map(AsFd::as_fd).collect()
+    pub fn fds(&self) -> Vec<BorrowedFd<'_>> {
+        self.pidfds.iter().map(AsFd::as_fd).collect()
     }
 
     /// Drops the descriptors of threads that have exited. Returns true if the last one has.
-    pub fn is_over(&mut self) -> bool {
+    pub fn have_all_exited(&mut self) -> bool {
         let mut fds: Vec<PollFd<'_>> = self
-            .threads
+            .pidfds
             .iter()
             .map(|fd| PollFd::new(fd, PollFlags::IN))
             .collect();
         // If poll() fails, no thread counts as exited. The caller's next wait reports the failure.
         let _ = poll(&mut fds, Some(&Timespec::default()));
-        let mut ended: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
-        ended.reverse();
-        self.threads.retain(|_| !ended.pop().unwrap_or(false));
-        self.threads.is_empty() && !self.is_partial
+        let mut has_exited: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+        has_exited.reverse();
+        self.pidfds.retain(|_| !has_exited.pop().unwrap_or(false));
+        self.pidfds.is_empty() && !self.is_partial
     }
 }
 
-fn signal(signal: i32, wake: Wake) -> io::Result<(UnixStream, Wake)> {
-    let (ours, theirs) = UnixStream::pair()?;
-    ours.set_nonblocking(true)?;
-    pipe::register(signal, theirs)?;
-    Ok((ours, wake))
+fn register_signal(signal: i32, wake: WakeReason) -> io::Result<(UnixStream, WakeReason)> {
+    let (read_end, write_end) = UnixStream::pair()?;
+    read_end.set_nonblocking(true)?;
+    pipe::register(signal, write_end)?;
+    Ok((read_end, wake))
 }
 
 /// Waits for events. The signals SIGCHLD, SIGINT and SIGTERM are caught as soon as it exists.
-pub struct Waiter {
-    signals: Vec<(UnixStream, Wake)>,
+pub struct EventLoop {
+    signals: Vec<(UnixStream, WakeReason)>,
 }
 
-impl Waiter {
+impl EventLoop {
     pub fn new() -> io::Result<Self> {
         Ok(Self {
             signals: vec![
-                signal(SIGCHLD, Wake::Child)?,
-                signal(SIGINT, Wake::Interrupted)?,
-                signal(SIGTERM, Wake::Terminated)?,
+                register_signal(SIGCHLD, WakeReason::Child)?,
+                register_signal(SIGINT, WakeReason::Interrupted)?,
+                register_signal(SIGTERM, WakeReason::Terminated)?,
             ],
         })
     }
 
-    /// Makes a waiter that also catches SIGUSR2.
-    pub fn with_switch() -> io::Result<Self> {
-        let mut this = Self::new()?;
-        this.signals.push(signal(SIGUSR2, Wake::Switch)?);
-        Ok(this)
+    /// Makes an event loop that also catches SIGUSR2.
+    pub fn with_sigusr2() -> io::Result<Self> {
+        let mut event_loop = Self::new()?;
+        event_loop
+            .signals
+            .push(register_signal(SIGUSR2, WakeReason::SwitchOutput)?);
+        Ok(event_loop)
     }
 
     /// Waits for a signal, or until a point in time.
-    pub fn wait(&mut self, until: Option<Instant>) -> io::Result<Wake> {
+    pub fn wait(&mut self, until: Option<Instant>) -> io::Result<WakeReason> {
         self.wait_for(until, &[])
     }
 
@@ -111,10 +113,10 @@ impl Waiter {
         &mut self,
         until: Option<Instant>,
         files: &[BorrowedFd<'_>],
-    ) -> io::Result<Wake> {
+    ) -> io::Result<WakeReason> {
         loop {
-            let left = until.map(|t| t.saturating_duration_since(Instant::now()));
-            let left = left.and_then(|t| Timespec::try_from(t).ok());
+            let timeout = until.map(|t| t.saturating_duration_since(Instant::now()));
+            let timeout = timeout.and_then(|t| Timespec::try_from(t).ok());
             let mut fds: Vec<PollFd<'_>> = self
                 .signals
                 .iter()
@@ -122,8 +124,8 @@ impl Waiter {
                 .chain(files.iter().copied())
                 .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
                 .collect();
-            match poll(&mut fds, left.as_ref()) {
-                Ok(0) => return Ok(Wake::Time),
+            match poll(&mut fds, timeout.as_ref()) {
+                Ok(0) => return Ok(WakeReason::Timeout),
                 Err(rustix::io::Errno::INTR) => continue,
                 done => done?,
             };
@@ -137,7 +139,7 @@ impl Waiter {
                     return Ok(*wake);
                 }
             }
-            return Ok(Wake::Ready);
+            return Ok(WakeReason::Ready);
         }
     }
 }
