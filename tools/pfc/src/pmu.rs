@@ -11,11 +11,11 @@ use serde_json::{json, Value};
 use crate::cli::JsonArgs;
 use crate::error::Failure;
 use crate::output::Out;
-use crate::stat::refused;
+use crate::stat::syscall_failure;
 use crate::table::{Align, Table};
 
 pub fn run(args: &JsonArgs, out: &mut Out) -> Result<(), Failure> {
-    let map = Map::read().map_err(|e| refused("read the map of registers", &e))?;
+    let map = Map::read().map_err(|e| syscall_failure("read the map of registers", &e))?;
     let tables = libpfm::tables().unwrap_or_default();
     if args.json {
         let descriptions: Vec<Value> = map.all().map(description_json).collect();

@@ -23,7 +23,7 @@ use crate::output::Out;
 use crate::profile::Reader;
 use crate::record::{attach, prepare, Contexts};
 use crate::report::{group_rows, percent, Row};
-use crate::stat::{refused, target, Target};
+use crate::stat::{select_target, syscall_failure, Target};
 
 /// Rings are read, and keys are, at least so often.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -109,14 +109,16 @@ pub fn run(device: &Path, args: &TopArgs, out: &mut Out) -> Result<(), Failure> 
         no_inherit: false,
         command: Vec::new(),
     };
-    let target = target(&record.targets, "sample", false)?;
+    let target = select_target(&record.targets, "sample", false)?;
     let scope = match target {
         Target::Cpus(_) => Scope::System,
         _ => Scope::Thread,
     };
     let (attributes, mut contexts) = prepare(device, &record, scope, &target)?;
     attach(&mut contexts, &target, whom)?;
-    contexts.start().map_err(|e| refused("sample", &e))?;
+    contexts
+        .start()
+        .map_err(|e| syscall_failure("sample", &e))?;
     let mut live = Live {
         contexts,
         attributes,

@@ -14,7 +14,7 @@ use super::modules::Modules;
 use super::{devices, module, note, ok, problem, read_trimmed, Check};
 use crate::stat::assign::assign;
 use crate::stat::events::{is_privileged, Machine};
-use crate::stat::{is_ebusy, refused, ContextConfig};
+use crate::stat::{is_ebusy, syscall_failure, ContextConfig};
 
 /// Makes all checks. A context is created before the map of registers is read, because the kernel
 /// loads PMU descriptions when the first context is created.
@@ -93,7 +93,7 @@ impl CpuInfo {
 
 /// Returns advice for an error, without the part that says what failed.
 fn error_remedy(error: &io::Error) -> String {
-    let text = refused("", error).to_string();
+    let text = syscall_failure("", error).to_string();
     text.trim_start_matches("cannot : ").to_owned()
 }
 

@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 use ppa::{micros, whole_micros, Task, PRMPTCTXTCNT, PRMPTPRICNT, RSCHEDCNT, SCHEDOUTCNT};
 
-use crate::stat::cpus;
+use crate::stat::parse_cpu_list;
 
 /// Values of the machine that the text shows with those of the task.
 pub struct SystemValues {
@@ -20,7 +20,7 @@ pub struct SystemValues {
 /// Returns the number of CPUs that are online.
 pub fn nr_online_cpus() -> Option<u32> {
     let online = std::fs::read_to_string("/sys/devices/system/cpu/online").ok()?;
-    u32::try_from(cpus(online.trim())?.len()).ok()
+    u32::try_from(parse_cpu_list(online.trim())?.len()).ok()
 }
 
 /// Formats the values below their titles, in columns of equal width.

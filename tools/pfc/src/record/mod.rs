@@ -30,7 +30,7 @@ use crate::stat::command::{spawn_beside, Child};
 use crate::stat::counting::{is_ebusy, is_esrch};
 use crate::stat::event_loop::{EventLoop, WakeReason};
 use crate::stat::events::{Event, EventSource, Machine};
-use crate::stat::{exit_code, refused, target, Target};
+use crate::stat::{exit_code, select_target, syscall_failure, Target};
 pub use contexts::Contexts;
 use contexts::{Recipe, Sampler};
 
@@ -48,7 +48,7 @@ const SOFTWARE: u32 = 1;
 const RAW: u32 = 4;
 
 pub fn run(device: &Path, args: &RecordArgs, file: Option<&Path>) -> Result<ExitCode, Failure> {
-    let target = target(&args.targets, "record", !args.command.is_empty())?;
+    let target = select_target(&args.targets, "record", !args.command.is_empty())?;
     let scope = match target {
         Target::Cpus(_) => Scope::System,
         _ => Scope::Thread,
@@ -109,7 +109,9 @@ pub fn attach(contexts: &mut Contexts, target: &Target, whom: &TargetArgs) -> Re
                 match contexts.load(*thread) {
                     // Of a process, some may have ended since it was looked at.
                     Err(e) if is_esrch(&e) && whom.threads.is_empty() => {}
-                    done => done.map_err(|e| refused(&format!("sample thread {thread}"), &e))?,
+                    done => {
+                        done.map_err(|e| syscall_failure(&format!("sample thread {thread}"), &e))?
+                    }
                 }
             }
         }
@@ -118,7 +120,7 @@ pub fn attach(contexts: &mut Contexts, target: &Target, whom: &TargetArgs) -> Re
             for cpu in cpus {
                 contexts
                     .load(*cpu)
-                    .map_err(|e| refused(&format!("sample CPU {cpu}"), &e))?;
+                    .map_err(|e| syscall_failure(&format!("sample CPU {cpu}"), &e))?;
             }
         }
     }
@@ -183,7 +185,7 @@ fn advice(error: &io::Error, format: &str) -> Failure {
             "cannot record: the module perfcounters that is loaded cannot sample; load a newer one"
                 .to_owned(),
         ),
-        _ => refused("record", error),
+        _ => syscall_failure("record", error),
     }
 }
 
@@ -429,7 +431,7 @@ impl Run<'_> {
         self.finish_file(true)?;
         self.contexts.finish();
         if let (n @ 1.., Some(error)) = (self.contexts.missed, &self.contexts.trouble) {
-            let why = refused("record", error);
+            let why = syscall_failure("record", error);
             eprintln!("pfc: {n} threads are missing; of the first: {why}");
         }
         Ok(())
@@ -493,7 +495,9 @@ impl Run<'_> {
 
     /// While the command runs, or until the user says so.
     fn others(&mut self) -> Result<Option<ExitStatus>, Failure> {
-        self.contexts.start().map_err(|e| refused("record", &e))?;
+        self.contexts
+            .start()
+            .map_err(|e| syscall_failure("record", &e))?;
         let mut child = spawn_beside(&self.args.command)?;
         let mut status = None;
         loop {

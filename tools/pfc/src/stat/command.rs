@@ -189,7 +189,7 @@ impl Child {
         let errno = i32::from_ne_bytes(errno.try_into().unwrap_or_default());
         let error = io::Error::from_raw_os_error(errno);
         Err(match step {
-            b'l' => super::refused("count the command", &error),
+            b'l' => super::syscall_failure("count the command", &error),
             _ => Failure::Command(self.argv[0].clone(), error),
         })
     }
