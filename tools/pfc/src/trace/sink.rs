@@ -19,7 +19,7 @@ use crate::trace::args::Format;
 pub struct Sink {
     pub output: Box<dyn Output>,
     /// The path of the output; `None` for standard output.
-    pub place: Option<PathBuf>,
+    pub path: Option<PathBuf>,
     format: Format,
 }
 
@@ -31,78 +31,78 @@ impl Sink {
         name: &str,
         info: &Info,
     ) -> Result<Self, Failure> {
-        let about = About::new(info, environment(name));
-        let place = match (file, format) {
+        let about = About::new(info, trace_environment(name));
+        let path = match (file, format) {
             (Some(file), _) => Some(file.to_owned()),
             (None, Format::Ctf) => Some(PathBuf::from(name)),
             (None, Format::Perfetto) => Some(PathBuf::from(format!("{name}.json"))),
             (None, Format::Text) => None,
         };
-        let output = output(format, place.as_deref(), about).map_err(|e| match &place {
-            Some(place) if e.kind() == ErrorKind::DirectoryNotEmpty => Failure::Refused(format!(
+        let output = create_output(format, path.as_deref(), about).map_err(|e| match &path {
+            Some(path) if e.kind() == ErrorKind::DirectoryNotEmpty => Failure::Refused(format!(
                 "{} is not empty; a trace needs its own directory, choose another one with -o",
-                place.display()
+                path.display()
             )),
-            Some(place) => Failure::Create(place.clone(), e),
+            Some(path) => Failure::Create(path.clone(), e),
             None => Failure::Write(e),
         })?;
         Ok(Self {
             output,
-            place,
+            path,
             format,
         })
     }
 
     /// Converts an error of the reader. Write errors get the path of the output.
-    pub fn blame(&self, error: Error) -> Failure {
-        match (error, &self.place) {
-            (Error::Write(e), Some(place)) => Failure::Create(place.clone(), e),
+    pub fn to_failure(&self, error: Error) -> Failure {
+        match (error, &self.path) {
+            (Error::Write(e), Some(path)) => Failure::Create(path.clone(), e),
             (error, _) => error.into(),
         }
     }
 
     /// Returns whether the output is standard output.
     pub fn is_stdout(&self) -> bool {
-        self.place.is_none()
+        self.path.is_none()
     }
 
     /// Removes the output if it is an empty CTF directory, after the command could not be started.
     pub fn discard(self) {
-        if let (Some(place), Format::Ctf) = (&self.place, self.format) {
-            let _ = fs::remove_file(place.join("metadata"));
-            let _ = fs::remove_dir(place);
+        if let (Some(path), Format::Ctf) = (&self.path, self.format) {
+            let _ = fs::remove_file(path.join("metadata"));
+            let _ = fs::remove_dir(path);
         }
     }
 }
 
-fn output(format: Format, place: Option<&Path>, about: About) -> io::Result<Box<dyn Output>> {
-    let file = |place: &Path| {
+fn create_output(format: Format, path: Option<&Path>, about: About) -> io::Result<Box<dyn Output>> {
+    let file = |path: &Path| {
         let mut options = File::options();
-        options.write(true).create(true).truncate(true).open(place)
+        options.write(true).create(true).truncate(true).open(path)
     };
-    Ok(match (format, place) {
-        (Format::Ctf, Some(place)) => Box::new(Ctf::create(place, &about)?),
+    Ok(match (format, path) {
+        (Format::Ctf, Some(path)) => Box::new(Ctf::create(path, &about)?),
         (Format::Ctf, None) => return Err(ErrorKind::InvalidInput.into()),
-        (Format::Perfetto, Some(place)) => Box::new(Perfetto::new(file(place)?, about)?),
+        (Format::Perfetto, Some(path)) => Box::new(Perfetto::new(file(path)?, about)?),
         (Format::Perfetto, None) => {
             let stdout = File::from(io::stdout().as_fd().try_clone_to_owned()?);
             Box::new(Perfetto::new(stdout, about)?)
         }
-        (Format::Text, Some(place)) => {
-            let to: Box<dyn Write> = Box::new(BufWriter::new(file(place)?));
+        (Format::Text, Some(path)) => {
+            let to: Box<dyn Write> = Box::new(BufWriter::new(file(path)?));
             Box::new(Text::new(to, about.clock, false))
         }
         (Format::Text, None) => {
-            let colour =
+            let has_colour =
                 io::stdout().is_terminal() && Out::open_stream(None).is_ok_and(|o| o.is_coloured());
             let to: Box<dyn Write> = Box::new(BufWriter::with_capacity(1 << 16, io::stdout()));
-            Box::new(Text::new(to, about.clock, colour))
+            Box::new(Text::new(to, about.clock, has_colour))
         }
     })
 }
 
 /// Returns a description of the tracer and of the system, for readers of the trace.
-fn environment(name: &str) -> Vec<(String, String)> {
+fn trace_environment(name: &str) -> Vec<(String, String)> {
     let system = uname();
     let words = [
         ("tracer_name", "pfc".to_owned()),

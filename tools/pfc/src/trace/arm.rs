@@ -17,95 +17,97 @@ use crate::error::Failure;
 use crate::trace::args::ReleaseArgs;
 
 /// The file that programs map if there is no device.
-const FILE: &str = "/run/perftrace/wake";
+const WAKE_FILE: &str = "/run/perftrace/wake";
 /// Offset of a counter of calls of `arm`, between the words of markers and the filters.
-const COUNT: u64 = 0x8000;
+const ARM_COUNT_OFFSET: u64 = 0x8000;
 /// Mask of the counter. In a marker's word it lies between the bits of traces and `WAKE`.
-const COUNT_BITS: u32 = 0x7fff;
+const ARM_COUNT_MASK: u32 = 0x7fff;
 /// Time between two checks whether all programs have released the device.
-const EACH: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Announces the device. Programs that found no device attach at their next event.
 pub fn arm() -> Result<(), Failure> {
     Device::open()?.resume()?;
-    let file = wake_file()?;
+    let file = open_wake_file()?;
     let mut count = [0; 4];
-    let written = file.read_exact_at(&mut count, COUNT).and_then(|()| {
-        let next = u32::from_ne_bytes(count).wrapping_add(1) & COUNT_BITS;
-        file.write_all_at(&next.to_ne_bytes(), COUNT)?;
-        set(&file, WAKE | (next << 16))
-    });
-    written.map_err(unwritable)
+    let written = file
+        .read_exact_at(&mut count, ARM_COUNT_OFFSET)
+        .and_then(|()| {
+            let next = u32::from_ne_bytes(count).wrapping_add(1) & ARM_COUNT_MASK;
+            file.write_all_at(&next.to_ne_bytes(), ARM_COUNT_OFFSET)?;
+            set_marker_words(&file, WAKE | (next << 16))
+        });
+    written.map_err(wake_file_failure)
 }
 
 /// Has all programs release the device. If some do not within the timeout, all are armed again and
 /// the error names those that hold the device.
 pub fn release(args: &ReleaseArgs) -> Result<(), Failure> {
-    let file = wake_file()?;
-    set(&file, 0).map_err(unwritable)?;
+    let file = open_wake_file()?;
+    set_marker_words(&file, 0).map_err(wake_file_failure)?;
     let device = match Device::open() {
         Err(Error::Open(e)) if e.kind() == ErrorKind::NotFound => return Ok(()),
         device => device?,
     };
-    let wake = File::open(FILE).map_err(unwritable)?;
-    let until = Instant::now() + Duration::from_secs(args.timeout.into());
-    let mut left = device.release(&wake)?;
-    while left != 0 && Instant::now() < until {
-        std::thread::sleep(EACH);
-        left = device.release(&wake)?;
+    let wake = File::open(WAKE_FILE).map_err(wake_file_failure)?;
+    let deadline = Instant::now() + Duration::from_secs(args.timeout.into());
+    let mut nr_attached = device.release(&wake)?;
+    while nr_attached != 0 && Instant::now() < deadline {
+        std::thread::sleep(POLL_INTERVAL);
+        nr_attached = device.release(&wake)?;
     }
-    if left == 0 {
+    if nr_attached == 0 {
         return Ok(());
     }
-    let who = holders();
+    let users = device_users();
     device.resume()?;
     drop(device);
     // Lets the programs that have released the device attach again.
     arm()?;
     Err(Failure::Refused(format!(
-        "{left} traced programs did not detach within {} s: they are stopped, or have locked \
+        "{nr_attached} traced programs did not detach within {} s: they are stopped, or have locked \
          all of their memory (mlockall); processes that use {DEVICE}: {}",
         args.timeout,
-        who.join(", ")
+        users.join(", ")
     )))
 }
 
 /// Opens the wake file, or creates it with its full size. Root may write it, and all users may read
 /// it.
-fn wake_file() -> Result<File, Failure> {
-    let folder = Path::new(FILE).parent().unwrap_or(Path::new("/"));
+fn open_wake_file() -> Result<File, Failure> {
+    let folder = Path::new(WAKE_FILE).parent().unwrap_or(Path::new("/"));
     let made = DirBuilder::new().mode(0o755).create(folder);
     made.or_else(|e| match e.kind() {
         ErrorKind::AlreadyExists => Ok(()),
-        _ => Err(unwritable(e)),
+        _ => Err(wake_file_failure(e)),
     })?;
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).mode(0o644);
     options.custom_flags(OFlags::NOFOLLOW.bits() as i32);
-    let file = options.open(FILE).map_err(unwritable)?;
-    let bytes = file.metadata().map_err(unwritable)?.len();
+    let file = options.open(WAKE_FILE).map_err(wake_file_failure)?;
+    let bytes = file.metadata().map_err(wake_file_failure)?.len();
     // The file is mapped, so it is never made shorter.
     if bytes < READ_BYTES {
-        file.set_len(READ_BYTES).map_err(unwritable)?;
+        file.set_len(READ_BYTES).map_err(wake_file_failure)?;
     }
     Ok(file)
 }
 
 /// Stores a value in the words of all markers.
-fn set(file: &File, word: u32) -> io::Result<()> {
+fn set_marker_words(file: &File, word: u32) -> io::Result<()> {
     file.write_all_at(&word.to_ne_bytes().repeat(NR_MARKERS), WORDS)
 }
 
-fn unwritable(error: io::Error) -> Failure {
-    let what = match error.kind() {
+fn wake_file_failure(error: io::Error) -> Failure {
+    let hint = match error.kind() {
         ErrorKind::PermissionDenied => "; run this as root",
         _ => "",
     };
-    Failure::Refused(format!("{FILE}: {error}{what}"))
+    Failure::Refused(format!("{WAKE_FILE}: {error}{hint}"))
 }
 
 /// Processes that have the device open or mapped, with their names.
-fn holders() -> Vec<String> {
+fn device_users() -> Vec<String> {
     let all = fs::read_dir("/proc").into_iter().flatten().flatten();
     let mut pids: Vec<u32> = all
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())

@@ -9,34 +9,34 @@ use perftrace_filter::compile;
 use perftrace_reader::{Device, Error, Recipe, Trace, FILTER_MAX};
 
 use crate::error::Failure;
-use crate::trace::args::Wanted;
+use crate::trace::args::ConfigArgs;
 
 /// Maximum number of existing markers that are listed if none of them is wanted.
-const NAMES: usize = 12;
+const MAX_LISTED: usize = 12;
 
 /// Creates the trace. Prints a message if no running program has a marker that it wants.
-pub fn make(name: &str, wanted: &Wanted, flags: u32) -> Result<Trace, Failure> {
-    let filter = match &wanted.filter {
-        Some(text) => program(text)?,
+pub fn create_trace(name: &str, config: &ConfigArgs, flags: u32) -> Result<Trace, Failure> {
+    let filter = match &config.filter {
+        Some(text) => compile_filter(text)?,
         None => Vec::new(),
     };
     let recipe = Recipe {
         name: name.to_owned(),
-        markers: wanted.markers()?,
-        flags: flags | wanted.flags(),
-        bytes: wanted.size.unwrap_or(0),
-        wait_ms: wanted.blocking_timeout.unwrap_or(0),
+        markers: config.markers()?,
+        flags: flags | config.flags(),
+        bytes: config.size.unwrap_or(0),
+        wait_ms: config.blocking_timeout.unwrap_or(0),
         filter,
     };
     let trace = Device::open()?.create(&recipe)?;
-    if wanted.kernel.is_empty() {
-        warn(&wanted.events);
+    if config.kernel.is_empty() {
+        warn_if_unmatched(&config.events);
     }
     Ok(trace)
 }
 
-fn program(text: &str) -> Result<Vec<u8>, Failure> {
-    let program = compile(text).map_err(|error| Failure::Refused(pointed(text, &error)))?;
+fn compile_filter(text: &str) -> Result<Vec<u8>, Failure> {
+    let program = compile(text).map_err(|error| Failure::Refused(filter_message(text, &error)))?;
     match program.len() <= FILTER_MAX {
         true => Ok(program),
         false => Err(Failure::Refused(format!(
@@ -47,32 +47,32 @@ fn program(text: &str) -> Result<Vec<u8>, Failure> {
 }
 
 /// Returns a message with the filter, and a caret under the error.
-fn pointed(text: &str, error: &perftrace_filter::Error) -> String {
+fn filter_message(text: &str, error: &perftrace_filter::Error) -> String {
     // Control characters could move the caret to another place, so they are replaced by blanks.
-    let shown = |text: &str| -> String {
-        let plain = |c: char| if c.is_control() { ' ' } else { c };
-        text.chars().map(plain).collect()
+    let without_controls = |text: &str| -> String {
+        let replace_control = |c: char| if c.is_control() { ' ' } else { c };
+        text.chars().map(replace_control).collect()
     };
     let before = text.get(..error.position).unwrap_or(text);
     let blanks = " ".repeat(before.chars().count());
-    let (text, message) = (shown(text), &error.message);
+    let (text, message) = (without_controls(text), &error.message);
     format!("invalid filter: {message}\n  {text}\n  {blanks}^")
 }
 
 /// Prints a message if no program has a marker that is wanted.
-fn warn(globs: &[String]) {
+fn warn_if_unmatched(globs: &[String]) {
     let Ok(markers) = Device::open().and_then(|device| device.markers()) else {
         return;
     };
     let names: BTreeSet<String> = markers.into_iter().map(|m| m.name).collect();
-    if let Some(text) = nothing(globs, &names) {
+    if let Some(text) = unmatched_message(globs, &names) {
         eprintln!("pfc: {text}");
     }
 }
 
 /// Returns the message if no marker matches, else `None`.
-fn nothing(globs: &[String], names: &BTreeSet<String>) -> Option<String> {
-    let is_wanted = |name: &String| globs.is_empty() || globs.iter().any(|g| matches(g, name));
+fn unmatched_message(globs: &[String], names: &BTreeSet<String>) -> Option<String> {
+    let is_wanted = |name: &String| globs.is_empty() || globs.iter().any(|g| glob_matches(g, name));
     if names.iter().any(is_wanted) {
         return None;
     }
@@ -82,20 +82,20 @@ fn nothing(globs: &[String], names: &BTreeSet<String>) -> Option<String> {
                 .to_owned(),
         );
     }
-    let some: Vec<&str> = names.iter().take(NAMES).map(String::as_str).collect();
-    let more = match names.len().saturating_sub(NAMES) {
+    let listed: Vec<&str> = names.iter().take(MAX_LISTED).map(String::as_str).collect();
+    let more = match names.len().saturating_sub(MAX_LISTED) {
         0 => String::new(),
         n => format!(" and {n} more (pfc trace list --markers)"),
     };
     Some(format!(
         "no marker matches '{}' yet; markers of running programs: {}{more}",
         globs.join(","),
-        some.join(", ")
+        listed.join(", ")
     ))
 }
 
 /// Returns whether the glob matches the whole name.
-fn matches(glob: &str, name: &str) -> bool {
+fn glob_matches(glob: &str, name: &str) -> bool {
     match glob.contains(['*', '?', '[', '\\']) {
         true => Pattern::new(&[glob.to_owned()]).matches_name(name),
         false => glob == name,
@@ -126,27 +126,27 @@ mod tests {
             position: 4,
             message: "a number".to_owned(),
         };
-        let text = pointed("é > x\n", &error);
+        let text = filter_message("é > x\n", &error);
         assert_eq!(text, "invalid filter: a number\n  é > x \n     ^");
         let beyond = perftrace_filter::Error {
             position: 99,
             message: "more".to_owned(),
         };
-        assert!(pointed("a", &beyond).ends_with("\n   ^"));
+        assert!(filter_message("a", &beyond).ends_with("\n   ^"));
     }
 
     #[test]
     fn r3_8_what_is_there_is_said_where_nothing_matches() {
         let names = set(&["app:begin", "app:end"]);
         let globs = |words: &[&str]| -> Vec<String> { words.iter().map(|w| (*w).into()).collect() };
-        assert_eq!(nothing(&globs(&["app:*"]), &names), None);
-        assert_eq!(nothing(&globs(&["x", "app:end"]), &names), None);
-        assert_eq!(nothing(&[], &names), None);
-        let text = nothing(&globs(&["app"]), &names).expect("no such name");
+        assert_eq!(unmatched_message(&globs(&["app:*"]), &names), None);
+        assert_eq!(unmatched_message(&globs(&["x", "app:end"]), &names), None);
+        assert_eq!(unmatched_message(&[], &names), None);
+        let text = unmatched_message(&globs(&["app"]), &names).expect("no such name");
         assert!(text.contains("app:begin, app:end"), "{text}");
-        assert!(nothing(&[], &set(&[])).is_some());
+        assert!(unmatched_message(&[], &set(&[])).is_some());
         let many: BTreeSet<String> = (0..20).map(|n| format!("a:{n:02}")).collect();
-        let text = nothing(&globs(&["b:*"]), &many).expect("none of them");
+        let text = unmatched_message(&globs(&["b:*"]), &many).expect("none of them");
         assert!(text.contains("a:11 and 8 more"), "{text}");
     }
 }
