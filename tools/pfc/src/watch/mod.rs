@@ -7,7 +7,7 @@
 //! ```text
 //!   sampler: counters -> Frame --> plain: lines of text
 //!                              `-> app: state of the screen --> view, bars, detail: drawing
-//!                                  term: keys, interval, terminal
+//!                                  terminal: keys, interval, terminal
 //! ```
 
 mod app;
@@ -15,7 +15,7 @@ mod bars;
 mod detail;
 mod plain;
 mod sampler;
-mod term;
+mod terminal;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -25,12 +25,12 @@ use std::path::Path;
 use crate::cli::WatchArgs;
 use crate::error::Failure;
 use crate::output::Out;
-use crate::watch::view::Look;
+use crate::watch::view::Theme;
 
 pub fn run(device: &Path, args: &WatchArgs, out: &mut Out) -> Result<(), Failure> {
     if args.plain || !out.is_terminal() {
         return plain::run(device, args, out);
     }
     let colour = out.is_coloured();
-    term::run(device, args, Look { colour })
+    terminal::run(device, args, Theme { colour })
 }

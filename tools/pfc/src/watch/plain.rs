@@ -20,28 +20,28 @@ pub fn run(device: &Path, args: &WatchArgs, out: &mut Out) -> Result<(), Failure
     }
     let interval = Duration::from_millis(args.interval);
     let mut due = Instant::now();
-    let mut done = 0;
-    while args.count.is_none_or(|count| done < count) {
+    let mut nr_tables = 0;
+    while args.count.is_none_or(|count| nr_tables < count) {
         // The next point in time is counted from the last one, not from now, so that delays do not
         // add up.
         due = (due + interval).max(Instant::now());
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
         let frame = sampler.frame()?;
-        if done > 0 {
+        if nr_tables > 0 {
             writeln!(out)?;
         }
-        print(&frame, args.lines, out)?;
+        print_frame(&frame, args.lines, out)?;
         out.flush()?;
-        done += 1;
+        nr_tables += 1;
     }
     Ok(())
 }
 
 /// Prints one table, below a line about the interval.
-fn print(frame: &Frame, lines: usize, out: &mut Out) -> Result<(), Failure> {
+fn print_frame(frame: &Frame, lines: usize, out: &mut Out) -> Result<(), Failure> {
     let mut rows: Vec<&Row> = frame.rows.iter().collect();
     rows.sort_by(|a, b| {
-        let busy = b.busyness().total_cmp(&a.busyness());
+        let busy = b.sort_rate().total_cmp(&a.sort_rate());
         busy.then_with(|| a.name.cmp(&b.name))
     });
     let shown = rows.len().min(lines);
@@ -79,8 +79,8 @@ fn print(frame: &Frame, lines: usize, out: &mut Out) -> Result<(), Failure> {
         let cells = vec![
             row.name.clone(),
             row.rate
-                .map_or("-".into(), |rate| row.measure.format_rate(rate)),
-            row.measure.format_value(row.total),
+                .map_or("-".into(), |rate| row.value_unit.format_rate(rate)),
+            row.value_unit.format_value(row.total),
             note.to_owned(),
         ];
         table.add_row(cells, style);

@@ -33,9 +33,9 @@ pub struct Row {
     pub help: String,
     pub kind: Kind,
     pub kind_name: std::borrow::Cow<'static, str>,
-    pub measure: ScaledUnit,
-    /// The unit of a histogram's bucket bounds. For other kinds it is the same as `measure`.
-    pub inside: ScaledUnit,
+    pub value_unit: ScaledUnit,
+    /// The unit of a histogram's bucket bounds. For other kinds it is the same as `value_unit`.
+    pub instance_unit: ScaledUnit,
     pub live: bool,
     pub incarnation: u32,
     pub since: Since,
@@ -63,8 +63,8 @@ impl Row {
             help: instance.help.clone(),
             kind: instance.kind,
             kind_name: instance.kind_name(),
-            measure: ScaledUnit::of_value(instance),
-            inside: ScaledUnit::of_instance(instance),
+            value_unit: ScaledUnit::of_value(instance),
+            instance_unit: ScaledUnit::of_instance(instance),
             live: instance.state == State::Live,
             incarnation: instance.incarnation,
             since: change.since(),
@@ -84,13 +84,13 @@ impl Row {
     }
 
     /// A sort key: the absolute rate, weighted by unit.
-    pub fn busyness(&self) -> f64 {
-        self.measure.sort_weight() * self.rate.unwrap_or(0.0).abs()
+    pub fn sort_rate(&self) -> f64 {
+        self.value_unit.sort_weight() * self.rate.unwrap_or(0.0).abs()
     }
 
     /// A sort key: the absolute total, weighted by unit.
-    pub fn bulk(&self) -> f64 {
-        self.measure.sort_weight() * (self.total as f64).abs()
+    pub fn sort_total(&self) -> f64 {
+        self.value_unit.sort_weight() * (self.total as f64).abs()
     }
 }
 
@@ -99,25 +99,25 @@ pub struct Sampler {
     device: PathBuf,
     pattern: Pattern,
     counters: Counters,
-    last: Snapshot,
+    last_snapshot: Snapshot,
 }
 
 impl Sampler {
     /// Opens the counters and takes the first snapshot.
     pub fn open(device: &Path, pattern: Pattern) -> Result<Self, Error> {
         let mut counters = Counters::open_path(device)?;
-        let last = counters.snapshot_any(&pattern)?;
+        let last_snapshot = counters.snapshot_any(&pattern)?;
         Ok(Self {
             device: device.into(),
             pattern,
             counters,
-            last,
+            last_snapshot,
         })
     }
 
     /// Returns true if the last snapshot has no instances.
     pub fn is_empty(&self) -> bool {
-        self.last.selection().is_empty()
+        self.last_snapshot.selection().is_empty()
     }
 
     /// Takes a snapshot and returns the changes since the last one. Opens the counters again if the
@@ -138,7 +138,8 @@ impl Sampler {
             seconds: now
                 .stamp()
                 .monotonic_ns
-                .saturating_sub(self.last.stamp().monotonic_ns) as f64
+                .saturating_sub(self.last_snapshot.stamp().monotonic_ns)
+                as f64
                 / 1e9,
             cpus: now
                 .cpus()
@@ -148,11 +149,11 @@ impl Sampler {
             consistent: now.stamp().consistent,
             reloaded,
             rows: now
-                .since(&self.last)
+                .since(&self.last_snapshot)
                 .map(|change| Row::new(&change))
                 .collect(),
         };
-        self.last = now;
+        self.last_snapshot = now;
         Ok(frame)
     }
 }

@@ -17,12 +17,12 @@ use crate::cli::WatchArgs;
 use crate::error::Failure;
 use crate::watch::app::App;
 use crate::watch::sampler::Sampler;
-use crate::watch::view::{self, Look};
+use crate::watch::view::{self, Theme};
 
 /// Longest wait in one step. Signals are noticed after this time at the latest.
-const PATIENCE: Duration = Duration::from_millis(200);
+const MAX_WAIT: Duration = Duration::from_millis(200);
 
-pub fn run(device: &Path, args: &WatchArgs, look: Look) -> Result<(), Failure> {
+pub fn run(device: &Path, args: &WatchArgs, theme: Theme) -> Result<(), Failure> {
     // Dormant rows are shown in grey, so that other rows do not move when a driver is unloaded.
     let pattern = args.select.pattern().dormant(true);
     let sampler = Sampler::open(device, pattern)?;
@@ -37,34 +37,34 @@ pub fn run(device: &Path, args: &WatchArgs, look: Look) -> Result<(), Failure> {
     }
     // try_init() also installs a panic hook that restores the terminal.
     let mut terminal = ratatui::try_init().map_err(Failure::Terminal)?;
-    let result = watch(&mut terminal, sampler, args, look, &stop);
+    let result = run_terminal(&mut terminal, sampler, args, theme, &stop);
     ratatui::restore();
     result.map_err(Failure::Terminal)
 }
 
-fn watch(
+fn run_terminal(
     terminal: &mut DefaultTerminal,
     mut sampler: Sampler,
     args: &WatchArgs,
-    look: Look,
+    theme: Theme,
     stop: &AtomicBool,
 ) -> io::Result<()> {
     let mut app = App::new(Duration::from_millis(args.interval));
-    let mut seen = 0;
+    let mut nr_frames = 0;
     // The first rates are shown after 200 ms at the latest, even if the interval is longer.
-    let mut due = Instant::now() + app.interval.min(PATIENCE);
-    look_again(&mut sampler, &mut app);
+    let mut due = Instant::now() + app.interval.min(MAX_WAIT);
+    update_frame(&mut sampler, &mut app);
     while !stop.load(Ordering::Relaxed) && !app.quit {
-        terminal.draw(|screen| view::draw(screen, &mut app, look))?;
+        terminal.draw(|screen| view::draw(screen, &mut app, theme))?;
         let wait = match app.paused {
-            true => PATIENCE,
-            false => due.saturating_duration_since(Instant::now()).min(PATIENCE),
+            true => MAX_WAIT,
+            false => due.saturating_duration_since(Instant::now()).min(MAX_WAIT),
         };
         if event::poll(wait)? {
             match event::read()? {
                 Event::Key(key) if key.kind != KeyEventKind::Release => {
                     let before = app.interval;
-                    app.key(key);
+                    app.handle_key(key);
                     if app.interval < before {
                         due = due.min(Instant::now() + app.interval);
                     }
@@ -75,9 +75,9 @@ fn watch(
             }
         }
         if !app.paused && Instant::now() >= due {
-            look_again(&mut sampler, &mut app);
-            seen += 1;
-            if args.count.is_some_and(|count| seen >= count) {
+            update_frame(&mut sampler, &mut app);
+            nr_frames += 1;
+            if args.count.is_some_and(|count| nr_frames >= count) {
                 break;
             }
             due = (due + app.interval).max(Instant::now());
@@ -86,10 +86,10 @@ fn watch(
     Ok(())
 }
 
-fn look_again(sampler: &mut Sampler, app: &mut App) {
+fn update_frame(sampler: &mut Sampler, app: &mut App) {
     match sampler.frame() {
-        Ok(frame) => app.show(frame),
+        Ok(frame) => app.set_frame(frame),
         // The last frame stays on the screen, and the next interval tries again.
-        Err(error) => app.trouble = Some(Failure::from(error).to_string()),
+        Err(error) => app.error = Some(Failure::from(error).to_string()),
     }
 }
