@@ -37,7 +37,7 @@ impl Device {
 
     /// Makes a device with two CPUs and one or more instances of most kinds; one of them is
     /// dormant.
-    pub fn usual() -> Self {
+    pub fn with_instances() -> Self {
         let mut this = Self::new(2);
         let switches = this.add("sched/context_switches", Kind::Counter, Unit::Events, 0, 1);
         let bytes = this.add("block/sda1/read_bytes", Kind::Counter, Unit::Bytes, 0, 1);
@@ -45,7 +45,7 @@ impl Device {
         let peak = this.add("sched/latency_max", Kind::Peak, Unit::Seconds, -9, 1);
         let latency = this.add("block/sda1/latency", Kind::Histogram, Unit::Seconds, -9, 8);
         this.add("syscalls/getpid", Kind::Counter, Unit::Events, 0, 1);
-        let gone = this.add("block/sdb/reads", Kind::Counter, Unit::Events, 0, 1);
+        let deleted = this.add("block/sdb/reads", Kind::Counter, Unit::Events, 0, 1);
         let (zero, one) = (this.fake.cpu(0), this.fake.cpu(1));
         zero.adjust(switches, 40);
         one.adjust(switches, 2);
@@ -54,8 +54,8 @@ impl Device {
         one.adjust(peak, 12_345);
         zero.add(latency + 3, 5);
         one.add(latency + 7, 1);
-        zero.adjust(gone, 9);
-        this.fake.del(gone).expect("live");
+        zero.adjust(deleted, 9);
+        this.fake.del(deleted).expect("live");
         this
     }
 
@@ -78,8 +78,8 @@ impl Device {
         command
     }
 
-    pub fn run(&self, args: &[&str]) -> Run {
-        Run::of(self.command(args).output().expect("pfc runs"))
+    pub fn run(&self, args: &[&str]) -> RunResult {
+        RunResult::from_output(self.command(args).output().expect("pfc runs"))
     }
 
     pub fn spawn(&self, args: &[&str]) -> Child {
@@ -97,16 +97,16 @@ impl Drop for Device {
     }
 }
 
-pub struct Run {
-    pub code: Option<i32>,
+pub struct RunResult {
+    pub exit_status: Option<i32>,
     pub out: String,
     pub err: String,
 }
 
-impl Run {
-    pub fn of(output: Output) -> Self {
+impl RunResult {
+    pub fn from_output(output: Output) -> Self {
         Self {
-            code: output.status.code(),
+            exit_status: output.status.code(),
             out: String::from_utf8(output.stdout).expect("text"),
             err: String::from_utf8(output.stderr).expect("text"),
         }
@@ -116,7 +116,7 @@ impl Run {
     #[track_caller]
     pub fn ok(self) -> String {
         assert_eq!(
-            (self.code, self.err.as_str()),
+            (self.exit_status, self.err.as_str()),
             (Some(0), ""),
             "{}",
             self.out
@@ -131,31 +131,35 @@ impl Run {
     }
 }
 
-pub fn pfc(args: &[&str]) -> Run {
+pub fn pfc(args: &[&str]) -> RunResult {
     let output = Command::new(env!("CARGO_BIN_EXE_pfc")).args(args).output();
-    Run::of(output.expect("pfc runs"))
+    RunResult::from_output(output.expect("pfc runs"))
 }
 
 /// Checks that `pfc` refuses this command line: exit status 2, no output, and an error message that
 /// contains `word`.
-pub fn refused(args: &[&str], word: &str) {
+pub fn assert_refused(args: &[&str], word: &str) {
     let run = pfc(args);
-    assert_eq!((run.code, run.out.as_str()), (Some(2), ""), "{args:?}");
+    assert_eq!(
+        (run.exit_status, run.out.as_str()),
+        (Some(2), ""),
+        "{args:?}"
+    );
     assert!(run.err.contains(word), "{args:?}: {}", run.err);
     assert!(!run.err.contains("panicked"), "{args:?}: {}", run.err);
 }
 
 /// Sends a signal to a child process.
-pub fn send(child: &Child, signal: &str) {
+pub fn send_signal(child: &Child, signal: &str) {
     let command = format!("kill -{signal} {}", child.id());
     let status = Command::new("sh").args(["-c", &command]).status();
     assert!(status.expect("sh runs").success(), "{command}");
 }
 
 /// A child process that is killed when the test ends, also if it fails.
-pub struct Guard(pub Child);
+pub struct KillOnDrop(pub Child);
 
-impl Drop for Guard {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
