@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The command line, as clap structures. Help, completions and manual pages are generated from
-//! them.
+//! The command line of `pfc`, as clap structures. The help texts, shell completions and manual
+//! pages are generated from these structures.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -285,7 +285,7 @@ impl SelectArgs {
         Pattern::new(&self.patterns).dormant(self.all)
     }
 
-    /// The patterns as the user wrote them.
+    /// Returns the patterns of instance names as the user wrote them, separated by blanks.
     pub fn joined_patterns(&self) -> String {
         self.patterns.join(" ")
     }
@@ -602,8 +602,9 @@ pub struct ReportArgs {
 }
 
 impl ReportArgs {
-    /// Returns the share of its line, in percent, below which a caller is left out. It is at least
-    /// 0.5, perf's limit.
+    /// Returns the smallest share, in percent of a line's event count, with which a caller is shown
+    /// below the line. The smallest share is at least 0.5 percent, which is the limit of perf
+    /// report.
     pub fn min_caller_percent(&self) -> f64 {
         self.limit.max(0.5)
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Errors that end `pfc`: their messages, each with advice where there is any, and the exit status.
+//! Errors that end `pfc`, with their messages, advice for the user, and exit statuses.
 
 use std::fmt;
 use std::io::{self, ErrorKind};
@@ -12,26 +12,28 @@ use perfcounters::Error;
 
 use crate::permissions;
 
-/// The error that ends `pfc`.
+/// An error that ends `pfc`.
 #[derive(Debug)]
 pub enum Failure {
-    /// No instance matches the patterns. The text continues "nothing matches".
+    /// No instance matches the patterns. The text of the variant is printed after the words
+    /// "nothing matches".
     NoMatch(String),
     /// The counters could not be read.
     Counters(Error),
     /// Process accounting (`/dev/ppa`) could not be read.
     Accounting(ppa::Error),
-    /// There is no such trace, or it could not be read.
+    /// A trace does not exist or could not be read, or `/dev/perftrace` could not be used.
     Tracing(perftrace_reader::Error),
-    /// Output could not be written.
+    /// The output could not be written.
     Write(io::Error),
     /// The output file could not be created or written.
     Create(PathBuf, io::Error),
-    /// The request is impossible, or the user lacks a permission. The text is the whole message.
+    /// The request of the user is impossible, or the user lacks a permission. The text of the
+    /// variant is the whole error message.
     Refused(String),
-    /// The HTTP server could not listen on this address.
+    /// The HTTP server of `pfc export` could not listen on its address.
     Listen(SocketAddr, io::Error),
-    /// The command could not be executed.
+    /// The command that the user gave could not be executed.
     Command(String, io::Error),
     /// The terminal could not be used.
     Terminal(io::Error),
@@ -99,17 +101,17 @@ impl Failure {
         })
     }
 
-    /// Prints the message to standard error and returns the exit status.
+    /// Prints the error message to standard error and returns the exit status of `pfc`.
     pub fn report(&self) -> ExitCode {
         match self {
-            // The reader of the pipe has closed it, as in `pfc list | head -1`: a success.
+            // A pipe that its reader has closed is a success, as in `pfc list | head -1`.
             Self::Write(e) if e.kind() == ErrorKind::BrokenPipe => return ExitCode::SUCCESS,
             _ => eprintln!("pfc: {self}"),
         }
         ExitCode::from(match self {
             Self::NoMatch(_) => 1,
-            // The exit statuses that shells use: 127 if there is no such command, 126 if it cannot
-            // be executed.
+            // Shells use the same exit statuses: 127 if a command is not found, 126 if a command
+            // cannot be executed.
             Self::Command(_, e) if e.kind() == ErrorKind::NotFound => 127,
             Self::Command(..) => 126,
             _ => 2,
@@ -128,7 +130,7 @@ fn counters_message(error: &Error) -> String {
                 ErrorKind::PermissionDenied => "only root and group perfcounters may open it",
                 _ => "check that the module is loaded: lsmod | grep perfcounters",
             };
-            // Omits the "(os error 2)" that `io::Error` appends.
+            // The returned message does not have the text "(os error 2)" that `io::Error` appends.
             let reason = match e.kind() {
                 ErrorKind::NotFound => "no such device".to_owned(),
                 ErrorKind::PermissionDenied => "permission denied".to_owned(),

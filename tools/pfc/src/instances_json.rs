@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The JSON format of list, read and snapshot: one object, with one line per instance. Values are
-//! exact integers.
+//! Writes the JSON format of `pfc list`, `pfc read` and `pfc snapshot`: one object, with one line
+//! per instance. All values in the JSON format are exact integers.
 
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -10,7 +10,7 @@ use perfcounters::{Catalogue, Instance, Kind, Reading, Snapshot};
 
 use crate::time;
 
-/// Writes instances without values.
+/// Writes the JSON object of `pfc list`, which has the instances without their values.
 pub fn write_list<'a>(
     catalogue: &Catalogue,
     instances: impl Iterator<Item = &'a Instance>,
@@ -20,8 +20,9 @@ pub fn write_list<'a>(
     write_entries(instances.map(format_instance), out)
 }
 
-/// Writes instances with their values. The object also has the time stamps of the snapshot and the
-/// possible and online CPUs.
+/// Writes the JSON object of `pfc read` and `pfc snapshot`, which has the instances with their
+/// values. The JSON object also has the time stamps of the snapshot, and the possible and online
+/// CPUs.
 pub fn write_values<'a>(
     snapshot: &Snapshot,
     readings: impl Iterator<Item = Reading<'a>>,
@@ -83,8 +84,9 @@ fn format_instance(instance: &Instance) -> String {
     )
 }
 
-/// Formats the values of one instance. `value` is the total over all CPUs. For a histogram it is
-/// the number of values counted, and `buckets` has the count of each bucket.
+/// Formats the values of one instance as JSON. The field `value` of an instance is the total over
+/// all CPUs. For a histogram, `value` is the number of values that were counted, and the field
+/// `buckets` has the count of each bucket.
 fn format_reading(r: &Reading<'_>, per_cpu: bool) -> String {
     let histogram = r.instance().kind == Kind::Histogram;
     let mut text = format!(",\"value\":{}", r.total());
@@ -109,8 +111,8 @@ fn format_array<T: Display>(items: &[T]) -> String {
     format!("[{}]", items.join(","))
 }
 
-/// Returns the text as a JSON string. Control characters need no escape: the library has replaced
-/// them in names and help texts.
+/// Returns the text as a JSON string. Control characters need no escape, because the crate
+/// perfcounters has replaced control characters in names and help texts.
 fn format_string(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }

@@ -3,16 +3,16 @@
 //! `pfc`: lists, reads, watches and exports the kernel's counters, counts and samples events, and
 //! reads process accounting and traces of user programs.
 //!
-//! The work is done by the libraries (`perfcounters`, `perfmon`, `ring`, `ppa`,
-//! `perftrace-reader`). Each subcommand has a file or a directory:
+//! The libraries `perfcounters`, `perfmon`, `ring`, `ppa` and `perftrace-reader` access the kernel.
+//! Each subcommand has a file or a directory:
 //!
 //! | file | contents |
 //! |---|---|
 //! | `cli.rs` | the command line, with its help and examples |
 //! | `list.rs` `read.rs` `snapshot.rs` `watch/` `export/` | the subcommands for counter pages |
 //! | `stat/` `pmu.rs` `doctor/` | the subcommands for monitoring contexts |
-//! | `record/` `data/` | takes samples; writes them as `perf.data` |
-//! | `report.rs` `script.rs` `flamegraph/` `top.rs` `profile/` | reads samples and shows them |
+//! | `record/` `data/` | takes samples, and writes files of samples (`perf.data`) |
+//! | `report.rs` `script.rs` `flamegraph/` `top.rs` `profile/` | reads and shows samples |
 //! | `ppa/` | process accounting: the time of tasks and CPUs |
 //! | `trace/` | tracing of user programs |
 //! | `instances_json.rs` | the JSON format of list, read and snapshot |
@@ -69,7 +69,8 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            // clap reports help and version as errors, but they are successes.
+            // clap reports a request for help or the version as an error, but `pfc` exits
+            // successfully after a request for help or the version.
             let code = if error.use_stderr() { 2 } else { 0 };
             let _ = error.print();
             return ExitCode::from(code);
@@ -85,8 +86,9 @@ fn run(cli: &Cli) -> Result<ExitCode, Failure> {
     let file = cli.global.output.as_deref();
     let device = &cli.global.device;
     let mut code = ExitCode::SUCCESS;
-    // export, stat, record and trace open the output file themselves. watch, top and some forms of
-    // ppa write it continuously; the other commands write it once, at their end.
+    // The subcommands export, stat, record and trace open the output file themselves. The
+    // subcommands watch, top and some forms of ppa write the output file continuously; the other
+    // subcommands write the output file once, at their end.
     let mut out = match &cli.command {
         Command::Export(args) => {
             return export::run(device, args, file).map(|()| ExitCode::SUCCESS)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `pfc completions` and `pfc man`: hidden subcommands, with which packages generate their files.
+//! `pfc completions` and `pfc man`: hidden subcommands, with which packages generate shell
+//! completions and manual pages.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -12,12 +13,12 @@ use crate::cli::Cli;
 use crate::error::Failure;
 use crate::output::Out;
 
-/// The section head that clap_mangen puts before the text behind the options, and the first line of
-/// that text.
+/// The heading that clap_mangen writes before the text that follows the options, and the first line
+/// of that text.
 const EXTRA_HEADING: &str = ".SH EXTRA\nExamples:\n";
 
 pub fn print_completions(shell: clap_complete::Shell, out: &mut Out) -> Result<(), Failure> {
-    // The generator panics if a write fails. Writes to a vector cannot fail.
+    // clap_complete panics if a write fails. Writes to a vector cannot fail.
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "pfc", &mut text);
     out.write_all(&text)?;
@@ -43,7 +44,8 @@ pub fn write_pages(directory: Option<&Path>, out: &mut Out) -> Result<(), Failur
     write_page_and_subpages("pfc", &root, &write)
 }
 
-/// Writes the page of a command, and those of its visible subcommands, recursively.
+/// Writes the manual page of a command and, recursively, the manual pages of its visible
+/// subcommands.
 fn write_page_and_subpages(
     name: &str,
     command: &clap::Command,
@@ -61,13 +63,13 @@ fn write_page_and_subpages(
 }
 
 fn render_page(command: clap::Command, name: &str, out: &mut impl Write) -> io::Result<()> {
-    // The title of a page is one word: `pfc`, `pfc-list` and so on.
+    // The title of a manual page is one word, such as `pfc` or `pfc-list`.
     let mut text = Vec::new();
     clap_mangen::Man::new(command)
         .title(name)
         .render(&mut text)?;
-    // The text behind the options begins with "Examples:" in all of pfc's commands, so its section
-    // is named EXAMPLES.
+    // The text after the options begins with "Examples:" in all of pfc's commands, so the section
+    // of that text is named EXAMPLES.
     let text = String::from_utf8_lossy(&text);
     out.write_all(text.replace(EXTRA_HEADING, ".SH EXAMPLES\n").as_bytes())
 }

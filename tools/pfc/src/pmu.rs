@@ -97,8 +97,9 @@ fn print_registers(description: &Description, out: &mut Out) -> Result<(), Failu
     Ok(())
 }
 
-/// Returns the logical numbers of the PMCs in a mask. Bit 0 stands for the first register of the
-/// description: [`perfmon::FIRST_SOFT`] or above for soft registers, else 0.
+/// Returns the logical numbers of the PMCs (control registers) in a mask. Bit 0 of the mask stands
+/// for the first register of the PMU description. The number of the first register is 0, or
+/// [`perfmon::FIRST_SOFT`] or above in the description of soft registers.
 fn pmc_numbers(description: &Description, mask: u64) -> impl Iterator<Item = u16> {
     let pmds = description.pmds.iter().map(|r| r.number);
     let pmcs = description.pmcs.iter().map(|r| r.number);

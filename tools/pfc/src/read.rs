@@ -33,8 +33,8 @@ pub fn run(device: &Path, args: &ReadArgs, out: &mut Out) -> Result<(), Failure>
     Ok(())
 }
 
-/// Prints a warning if the snapshot is not consistent because a CPU updated its counters all the
-/// time.
+/// Prints a warning if the snapshot is not consistent, because a CPU was updating its counters at
+/// every attempt to read them.
 pub fn warn_if_inconsistent(snapshot: &Snapshot) {
     if !snapshot.stamp().consistent {
         eprintln!(
@@ -48,7 +48,8 @@ fn is_zero(reading: &Reading<'_>) -> bool {
     reading.per_cpu().all(|(_, s)| s.iter().all(|v| *v == 0))
 }
 
-/// Prints a table. The buckets of a histogram follow its row.
+/// Prints the instances of a snapshot as a table. In the table, the buckets of a histogram follow
+/// the row of the histogram.
 pub fn print_table<'a>(
     snapshot: &Snapshot,
     readings: impl Iterator<Item = Reading<'a>>,
@@ -91,8 +92,9 @@ pub fn print_table<'a>(
     table.print(out)
 }
 
-/// Prints a histogram's buckets, from the first to the last that is not zero, with bars, and below
-/// which bounds half, 90 % and 99 % of the values lie.
+/// Adds the buckets of a histogram to a table, with bars, from the first to the last bucket that is
+/// not zero. A line above the buckets has the bounds below which half, 90 % and 99 % of the values
+/// lie.
 fn add_histogram(reading: &Reading<'_>, table: &mut Table) {
     const BAR: i64 = 40;
     let unit = ScaledUnit::of_instance(reading.instance());
@@ -134,7 +136,8 @@ fn add_histogram(reading: &Reading<'_>, table: &mut Table) {
     }
 }
 
-/// Prints one line per value. Values are exact, and the order of the columns is fixed.
+/// Prints one line of CSV per value. The values in CSV are exact, and the order of the columns is
+/// fixed.
 fn print_csv<'a>(
     readings: impl Iterator<Item = Reading<'a>>,
     per_cpu: bool,

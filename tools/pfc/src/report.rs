@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! `pfc report`: prints the share of each command, file and function in the event count, largest
-//! first. Also converts a file of samples to other formats.
+//! first. `pfc report` also converts a file of samples to other formats.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -14,15 +14,16 @@ use crate::error::Failure;
 use crate::output::Out;
 use crate::profile::{elsewhere, Frame, Profile, Sample};
 
-/// A tree of calling functions, by name. The functions in `callers` called this one.
+/// A node of the tree of calling functions. The functions in `callers`, each under its name, called
+/// the function of this node.
 #[derive(Default)]
 struct CallerTree {
-    /// Sum of the periods of the samples with this call path.
+    /// The sum of the periods of the samples with the call path of the node.
     period: u64,
     callers: HashMap<String, CallerTree>,
 }
 
-/// Samples with equal values of all sort keys.
+/// A row of the report: the samples that have equal values of all sort keys.
 pub struct Row {
     pub cells: Vec<String>,
     pub period: u64,
@@ -42,7 +43,7 @@ impl SortKey {
         }
     }
 
-    /// The name of the key in JSON.
+    /// Returns the name of the sort key in JSON.
     fn json_name(self) -> &'static str {
         match self {
             Self::Comm => "command",
@@ -80,7 +81,8 @@ fn caller_name(frame: &Frame) -> String {
     }
 }
 
-/// Groups the samples by the sort keys. Rows are ordered by period, largest first, then by cells.
+/// Groups the samples by the sort keys. The rows of the report are ordered by the sum of periods,
+/// largest first, and then by the texts of the cells.
 pub fn group_rows(profile: &Profile, samples: &[&Sample], keys: &[SortKey]) -> Vec<Row> {
     let mut rows_by_cells: HashMap<Vec<String>, Row> = HashMap::new();
     for sample in samples {
@@ -115,8 +117,9 @@ impl CallerTree {
         callers
     }
 
-    /// Prints one line per caller, except those below `min_percent` percent. A caller that all
-    /// samples of its parent have is printed without a percentage.
+    /// Prints one line per caller of a function, except for callers whose share is below
+    /// `min_percent` percent. A caller that all samples of its parent node have is printed without
+    /// a percentage.
     fn print(
         &self,
         total: f64,
@@ -134,8 +137,8 @@ impl CallerTree {
                 true => writeln!(out, "            {indent}{name}")?,
                 false => writeln!(out, "            {indent}{share:.2}% {name}")?,
             }
-            // A caller that is the only one keeps the indentation, so that a chain of calls is one
-            // column.
+            // A single caller keeps the indentation of the called function, so that a chain of
+            // calls is one column.
             let child_depth = depth + usize::from(tree.callers.len() > 1);
             tree.print(total, min_percent, child_depth, out)?;
         }
