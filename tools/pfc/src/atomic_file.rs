@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Atomic replacement of files.
+//! Replaces files atomically.
 //!
-//! The new content is written to a temporary file in the same directory, which is renamed to the
-//! destination when it is complete. A reader that has the old file open keeps reading the old
-//! content.
+//! The new content is written to a temporary file in the directory of the destination. The
+//! temporary file is renamed to the destination when the content is complete. A reader that has the
+//! old file open keeps reading the old content.
 //!
 //! Where the file system and `/proc` allow it, the temporary file has no name (`O_TMPFILE`) until
-//! it is complete, so a killed process leaves nothing behind. A named one is left behind by
-//! SIGKILL.
+//! its content is complete, so a killed process leaves no file behind. A temporary file with a name
+//! stays in the directory if SIGKILL ends the process.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, BufWriter, ErrorKind, Write};
@@ -18,8 +18,9 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Mode, OFlags, CWD};
 
-/// A file that is being written. If it is dropped before [`Self::commit`], the temporary file is
-/// removed, and the destination is unchanged unless it was written directly.
+/// A new file that replaces the destination when the new file is complete. If an `AtomicFile` is
+/// dropped before [`Self::commit`], the temporary file is removed. The destination of a dropped
+/// `AtomicFile` is unchanged, unless the content was written to the destination directly.
 #[derive(Debug)]
 pub struct AtomicFile {
     file: BufWriter<File>,
@@ -27,26 +28,29 @@ pub struct AtomicFile {
     destination: PathBuf,
 }
 
-/// The location of the content until the commit.
+/// The place of the new content until [`AtomicFile::commit`] is called.
 #[derive(Debug)]
 enum Location {
-    /// The destination itself: it is written directly, or the rename is done.
+    /// The destination itself: the content is written to the destination directly, or the temporary
+    /// file has been renamed to the destination.
     Destination,
-    /// A file without a name in the destination's directory.
+    /// A temporary file without a name, in the destination's directory.
     Unnamed,
     Named(PathBuf),
 }
 
 impl AtomicFile {
-    /// Begins a file that is to replace the one at this path. If the path names something other
-    /// than a regular file, for example `/dev/null` or a pipe, it is opened and written directly.
+    /// Creates a file that replaces the file at `path` at [`Self::commit`]. If `path` names
+    /// something other than a regular file, for example `/dev/null` or a pipe, the content is
+    /// written to `path` directly.
     pub fn create(path: &Path) -> io::Result<Self> {
         let (destination, old) = match path.canonicalize() {
             Ok(destination) => {
                 let old = fs::metadata(&destination)?;
                 (destination, Some(old))
             }
-            // A dangling symbolic link: creates the file that it names, and keeps the link.
+            // The path is a dangling symbolic link. The file to which the link points is created,
+            // and the link is kept.
             Err(_) if fs::symlink_metadata(path).is_ok() => return Self::open_direct(path),
             Err(_) => (path.to_path_buf(), None),
         };
@@ -60,8 +64,9 @@ impl AtomicFile {
             destination,
         };
         if let Some(old) = old {
-            // Keeps the owner and group of the old file, if this user may set them. The mode is set
-            // last, because a change of owner clears the set-user-ID and set-group-ID bits.
+            // The new file gets the owner and the group of the old file, if the user of `pfc` may
+            // set the owner and the group. The mode of the new file is set last, because a change
+            // of owner clears the set-user-ID and set-group-ID bits.
             let file = replacement.file.get_ref();
             let _ = fchown(file, Some(old.uid()), Some(old.gid()));
             file.set_permissions(Permissions::from_mode(old.mode() & 0o7777))?;
@@ -82,19 +87,19 @@ impl AtomicFile {
         })
     }
 
-    /// Overwrites bytes that were written before, at this offset. The error kind is `NotSeekable`
-    /// if the destination is a pipe or the like.
+    /// Overwrites bytes of the new file at `offset` that were written before. The error kind is
+    /// `NotSeekable` if the destination is a pipe or another file that cannot seek.
     pub fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.file.flush()?;
         self.file.get_ref().write_all_at(bytes, offset)
     }
 
-    /// Completes the file and renames it to the destination.
+    /// Completes the temporary file and renames the file to the destination.
     pub fn commit(mut self) -> io::Result<()> {
         self.file.flush()?;
         if let Location::Unnamed = self.location {
-            // linkat() cannot replace an existing file. It gives the file a temporary name, from
-            // which the file is renamed below.
+            // linkat() cannot replace an existing file. The new file gets a temporary name from
+            // linkat(), and rename() moves the new file to the destination.
             let name = |n| temporary_name(&self.destination, n);
             let fd = self.file.get_ref();
             self.location = Location::Named(try_names(name, |to| link_to(fd, to))?.1);
@@ -125,7 +130,8 @@ impl Drop for AtomicFile {
     }
 }
 
-/// Creates the temporary file in the destination's directory. `private` gives it mode 0600.
+/// Creates the temporary file in the destination's directory. If `private` is true, the temporary
+/// file has mode 0600.
 fn create_temporary(destination: &Path, private: bool) -> io::Result<(File, Location)> {
     // Other users must not be able to open the file before the mode of the old file is set.
     let mode = if private { 0o600 } else { 0o666 };
@@ -141,8 +147,8 @@ fn create_temporary(destination: &Path, private: bool) -> io::Result<(File, Loca
     Ok((file, Location::Named(path)))
 }
 
-/// Creates a file without a name. Returns `None` if the file system does not support that, or if
-/// there is no /proc, through which the file gets its name.
+/// Creates a temporary file without a name. Returns `None` if the file system does not support
+/// files without names, or if /proc is not mounted, which is needed to give the file a name.
 fn create_unnamed(destination: &Path, mode: u32) -> Option<File> {
     let directory = match destination.parent()? {
         parent if parent.as_os_str().is_empty() => Path::new("."),
@@ -159,8 +165,8 @@ fn link_to(file: &File, to: &Path) -> io::Result<()> {
     Ok(rustix::fs::linkat(CWD, fd, CWD, to, follow)?)
 }
 
-/// Returns `.NAME.PID.N.tmp` in the destination's directory. The leading dot and the suffix hide it
-/// from programs that search for `*.prom`.
+/// Returns the path of a temporary file, `.NAME.PID.N.tmp` in the destination's directory. The
+/// leading dot and the suffix hide temporary files from programs that search for `*.prom`.
 fn temporary_name(destination: &Path, n: u32) -> io::Result<PathBuf> {
     let mut name = std::ffi::OsString::from(".");
     name.push(destination.file_name().ok_or(ErrorKind::IsADirectory)?);
@@ -168,8 +174,9 @@ fn temporary_name(destination: &Path, n: u32) -> io::Result<PathBuf> {
     Ok(destination.with_file_name(name))
 }
 
-/// Returns the first of 100 names that is not taken. A name may be taken by the file of a dead
-/// process that had the same process ID.
+/// Calls `try_name` with up to 100 paths until a path does not exist yet. Returns the result of
+/// `try_name` and the path that did not exist. The path of a temporary file exists already if a
+/// killed process with the same process ID has left a file behind.
 fn try_names<T>(
     name: impl Fn(u32) -> io::Result<PathBuf>,
     try_name: impl Fn(&Path) -> io::Result<T>,

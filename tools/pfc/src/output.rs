@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The output stream: standard output, standard error or a file, and whether it may be coloured.
+//! The output stream of pfc: standard output, standard error or a file. An output stream also knows
+//! whether the output may be coloured.
 
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Stderr, Stdout, Write};
@@ -9,7 +10,7 @@ use std::path::{Path, PathBuf};
 use crate::atomic_file::AtomicFile;
 use crate::error::Failure;
 
-/// Standard output, or a file.
+/// An output stream: standard output, standard error or a file.
 pub struct Out {
     destination: Destination,
     path: Option<PathBuf>,
@@ -20,20 +21,20 @@ pub struct Out {
 enum Destination {
     Stdout(BufWriter<Stdout>),
     Stderr(BufWriter<Stderr>),
-    /// A new file that replaces the old one at [`Out::finish`].
+    /// A new output file that replaces the old file at [`Out::finish`].
     Atomic(AtomicFile),
-    /// A file that is written in place. A regular file is truncated at the first write.
+    /// An output file that is written in place. A regular file is truncated at the first write.
     InPlace {
         file: BufWriter<File>,
         is_truncated: bool,
     },
-    /// [`Out::finish`] was called.
+    /// The state of the output stream after [`Out::finish`], in which writes fail.
     Done,
 }
 
 impl Out {
-    /// Opens the output of a command that writes once. A file keeps its old content until
-    /// [`Self::finish`].
+    /// Opens the output of a command that writes its output once. An output file keeps its old
+    /// content until [`Self::finish`].
     pub fn open(path: Option<&Path>) -> Result<Self, Failure> {
         Self::new(path, |path| {
             AtomicFile::create(path).map(Destination::Atomic)
@@ -57,7 +58,8 @@ impl Out {
         })
     }
 
-    /// Standard error, for output beside that of another program. It is never coloured.
+    /// Opens standard error, for output that must not mix with the standard output of another
+    /// program. Output to standard error is never coloured.
     pub fn stderr() -> Self {
         Self {
             destination: Destination::Stderr(BufWriter::new(io::stderr())),
@@ -96,13 +98,14 @@ impl Out {
         self.is_terminal
     }
 
-    /// Returns true if the output may be coloured: a terminal, `NO_COLOR` is unset or empty, and
-    /// `TERM` is set and not `dumb`.
+    /// Returns true if the output may be coloured: the output is a terminal, `NO_COLOR` is unset or
+    /// empty, and `TERM` is set and not `dumb`.
     pub fn is_coloured(&self) -> bool {
         self.is_coloured
     }
 
-    /// Returns the text in a style, if the output may be coloured; otherwise the text unchanged.
+    /// Returns the text in the colour of a style, if the output may be coloured. Returns the text
+    /// unchanged if the output may not be coloured.
     pub fn paint(&self, style: Style, text: &str) -> String {
         if self.is_coloured {
             format!("\x1b[{}m{text}\x1b[0m", style.sgr_code())
@@ -111,8 +114,8 @@ impl Out {
         }
     }
 
-    /// Flushes the output, and puts a new file in place of the old one. Nothing can be written
-    /// afterwards.
+    /// Flushes the output. The output file of a command that writes its output once replaces the
+    /// old file in this call. Writes after `finish` fail.
     pub fn finish(&mut self) -> Result<(), Failure> {
         self.flush().map_err(|e| self.to_failure(e))?;
         match std::mem::replace(&mut self.destination, Destination::Done) {
@@ -156,14 +159,14 @@ impl Write for Out {
     }
 }
 
-/// The role of a text. [`Out::paint`] chooses its colour.
+/// The role of a text, for which [`Out::paint`] chooses the colour.
 #[derive(Clone, Copy, Debug)]
 pub enum Style {
     /// Column titles.
     Title,
     /// Items that exist but are inactive, such as dormant instances.
     Dim,
-    /// Items that need attention.
+    /// Items that the user should notice.
     Notice,
 }
 

@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Owner, group and mode of a device file, and advice for users who cannot open it.
+//! Reads the owner, group and mode of a device file, and gives advice to users who cannot open the
+//! file.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
-/// A device's owner, group and mode.
+/// Owner, group and mode of a device file.
 pub struct DevicePermissions {
     user: String,
     group: String,
     gid: u32,
     mode: u32,
-    /// The device's group is one of the supplementary groups of this process.
+    /// True if the device's group is one of the supplementary groups of this process.
     is_member: bool,
 }
 
 impl DevicePermissions {
-    /// Reads the owner, group and mode of a file. Returns `None` if it cannot be examined, for
-    /// example because it does not exist.
+    /// Reads the owner, group and mode of a file. Returns `None` if the file cannot be examined,
+    /// for example because the file does not exist.
     pub fn read(path: &str) -> Option<Self> {
         let file = fs::metadata(path).ok()?;
         let gid = file.gid();
@@ -34,7 +35,7 @@ impl DevicePermissions {
         })
     }
 
-    /// Returns mode, owner and group, for example `0660 root:perfcounters`.
+    /// Returns the mode, the owner and the group as text, for example `0660 root:perfcounters`.
     pub fn describe(&self) -> String {
         format!("{:04o} {}:{}", self.mode, self.user, self.group)
     }
@@ -64,7 +65,7 @@ impl DevicePermissions {
     }
 }
 
-/// Returns the advice of [`DevicePermissions::remedy`] for the device at this path.
+/// Returns the advice of [`DevicePermissions::remedy`] for the device at `path`.
 pub fn remedy(path: &str, write: bool) -> String {
     match DevicePermissions::read(path) {
         Some(permissions) => permissions.remedy(path, write),
@@ -72,8 +73,8 @@ pub fn remedy(path: &str, write: bool) -> String {
     }
 }
 
-/// Returns the name of a user or group number, from `/etc/passwd` or `/etc/group`. Without an entry
-/// there it returns the number.
+/// Returns the name for a user or group number from `file`, which is `/etc/passwd` or `/etc/group`.
+/// Returns the number as text if the file has no entry for the number.
 fn lookup_name(file: &str, number: u32) -> String {
     let all = fs::read(file).unwrap_or_default();
     let all = String::from_utf8_lossy(&all);
@@ -105,7 +106,7 @@ mod tests {
         let join = "join its group: adduser USER perfcounters";
         assert!(remedy(100, 0o660, false, true).starts_with(join));
         assert!(remedy(100, 0o440, false, false).starts_with(join));
-        // The group has no permission itself: joining it would not help.
+        // The group of the device has no permission, so joining the group would not help.
         assert!(remedy(100, 0o600, false, true).contains("chmod g+rw /dev/perfmon"));
         assert!(remedy(100, 0o640, true, true).contains("chmod g+rw /dev/perfmon"));
         assert!(remedy(100, 0o400, true, false).contains("chmod g+r /dev/perfmon"));
