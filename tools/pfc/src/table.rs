@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Text tables with aligned columns.
+//! Prints text tables with aligned columns.
 
 use std::io::{self, Write};
 
@@ -13,7 +13,7 @@ pub enum Align {
     Right,
 }
 
-/// A table with titles. Each column is as wide as its widest cell.
+/// A table with a title for each column. Each column is as wide as its widest cell.
 pub struct Table {
     columns: Vec<(String, Align)>,
     rows: Vec<Row>,
@@ -21,7 +21,7 @@ pub struct Table {
 
 enum Row {
     Cells(Vec<String>, Option<Style>),
-    /// A line that is not divided into columns, printed after the row before it.
+    /// A line of a table that is not divided into columns, and is printed after the preceding row.
     Line(String),
 }
 
@@ -99,8 +99,8 @@ impl Table {
     }
 }
 
-/// Returns the number of terminal columns of a text. One per character is close enough, as names
-/// are mostly ASCII.
+/// Returns the number of terminal columns of a text. One terminal column per character is accurate
+/// enough, because names are mostly ASCII.
 fn text_width(text: &str) -> usize {
     text.chars().count()
 }

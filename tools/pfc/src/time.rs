@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Dates and times in UTC.
+//! Formats dates and times in UTC.
 
 /// Formats nanoseconds since 1970 as `2026-11-20T23:53:02.123456789Z`, with `digits` digits of the
 /// fraction, at most 9.
@@ -23,13 +23,13 @@ pub fn format_utc(ns: u64, digits: usize) -> String {
     text
 }
 
-/// Formats only the time of day, as `23:53:02`.
+/// Formats the time of day of a time in nanoseconds since 1970, as `23:53:02`.
 pub fn format_time_of_day(ns: u64) -> String {
     format_utc(ns, 0)[11..19].to_owned()
 }
 
-/// Returns year, month and day of a number of days since 1970. The calculation uses years that
-/// begin in March, so that the leap day is the last day of a year.
+/// Returns year, month and day of a number of days since 1970. The calculation of the date uses
+/// years that begin in March, so that the leap day is the last day of a year.
 fn civil_date(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let era = days / 146_097;
@@ -42,7 +42,7 @@ fn civil_date(days: u64) -> (u64, u64, u64) {
     (era * 400 + year + u64::from(month <= 2), month, day)
 }
 
-/// 16 bytes as `01234567-89ab-cdef-0123-456789abcdef`.
+/// Formats a boot ID of 16 bytes as `01234567-89ab-cdef-0123-456789abcdef`.
 pub fn format_boot_id(id: &[u8; 16]) -> String {
     let mut text = String::new();
     for (n, byte) in id.iter().enumerate() {

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Formatting of values, with units, for human readers and for export.
+//! Formats values with units, for human readers and for export.
 
 use perfcounters::{Kind, Unit};
 
-/// The unit of a value.
+/// The unit of a value, with a power of ten as its scale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScaledUnit {
     pub unit: Unit,
-    /// A value is value * 10^exponent units.
+    /// A raw value v stands for v * 10^exponent units.
     pub exponent: i8,
 }
 
 impl ScaledUnit {
-    /// The measure of an instance's value. A histogram's value is the number of values that it has
-    /// counted, so its unit is events.
+    /// Returns the unit of an instance's value. The value of a histogram is the number of values
+    /// that the histogram has counted, so its unit is events.
     pub fn of_value(instance: &perfcounters::Instance) -> Self {
         match instance.kind {
             Kind::Histogram => Self {
@@ -25,7 +25,8 @@ impl ScaledUnit {
         }
     }
 
-    /// The measure of the instance itself. For a histogram this is the unit of its buckets' bounds.
+    /// Returns the unit that the descriptor of an instance declares. For a histogram, the result is
+    /// the unit of the bounds of its buckets.
     pub fn of_instance(instance: &perfcounters::Instance) -> Self {
         Self {
             unit: instance.unit,
@@ -33,8 +34,9 @@ impl ScaledUnit {
         }
     }
 
-    /// Formats a value: exactly if it has no scale and is neither bytes nor seconds, else as
-    /// [`Self::format_amount`] does.
+    /// Formats a value exactly if the exponent is 0 and the unit is neither bytes nor seconds.
+    /// Formats the value as [`Self::format_amount`] does if the exponent is not 0 or the unit is
+    /// bytes or seconds.
     pub fn format_value(self, value: i64) -> String {
         if self.exponent == 0 && !matches!(self.unit, Unit::Bytes | Unit::Seconds) {
             return value.to_string();
@@ -57,37 +59,39 @@ impl ScaledUnit {
         }
     }
 
-    /// Formats a rate as an amount; "per second" is not part of the text.
+    /// Formats a rate as [`Self::format_amount`] does. The words "per second" are not part of the
+    /// formatted rate.
     pub fn format_rate(self, per_second: f64) -> String {
         self.format_amount(per_second)
     }
 
-    /// Returns a factor that makes amounts of different units roughly comparable. Without it the
-    /// table of the busiest instances would show those with the smallest units first.
+    /// Returns a factor that makes amounts of different units roughly comparable. Without the
+    /// factor, the table of the busiest instances would show the instances with the smallest units
+    /// first.
     pub fn sort_weight(self) -> f64 {
         let unit_weight = match self.unit {
-            // A packet has about 1,000 bytes.
+            // 1,000 bytes have the weight of one packet, because a packet has about 1,000 bytes.
             Unit::Bytes => 1e-3,
             Unit::Cycles => 1e-6,
-            // One second per second is a CPU that is always busy.
+            // A rate of one second per second means that a CPU is always busy.
             Unit::Seconds => 1e4,
             _ => 1.0,
         };
         unit_weight * 10f64.powi(i32::from(self.exponent))
     }
 
-    /// Returns the unit for a column of units; empty if the value is a plain number or shows the
-    /// unit itself.
+    /// Returns the unit for a column of units. Returns an empty text if the value is a plain
+    /// number, or if the formatted value contains the unit.
     pub fn column_unit(self) -> String {
         match (self.unit, self.exponent) {
             (Unit::None, 0) => String::new(),
-            // The formatted value contains the unit.
+            // The formatted value of bytes and seconds contains the unit.
             (Unit::Bytes | Unit::Seconds, _) => String::new(),
             (unit, _) => unit.name().to_owned(),
         }
     }
 
-    /// Returns the unit of the raw integers, in a word: `ns`, `bytes`, `10^3 pages`.
+    /// Returns the unit of the raw values, for example `ns`, `bytes` or `10^3 pages`.
     pub fn raw_unit(self) -> String {
         let word = match (self.unit, self.exponent) {
             (Unit::None, 0) => "-",
@@ -125,7 +129,8 @@ fn format_scaled(mut value: f64, step: f64, suffixes: &[&str]) -> String {
     format!("{}{}", format_significant(value), suffixes[at])
 }
 
-/// Formats a number with three significant digits; integers below one million exactly.
+/// Formats a number with three significant digits. An integer below one million is formatted
+/// exactly.
 fn format_significant(value: f64) -> String {
     let text = match value.abs() {
         v if v == v.trunc() && v < 1e6 => return format!("{value:.0}"),
@@ -141,8 +146,8 @@ fn format_significant(value: f64) -> String {
     }
 }
 
-/// Formats value * 10^exponent exactly: as a decimal number for exponents from -18 to 18, beyond
-/// that as `7e127`.
+/// Formats value * 10^exponent exactly: as a decimal number for exponents from -18 to 18, and in
+/// the form `7e127` for other exponents.
 pub fn format_decimal(value: i128, exponent: i8) -> String {
     let digits = value.unsigned_abs().to_string();
     let sign = if value < 0 { "-" } else { "" };
@@ -189,8 +194,9 @@ pub fn format_canonical(value: u64, exponent: i8) -> String {
     }
 }
 
-/// Returns the bounds of bucket `b` of `buckets`: the lower one is inclusive, the upper one
-/// exclusive. `None` means no bound.
+/// Returns the bounds of bucket `b` of a histogram with `buckets` buckets. The lower bound is
+/// inclusive and the upper bound is exclusive. `None` as a bound means that the bucket has no lower
+/// or upper bound.
 pub fn bucket_bounds(b: usize, buckets: usize) -> (Option<i64>, Option<i64>) {
     let from = match b {
         0 => None,
@@ -204,7 +210,8 @@ pub fn bucket_bounds(b: usize, buckets: usize) -> (Option<i64>, Option<i64>) {
     (from, to)
 }
 
-/// Returns the first bucket below whose upper bound at least this share of all values lies.
+/// Returns the index of the first bucket for which at least the fraction `share` of all values lies
+/// below its upper bound.
 pub fn quantile_bucket(buckets: &[i64], share: f64) -> Option<usize> {
     let all: i64 = buckets.iter().fold(0, |a, b| a.wrapping_add(*b));
     if all <= 0 {
@@ -218,8 +225,8 @@ pub fn quantile_bucket(buckets: &[i64], share: f64) -> Option<usize> {
     })
 }
 
-/// Formats the upper bound of a bucket as `< 1.05 ms`. The last bucket has only a lower one: `>=
-/// 8.59 s`.
+/// Formats the upper bound of a bucket as `< 1.05 ms`. The last bucket has only a lower bound,
+/// which is formatted as `>= 8.59 s`.
 pub fn format_bucket_bound(unit: ScaledUnit, b: usize, buckets: usize) -> String {
     match bucket_bounds(b, buckets) {
         (_, Some(to)) => format!("< {}", unit.format_amount(to as f64)),
