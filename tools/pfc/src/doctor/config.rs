@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Checks the configuration of the running kernel, if it can be read.
+//! Checks the configuration of the running kernel, if a file with the configuration can be read.
 
 use std::fs;
 use std::process::Command;
 
 use super::{machine, note, ok, problem, Check};
 
-/// Options that the modules need, each with what needs it. A missing one is a problem.
+/// Kernel options that the modules need, each with the feature that needs the option. `pfc doctor`
+/// reports a missing option as a problem.
 const REQUIRED_OPTIONS: &[(&str, &str)] = &[
     ("MODULES", "loadable modules"),
     ("RUST", "Rust modules"),
@@ -18,7 +19,7 @@ const REQUIRED_OPTIONS: &[(&str, &str)] = &[
     ("RSEQ", "events of programs without system calls"),
 ];
 
-/// Options that the modules can do without, each with what it improves.
+/// Kernel options that the modules can do without, each with the feature that the option provides.
 const RECOMMENDED_OPTIONS: &[(&str, &str)] = &[
     (
         "HAVE_SYSCALL_TRACEPOINTS",
@@ -70,7 +71,8 @@ pub fn check() -> Check {
     }
 }
 
-/// Returns the path and the text of the kernel's configuration, from the first place that has it.
+/// Returns the path and the text of the kernel's configuration, from the first file that can be
+/// read.
 fn read_config() -> Option<(String, String)> {
     let release = machine::release();
     let compressed = "/proc/config.gz";

@@ -16,8 +16,8 @@ use crate::stat::assign::assign;
 use crate::stat::events::{is_privileged, Machine};
 use crate::stat::{is_ebusy, syscall_failure, ContextConfig};
 
-/// Makes all checks. A context is created before the map of registers is read, because the kernel
-/// loads PMU descriptions when the first context is created.
+/// Makes all checks of monitoring contexts. A context is created before the map of registers is
+/// read, because the kernel loads PMU descriptions when the first context is created.
 pub fn run_checks(modules: &Modules) -> Vec<Check> {
     let created = modules
         .is_loaded()
@@ -64,14 +64,14 @@ impl CpuInfo {
         }
     }
 
-    /// Returns true if there is a PMU: a description of it is registered, or the processor's flags
-    /// show one.
+    /// Returns true if this machine has a PMU: a PMU description is registered, or the processor's
+    /// flags show a PMU.
     fn has_pmu(&self, map: &Map) -> bool {
         map.hardware.is_some()
             || match self.vendor.as_str() {
                 "GenuineIntel" => self.has_flag("arch_perfmon"),
-                // AMD's manual says that all its processors have four counters. A hypervisor may
-                // hide them.
+                // According to AMD's manual, all processors of AMD have four counters. A hypervisor
+                // may hide the counters of an AMD processor.
                 "AuthenticAMD" | "HygonGenuine" => {
                     !self.has_flag("hypervisor") || self.has_flag("perfctr_core")
                 }
@@ -91,7 +91,8 @@ impl CpuInfo {
     }
 }
 
-/// Returns advice for an error, without the part that says what failed.
+/// Returns the advice for an error of a monitoring context, without the words that name the failed
+/// action.
 fn error_remedy(error: &io::Error) -> String {
     let text = syscall_failure("", error).to_string();
     text.trim_start_matches("cannot : ").to_owned()
@@ -160,7 +161,7 @@ fn check_watchdog(has_pmu: bool) -> Check {
     }
 }
 
-/// Checks for guests of KVM, whose virtual PMU uses the host's.
+/// Checks for guests of KVM, whose virtual PMUs use the counters of the host's PMU.
 fn check_kvm_guests() -> Check {
     let subject = "guests";
     let mediated = ["kvm_intel", "kvm_amd"].iter().any(|module| {
@@ -189,7 +190,7 @@ fn check_kvm_guests() -> Check {
     }
 }
 
-/// Returns the name and the ID of each process, except this one, that has a file open whose link in
+/// Returns the name and the ID of each process, except for pfc, that has a file open whose link in
 /// /proc/PID/fd is `link`.
 fn processes_with_open(link: &str) -> Vec<String> {
     let Ok(all) = fs::read_dir("/proc") else {
@@ -215,7 +216,8 @@ fn processes_with_open(link: &str) -> Vec<String> {
         .collect()
 }
 
-/// Lists the processes that have perf events or contexts open. Not all of these use the PMU.
+/// Lists the processes that have perf events or monitoring contexts open. Not all processes with
+/// perf events or contexts use the PMU.
 fn check_users(subject: &'static str, link: &str, is_in_the_way: bool) -> Check {
     let found = processes_with_open(link);
     if found.is_empty() {
@@ -250,8 +252,8 @@ fn check_create(created: Option<io::Result<()>>) -> Check {
     }
 }
 
-/// Tries to attach a context with a hardware counter to this thread. Returns `None` if no counter
-/// is available.
+/// Tries to attach a context with a hardware counter to this thread. Returns `None` if no hardware
+/// counter is available.
 fn try_attach() -> Option<io::Result<()>> {
     let machine = Machine::read(false);
     let event = machine.resolve("instructions:u", Path::new("")).ok()?;

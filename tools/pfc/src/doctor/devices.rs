@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Checks of the device files: whether they exist and this user may open them.
+//! Checks of the device files: whether each device file exists, and whether this user may open it.
 
 use std::fs;
 use std::io;

@@ -9,7 +9,7 @@ use super::module::ExamineError;
 use super::modules::{Modules, Signature};
 use super::{config, note, ok, problem, read_trimmed, Check};
 
-/// The first two numbers of the kernel release that the modules are developed and tested on.
+/// The first two numbers of the kernel release on which the modules are developed and tested.
 const TESTED_RELEASE: &str = "7.2.";
 
 pub fn run_checks(modules: &Modules) -> Vec<Check> {
@@ -36,8 +36,8 @@ pub fn release() -> String {
     uname.release().to_string_lossy().into_owned()
 }
 
-/// Checks that /proc is mounted. Without it most other checks see nothing and report that things
-/// are missing.
+/// Checks that /proc is mounted. Without /proc, most other checks find no files, and report modules
+/// and devices as missing.
 fn check_proc(is_mounted: bool) -> Option<Check> {
     (!is_mounted).then(|| {
         problem(
@@ -71,7 +71,8 @@ fn check_kernel() -> Check {
     }
 }
 
-/// Checks whether modules must be signed, and whether these are.
+/// Checks whether the kernel requires signed modules, and whether the module perfcounters is
+/// signed.
 fn check_signatures(modules: &Modules) -> Check {
     let enforced =
         read_trimmed("/sys/module/module/parameters/sig_enforce").as_deref() == Some("Y");
@@ -82,7 +83,7 @@ fn check_signatures(modules: &Modules) -> Check {
     }
 }
 
-/// Makes the check of a module's signature for a machine that requires one.
+/// Makes the check of the signature of perfcounters.ko, for a machine that requires signed modules.
 fn check_required_signature(signature: Signature) -> Check {
     let subject = "signatures";
     let enrol = "mokutil --import CERTIFICATE, then reboot";
@@ -119,7 +120,7 @@ fn check_secure_boot() -> Check {
     let subject = "Secure Boot";
     let variable = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c";
     match fs::read(variable).ok().as_deref() {
-        // The variable has four bytes of attributes and one byte of value.
+        // The EFI variable SecureBoot has four bytes of attributes and one byte of value.
         Some([_, _, _, _, 1]) => note(subject, "on: Debian's kernel then enables lockdown"),
         Some(_) => ok(subject, "off"),
         None => ok(
@@ -163,7 +164,8 @@ fn check_paranoid() -> Check {
 fn check_memlock() -> Check {
     use rustix::process::{getrlimit, Resource};
     use rustix::thread::{capabilities, CapabilitySet};
-    /// A ring of `pfc record` for a CPU has 512 KiB by default; this leaves some room.
+    /// Minimum of the limit of locked memory, in bytes. A ring of `pfc record` for one CPU has 512
+    /// KiB by default, and the rest of the limit is a reserve.
     const MIN_BYTES: u64 = 1 << 20;
     let subject = "memlock";
     let is_unlimited =
@@ -203,8 +205,8 @@ pub fn check_rseq() -> Check {
 
 const CLOCKSOURCE_DIR: &str = "/sys/devices/system/clocksource/clocksource0/";
 
-/// Returns the current clock source, and whether the time stamp counter is an available one.
-/// Returns `None` if /sys is not mounted.
+/// Returns the kernel's current clock source, and whether the time stamp counter is one of the
+/// available clock sources. Returns `None` if /sys is not mounted.
 fn read_clocksource() -> Option<(String, bool)> {
     is_sys_mounted().then(read_clocksource_files)
 }

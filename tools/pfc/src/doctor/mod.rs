@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `pfc doctor`: finds out why counters, contexts, accounting or tracing do not work, and says what
-//! to do. It only reads; it changes no settings.
+//! `pfc doctor`: finds out why counters, contexts, accounting or tracing do not work, and prints
+//! remedies. The checks of `pfc doctor` change no settings.
 //!
 //! | file | checks |
 //! |---|---|
@@ -28,14 +28,15 @@ use crate::cli::JsonArgs;
 use crate::error::Failure;
 use crate::output::Out;
 
-/// Version of the `--json` format. It changes when an existing field changes its meaning.
+/// Version of the `--json` format. The version of the format changes when an existing field changes
+/// its meaning.
 const SCHEMA: u32 = 1;
 
-/// The result of a check.
+/// The result of a check of `pfc doctor`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CheckState {
     Ok,
-    /// A fact worth knowing, which is not a problem.
+    /// A fact that the user should know, which is not a problem.
     Note,
     Problem,
 }
@@ -50,12 +51,12 @@ impl CheckState {
     }
 }
 
-/// A check: its subject, its result and what was found.
+/// One check of `pfc doctor`: its subject, its result and the finding.
 struct Check {
     subject: &'static str,
     state: CheckState,
     found: String,
-    /// Advice; empty if there is nothing to do.
+    /// Advice for the user; empty if there is nothing to do.
     remedy: String,
 }
 
@@ -88,13 +89,13 @@ impl Check {
         }
     }
 
-    /// Adds advice to a note.
+    /// Returns the check as a note with advice for the user.
     fn with_remedy(self, remedy: impl Into<String>) -> Self {
         self.with_state(CheckState::Note, remedy)
     }
 }
 
-/// A heading and the checks under it.
+/// A section of the output of `pfc doctor`: a heading and the checks below the heading.
 type Section = (&'static str, Vec<Check>);
 
 pub fn run(args: &JsonArgs, out: &mut Out) -> Result<ExitCode, Failure> {
@@ -179,7 +180,8 @@ fn check_tracing(modules: &modules::Modules) -> Vec<Check> {
     ]
 }
 
-/// Returns the text of a file without white space at its ends. `None` if it cannot be read.
+/// Returns the text of a file without white space at both ends. Returns `None` if the file cannot
+/// be read.
 fn read_trimmed(path: impl AsRef<Path>) -> Option<String> {
     let bytes = fs::read(path).ok()?;
     Some(String::from_utf8_lossy(&bytes).trim().to_owned())

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! One kernel module: the installed file, the loaded module, and what the kernel log says.
+//! Examines one kernel module: the installed file, the loaded module, and messages in the kernel
+//! log.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -14,7 +15,8 @@ use serde_json::{json, Value};
 
 use super::{machine, read_trimmed};
 
-/// The text that ends a signed module file. The kernel's module loader searches for it.
+/// The text at the end of a signed module file, by which the kernel's module loader recognises a
+/// signature.
 const SIGNATURE_MARKER: &[u8] = b"~Module signature appended~\n";
 
 /// A kernel module that `pfc doctor` checks.
@@ -23,29 +25,30 @@ pub struct Module {
     pub is_loaded: bool,
     /// The build ID of the loaded module, from /sys/module.
     loaded_build_id: Option<String>,
-    /// The file that is installed for the running kernel.
+    /// The path of the module file that is installed for the running kernel.
     pub file: Option<PathBuf>,
-    /// The kernel that the file was built for, as its `vermagic` says.
+    /// The text of the field `vermagic` in the module file. The first word of `vermagic` is the
+    /// release of the kernel for which the file was built.
     pub vermagic: Option<String>,
     file_build_id: Option<String>,
-    /// Whether the file is signed; `None` if that is not known.
+    /// Whether the module file is signed; `None` if the file was not examined.
     pub is_signed: Option<bool>,
-    /// The reason why the file was not examined.
+    /// The reason why the module file was not examined.
     pub examine_error: Option<ExamineError>,
 }
 
 /// Reasons why a module file cannot be examined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExamineError {
-    /// The file cannot be read; usually this user has no permission.
+    /// The module file cannot be read, usually because the user has no permission.
     Unreadable,
-    /// The file is compressed, and kmod's modinfo is not installed.
+    /// The module file is compressed, and kmod's modinfo is not installed.
     NoModinfo,
-    /// The file is not a complete module: it is empty, truncated or something else.
+    /// The file is not a complete module file: the file is empty, truncated or of another type.
     NotAModule,
 }
 
-/// The contents of a module file, as far as they are of interest.
+/// Properties of a module file that `pfc doctor` checks.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct ModuleInfo {
     vermagic: Option<String>,
@@ -92,8 +95,8 @@ impl Module {
         }
     }
 
-    /// Returns true if the loaded module has another build ID than the installed one. Returns false
-    /// if one of the IDs is unknown.
+    /// Returns true if the loaded module has another build ID than the installed module file.
+    /// Returns false if one of the two build IDs is unknown.
     pub fn is_other_build(&self) -> bool {
         match (&self.loaded_build_id, &self.file_build_id) {
             (Some(loaded), Some(file)) => loaded != file,
@@ -101,7 +104,8 @@ impl Module {
         }
     }
 
-    /// Returns the kernel release that the module was built for, if it is not the running one.
+    /// Returns the kernel release for which the module file was built, if another kernel release is
+    /// running.
     pub fn other_release(&self) -> Option<&str> {
         let built_for = self.vermagic.as_deref()?.split(' ').next()?;
         (built_for != machine::release()).then_some(built_for)
@@ -113,8 +117,8 @@ impl Module {
     }
 }
 
-/// Examines an uncompressed module. Returns `None` if the bytes are not a complete ELF file with a
-/// section `.modinfo`.
+/// Examines an uncompressed module file. Returns `None` if the bytes are not a complete ELF file
+/// with a section `.modinfo`.
 fn parse_elf(bytes: &[u8]) -> Option<ModuleInfo> {
     let elf = object::File::parse(bytes).ok()?;
     let info = elf.section_by_name(".modinfo")?.data().ok()?;
@@ -127,8 +131,9 @@ fn parse_elf(bytes: &[u8]) -> Option<ModuleInfo> {
     })
 }
 
-/// Examines a compressed module with kmod's modinfo, which can decompress what kmod can load. The
-/// modinfo of busybox is not used, because it does not show signatures.
+/// Examines a compressed module file with kmod's modinfo, which can decompress all module files
+/// that kmod can load. The modinfo of busybox is not used, because busybox's modinfo does not show
+/// signatures.
 fn examine_compressed(path: &Path) -> Result<ModuleInfo, ExamineError> {
     let file = fs::File::open(path).map_err(|_| ExamineError::Unreadable)?;
     if file.metadata().is_ok_and(|m| m.len() == 0) {
@@ -148,8 +153,8 @@ fn examine_compressed(path: &Path) -> Result<ModuleInfo, ExamineError> {
         .ok_or(ExamineError::NotAModule)
 }
 
-/// Parses the output of modinfo, lines of a name, a colon and a value. A signed module has the
-/// field `sig_id` even if the signer has no name.
+/// Parses the output of modinfo, in which each line has a name, a colon and a value. A signed
+/// module has the field `sig_id` even if the signer has no name.
 fn parse_modinfo(output: &str) -> Option<ModuleInfo> {
     let value = |key: &str| {
         output
@@ -165,7 +170,8 @@ fn parse_modinfo(output: &str) -> Option<ModuleInfo> {
     })
 }
 
-/// Returns true if /proc/modules lists the module as live. This is needed if /sys is not mounted.
+/// Returns true if /proc/modules lists the module as live. The file /proc/modules is read because
+/// /sys may not be mounted.
 fn is_in_proc_modules(name: &str) -> bool {
     let all = read_trimmed("/proc/modules").unwrap_or_default();
     all.lines().any(|line| {
@@ -174,8 +180,8 @@ fn is_in_proc_modules(name: &str) -> bool {
     })
 }
 
-/// Returns the path of the module that is installed for the running kernel: from depmod's
-/// modules.dep, or in one of the usual directories.
+/// Returns the path of the module file that is installed for the running kernel. The path of the
+/// module file is found in depmod's modules.dep, or by a search of the usual directories.
 fn find_installed(name: &str) -> Option<PathBuf> {
     let root = PathBuf::from("/lib/modules").join(machine::release());
     let modules_dep = fs::read_to_string(root.join("modules.dep")).unwrap_or_default();
@@ -210,18 +216,19 @@ fn to_hex(bytes: &[u8]) -> String {
     bytes.iter().flat_map(two).collect()
 }
 
-/// Runs a program and returns its output. Returns `None` if it cannot be run, fails or prints
-/// nothing.
+/// Runs a program and returns its output. Returns `None` if the program cannot be run, fails or
+/// prints nothing.
 fn program_output(program: &str, arguments: &[&OsStr]) -> Option<String> {
     let result = Command::new(program).args(arguments).output().ok()?;
     let output = String::from_utf8_lossy(&result.stdout).trim().to_owned();
     (result.status.success() && !output.is_empty()).then_some(output)
 }
 
-/// Returns the messages of the kernel log that `is_wanted` accepts, oldest first. Empty if this
-/// user may not read the log.
+/// Returns the messages of the kernel log that `is_wanted` accepts, oldest first. Returns no
+/// messages if the user may not read the kernel log.
 pub fn kernel_log(is_wanted: impl Fn(&str) -> bool) -> Vec<String> {
-    /// O_NONBLOCK: a read at the end of the log fails with EAGAIN instead of waiting.
+    /// The log is opened with O_NONBLOCK, so that a read at the end of the log fails with EAGAIN
+    /// instead of waiting.
     const NO_WAIT: i32 = libc::O_NONBLOCK;
     let mut found = Vec::new();
     let open = fs::File::options()
@@ -234,7 +241,8 @@ pub fn kernel_log(is_wanted: impl Fn(&str) -> bool) -> Vec<String> {
         match log.read(&mut record) {
             Ok(0) => return found,
             Ok(n) => {
-                // A record is "priority,number,time,flags;text", followed by lines of details.
+                // A record of /dev/kmsg is "priority,number,time,flags;text", followed by lines of
+                // details.
                 let all = String::from_utf8_lossy(&record[..n]);
                 let line = all.lines().next().unwrap_or_default();
                 if let Some((_, message)) = line.split_once(';') {
@@ -243,7 +251,8 @@ pub fn kernel_log(is_wanted: impl Fn(&str) -> bool) -> Vec<String> {
                     }
                 }
             }
-            // EPIPE: the next record was overwritten before it was read.
+            // EPIPE means that the next record of the kernel log was overwritten before the record
+            // was read.
             Err(e) if e.kind() == ErrorKind::BrokenPipe => {}
             Err(_) => return found,
         }
@@ -263,8 +272,8 @@ mod tests {
         assert_eq!(parse_build_id(&note[..17]), None);
         assert_eq!(parse_build_id(&[255; 20]), None);
     }
-    /// Makes the smallest ELF file that has this section. The section table is at its end, so a
-    /// truncated file has none.
+    /// Makes a minimal ELF file that has a section with the name `section`. The section table is at
+    /// the end of the file, so a truncated file has no section table.
     fn elf(section: &str) -> Vec<u8> {
         let info = b"license=GPL\0vermagic=7.2.12 SMP \0";
         let names = format!("\0{section}\0.shstrtab\0");
@@ -353,7 +362,8 @@ mod tests {
         let other = examine_compressed(&path).expect_err("no module");
         fs::remove_file(&path).expect("ours");
         assert_eq!(empty, Err(ExamineError::NotAModule));
-        // The result depends on whether kmod's modinfo is installed here.
+        // The result for a compressed module file depends on whether kmod's modinfo is installed on
+        // this machine.
         assert!(matches!(
             other,
             ExamineError::NotAModule | ExamineError::NoModinfo

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Checks of the kernel modules: installed, built for this kernel, loaded; if not loaded, what the
-//! kernel log says.
+//! Checks of the kernel modules: whether the modules are installed, built for the running kernel,
+//! and loaded. If perfcounters is not loaded, the kernel log is searched for the reason.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::module::{kernel_log, ExamineError, Module};
 use super::{machine, note, ok, problem, Check};
 
-/// The modules that provide counters.
+/// Names of the modules that provide counters of the kernel's subsystems.
 const PROVIDERS: &[&str] = &[
     "pfc_sched",
     "pfc_syscalls",
@@ -20,7 +20,7 @@ const PROVIDERS: &[&str] = &[
     "pfc_mm",
 ];
 
-/// Whether perfcounters.ko is signed.
+/// Whether the installed file perfcounters.ko is signed.
 #[derive(Clone, Copy, Debug)]
 pub enum Signature {
     Signed,
@@ -52,7 +52,8 @@ impl Modules {
         self.has(("perfcounters", true))
     }
 
-    /// Returns true if a module is loaded or, with `loaded` false, if it is at least installed.
+    /// Returns true if the module `name` is loaded. If `loaded` is false, returns true also for a
+    /// module that is installed but not loaded.
     pub fn has(&self, (name, loaded): (&str, bool)) -> bool {
         self.get(name)
             .is_some_and(|m| m.is_loaded || (!loaded && m.file.is_some()))
@@ -159,8 +160,8 @@ impl Modules {
     }
 }
 
-/// Returns how to load the modules now and at each boot. The package's service also loads the
-/// providers.
+/// Returns advice how to load the module perfcounters now and at each boot. If the service of the
+/// Debian package is installed, the advice names the service.
 fn load_remedy(root: &Path) -> String {
     let directories = ["etc", "usr/lib", "lib"].map(|dir| root.join(dir).join("systemd/system"));
     let service = |dir: &std::path::PathBuf| dir.join("perfcounters.service").exists();
@@ -177,7 +178,7 @@ fn install_remedy(release: &str) -> String {
     format!("apt install perfcounters-modules-{release}, or perfcounters-dkms, which builds them; from source: make && make install")
 }
 
-/// Returns the last message in the kernel log about a module that was refused.
+/// Returns the last message in the kernel log about a module that the kernel refused to load.
 fn last_load_error() -> Option<String> {
     let is_load_error = |message: &str| {
         let is_about_module = message.starts_with("perfcounters: ");
@@ -196,7 +197,7 @@ fn last_load_error() -> Option<String> {
     kernel_log(is_load_error).pop()
 }
 
-/// Returns advice for such a message.
+/// Returns advice for a message of the kernel about a module that was refused.
 fn load_error_remedy(message: &str) -> &'static str {
     if message.contains("Lockdown")
         || message.contains("Loading of ")
@@ -210,7 +211,8 @@ fn load_error_remedy(message: &str) -> &'static str {
     }
 }
 
-/// Checks whether modules in Rust can be built here. That is not needed if they are installed.
+/// Checks whether kernel modules in Rust can be built on this machine. A machine with installed
+/// modules does not need to build modules.
 fn check_rust() -> Check {
     let subject = "Rust tree";
     let build = Path::new("/lib/modules")
