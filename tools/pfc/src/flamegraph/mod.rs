@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `pfc flamegraph`: draws stacks as an SVG picture for a browser. A click on a function makes it
-//! as wide as the picture.
+//! `pfc flamegraph`: draws call stacks as an SVG picture for a browser. A click on a function makes
+//! the function as wide as the picture.
 //!
-//! The crate inferno, which draws such pictures, has a licence (CDDL) that is not compatible with
-//! this program's. It takes the output of `pfc script --folded`.
+//! The crate inferno also draws flame graphs, but has a licence (CDDL) that is not compatible with
+//! the licence of this program. The programs of inferno can read the output of `pfc script
+//! --folded`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -16,20 +17,20 @@ use crate::error::Failure;
 use crate::output::Out;
 use crate::profile::{folded, Profile};
 
-/// Width of the picture, in pixels.
+/// Width of the picture in pixels.
 const WIDTH: f64 = 1200.0;
-/// Height of a row.
+/// Height of a row of functions in pixels.
 const ROW_HEIGHT: f64 = 17.0;
-/// Margin around the rows.
+/// Margin around the rows of functions in pixels.
 const MARGIN: f64 = 10.0;
-/// Height of the heading.
+/// Height of the heading of the picture in pixels.
 const HEADING_HEIGHT: f64 = 48.0;
-/// Average width of a letter.
+/// Average width of a letter in pixels.
 const LETTER_WIDTH: f64 = 7.0;
-/// Minimum width of a function; narrower ones are left out.
+/// Minimum width of a function in pixels; narrower functions are left out.
 const MIN_WIDTH: f64 = 0.1;
 
-/// The script in the picture, which the browser runs.
+/// The JavaScript code in the picture, which the browser runs.
 const SCRIPT: &str = include_str!("zoom.js");
 
 /// A function in a stack, with the functions that it called.
@@ -53,14 +54,15 @@ impl Node {
         root
     }
 
-    /// Returns the number of levels that are wide enough, this one included.
+    /// Returns the number of levels of calls, from this function on, that have a function with at
+    /// least `min_samples` samples. The level of `self` is counted, too.
     fn depth(&self, min_samples: u64) -> usize {
         let calls = self.callees.values().filter(|n| n.samples >= min_samples);
         1 + calls.map(|n| n.depth(min_samples)).max().unwrap_or(0)
     }
 }
 
-/// The picture while it is drawn.
+/// The state of a picture that is being drawn.
 struct Picture {
     text: String,
     total: f64,
@@ -114,9 +116,10 @@ impl Picture {
     }
 }
 
-/// Returns a colour for a name, always the same one. Functions of the kernel have other colours.
+/// Returns the colour of a function, which depends on its name only. In the picture, functions of
+/// the kernel have other colours than functions of programs.
 fn colour_of(name: &str) -> String {
-    // FNV-1a hash.
+    // The colour is computed from the name by the hash function FNV-1a.
     let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
     });
@@ -127,7 +130,8 @@ fn colour_of(name: &str) -> String {
     }
 }
 
-/// Escapes text for XML. Control characters, most of which XML does not allow, become `?`.
+/// Escapes text for XML. Each control character becomes `?`, because XML does not allow most
+/// control characters.
 pub fn escape_xml(text: &str) -> String {
     let mut to = String::new();
     for c in text.chars() {
@@ -174,8 +178,8 @@ pub fn run(args: &FlamegraphArgs, out: &mut Out) -> Result<(), Failure> {
     let input = args.input.file.as_deref().map(Path::new);
     let mut profile = Profile::load(input)?.only(args.input.event.as_deref())?;
     if args.input.event.is_none() {
-        // Samples of different events cannot be added up, so only those of the first event are
-        // used.
+        // The numbers of samples of different events cannot be added up, so only the samples of the
+        // first event are drawn.
         let first = profile.samples.first().map_or(0, |s| s.event);
         profile.samples.retain(|s| s.event == first);
     }
