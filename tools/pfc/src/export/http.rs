@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The HTTP server for `GET /metrics`.
+//! The HTTP server of `pfc export --listen`, which answers `GET /metrics`.
 //!
-//! hyper implements the protocol. This file limits the resources that clients can use:
+//! The crate hyper implements HTTP. The server limits the resources that clients can use:
 //!
-//! - A connection is for one request and is closed after [`MAX_LIFETIME`] at the latest.
-//! - There are at most [`MAX_CONNECTIONS`] connections. A new one replaces the oldest one, so
-//!   clients that send or read slowly, or not at all, do not block others.
-//! - A connection is not replaced by a new one within [`MIN_LIFETIME`]; new ones wait in the
-//!   backlog. A client that sends its request at once is therefore served, however many others
-//!   connect.
-//! - All responses in flight have at most [`MAX_RESPONSE_BYTES`] bytes. A new response replaces the
-//!   oldest ones.
+//! - A connection is for one request. The server closes a connection after [`MAX_LIFETIME`] at the
+//!   latest.
+//! - At most [`MAX_CONNECTIONS`] connections are open at the same time. A new connection beyond the
+//!   limit replaces the oldest connection, so clients that send or read slowly, or not at all, do
+//!   not block other clients.
+//! - A connection is not replaced by a new connection within [`MIN_LIFETIME`]; until that time, new
+//!   connections wait in the backlog. A client that sends its request at once is therefore served,
+//!   however many other clients connect.
+//! - All responses in flight together have at most [`MAX_RESPONSE_BYTES`] bytes. A new response
+//!   beyond the limit replaces the oldest responses, whose connections are aborted.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -39,30 +41,35 @@ use crate::error::Failure;
 use crate::export::accept::MediaType;
 use crate::export::{build_runtime, Scraper, StopSignals, Writer};
 
-/// Limit for connections that are open at the same time.
+/// Maximum number of connections that are open at the same time.
 const MAX_CONNECTIONS: usize = 128;
-/// Length of the backlog: connections that wait in the kernel until they are accepted.
+/// Length of the backlog: the number of connections that can wait in the kernel until the server
+/// accepts them.
 ///
-/// With [`MAX_CONNECTIONS`] per [`MIN_LIFETIME`] the last one waits for eight seconds; Prometheus
-/// waits for ten. If the backlog is full, TCP tries again after a second or more, behind other
-/// clients.
+/// If all clients are slow, the server accepts [`MAX_CONNECTIONS`] connections per
+/// [`MIN_LIFETIME`], so the last connection of a full backlog waits for eight seconds. Prometheus
+/// waits for a response for ten seconds. If the backlog is full, the TCP of a client tries again
+/// after a second or more.
 const BACKLOG: u32 = 1024;
-/// The time in which a connection is not replaced by a new one.
+/// The time after accepting a connection in which no new connection replaces the accepted
+/// connection.
 const MIN_LIFETIME: Duration = Duration::from_secs(1);
-/// Interval for checking whether a connection has ended, while none can be accepted.
+/// Interval of the checks whether a connection has ended, while the server accepts no connections
+/// because of the limit.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// Limit for the bytes of all responses in flight, and so of a single response.
+/// Maximum size of all responses in flight together, in bytes. A single response cannot be larger
+/// than the maximum for all responses together.
 const MAX_RESPONSE_BYTES: usize = 128 << 20;
-/// Limit for the head of a request in bytes.
+/// Maximum size of the head of a request, in bytes.
 const MAX_HEAD_BYTES: usize = 16 << 10;
-/// Limit for the time in which the head of a request must arrive.
+/// The time within which the head of a request must arrive.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
-/// Limit for the time from accepting a connection to the end of the response.
+/// Maximum time from accepting a connection to the end of the response.
 const MAX_LIFETIME: Duration = Duration::from_secs(30);
-/// The time in which responses may still be read after a signal has stopped the export.
+/// Maximum time in which clients can still read responses after a signal has stopped the export.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Refuses addresses that other machines can reach, unless `--allow-remote` is given.
+/// Returns an error for an address that other machines can reach, unless `--allow-remote` is given.
 pub fn check_address(address: SocketAddr, remote: bool) -> Result<(), Failure> {
     if remote || address.ip().to_canonical().is_loopback() {
         return Ok(());
@@ -95,7 +102,8 @@ pub fn serve(
                 () = stop.received() => break,
                 accepted = server.accept(&listener) => match accepted {
                     Ok(stream) => server.add_connection(stream),
-                    // For example, no file descriptor is available. Such errors are temporary.
+                    // Errors of accept() are temporary, for example if no file descriptor is
+                    // available.
                     Err(_) => sleep(Duration::from_millis(50)).await,
                 }
             }
@@ -116,7 +124,8 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// Prints the URL, because with port 0 the kernel chooses the port.
+/// Prints the URL of the server, because the user does not know the port if the kernel has chosen
+/// it (port 0).
 fn announce(listener: &TcpListener) -> io::Result<()> {
     let mut out = io::stdout();
     writeln!(out, "http://{}/metrics", listener.local_addr()?)?;
@@ -127,20 +136,20 @@ struct Server {
     scraper: RefCell<Scraper>,
     writer: RefCell<Box<dyn Writer>>,
     media: MediaType,
-    /// The connections, oldest first.
+    /// The open connections of the server, oldest first.
     connections: RefCell<VecDeque<Connection>>,
 }
 
-/// The state of a connection.
+/// The state of one connection of the HTTP server.
 struct Connection {
     task: JoinHandle<()>,
     accepted_at: Instant,
-    /// The bytes of its response; 0 before there is one.
+    /// The size of the connection's response in bytes; 0 before the response exists.
     response_bytes: Rc<Cell<usize>>,
 }
 
 impl Server {
-    /// Accepts the next connection, after waiting until it may be admitted.
+    /// Waits until a new connection is allowed, and accepts the next connection.
     async fn accept(&self, listener: &TcpListener) -> io::Result<TcpStream> {
         while self.is_full() {
             sleep(POLL_INTERVAL).await;
@@ -148,8 +157,8 @@ impl Server {
         Ok(listener.accept().await?.0)
     }
 
-    /// Returns true if the limit of connections is reached and even the oldest is younger than
-    /// [`MIN_LIFETIME`].
+    /// Returns true if the limit of connections is reached and even the oldest connection is
+    /// younger than [`MIN_LIFETIME`].
     fn is_full(&self) -> bool {
         let mut connections = self.connections.borrow_mut();
         connections.retain(|connection| !connection.task.is_finished());
@@ -190,7 +199,8 @@ impl Server {
             .header_read_timeout(HEAD_TIMEOUT)
             .max_buf_size(MAX_HEAD_BYTES)
             .serve_connection(TokioIo::new(stream), answer);
-        // Errors concern this connection only, which is closed.
+        // An error of a connection ends the connection and does not concern other connections, so
+        // the error is ignored.
         let _ = timeout(MAX_LIFETIME, connection).await;
     }
 
@@ -236,7 +246,8 @@ impl Server {
         }
     }
 
-    /// Takes a sample and formats it.
+    /// Takes a scrape (a sample of the counters and tasks), and formats the scrape as the text of a
+    /// response.
     fn scrape_text(&self) -> Result<Vec<u8>, Failure> {
         let scrape = self.scraper.borrow_mut().scrape()?;
         let mut text = BoundedBuffer(Vec::new());
@@ -274,8 +285,8 @@ impl Server {
         }
     }
 
-    /// Waits until responses in flight have been read, at most [`DRAIN_TIMEOUT`]. Connections
-    /// without a response are dropped.
+    /// Waits until clients have read the responses in flight, but at most for [`DRAIN_TIMEOUT`].
+    /// Connections for which no response has been made are dropped.
     async fn drain_connections(&self) {
         let connections = self.connections.take();
         let _ = timeout(DRAIN_TIMEOUT, async {
@@ -289,7 +300,7 @@ impl Server {
     }
 }
 
-/// A buffer of at most [`MAX_RESPONSE_BYTES`] bytes.
+/// A buffer that holds at most [`MAX_RESPONSE_BYTES`] bytes.
 struct BoundedBuffer(Vec<u8>);
 
 impl Write for BoundedBuffer {

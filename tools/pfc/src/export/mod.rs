@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `pfc export`: writes values in the formats of other monitoring systems.
+//! `pfc export`: writes the values of counters and tasks in the formats of other monitoring
+//! systems.
 //!
-//! A format is a file in this directory and an entry of [`FORMATS`]. Its writer gets a [`Scrape`],
-//! one sample of the counters and the tasks. This file decides, for all formats, where the output
-//! goes, how often it is written and how the export is stopped. Files for PCP are written by
-//! `mmv.rs` instead.
+//! An export format is a file in the directory `export` and an entry of [`FORMATS`]. The writer of
+//! a format gets a [`Scrape`], which is one sample of the counters and the tasks. For all formats,
+//! `mod.rs` handles the destination of the output, the interval of writing and the signals that
+//! stop the export. Files for Performance Co-Pilot (PCP) are not an entry of [`FORMATS`]: `mmv.rs`
+//! writes the files for PCP.
 //!
 //! | file | contents |
 //! |---|---|
 //! | `openmetrics.rs` `names.rs` | the OpenMetrics text, and the names of its metrics |
-//! | `http.rs` `accept.rs` | the HTTP server, and its reading of the Accept header |
+//! | `http.rs` `accept.rs` | the HTTP server, and the parser of the Accept header |
 //! | `tasks.rs` | the busiest tasks, from process accounting |
 //! | `mmv.rs` `mmv/` | memory-mapped files for Performance Co-Pilot (PCP) |
 
@@ -42,36 +44,37 @@ use crate::read::warn_if_inconsistent;
 
 pub use mmv::DIRECTORY as MMV_DIRECTORY;
 
-/// All formats.
+/// All export formats of `pfc export`, except the files for PCP.
 const FORMATS: &[Format] = &[openmetrics::FORMAT];
 
-/// A format, selected by a flag of the command line.
+/// An export format, which a flag of the command line selects.
 pub struct Format {
-    /// The name of the flag: `openmetrics` for `--openmetrics`.
+    /// The name of the flag that selects the format: `openmetrics` for `--openmetrics`.
     pub flag: &'static str,
-    /// The help text of the flag.
+    /// The help text of the flag that selects the format.
     pub help: &'static str,
-    /// The media type for HTTP. `None` for a format that is for files only and is not printed on a
-    /// terminal.
+    /// The media type of the format for HTTP. `None` for a format that HTTP clients and terminals
+    /// cannot get.
     pub media: Option<MediaType>,
-    /// Makes a writer, which is used as long as the export runs.
+    /// Makes a writer of the format, which is used until the export ends.
     pub writer: fn(&WriterOptions) -> Box<dyn Writer>,
 }
 
-/// The options of a writer.
+/// The options of the writer of an export format.
 #[derive(Clone, Debug)]
 pub struct WriterOptions {
-    /// Write only totals over all CPUs.
+    /// True if the writer writes only totals over all CPUs.
     pub sum: bool,
 }
 
-/// Writes one sample after the other in a format.
+/// A writer of an export format, which writes one scrape after the other.
 pub trait Writer {
-    /// Writes a complete sample.
+    /// Writes a complete scrape in the export format.
     fn write(&mut self, scrape: &Scrape, out: &mut dyn Write) -> io::Result<()>;
 
-    /// Updates the file of the previous sample in place, for readers that have it mapped. Returns
-    /// `false` if the file must be replaced instead, atomically, by the output of [`Self::write`].
+    /// Updates the file of the previous scrape in place, for readers that have the file mapped.
+    /// Returns `false` if the format cannot be updated in place, so that the caller must atomically
+    /// replace the file by the output of [`Self::write`].
     fn update(&mut self, _scrape: &Scrape, _file: &Path) -> io::Result<bool> {
         Ok(false)
     }
@@ -127,8 +130,8 @@ fn write_once(
     Ok(out.flush()?)
 }
 
-/// Writes the file once, or at an interval until it has been written `--count` times or a signal
-/// stops the export.
+/// Writes the output file once or at an interval. Writing at an interval ends when the output file
+/// has been written `--count` times, or when a signal stops the export.
 fn write_file(
     scraper: &mut Scraper,
     mut writer: Box<dyn Writer>,
@@ -173,20 +176,22 @@ fn replace_file(writer: &mut dyn Writer, scrape: &Scrape, file: &Path) -> io::Re
     new.commit()
 }
 
-/// A sample of everything that is exported.
+/// One sample of all counters and tasks that are exported.
 pub struct Scrape {
     pub snapshot: Snapshot,
-    /// The tasks, if they are exported.
+    /// The accounted tasks; `None` if tasks are not exported.
     pub tasks: Option<TaskScrape>,
 }
 
-/// Takes samples. The counters are opened again when the module is reloaded.
+/// Takes scrapes of the counters and the tasks. The counters are opened again after the module was
+/// reloaded.
 pub struct Scraper {
     device: PathBuf,
     pattern: Pattern,
     counters: Counters,
     tasks: Option<tasks::TaskScraper>,
-    /// More than one sample is taken. A user who may not read the tasks then gets the other values.
+    /// True if the export takes more than one scrape. If more than one scrape is taken, a user who
+    /// may not read the tasks gets a warning and the values of the counters.
     is_repeated: bool,
 }
 
@@ -230,7 +235,7 @@ impl Scraper {
     }
 }
 
-/// Makes a runtime that runs everything on one thread.
+/// Makes a tokio runtime that runs all futures on the current thread.
 fn build_runtime() -> io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -259,10 +264,10 @@ impl StopSignals {
     }
 }
 
-/// Gives SIGINT and SIGTERM their default action during certain writes.
+/// Gives SIGINT and SIGTERM their default action during writes to files that are not regular files.
 ///
-/// A write to a full pipe blocks in the kernel, so the signals must end the process at once. That
-/// is safe, because a write to a pipe leaves no temporary file behind.
+/// A write to a full pipe blocks in the kernel, so SIGINT and SIGTERM must end the process at once.
+/// Ending the process is safe, because a write to a pipe leaves no temporary file behind.
 struct DefaultSignals(Arc<AtomicBool>);
 
 impl DefaultSignals {
@@ -274,8 +279,8 @@ impl DefaultSignals {
         Ok(Self(flag))
     }
 
-    /// Calls `work`, which writes to this path. The signals have their default action meanwhile if
-    /// the path names something other than a regular file.
+    /// Calls `work`, which writes to `path`. If `path` names something other than a regular file,
+    /// SIGINT and SIGTERM have their default action during the call.
     fn during_write<T>(&self, path: &Path, work: impl FnOnce() -> T) -> T {
         let is_special = std::fs::metadata(path).is_ok_and(|m| !m.is_file());
         self.0.store(is_special, Ordering::SeqCst);
@@ -285,8 +290,8 @@ impl DefaultSignals {
     }
 }
 
-/// The selected format. `None` means `--mmv`, which is not in the table. The command line must have
-/// exactly one of the flags.
+/// The export format that the command line selects. `None` means `--mmv`, which is not in
+/// [`FORMATS`]. The command line must have exactly one flag that selects an export format.
 pub struct FormatArg(pub Option<&'static Format>);
 
 impl std::fmt::Debug for FormatArg {

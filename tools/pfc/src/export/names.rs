@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Names of OpenMetrics metrics, made from the names of instances. For example, `block/sda/reads`
-//! becomes `perfcounters_block_reads_total{device="sda",name="block/sda/reads"}`.
+//! Makes the names of OpenMetrics metrics from the names of instances. For example,
+//! `block/sda/reads` becomes `perfcounters_block_reads_total{device="sda",name="block/sda/reads"}`.
 //!
 //! Every sample has the name of its instance as a label. Two instances can therefore never become
 //! one series, even if their metrics have the same name.
 //!
-//! Two families must not have the same name. The one whose first instance has the lower number gets
-//! the short name; the name of the other one contains its type. Families are made from the whole
-//! catalogue, so a name does not depend on which instances are selected.
+//! Two metric families must not have the same name. If two families would have the same name, the
+//! family whose first instance has the lower number gets the short name. The name of the family
+//! whose first instance has the higher number contains the type of the family. Families are made
+//! from all instances of the catalogue, so the name of a family does not depend on the instances
+//! that the user selects.
 
 use std::collections::{HashMap, HashSet};
 
 use perfcounters::{Catalogue, Instance, Kind, Unit};
 
-/// The OpenMetrics types that are used.
+/// The OpenMetrics types that pfc uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MetricType {
     Counter,
@@ -58,7 +60,7 @@ pub struct Family {
     pub help: String,
 }
 
-/// All families of a catalogue, in the order of their first instances.
+/// All metric families of a catalogue of instances, in the order of their first instances.
 #[derive(Debug, Default)]
 pub struct Families {
     families: Vec<Family>,
@@ -72,7 +74,8 @@ impl Families {
             HashMap::new();
         let mut used_names = HashSet::new();
         let mut members: Vec<Vec<&Instance>> = Vec::new();
-        // Instances of an unknown kind are left out: it is not known how their values combine.
+        // Instances of an unknown kind are left out, because the rule for adding up their values is
+        // not known.
         let instances = catalogue.instances().iter();
         for instance in instances.filter(|i| i.unknown_kind.is_none()) {
             let parts = split_name(&instance.name);
@@ -101,7 +104,8 @@ impl Families {
         families
     }
 
-    /// Returns the index of the family of an instance.
+    /// Returns the index of the family of an instance. Returns `None` for an instance of an unknown
+    /// kind.
     pub fn index_of(&self, instance: &Instance) -> Option<usize> {
         self.by_instance.get(&instance.number).copied()
     }
@@ -111,8 +115,9 @@ impl Families {
     }
 }
 
-/// Returns the help text for a family whose instances have these names and help texts. If the texts
-/// differ, the result says what the names have in common.
+/// Returns the help text of a metric family. `all` has the name and the help text of each instance
+/// of the family. If the help texts differ, the result says what the names of the instances have in
+/// common.
 fn family_help(all: &[(&str, &str)]) -> String {
     let [(name, text), others @ ..] = all else {
         return String::new();
@@ -138,17 +143,19 @@ fn family_help(all: &[(&str, &str)]) -> String {
     format!("{text}; distinguished by the label name")
 }
 
-/// The parts of an instance's name: the metric, and the labels.
+/// The name of an instance, split into the name of its metric and labels.
 #[derive(Debug, PartialEq, Eq)]
 pub struct SplitName {
-    /// The name of the metric: its parts, joined by underscores.
+    /// The name of the metric: the parts of the instance's name that are not labels, joined by
+    /// underscores.
     pub base: String,
-    /// Labels that distinguish the instances of a metric.
+    /// The labels that distinguish the instances of a metric.
     pub labels: Vec<(&'static str, String)>,
 }
 
-/// Splits the name of an instance into metric and labels. Names of the providers have rules of
-/// their own. For other drivers' names of three or more parts, the middle parts become a label.
+/// Splits the name of an instance into the name of a metric and labels. The names of instances of
+/// the provider modules have special rules. In names of instances of other drivers with three or
+/// more parts, the middle parts become a label.
 pub fn split_name(name: &str) -> SplitName {
     let parts: Vec<&str> = name.split('/').collect();
     let (base, labels) = match parts.as_slice() {
@@ -169,8 +176,8 @@ pub fn split_name(name: &str) -> SplitName {
             let label = match *first {
                 "block" => "device",
                 "net" => "interface",
-                // The label `instance` is reserved: Prometheus sets it to the address that it reads
-                // from.
+                // The label `instance` is reserved: Prometheus sets `instance` to the address from
+                // which Prometheus reads.
                 _ => "id",
             };
             (format!("{first}_{last}"), vec![(label, middle.join("/"))])
@@ -180,7 +187,8 @@ pub fn split_name(name: &str) -> SplitName {
     SplitName { base, labels }
 }
 
-/// Returns the unit as a suffix of the name. Plain numbers and events have none.
+/// Returns the suffix that a metric's name has for the unit of the metric. The names of metrics in
+/// plain numbers or events have no suffix for the unit.
 fn unit_suffix(unit: Unit) -> Option<&'static str> {
     match unit {
         Unit::None | Unit::Events => None,
@@ -188,13 +196,14 @@ fn unit_suffix(unit: Unit) -> Option<&'static str> {
     }
 }
 
-/// Returns the name of a family without its unit, in characters that are allowed in names.
+/// Returns the name of a family without its unit. Characters that OpenMetrics does not allow in
+/// names are replaced by underscores.
 fn base_name(text: &str, kind: MetricType, unit: Option<&str>) -> String {
     let clean = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
     let text: String = text.chars().map(clean).collect();
     let mut stem = format!("perfcounters_{text}");
     let mut strip = |end: &str| {
-        // A name that consists only of the suffix keeps it.
+        // The name of a family that consists only of the unit's suffix keeps the suffix.
         if let Some(rest) = stem
             .strip_suffix(end)
             .filter(|r| r.len() > "perfcounters_".len())
@@ -211,7 +220,8 @@ fn base_name(text: &str, kind: MetricType, unit: Option<&str>) -> String {
     stem
 }
 
-/// Returns the shortest name whose samples do not have the names of another family's samples.
+/// Returns the shortest name for a family with which no sample of the family has the name of
+/// another family's sample.
 fn unique_name(
     base: &str,
     kind: MetricType,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The OpenMetrics 1.0 text format, which Prometheus reads.
+//! Writes the OpenMetrics 1.0 text format, which Prometheus reads.
 //!
-//! The text is written without the crate `prometheus-client`: that crate has no `_created`,
-//! requires a sum for each histogram, and would keep a copy of every value.
+//! The text is written without the crate `prometheus-client`, because `prometheus-client` has no
+//! `_created`, requires a sum for each histogram, and would keep a copy of every value.
 
 use std::io::{self, Write};
 
@@ -35,7 +35,8 @@ pub const FORMAT: Format = Format {
 
 struct TextWriter {
     options: WriterOptions,
-    /// The families, with the boot ID and the generation of the catalogue that they were made from.
+    /// The metric families, with the boot ID and the generation of the catalogue from which the
+    /// families were made.
     families: Option<([u8; 16], u64, Families)>,
 }
 
@@ -48,7 +49,7 @@ impl Writer for TextWriter {
             Some((boot, generation, families)) if (boot, generation) == catalogue_id => families,
             _ => Families::new(catalogue),
         };
-        // The format requires that the samples of a family follow each other.
+        // OpenMetrics requires that the samples of a family follow each other.
         let mut readings: Vec<(usize, Reading<'_>)> = snapshot
             .readings()
             .filter_map(|r| Some((families.index_of(r.instance())?, r)))
@@ -73,8 +74,8 @@ impl Writer for TextWriter {
 }
 
 impl TextWriter {
-    /// Writes the samples of one instance. Returns the number of values that the format cannot
-    /// represent.
+    /// Writes the OpenMetrics samples of one instance. Returns the number of values that were left
+    /// out because OpenMetrics cannot represent them.
     fn write_samples(
         &self,
         family: &Family,
@@ -88,8 +89,8 @@ impl TextWriter {
         let mut omitted = 0;
         let mut write_values = |labels: &str, slots: &[i64]| -> io::Result<()> {
             if family.kind != MetricType::Gauge && slots.iter().any(|v| *v < 0) {
-                // A counter cannot be negative. A reader would reject the whole text because of one
-                // such value.
+                // An OpenMetrics counter cannot be negative. A reader would reject the whole text
+                // because of one negative counter.
                 omitted += 1;
                 return Ok(());
             }
@@ -133,21 +134,22 @@ fn write_sample(
             let mut cumulative: i128 = 0;
             for (b, n) in buckets.iter().enumerate() {
                 cumulative += i128::from(*n);
-                // The bound `le` is inclusive. Values are integers, so it is one less than the end.
+                // OpenMetrics' bound `le` of a bucket is inclusive, and `end` is exclusive. Values
+                // are integers, so `le` is one less than `end`.
                 if let (_, Some(end)) = bucket_bounds(b, buckets.len()) {
                     let le = format_canonical((end - 1).unsigned_abs(), exponent);
                     writeln!(out, "{name}_bucket{{{labels},le=\"{le}\"}} {cumulative}")?;
                 }
             }
-            // The sum of the values is not known, so there is no _sum; without it _count is not
-            // allowed.
+            // The sum of a histogram's values is not known, so the text has no sample `_sum`.
+            // OpenMetrics does not allow a sample `_count` without `_sum`.
             writeln!(out, "{name}_bucket{{{labels},le=\"+Inf\"}} {cumulative}")
         }
     }
 }
 
-/// Returns the time when the current incarnation of the instance began. Returns `None` if that time
-/// is in the future, because the clock was set back since then.
+/// Returns the time when the current incarnation of the instance began, in seconds since 1970.
+/// Returns `None` if the time is unknown, or is in the future because the clock was set back.
 fn created_time(instance: &Instance, now_ns: u64) -> Option<String> {
     let ns = instance.created_ns;
     (ns != 0 && ns <= now_ns).then(|| format_decimal(ns.into(), -9))
@@ -180,8 +182,9 @@ fn write_metadata(
     writeln!(out, "# HELP {name} {}", escape(help))
 }
 
-/// Writes the busiest tasks. Task IDs are used again: the same ID may stand for another task whose
-/// counters start at 0. Therefore the name of the task is a label, too.
+/// Writes the metrics of the busiest tasks. Task IDs are reused: the same ID may stand for a later
+/// task whose counters start at 0. A sample of a task has both the ID and the name of the task as
+/// labels, because IDs are reused.
 fn write_busiest_tasks(tasks: &TaskScrape, out: &mut dyn Write) -> io::Result<()> {
     let all = tasks.all.len();
     let help = "number of accounted tasks, of which the busiest are exported";
@@ -202,7 +205,8 @@ fn write_busiest_tasks(tasks: &TaskScrape, out: &mut dyn Write) -> io::Result<()
     Ok(())
 }
 
-/// Writes the description of a task metric. Returns its name and the exponent of its unit.
+/// Writes the description of a metric of tasks. Returns the name of the metric and the exponent of
+/// its unit.
 fn write_task_metadata(
     prefix: &str,
     value: &TaskMetric,
@@ -222,7 +226,8 @@ fn task_labels(task: &Task) -> String {
     format!("pid=\"{pid}\",tgid=\"{tgid}\",comm=\"{comm}\"")
 }
 
-/// Writes metrics about the sample itself. Their prefix `pfc_` is not used for instances.
+/// Writes metrics about the scrape itself. The names of metrics about the scrape have the prefix
+/// `pfc_`, which is not used for instances.
 fn write_snapshot_metrics(
     snapshot: &Snapshot,
     omitted: u64,
@@ -252,7 +257,7 @@ fn write_snapshot_metrics(
     Ok(())
 }
 
-/// Escapes a label value or a help text.
+/// Escapes a label value or a help text for OpenMetrics.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {

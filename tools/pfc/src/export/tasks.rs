@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The busiest of the accounted tasks. Their number is limited, however often they are exported.
+//! Selects the busiest accounted tasks for the export, up to a maximum number of tasks.
 //!
-//! Tasks are ranked by their recent run time, which loses half its weight in a minute. A task stays
-//! among the busiest until another one has more than twice its rank: for a monitoring system,
-//! series that appear and disappear cost more than permanent ones.
+//! Tasks are ranked by their recent run time, which loses half of its weight in a minute. A task
+//! stays among the busiest tasks until another task has more than twice its rank. The factor of two
+//! keeps the set of busiest tasks stable, because series that appear and disappear cost a
+//! monitoring system more than permanent series.
 
 use std::collections::{HashMap, HashSet};
 use std::io::ErrorKind;
@@ -16,11 +17,11 @@ use crate::error::Failure;
 /// The time in which the weight of a task's run time falls by half, in milliseconds.
 const HALF_LIFE_MS: f64 = 60_000.0;
 
-/// A value of a task that is exported.
+/// A value of a task that is exported as a metric.
 pub struct TaskMetric {
     pub name: &'static str,
     pub help: &'static str,
-    /// The value is a time in ticks; otherwise it is a count.
+    /// True if the value is a time in ticks; false if the value is a count.
     pub is_time: bool,
     pub read: fn(&Task) -> u64,
 }
@@ -49,8 +50,9 @@ const fn count_metric(
     }
 }
 
-/// The exported values of each task. All are counters. The index of a value determines its metric
-/// number in PCP, so new values must be added at the end.
+/// The values that are exported for each task. All values of a task that are exported are counters.
+/// The index of a value determines its metric number in PCP, so new values must be added at the
+/// end.
 pub const TASK_METRICS: [TaskMetric; 9] = [
     time_metric(
         "user_time",
@@ -89,7 +91,8 @@ pub const TASK_METRICS: [TaskMetric; 9] = [
     }),
 ];
 
-/// Sums over all tasks that were seen since the export began, including those that have ended.
+/// The values that are exported as sums over all tasks that were seen since the export began,
+/// including tasks that have exited.
 pub const TOTAL_METRICS: [TaskMetric; 3] = [
     time_metric(
         "waiting_time",
@@ -105,7 +108,7 @@ pub const TOTAL_METRICS: [TaskMetric; 3] = [
 ];
 
 impl TaskMetric {
-    /// Returns the value of a task: nanoseconds, or a count.
+    /// Returns the value of a task, in nanoseconds or as a count.
     pub fn get(&self, task: &Task, khz: u32) -> u64 {
         self.to_export_unit((self.read)(task), khz)
     }
@@ -123,21 +126,21 @@ fn nanoseconds(ticks: u64, khz: u32) -> u64 {
     u64::try_from(ns).unwrap_or(u64::MAX)
 }
 
-/// A sample of all tasks.
+/// One sample of all accounted tasks.
 #[derive(Clone, Debug, Default)]
 pub struct TaskScrape {
     /// Ticks per millisecond.
     pub khz: u32,
-    /// One task for each task ID (pid), in ascending order.
+    /// One task for each task ID (pid), in ascending order of the IDs.
     pub all: Vec<Task>,
-    /// The IDs of the busiest tasks.
+    /// The IDs of the busiest tasks in the sample.
     busiest: HashSet<u32>,
     /// The sums of [`TOTAL_METRICS`], in ticks or counts.
     totals: [u64; TOTAL_METRICS.len()],
 }
 
 impl TaskScrape {
-    /// Returns each of [`TOTAL_METRICS`] with its sum, in nanoseconds or counts.
+    /// Returns each metric of [`TOTAL_METRICS`] with its sum, in nanoseconds or as a count.
     pub fn totals(&self) -> impl Iterator<Item = (&'static TaskMetric, u64)> + '_ {
         let each = TOTAL_METRICS.iter().zip(self.totals);
         each.map(|(value, sum)| (value, value.to_export_unit(sum, self.khz)))
@@ -149,7 +152,7 @@ impl TaskScrape {
     }
 }
 
-/// Reads the tasks and ranks them.
+/// Reads the accounted tasks and ranks the tasks by their recent run time.
 #[derive(Debug)]
 pub struct TaskScraper {
     device: Device,
@@ -157,8 +160,8 @@ pub struct TaskScraper {
 }
 
 impl TaskScraper {
-    /// Opens the device, for at most `max_tasks` tasks. A user who may not read the tasks gets the
-    /// error here, even if accounting is off.
+    /// Opens `/dev/ppa`, to export at most `max_tasks` tasks. Fails for a user who may not read the
+    /// tasks, even if accounting is off.
     pub fn open(max_tasks: usize) -> Result<Self, Failure> {
         let device = Device::open()?;
         device.may_read_tasks()?;
@@ -168,7 +171,7 @@ impl TaskScraper {
         })
     }
 
-    /// Takes a sample. It has no tasks if accounting is off.
+    /// Takes a sample of all tasks. The sample has no tasks if accounting is off.
     pub fn scrape(&mut self) -> Result<TaskScrape, Failure> {
         let info = self.device.info()?;
         let all = match info.levels {
@@ -179,8 +182,9 @@ impl TaskScraper {
     }
 }
 
-/// Turns a missing permission to read tasks into a warning and `None` if `is_repeated` is set. The
-/// caller continues without tasks and does not try again, so the warning is printed once.
+/// Turns a missing permission to read tasks into a warning and `None` if `is_repeated` is set.
+/// After the warning, the caller continues without tasks and does not read tasks again, so the
+/// warning is printed once.
 pub fn warn_if_denied<T>(
     result: Result<T, Failure>,
     is_repeated: bool,
@@ -202,7 +206,7 @@ fn is_denied(failure: &Failure) -> bool {
 #[derive(Debug)]
 struct Ranking {
     max_tasks: usize,
-    /// The time of the previous sample in ticks.
+    /// The time of the previous sample of tasks, in ticks.
     last_time: u64,
     ranks: HashMap<(u32, u64), Rank>,
     totals: [u64; TOTAL_METRICS.len()],
@@ -210,9 +214,9 @@ struct Ranking {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Rank {
-    /// Run time at the previous sample, in ticks.
+    /// The run time that the task had at the previous sample, in ticks.
     run_time: u64,
-    /// Recent run time, in ticks: older time has less weight.
+    /// Recent run time of the task in ticks, in which older run time has less weight.
     score: f64,
     is_busiest: bool,
     /// The task's contribution to [`TOTAL_METRICS`] at the previous sample.
@@ -242,7 +246,7 @@ impl Ranking {
             let old = known.copied().unwrap_or_default();
             let recent = match known {
                 Some(_) => ppa::grown(run_time, old.run_time) as f64,
-                // A new task is assumed to have run evenly since it is accounted.
+                // A new task is assumed to have run evenly since its accounting began.
                 None => run_time as f64 * (half_life / (task.counted.max(1) as f64)).min(1.0),
             };
             for (sum, (now, old)) in self.totals.iter_mut().zip(totals.iter().zip(old.totals)) {
@@ -256,7 +260,8 @@ impl Ranking {
             };
             now.insert((task.pid, task.began), rank);
         }
-        // A task ID is used again after its task has ended. The later task is kept.
+        // A task ID can be reused after a task has exited. If two tasks have the same ID, the task
+        // that began later is kept.
         let mut by_pid: HashMap<u32, Task> = HashMap::new();
         for task in all {
             let old = by_pid.get(&task.pid);
@@ -304,7 +309,7 @@ mod tests {
         task
     }
 
-    /// Makes the state of accounting at a time. A tick is a microsecond.
+    /// Makes the state of accounting at the time `now`, with ticks of one microsecond.
     fn info(now: u64) -> Info {
         Info {
             khz: 1000,
@@ -330,13 +335,15 @@ mod tests {
             pids(&ranking.rank(&info, tasks))
         };
         assert_eq!(busiest_at(1, [900_000, 50_000, 40_000, 0]), [1, 2]);
-        // A task replaces another one only if its rank is more than twice as high.
+        // A task replaces another task among the busiest tasks only if its rank is more than twice
+        // the rank of the other task.
         assert_eq!(busiest_at(2, [900_000, 50_000, 60_000, 0]), [1, 2]);
         assert_eq!(busiest_at(3, [900_000, 50_000, 160_000, 0]), [1, 3]);
-        // Run time in the past loses its weight within minutes.
+        // The past run time of a task loses its weight within minutes.
         assert_eq!(busiest_at(600, [900_000, 50_000, 160_000, 10_000]), [1, 4]);
         assert_eq!(busiest_at(601, [900_000, 90_000, 160_000, 20_000]), [2, 4]);
-        // Without tasks there are no busiest ones. A task that appears later is one of them.
+        // A sample without tasks has no busiest tasks. A task that appears in a later sample is one
+        // of the busiest tasks.
         assert!(pids(&ranking.rank(&info(700_000_000), Vec::new())).is_empty());
         let again = ranking.rank(&info(701_000_000), vec![task(9, 0)]);
         assert_eq!(pids(&again), [9]);
@@ -357,10 +364,10 @@ mod tests {
             warn_if_denied::<()>(Err(open(denied)), true),
             Ok(None)
         ));
-        // A single export ends with the error.
+        // An export of a single scrape fails with the error of the missing permission.
         let error = warn_if_denied::<()>(Err(read(denied)), false).expect_err("asked for");
         assert!(error.to_string().contains("CAP_PERFMON"), "{error}");
-        // Other errors are always returned.
+        // Errors other than a missing permission are always returned.
         for other in [
             read(ErrorKind::InvalidData),
             open(ErrorKind::NotFound),
@@ -395,9 +402,9 @@ mod tests {
         };
         let mut totals_at = |t, tasks| ranking.rank(&info(t), tasks).totals().map(|t| t.1).next();
         assert_eq!(totals_at(1, vec![waits(1, 5), waits(2, 7)]), Some(12_000));
-        // Task 2 has ended, task 3 is new.
+        // Task 2 has exited, and task 3 is new.
         assert_eq!(totals_at(2, vec![waits(1, 6), waits(3, 1)]), Some(14_000));
-        // Accounting was started again.
+        // Before the third sample of tasks, accounting was started again.
         assert_eq!(totals_at(3, vec![waits(1, 2)]), Some(14_000));
         assert_eq!(totals_at(4, vec![waits(1, 3)]), Some(15_000));
     }
