@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory-mapped values for Performance Co-Pilot (PCP): files that PCP's agent pmdammv maps and
-//! serves. pfc does not communicate with PCP in any other way.
+//! Exports memory-mapped values (MMV) for Performance Co-Pilot (PCP): writes files that PCP's agent
+//! pmdammv maps and serves. The only communication between pfc and PCP is by the files.
 //!
-//! Values are stored in place, one word each. When the set of instances changes, new files replace
-//! the old ones. The agent still has the old files mapped; their generation numbers are set to 0,
-//! which tells it to open the new files. The exporter removes its files when it ends. If it is
-//! killed, pmdammv detects that the process named in the files does not exist any longer.
+//! The exporter stores each value in place in a file, as one 64-bit word. When the set of instances
+//! changes, new files replace the old files. pmdammv still has the old files mapped, so the
+//! exporter sets the generation numbers in the old files to 0. The value 0 makes pmdammv open the
+//! new files. The exporter removes its files when the exporter exits. If the exporter is killed,
+//! pmdammv detects that the process named in the files does not exist any longer.
 //!
 //! | file | contents |
 //! |---|---|
-//! | `names.rs` | names and units in PCP's form |
-//! | `layout.rs` | assigns metrics to files and gives them numbers |
+//! | `names.rs` | converts names and units to PCP's form |
+//! | `layout.rs` | assigns metrics to files and gives the metrics their numbers |
 //! | `tasks.rs` | the file of the busiest tasks |
-//! | `encode.rs` | the bytes of a file |
-//! | `mapping.rs` | the mapping |
+//! | `encode.rs` | encodes a file in the MMV format |
+//! | `mapping.rs` | maps a file into memory and stores values |
 
 mod encode;
 mod layout;
@@ -38,14 +39,15 @@ use encode::{GENERATION_1, GENERATION_2, VALUE_STRIDE};
 use layout::{plan_files, FileLayout, ValueSource};
 use mapping::SharedMapping;
 
-/// The directory that pmdammv reads by default.
+/// The directory from which PCP's agent pmdammv reads files by default.
 pub const DIRECTORY: &str = "/var/lib/pcp/tmp/mmv";
 
-/// pmdammv compares the modification time of the directory in whole seconds, so a change within the
-/// second of its last scan goes unnoticed. The directory is modified again after this time.
+/// Delay after which the directory is modified a second time. pmdammv compares the modification
+/// time of the directory in whole seconds, so pmdammv does not notice a change within the second of
+/// its last scan.
 const RESCAN_DELAY: Duration = Duration::from_millis(1100);
 
-/// Updates the files until a signal stops the export.
+/// Writes and updates the files for PCP until a signal stops the export.
 pub fn run(device: &Path, args: &ExportArgs) -> Result<(), Failure> {
     let mut scraper = Scraper::open(device, args)?;
     let name = args.mmv.as_deref().unwrap_or_default();
@@ -68,14 +70,14 @@ pub fn run(device: &Path, args: &ExportArgs) -> Result<(), Failure> {
     })
 }
 
-/// The files of one exporter. They are removed when it is dropped.
+/// The files of one exporter. Dropping an `Exporter` removes its files.
 #[derive(Debug)]
 pub struct Exporter {
     directory: PathBuf,
     name: String,
     sum: bool,
     files: Vec<MappedFile>,
-    /// The boot ID and the generation that the files were made for.
+    /// The boot ID and the generation of the set of instances for which the files were made.
     made_for: Option<([u8; 16], u64)>,
     tasks: Option<tasks::TaskFile>,
     touch_at: Option<Instant>,
@@ -88,8 +90,9 @@ struct MappedFile {
     sources: Vec<ValueSource>,
     /// The index of the word with the first value of each metric.
     values: Vec<usize>,
-    /// Kept open and locked as long as the file is updated. Other exporters detect by the lock that
-    /// the file is in use; a process ID could have been used again.
+    /// The open file, which is locked as long as the exporter updates the values in the file. Other
+    /// exporters detect by the lock that the file is in use. The process ID in a file does not show
+    /// that the file is in use, because a later process can have the same ID.
     _lock: File,
 }
 
@@ -99,8 +102,8 @@ impl Exporter {
     ///
     /// # Errors
     ///
-    /// `InvalidInput` if the name is not a valid word of at most 32 characters, `AlreadyExists` if
-    /// another process uses the name.
+    /// Fails with `InvalidInput` if the name is not a valid word of at most 32 characters, and with
+    /// `AlreadyExists` if another process uses the name.
     pub fn open(directory: &Path, name: &str, sum: bool) -> io::Result<Self> {
         if !names::is_word(name) || name.len() > 32 {
             return Err(io::Error::new(
@@ -130,7 +133,8 @@ impl Exporter {
         Ok(exporter)
     }
 
-    /// Updates the files to a sample.
+    /// Stores the values of a scrape in the files for PCP. Creates new files for PCP if the set of
+    /// instances has changed.
     pub fn update(&mut self, scrape: &Scrape) -> io::Result<()> {
         let snapshot = &scrape.snapshot;
         let stamp = snapshot.stamp();
@@ -157,7 +161,8 @@ impl Exporter {
     }
 
     fn replace_files(&mut self, snapshot: &Snapshot) -> io::Result<()> {
-        // A number that differs from those of all earlier files, and from 0.
+        // The new generation number differs from 0 and from the generation numbers of all earlier
+        // files.
         let generation = snapshot.stamp().realtime_ns | 1;
         let planned = plan_files(&self.name, snapshot, self.sum);
         let files: io::Result<Vec<MappedFile>> = planned
@@ -178,7 +183,7 @@ impl Exporter {
         Ok(())
     }
 
-    /// Creates a file under a temporary name and maps it. All of its values are 0.
+    /// Creates a file under a temporary name and maps the file. All values in the new file are 0.
     fn create_file(&self, file: FileLayout, generation: u64) -> io::Result<MappedFile> {
         let encoded = file.contents.encode(generation, std::process::id());
         let temporary = self.temporary_path();
@@ -202,19 +207,19 @@ impl Exporter {
         })
     }
 
-    /// Renames the file to its final name.
+    /// Renames a file from the temporary name to its final name.
     fn publish(&self, file: MappedFile) -> io::Result<MappedFile> {
         fs::rename(self.temporary_path(), &file.path)?;
         Ok(file)
     }
 
-    /// The temporary name of a file.
+    /// Returns the temporary path of a new file.
     fn temporary_path(&self) -> PathBuf {
         self.directory.join(format!(".{}.new", self.name))
     }
 
-    /// Returns the existing files of this exporter's name, also those that another exporter has
-    /// created.
+    /// Returns the paths of the existing files whose names begin with the exporter's name,
+    /// including files that another exporter has created.
     fn existing_files(&self) -> io::Result<Vec<PathBuf>> {
         let mut found = Vec::new();
         for entry in fs::read_dir(&self.directory)? {
@@ -235,8 +240,9 @@ impl Exporter {
     }
 }
 
-/// Creates a file that did not exist. The directory belongs to another user, who may have created a
-/// symbolic link of this name.
+/// Removes the file at `path`, if there is one, and creates a new file. The directory belongs to
+/// another user, who may have created a symbolic link with the name of the file, so no existing
+/// file is opened.
 fn create_new_file(path: &Path) -> io::Result<File> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -268,14 +274,14 @@ impl MappedFile {
         }
     }
 
-    /// Marks the file as obsolete, so that programs that have it mapped open the new one.
+    /// Marks the file as obsolete, so that programs that have the file mapped open the new file.
     fn retire(&self) {
         self.mapping.store(GENERATION_2, 0);
         self.mapping.store(GENERATION_1, 0);
     }
 }
 
-/// Returns the ID of the process that updates a file, if there is one. Such a process holds a lock
+/// Returns the ID of the process that updates a file. Returns `None` if no process holds the lock
 /// on the file.
 fn owner_pid(path: &Path) -> Option<u32> {
     let mut file = File::open(path).ok()?;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The bytes of a file of memory-mapped values, in version 2 of the format of mmv(5): header, table
-//! of contents, instance domains ("indoms"), instances, metrics, values, strings. The length of
-//! every section is a multiple of eight bytes.
+//! Encodes a file of memory-mapped values in version 2 of the format that mmv(5) describes. A file
+//! has a header, a table of contents, and sections for instance domains ("indoms"), instances,
+//! metrics, values and strings. The length of every section is a multiple of eight bytes.
 
 use super::names::MAX_STRING;
 
@@ -19,39 +19,41 @@ pub const GENERATION_1: usize = 1;
 pub const GENERATION_2: usize = 2;
 
 /// Flags of the file: metric names do not begin with the name of the file (1), and values are
-/// invalid if the process has ended (2).
+/// invalid after the process that writes the file has exited (2).
 const FLAGS: u32 = 1 | 2;
 const NO_INDOM: u32 = u32::MAX;
 const TYPE_S64: u32 = 2;
 
-/// The meaning of a metric's value, `pmDesc.sem` of PCP.
+/// The meaning of a metric's value, as in the field `pmDesc.sem` of PCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Semantics {
     Counter = 1,
     Instant = 3,
 }
 
-/// An instance domain: the set of things that a metric has values of, such as CPUs or buckets.
+/// An instance domain (indom) of PCP: the set of objects, such as CPUs or buckets, for each of
+/// which a metric has a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Indom {
     pub serial: u32,
     pub instances: Vec<(u32, String)>,
 }
 
-/// A metric with one value, or with one value for each instance of its indom.
+/// A metric of PCP, which has one value, or one value for each instance of its indom.
 #[derive(Clone, Debug)]
 pub struct Metric {
     pub item: u32,
     pub name: String,
     pub semantics: Semantics,
     pub units: u32,
-    /// The index of the indom in [`FileContents::indoms`].
+    /// The index of the metric's indom in [`FileContents::indoms`]; `None` for a metric with one
+    /// value.
     pub indom: Option<usize>,
     pub short: String,
     pub long: String,
 }
 
-/// The contents of one file.
+/// The contents of one file for PCP, before the file is encoded.
 #[derive(Clone, Debug, Default)]
 pub struct FileContents {
     pub cluster: u32,
@@ -65,7 +67,7 @@ pub struct EncodedFile {
     pub values: Vec<usize>,
 }
 
-/// The distance between two values of a metric, in words.
+/// The distance between two values of a metric, in 64-bit words.
 pub const VALUE_STRIDE: usize = VALUE_BYTES / 8;
 
 impl FileContents {
@@ -75,12 +77,13 @@ impl FileContents {
         indom.map_or(1, |indom| indom.instances.len())
     }
 
-    /// Encodes the file with all values 0. `generation` must not be 0, and must differ from that of
-    /// any earlier file of this name.
+    /// Encodes the contents as a file in which all values are 0. `generation` must not be 0, and
+    /// must differ from the generation of any earlier file with the same name.
     pub fn encode(&self, generation: u64, process: u32) -> EncodedFile {
         let instances: usize = self.indoms.iter().map(|i| i.instances.len()).sum();
         let values: usize = self.metrics.iter().map(|m| self.width(m)).sum();
-        // Type, number of entries and size of an entry for each section, in the order of the file.
+        // Each section, in the order of the file, has a type, a number of entries and the size of
+        // an entry.
         let mut sections = vec![
             (1, self.indoms.len(), INDOM_BYTES),
             (2, instances, INSTANCE_BYTES),
@@ -115,7 +118,7 @@ impl FileContents {
             out.u64(offset as u64);
             offset += count * size;
         }
-        // The offset of the first instance of each indom.
+        // The offset in the file of the first instance of each indom.
         let mut firsts = Vec::new();
         let mut first = instances_at;
         for indom in &self.indoms {
@@ -185,8 +188,8 @@ struct StringTable {
 }
 
 impl StringTable {
-    /// Appends a string and returns its offset in the file. A longer one is truncated at a
-    /// character boundary.
+    /// Appends a string and returns its offset in the file. A string that is longer than
+    /// [`MAX_STRING`] with its NUL is truncated at a character boundary.
     fn add(&mut self, text: &str) -> u64 {
         let offset = self.offset + self.bytes.len();
         let max = text.len().min(MAX_STRING - 1);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Assigns metrics to files, and gives them their numbers in PCP.
+//! Assigns metrics to files, and gives each metric its number in Performance Co-Pilot (PCP).
 //!
-//! A metric's number in PCP consists of a cluster, of which MMV can use 2,047, and an item, of
-//! which a cluster has 1,024. Both are computed from the number of the instance, which is below
-//! 65,536. A metric therefore keeps its number as long as the instance does, even if others are
-//! added or removed:
+//! A metric's number in PCP consists of a cluster and an item. Memory-mapped values can use 2,047
+//! clusters, and a cluster has 1,024 items. The cluster and the item of a metric are computed from
+//! the number of the instance, which is below 65,536. A metric keeps its number as long as its
+//! instance exists, even if other instances are added or removed. The clusters are:
 //!
 //! | cluster | metrics |
 //! |---|---|
@@ -15,21 +15,23 @@
 //! | 1088 + number / 1024 | `NAME.percpu.*`: the value of each CPU; not for histograms |
 //!
 //! Each file contains metrics of one cluster and at most [`MAX_VALUES`] values. PCP ignores files
-//! with more, and searches a file from its beginning for every value that it reads.
+//! with more values, and searches a file from its beginning for every value that PCP reads.
 
 use perfcounters::{Instance, Kind, Reading, Snapshot, Unit};
 
 use super::encode::{FileContents, Indom, Metric, Semantics};
 use super::names::{pcp_units, MetricNames};
 
-/// Number of metrics of one cluster.
+/// Maximum number of metrics of one cluster.
 const ITEMS_PER_CLUSTER: u32 = 1024;
 const CONTROL_CLUSTER: u32 = 1023;
 const ALL_CLUSTER: u32 = 1024;
 const PERCPU_CLUSTER: u32 = ALL_CLUSTER + 64;
-/// pmdammv accepts 10,000 values. That is enough for one metric with 8,192 CPUs.
+/// Maximum number of values in a file, which is the limit of pmdammv. 10,000 values are sufficient
+/// for one metric with 8,192 CPUs.
 const MAX_VALUES: usize = 10_000;
-/// Serial number of the indom of CPUs. The buckets of a histogram of n buckets have number 1 + n.
+/// The serial number of the instance domain (indom) of CPUs. The indom of the buckets of a
+/// histogram with n buckets has the serial number 1 + n.
 const CPU_INDOM: u32 = 1;
 
 /// The kind of a metric's values.
@@ -39,7 +41,7 @@ pub enum ValueKind {
     PerCpu,
     /// The time when the values were read, in nanoseconds since 1970.
     Time,
-    /// The generation of the set of instances.
+    /// The generation number of the set of instances.
     Generation,
 }
 
@@ -53,7 +55,7 @@ pub struct ValueSource {
 }
 
 impl ValueSource {
-    /// Returns the values in the order of the metric's indom.
+    /// Returns the values of the metric, in the order of its indom.
     pub fn values(&self, snapshot: &Snapshot) -> Vec<u64> {
         let stamp = snapshot.stamp();
         let reading = snapshot.reading(self.number);
@@ -76,18 +78,18 @@ fn per_cpu(reading: &Reading<'_>) -> Vec<i64> {
         .collect()
 }
 
-/// The content of a file that is to be written.
+/// A file that is to be written, with the sources of its values.
 #[derive(Debug)]
 pub struct FileLayout {
-    /// The part of the file's name after the exporter's name.
+    /// The part of the file's name that follows the exporter's name and a dot.
     pub suffix: String,
     pub contents: FileContents,
-    /// The source of each metric of the page.
+    /// The source of the values of each metric in `contents`.
     pub sources: Vec<ValueSource>,
 }
 
-/// Returns the files for the selected instances of a snapshot. With `sum` they contain only totals
-/// over all CPUs.
+/// Returns the layouts of the files for the selected instances of a snapshot. With `sum`, the files
+/// contain only totals over all CPUs.
 pub fn plan_files(name: &str, snapshot: &Snapshot, sum: bool) -> Vec<FileLayout> {
     let names = MetricNames::new(snapshot.selection().instances());
     let cpus = Indom {
@@ -105,7 +107,8 @@ pub fn plan_files(name: &str, snapshot: &Snapshot, sum: bool) -> Vec<FileLayout>
     ] {
         let mut file: Option<FileLayout> = None;
         let mut nr_values = 0;
-        // Instances of an unknown kind are left out: it is not known how their values combine.
+        // Instances of an unknown kind are left out, because the rule for adding up their values is
+        // not known.
         let instances = snapshot.selection().instances();
         for instance in instances.filter(|i| i.unknown_kind.is_none()) {
             let is_histogram = instance.kind == Kind::Histogram;
@@ -123,8 +126,8 @@ pub fn plan_files(name: &str, snapshot: &Snapshot, sum: bool) -> Vec<FileLayout>
             }
             nr_values += width;
             let file = file.get_or_insert_with(|| FileLayout {
-                // The number of the first instance, which is in no other file, makes the suffix
-                // unique.
+                // The number of the file's first instance makes the suffix unique, because an
+                // instance is in only one file with the same scope (all CPUs or each CPU).
                 suffix: format!("{scope}.{}", instance.number),
                 contents: FileContents {
                     cluster,
@@ -180,7 +183,7 @@ impl FileLayout {
     }
 }
 
-/// Returns the long help text: the name, kind and unit of the instance, and its help text.
+/// Returns the long help text of a metric: the name, kind, unit and help text of the instance.
 fn long_help(instance: &Instance, unit_known: bool) -> String {
     let kind = instance.kind_name();
     let mut text = format!("{}: {kind}, {}", instance.name, instance.unit.name());
@@ -193,7 +196,7 @@ fn long_help(instance: &Instance, unit_known: bool) -> String {
     text
 }
 
-/// Makes the indom of a histogram's buckets, each named by the range of its values.
+/// Makes the indom of a histogram's buckets. The name of a bucket is the range of its values.
 fn bucket_indom(slots: u16) -> Indom {
     let last = slots.saturating_sub(1);
     let bucket = |n: u16| match n {
@@ -207,8 +210,8 @@ fn bucket_indom(slots: u16) -> Indom {
     }
 }
 
-/// Plans the file with the time and the generation of the values, by which clients see how old they
-/// are.
+/// Plans the control file, which has the time and the generation of the values. Clients see by the
+/// time in the control file how old the values are.
 fn plan_control_file(name: &str) -> FileLayout {
     let metric = |item, word, units, long: &str| Metric {
         item,

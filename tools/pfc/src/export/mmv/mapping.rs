@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A shared file mapping that is written word by word. Of the export code, only this file is
-//! unsafe.
+//! A shared mapping of a file that is written word by word. The module `mapping` has the only
+//! unsafe code of `pfc export`.
 #![expect(unsafe_code, reason = "mmap; the rest of pfc goes through this file")]
 
 use std::fs::File;
@@ -17,7 +17,7 @@ use rustix::mm::{mmap, munmap, MapFlags, ProtFlags};
 /// # Invariants
 ///
 /// `address` is the page-aligned start of a mapping of `nr_words` 64-bit words. The mapping exists
-/// as long as this object; only its destructor unmaps it.
+/// as long as the `SharedMapping`; only the destructor of the `SharedMapping` unmaps the mapping.
 #[derive(Debug)]
 pub struct SharedMapping {
     address: NonNull<AtomicU64>,
@@ -25,8 +25,8 @@ pub struct SharedMapping {
 }
 
 impl SharedMapping {
-    /// Maps the first `bytes` bytes of a file, which must be at least that long. If the file is
-    /// truncated later, the next store causes SIGBUS.
+    /// Maps the first `bytes` bytes of a file, which must be at least that long. If the mapped file
+    /// is truncated later, the next store to the mapping causes SIGBUS.
     pub fn map(file: &File, bytes: usize) -> io::Result<Self> {
         // SAFETY: No address is requested, so the kernel chooses an unused range and no existing
         // mapping is changed.
@@ -49,8 +49,9 @@ impl SharedMapping {
         })
     }
 
-    /// Stores a word. Readers see the old or the new value, never a mixture. The store is a
-    /// release: a reader that acquires the new value also sees the earlier stores.
+    /// Stores a 64-bit word in the mapping. Readers in other processes see the old or the new
+    /// value, never a mixture. The store has release ordering: a reader that loads the new value
+    /// with acquire ordering also sees the earlier stores.
     pub fn store(&self, word: usize, value: u64) {
         if let Some(word) = self.words().get(word) {
             word.store(value, Ordering::Release);

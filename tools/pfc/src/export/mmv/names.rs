@@ -1,21 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Names and units in PCP's form.
+//! Converts names and units to the form of Performance Co-Pilot (PCP).
 //!
-//! A metric's name in PCP consists of words joined by dots, each `[A-Za-z][A-Za-z0-9_]*`. The name
-//! of an instance can be any text. Characters that PCP does not allow are encoded in hex, so that
-//! different instances have different metrics and the name can be decoded:
+//! A metric's name in PCP consists of words that are joined by dots. Each word matches
+//! `[A-Za-z][A-Za-z0-9_]*`. The name of an instance of the counter pages can be any text.
+//! Characters that PCP does not allow in names are encoded, so that different instances have
+//! different metrics, and the name of the instance can be decoded:
 //!
 //! - `/` becomes a dot, and each part between slashes becomes a word.
-//! - A byte that is not an ASCII letter, digit or `_` is encoded by its value, as `_x2d_`. A `_`
-//!   before an `x` is encoded as well, because it would look like such a byte.
+//! - A byte that is not an ASCII letter, digit or `_` is encoded by its hexadecimal value, for
+//!   example as `_x2d_`. A `_` before an `x` is encoded as well, because an encoded byte begins
+//!   with `_x`.
 //! - A word that does not begin with a letter, or begins with `x_`, gets the prefix `x_`.
 
 use std::collections::HashSet;
 
 use perfcounters::{Instance, Unit};
 
-/// The size of a string in the file, including its NUL.
+/// Size of a string in the file in bytes, including its NUL.
 pub const MAX_STRING: usize = 256;
 
 /// Encodes one part of an instance's name as a word of a metric's name.
@@ -38,28 +40,30 @@ fn encode_word(part: &str, to: &mut String) {
     to.push_str(&body);
 }
 
-/// Returns true if the text is a word that needs no encoding.
+/// Returns true if the text is a word of a PCP name that needs no encoding.
 pub fn is_word(text: &str) -> bool {
     let mut encoded = String::new();
     encode_word(text, &mut encoded);
     encoded == text
 }
 
-/// Makes the names of metrics, without the prefix `mmv.`.
+/// Makes the names of metrics from the names of instances, without the prefix `mmv.`.
 pub struct MetricNames {
-    /// Names of instances that are also the path prefix of another instance. In PCP a metric with a
-    /// value cannot have metrics below it.
+    /// Path prefixes of the names of all instances. In PCP a metric with a value cannot have
+    /// metrics below its name. The metric of an instance whose name is a path prefix of another
+    /// name therefore gets an additional word.
     prefixes: HashSet<String>,
 }
 
 impl MetricNames {
-    /// Collects the path prefixes of these instances.
+    /// Collects the path prefixes of the names of `instances`.
     pub fn new<'a>(instances: impl Iterator<Item = &'a Instance>) -> Self {
         let mut prefixes = HashSet::new();
         for instance in instances {
             let name = instance.name.as_str();
             for (slash, _) in name.match_indices('/').rev() {
-                // If this prefix is known, its own prefixes are as well.
+                // If a path prefix is in the set already, its shorter prefixes are in the set as
+                // well.
                 if !prefixes.insert(name[..slash].to_owned()) {
                     break;
                 }
@@ -68,8 +72,9 @@ impl MetricNames {
         Self { prefixes }
     }
 
-    /// Returns the name for an instance: `prefix` and its encoded name. The words `x_self` and
-    /// `x_long` are never the encoding of a part.
+    /// Returns the name of the metric for an instance: `prefix` and the encoded name of the
+    /// instance. The words `x_self` and `x_long` are never the encoding of a part of an instance's
+    /// name.
     pub fn metric_name(&self, prefix: &str, instance: &Instance) -> String {
         let mut name = prefix.to_owned();
         for part in instance.name.split('/') {
@@ -86,28 +91,30 @@ impl MetricNames {
     }
 }
 
-/// Returns PCP's packed unit, and the factor by which values are multiplied because PCP has no
-/// scale of that size. Returns `None` if PCP has no such unit. The metric then has no dimension,
-/// and its help text names the unit.
+/// Returns PCP's packed unit for a unit and its exponent, and the factor by which values must be
+/// multiplied to have PCP's unit. The factor is above 1 if PCP has no scale for the exponent.
+/// Returns `None` if PCP cannot represent the unit. A metric whose unit PCP cannot represent has no
+/// dimension, and its help text names the unit.
 pub fn pcp_units(unit: Unit, exponent: i8) -> Option<(u32, i64)> {
     let up = |by: i8| u32::try_from(by).ok().and_then(|n| 10i64.checked_pow(n));
     match unit {
         Unit::None => (exponent == 0).then_some((0, 1)),
         Unit::Bytes => Some((SPACE, up(exponent)?)),
         Unit::Seconds => {
-            // PCP has nano-, micro- and milliseconds and seconds. The next finer one is used.
+            // PCP has nanoseconds, microseconds, milliseconds and seconds. If the exponent of the
+            // unit has another value, the next finer unit of PCP is used.
             let scale = i8::min((exponent.checked_add(9)?).div_euclid(3), 3);
             let scale_at = u32::try_from(scale).ok()?;
             Some((TIME | (scale_at << 12), up(exponent - (scale * 3 - 9))?))
         }
-        // PCP has one dimension for everything that is counted.
+        // PCP has a single dimension for all kinds of counts.
         _ => (-8..8)
             .contains(&exponent)
             .then_some((COUNT | ((u32::from(exponent as u8) & 15) << 8), 1)),
     }
 }
 
-/// The dimensions of `pmUnits`, each with exponent 1.
+/// The dimensions of PCP's `pmUnits`, each with exponent 1.
 const SPACE: u32 = 1 << 28;
 const TIME: u32 = 1 << 24;
 const COUNT: u32 = 1 << 20;
@@ -134,7 +141,7 @@ mod tests {
         }
     }
 
-    /// Decodes a metric's name by the rules of the module's description.
+    /// Decodes a metric's name by the encoding rules of the module `names`.
     fn decode(metric: &str) -> Option<String> {
         let mut parts = Vec::new();
         for word in metric.split('.') {
@@ -177,7 +184,8 @@ mod tests {
 
     #[test]
     fn pfc_mmv_every_name_is_valid_and_can_be_had_back() {
-        // All names of up to five of these, which are the ones that the rules treat specially.
+        // The test encodes all names of up to five elements of `letters`. `letters` has all
+        // characters that the encoding rules treat specially.
         let letters = ["x", "_", "/", "-", "5", "f", "x_", "_x2d_", "é"];
         let names = MetricNames::new(std::iter::empty());
         let mut seen = HashSet::new();

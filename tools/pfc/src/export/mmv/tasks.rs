@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The file of the busiest tasks. It has one indom, whose instances are the tasks.
+//! The file of the busiest tasks for Performance Co-Pilot (PCP). The file has one instance domain
+//! (indom), whose instances are the tasks.
 //!
-//! pmdammv reads all files again when one is replaced, so this file is replaced at most every
-//! [`MIN_REPLACE_INTERVAL`]. A task that is not among the busiest any longer stays in the file
-//! until then, and its values are updated. A task that has ended keeps its last values.
+//! pmdammv reads all files again when one file is replaced, so the file of tasks is replaced at
+//! most once per [`MIN_REPLACE_INTERVAL`]. A task that is not among the busiest any longer stays in
+//! the file until the next replacement, and its values are updated. A task that has exited keeps
+//! its last values in the file.
 
 use std::fs;
 use std::io;
@@ -19,13 +21,14 @@ use super::layout::FileLayout;
 use super::names::pcp_units;
 use super::{Exporter, MappedFile, RESCAN_DELAY};
 
-/// The part of the file's name after the exporter's name.
+/// The part of the file's name that follows the exporter's name and a dot.
 pub const SUFFIX: &str = "tasks";
 
 const TASK_CLUSTER: u32 = 1022;
-/// The serial number of the indom in this cluster.
+/// The serial number of the indom of tasks in the cluster of task metrics.
 const TASK_INDOM: u32 = 1;
-/// The item numbers of the first metric of each task, and of the first sum over all tasks.
+/// The item number of the first metric of each task, and the item number of the first sum over all
+/// tasks.
 const FIRST_TASK_ITEM: u32 = 1;
 const FIRST_TOTAL_ITEM: u32 = 512;
 const MIN_REPLACE_INTERVAL: Duration = Duration::from_secs(10);
@@ -33,7 +36,7 @@ const MIN_REPLACE_INTERVAL: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct TaskFile {
     pub mapped: MappedFile,
-    /// ID and name of the tasks, in the order of the values.
+    /// The ID and the name of each task, in the order of the values.
     members: Vec<(u32, String)>,
     created_at: Instant,
 }
@@ -64,7 +67,8 @@ impl Exporter {
         generation: u64,
     ) -> io::Result<()> {
         let old = self.tasks.take();
-        // PCP does not allow an indom without instances. Without tasks there is no file.
+        // PCP does not allow an indom without instances, so no file is written if there are no
+        // tasks.
         if !members.is_empty() {
             let file = TaskFile {
                 mapped: self.create_file(plan_file(&self.name, &members), generation)?,
@@ -111,7 +115,8 @@ impl TaskFile {
 /// Plans the file with the metrics `NAME.tasks.*`.
 fn plan_file(name: &str, members: &[(u32, String)]) -> FileLayout {
     let unit = |unit, exponent| pcp_units(unit, exponent).map_or(0, |u| u.0);
-    // PCP's own agent for processes names its instances like this: the ID identifies the task.
+    // The names of the tasks have the form that PCP's agent for processes uses, in which the ID
+    // identifies the task.
     let instance = |(pid, name): &(u32, String)| (*pid, format!("{pid:06} {name}"));
     let mut metrics = vec![Metric {
         item: 0,
