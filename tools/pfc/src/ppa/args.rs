@@ -58,7 +58,7 @@ pub struct PpaArgs {
 }
 
 impl PpaArgs {
-    /// Returns the ids of all tasks that were given, as operands or by `-p`.
+    /// Returns the IDs of all tasks that the user selected, as operands or by `-p`.
     pub fn pids(&self) -> impl Iterator<Item = u32> + '_ {
         self.tasks.iter().chain(&self.processes).copied()
     }

@@ -8,12 +8,12 @@ use ppa::{micros, whole_micros, Task, PRMPTCTXTCNT, PRMPTPRICNT, RSCHEDCNT, SCHE
 
 use crate::stat::parse_cpu_list;
 
-/// Values of the machine that the text shows with those of the task.
+/// Values of the machine that are printed with the values of a task.
 pub struct SystemValues {
     pub khz: u32,
     /// Number of CPUs that are online.
     pub nr_online: u32,
-    /// Idle ticks of all CPUs; `None` if the caller may not read them.
+    /// Idle time of all CPUs in ticks; `None` if the user may not read the values of CPUs.
     pub idle: Option<u64>,
 }
 
@@ -23,14 +23,14 @@ pub fn nr_online_cpus() -> Option<u32> {
     u32::try_from(parse_cpu_list(online.trim())?.len()).ok()
 }
 
-/// Formats the values below their titles, in columns of equal width.
+/// Formats the values of a task below their titles, in columns of equal width.
 pub fn format_task(task: &Task, machine: &SystemValues) -> String {
     let khz = machine.khz;
     let whole = |ticks: u64| whole_micros(ticks, khz);
     let average = |ticks: f64| format!("{:.3}", ticks * micros(1, khz));
     let value = |n: usize| task.values[n].to_string();
-    // The user time is the difference of rounded values, so that it and the system time add up to
-    // the total.
+    // The user time is the difference of rounded values, so that the user time and the system time
+    // add up to the total time.
     let (total, system) = (whole(task.total()), whole(task.system()));
     let idle = machine.idle.map(|ticks| whole(ticks).to_string());
     let groups: [Vec<(&str, String)>; 3] = [
@@ -72,7 +72,7 @@ pub fn format_task(task: &Task, machine: &SystemValues) -> String {
 mod tests {
     use super::*;
 
-    /// Returns the example in the manual page of PPA (2006).
+    /// Returns the example output in the manual page of PPA (2006).
     fn example() -> (Task, SystemValues) {
         let task = Task {
             pid: 5792,

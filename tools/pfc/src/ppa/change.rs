@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The changes of tasks and CPUs between two reads.
+//! Computes the changes of tasks and CPUs between two reads of process accounting.
 
 use std::collections::HashMap;
 
@@ -11,17 +11,17 @@ use crate::ppa::args::Sort;
 use crate::ppa::{cpus, tasks, values_json};
 use crate::report::percent;
 
-/// Heading of the lines of tasks.
+/// Column titles of the table of tasks.
 pub const TITLES: &str =
     "    PID   USER%    SYS%    IRQ%   WAIT%    LATENCY  PREEMPT/s      IRQ/s    CALLS/s  NAME";
 
-/// The values at one moment.
+/// The values of tasks and CPUs at one time.
 #[derive(Clone, Default)]
 pub struct Frame {
-    /// The time of the read in ticks.
+    /// The time at which the values were read, in ticks.
     pub now: u64,
     pub tasks: Vec<Task>,
-    /// The values of all possible CPUs; empty if the caller may not read them.
+    /// The values of all possible CPUs; empty if the user may not read the values of CPUs.
     pub cpus: Vec<Cpu>,
 }
 
@@ -34,7 +34,8 @@ pub struct Change {
 }
 
 impl Change {
-    /// Computes the changes. Tasks that neither ran nor waited are left out.
+    /// Computes the changes between two frames. Tasks that neither ran nor waited between the two
+    /// frames are left out.
     pub fn new(now: &Frame, before: &Frame, khz: u32) -> Self {
         let by_pid: HashMap<u32, &Task> = before.tasks.iter().map(|t| (t.pid, t)).collect();
         let delta = |t: &Task| t.since(by_pid.get(&t.pid).copied());
@@ -161,7 +162,7 @@ mod tests {
                 task(9, 10, &[(SCHEDACCUM, 400)]),
             ],
         );
-        // The frames are one second apart.
+        // The two frames of the test are one second apart.
         let mut change = Change::new(&now, &before, 1);
         assert_eq!(change.seconds(), 1.0);
         let lines = change.format_lines(Sort::Time, 10);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `pfc ppa on`, `off` and `status`.
+//! `pfc ppa on`, `off` and `status`: switches process accounting on or off, and prints its state.
 
 use std::fs;
 use std::io::{self, ErrorKind, Write};
@@ -13,13 +13,15 @@ use crate::output::Out;
 use crate::ppa::args::{Level, OffArgs, OnArgs};
 use crate::ppa::values_json;
 
-/// The files that control accounting.
+/// The files that control process accounting.
 struct ControlFiles {
-    /// Four numbers: accounting on, latencies by length, timers, CPUs per group.
+    /// File with four numbers: accounting of all tasks (0 or 1), latencies counted by length (0 or
+    /// 1), timers (0: not supported), and CPUs per group.
     flags: PathBuf,
-    /// One number: the levels that are measured.
+    /// File with one number, the bit mask of the levels that are measured.
     levels: PathBuf,
-    /// The tasks that are accounted individually: one line each, with the id and the four numbers.
+    /// File with one line for each individually accounted task: the ID of the task and the four
+    /// numbers of `flags`.
     tasks: PathBuf,
 }
 
@@ -32,7 +34,8 @@ impl ControlFiles {
         }
     }
 
-    /// Switches the accounting of all tasks on or off. The number of CPUs per group is kept.
+    /// Switches the accounting of all tasks on or off. The number of CPUs per group of values is
+    /// kept.
     fn set_accounting(&self, on: bool) -> Result<(), Failure> {
         let text = fs::read_to_string(&self.flags).map_err(|e| file_failure(&self.flags, &e))?;
         let Some(scaling) = parse_scaling(&text) else {
@@ -47,7 +50,8 @@ impl ControlFiles {
             .map_err(|e| file_failure(&self.flags, &e))
     }
 
-    /// Switches the individual accounting of tasks on or off, with a group for each CPU.
+    /// Switches the individual accounting of tasks on or off, with one group of values for each
+    /// CPU.
     fn set_task_accounting(&self, pids: &[u32], on: bool) -> Result<(), Failure> {
         let values = if on { "1 1 0 1" } else { "0 0 0 1" };
         for pid in pids {
@@ -61,7 +65,7 @@ impl ControlFiles {
         Ok(())
     }
 
-    /// Returns the ids of the individually accounted tasks; `None` if the caller is not root.
+    /// Returns the IDs of the individually accounted tasks. Returns `None` if the user is not root.
     fn individual_tasks(&self) -> Option<Vec<u32>> {
         let text = fs::read_to_string(&self.tasks).ok()?;
         let first = |line: &str| line.split_whitespace().next()?.parse().ok();
@@ -74,7 +78,8 @@ impl ControlFiles {
     }
 }
 
-/// Returns the fourth of exactly four numbers.
+/// Returns the fourth number of a text with exactly four numbers. Returns `None` if the text does
+/// not have exactly four numbers.
 fn parse_scaling(text: &str) -> Option<u32> {
     let numbers: Option<Vec<u32>> = text.split_whitespace().map(|w| w.parse().ok()).collect();
     match numbers?[..] {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Prints tables of CPUs.
+//! Prints tables of the values of CPUs.
 
 use std::io::{self, Write};
 
@@ -11,7 +11,7 @@ use crate::ppa::tasks::format_micros;
 use crate::report::percent;
 use crate::table::{Align, Table};
 
-/// The softirqs that are shown: title, time and count.
+/// The softirqs that are shown, each with its title, its time and its count.
 const SOFTIRQS: [(&str, CpuValue, CpuValue); 5] = [
     ("HI", CpuValue::Hi, CpuValue::HiCount),
     ("TASKLET", CpuValue::Tasklet, CpuValue::TaskletCount),
@@ -20,8 +20,8 @@ const SOFTIRQS: [(&str, CpuValue, CpuValue); 5] = [
     ("NET-RX", CpuValue::NetRx, CpuValue::NetRxCount),
 ];
 
-/// Prints the sums over all CPUs. With `per_cpu` also the values of every CPU, and a table of
-/// softirqs.
+/// Prints the sums of the values over all CPUs. If `per_cpu` is true, also prints the values of
+/// every CPU and a table of softirqs.
 pub fn print_table(cpus: &[Cpu], khz: u32, per_cpu: bool, out: &mut Out) -> io::Result<()> {
     let mut rows = vec![("all".to_owned(), Cpu::sum(cpus))];
     if per_cpu {
@@ -93,7 +93,8 @@ fn format_row(name: &str, cpu: &Cpu, khz: u32) -> Vec<String> {
     cells
 }
 
-/// Formats the shares of time of all CPUs in one line.
+/// Formats in one line the percentages of time that all CPUs spent in user mode, system calls,
+/// interrupts and idle.
 pub fn format_summary(cpus: &[Cpu]) -> String {
     let sum = Cpu::sum(cpus);
     let share = |value: CpuValue| percent(sum.of(value), sum.total() as f64);

@@ -11,9 +11,9 @@ use crate::output::Out;
 use crate::ppa::tasks::format_micros;
 use crate::report::percent;
 
-/// Length of the longest bar in characters.
+/// Length of the longest bar of the histogram, in characters.
 const MAX_BAR: usize = 40;
-/// Range of latencies that each class counts.
+/// Range of latencies that each class of the histogram counts.
 pub const RANGES: [&str; NR_LATENCIES] = [
     "< 10 us",
     "10 us .. 100 us",

@@ -20,16 +20,16 @@ use crate::ppa::change::{Change, Frame, TITLES};
 use crate::ppa::cpus;
 use crate::ppa::record::{register_stop_flag, sleep_until};
 
-/// Longest time until a key is handled.
+/// Maximum time until a pressed key is handled.
 const MAX_KEY_DELAY: Duration = Duration::from_millis(100);
-/// Default number of rows of a table in a pipe.
+/// Default number of rows of a table that is written to a pipe.
 const DEFAULT_ROWS: usize = 20;
 
-/// Reads frames, and keeps the last one.
+/// Reads frames with the values of tasks and CPUs, and keeps the last frame.
 struct FrameReader {
     device: Device,
     khz: u32,
-    /// The tasks to show; empty for all tasks.
+    /// The IDs of the tasks to show; empty for all tasks.
     pids: Vec<u32>,
     last_frame: Frame,
 }
@@ -73,7 +73,8 @@ impl FrameReader {
         })
     }
 
-    /// Returns the changes since the last call; `None` if all tasks that were given have ended.
+    /// Returns the changes of tasks and CPUs since the last call. Returns `None` if the user
+    /// selected tasks and all selected tasks have exited.
     fn next_change(&mut self) -> Result<Option<Change>, Failure> {
         let now = self.read_frame()?;
         if !self.pids.is_empty() && now.tasks.is_empty() {
@@ -91,7 +92,7 @@ pub fn run(args: &PpaArgs, out: &mut Out) -> Result<(), Failure> {
     if args.plain || args.json || !out.is_terminal() {
         return run_plain(&mut reader, args, &stop, out);
     }
-    // try_init() also restores the terminal if the program panics.
+    // try_init() also installs a panic hook that restores the terminal.
     let mut terminal = ratatui::try_init().map_err(Failure::Terminal)?;
     let result = run_terminal(&mut terminal, &mut reader, args, &stop);
     ratatui::restore();
@@ -136,7 +137,7 @@ fn run_plain(
     Ok(())
 }
 
-/// The state that keys change.
+/// The settings of `--top` that keys change.
 struct KeyState {
     sort: Sort,
     paused: bool,

@@ -9,8 +9,8 @@
 //! | `tasks.rs` `cpus.rs` | tables of tasks and CPUs |
 //! | `live.rs` `change.rs` | periodic display of changes |
 //! | `control.rs` | switches accounting on and off, prints its state |
-//! | `record.rs` `timeline.rs` `report.rs` `svg.rs` | one task over time |
-//! | `values_json.rs` | JSON |
+//! | `record.rs` `timeline.rs` `report.rs` `svg.rs` | recordings of one task over time |
+//! | `values_json.rs` | converts values to JSON |
 
 pub mod args;
 mod ascii;
@@ -49,12 +49,12 @@ pub fn run(args: &PpaArgs, file: Option<&Path>, out: &mut Out) -> Result<(), Fai
     }
 }
 
-/// Returns true if the command writes its output continuously.
+/// Returns true if `pfc ppa` writes its output continuously with the arguments `args`.
 pub fn is_stream(args: &PpaArgs) -> bool {
     args.top || matches!(args.command, Some(PpaCommand::Record(_)))
 }
 
-/// Prints the tasks that were given by id.
+/// Prints the tasks that the user selected by ID.
 fn print_selected(args: &PpaArgs, out: &mut Out) -> Result<(), Failure> {
     let device = Device::open()?;
     let info = device.info()?;
@@ -74,7 +74,7 @@ fn print_selected(args: &PpaArgs, out: &mut Out) -> Result<(), Failure> {
         writeln!(out, "{all}")?;
         return Ok(());
     }
-    // Without permission to read the values of CPUs, idle time is not shown.
+    // If the user may not read the values of CPUs, idle time is not shown.
     let cpus = device.cpus().ok();
     let idle = cpus.as_ref().map(|cpus| ppa::Cpu::sum(cpus));
     let system = ascii::SystemValues {
@@ -102,7 +102,7 @@ fn print_selected(args: &PpaArgs, out: &mut Out) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Prints all tasks once.
+/// Prints all accounted tasks once.
 fn print_all(args: &PpaArgs, out: &mut Out) -> Result<(), Failure> {
     let device = Device::open()?;
     let info = device.info()?;
@@ -127,7 +127,7 @@ fn print_all(args: &PpaArgs, out: &mut Out) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Prints a warning if values are old or tasks are missing.
+/// Prints a warning if the values are old because accounting is off, or if tasks are missing.
 fn warn(info: &Info, tasks: usize) {
     if info.levels == 0 && tasks == 0 {
         eprintln!("pfc: no task is accounted; turn accounting on with pfc ppa on");

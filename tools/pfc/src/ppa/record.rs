@@ -15,10 +15,10 @@ use crate::error::Failure;
 use crate::output::Out;
 use crate::ppa::args::RecordArgs;
 
-/// Longest time until a signal is handled.
+/// Maximum time until a signal is handled.
 const MAX_SIGNAL_DELAY: Duration = Duration::from_millis(100);
 
-/// Returns a flag that SIGINT and SIGTERM set.
+/// Returns a flag that is set when SIGINT or SIGTERM arrives.
 pub fn register_stop_flag() -> Result<Arc<AtomicBool>, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
@@ -27,7 +27,7 @@ pub fn register_stop_flag() -> Result<Arc<AtomicBool>, Failure> {
     Ok(stop)
 }
 
-/// Sleeps until a time. Returns false if `stop` was set before.
+/// Sleeps until the time `until`. Returns false if `stop` was set before that time.
 pub fn sleep_until(until: Instant, stop: &AtomicBool) -> bool {
     while !stop.load(Ordering::Relaxed) {
         let left = until.saturating_duration_since(Instant::now());
@@ -45,7 +45,7 @@ pub fn run(args: &RecordArgs, out: &mut Out) -> Result<(), Failure> {
     let first = device.task(args.pid)?;
     let stop = register_stop_flag()?;
     let begin = Instant::now();
-    // An end that `Instant` cannot represent is ignored.
+    // An end time that `Instant` cannot represent is ignored, so the recording has no end time.
     let end = args
         .time
         .and_then(|s| begin.checked_add(Duration::from_secs_f64(s)));
@@ -55,8 +55,8 @@ pub fn run(args: &RecordArgs, out: &mut Out) -> Result<(), Failure> {
     out.flush()?;
     let mut due = begin;
     while end.is_none_or(|end| Instant::now() < end) {
-        // A read is due one delay after the previous due time, or at once if that is over. Missed
-        // reads are not made up.
+        // A read of the task's values is due one delay after the due time of the previous read, or
+        // at once if that time is over. Reads that were missed are not repeated later.
         due = (due + delay).max(Instant::now());
         if !sleep_until(end.map_or(due, |end| end.min(due)), &stop) {
             break;
@@ -66,7 +66,7 @@ pub fn run(args: &RecordArgs, out: &mut Out) -> Result<(), Failure> {
             Err(Error::NoTask(_)) => break,
             Err(error) => return Err(error.into()),
         };
-        // Another task has got the same id.
+        // The recorded task has exited, and another task has the same ID.
         if task.began != first.began {
             break;
         }

@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Draws a task over time as an SVG file.
+//! Draws the recording of a task over time as an SVG picture.
 
 use std::fmt::Write;
 
 use crate::flamegraph::escape_xml;
 use crate::ppa::timeline::{Interval, Timeline, PART_NAMES};
 
-/// Size and margins of the picture in pixels.
+/// Size and margins of the picture of a recording, in pixels.
 const WIDTH: f64 = 1200.0;
 const HEIGHT: f64 = 340.0;
 const LEFT: f64 = 60.0;
 const RIGHT: f64 = 20.0;
 const TOP: f64 = 64.0;
 const BOTTOM: f64 = 50.0;
-/// Minimal width in pixels: narrower intervals are merged.
+/// Minimum width of an interval of a recording in pixels; narrower intervals are merged.
 const MIN_WIDTH: f64 = 1.0;
-/// Colours of the parts, which differ for colour-blind readers, too.
+/// Colours of the parts of a task's time, which also colour-blind readers can distinguish.
 const COLOURS: [&str; 5] = ["#4477aa", "#ee7733", "#aa3377", "#ddcc77", "#e4e4e4"];
 
-/// The coordinate system of the picture.
+/// The horizontal scale of the picture.
 struct Scale {
-    /// Ticks from the left margin to the right one.
+    /// Number of ticks between the left margin and the right margin.
     span: f64,
 }
 
@@ -35,7 +35,7 @@ impl Scale {
     }
 }
 
-/// Merges each interval that is too narrow with the next ones.
+/// Merges each interval that is narrower than [`MIN_WIDTH`] with the intervals that follow it.
 fn merge_narrow(timeline: &Timeline, scale: &Scale) -> Vec<Interval> {
     let mut merged: Vec<Interval> = Vec::new();
     for interval in &timeline.intervals {
@@ -47,14 +47,14 @@ fn merge_narrow(timeline: &Timeline, scale: &Scale) -> Vec<Interval> {
     merged
 }
 
-/// Returns the distance of the marks of an axis, 1, 2 or 5 times a power of ten, such that it has
-/// at most ten steps. Also returns the number of decimals of the labels.
+/// Returns the distance of the marks on an axis, and the number of decimals of their labels. The
+/// distance of the marks is 1, 2 or 5 times a power of ten, so that the axis has at most ten steps.
 fn axis_step(span: f64) -> (f64, usize) {
     let min_step = (span / 10.0).max(1e-9);
     let power = min_step.log10().floor();
     let ten = 10f64.powf(power);
     let steps = [1.0, 2.0, 5.0, 10.0].map(|n| n * ten);
-    // Slightly less than `min_step` is accepted, because of rounding errors.
+    // A step slightly below `min_step` is accepted, because of rounding errors.
     let step = steps.into_iter().find(|s| *s >= min_step * 0.999_999);
     let step = step.unwrap_or(min_step);
     let digits = (-(step.log10() + 1e-9).floor()).clamp(0.0, 9.0);
@@ -211,7 +211,7 @@ mod tests {
         let bars: Vec<&str> = text.lines().filter(|l| l.starts_with("<g>")).collect();
         assert_eq!(bars.len(), 2);
         assert_eq!(bars[0].matches("<rect").count(), 3);
-        // The lowest part is a quarter of the height.
+        // In the picture, the lowest part of the first bar has a quarter of the bar's height.
         assert!(
             bars[0].contains(
                 "x=\"60.00\" y=\"233.50\" width=\"560.00\" height=\"56.50\" fill=\"#4477aa\""

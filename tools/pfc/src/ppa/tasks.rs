@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Prints tables of tasks.
+//! Prints tables of accounted tasks.
 
 use std::cmp::Reverse;
 use std::io;
@@ -13,7 +13,7 @@ use crate::ppa::args::Sort;
 use crate::table::{Align, Table};
 use crate::units::ScaledUnit;
 
-/// Formats microseconds with a suitable unit.
+/// Formats a time in microseconds with a suitable unit.
 pub fn format_micros(micros: f64) -> String {
     let unit = ScaledUnit {
         unit: Unit::Seconds,
@@ -34,7 +34,8 @@ pub fn display_name(task: &Task) -> String {
 pub fn sort_tasks(tasks: &mut [Task], by: Sort) {
     let key = |task: &Task| match by {
         Sort::Time => task.total(),
-        // The bits of floating-point numbers that are not negative have the order of the numbers.
+        // The bit patterns of non-negative floating-point numbers have the same order as the
+        // numbers.
         Sort::Latency => task.latency().to_bits(),
         Sort::Involuntary => task.involuntary(),
         Sort::Irq => task.interrupts(),

@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A recording as a list of intervals, with the parts of time in each.
+//! Parses a recording of `pfc ppa record` into a list of intervals, each with the parts of the
+//! task's time.
 
 use ppa::{micros, Task, NR_LATENCIES, NR_VALUES};
 use serde_json::Value;
 
-/// The parts of a task's time.
+/// Names of the parts of a task's time.
 pub const PART_NAMES: [&str; 5] = ["user", "system", "interrupts", "waiting", "blocked"];
 
-/// The time between two reads.
+/// The time between two reads of the task's values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Interval {
-    /// Ticks from the first read to the begin of the interval.
+    /// Time from the first read of the recording to the beginning of the interval, in ticks.
     pub from: u64,
-    /// Ticks of each of [`PART_NAMES`]. Their sum is the length of the interval.
+    /// The ticks of each part of the task's time, in the order of [`PART_NAMES`]. The sum of the
+    /// parts is the length of the interval.
     pub parts: [u64; 5],
 }
 
@@ -22,12 +24,12 @@ impl Interval {
         self.parts.iter().fold(0, |sum, n| sum.saturating_add(*n))
     }
 
-    /// Returns the percentage of a part.
+    /// Returns the percentage of the interval that a part of the time has.
     pub fn percent(&self, part: usize) -> f64 {
         crate::report::percent(self.parts[part], self.span() as f64)
     }
 
-    /// Merges the interval with the next one.
+    /// Merges this interval of the recording with the next interval.
     pub fn merge(self, next: &Self) -> Self {
         Self {
             from: self.from,
@@ -46,7 +48,7 @@ pub struct Timeline {
 }
 
 impl Timeline {
-    /// Parses the output of `pfc ppa record`. The error says what is wrong with it.
+    /// Parses the output of `pfc ppa record`. The error says what is wrong with the file.
     pub fn parse(bytes: &[u8]) -> Result<Self, String> {
         let mut lines = bytes.split(|b| *b == b'\n').enumerate().peekable();
         let head = lines
@@ -76,7 +78,8 @@ impl Timeline {
                     timeline.add_record(before.as_ref(), &task);
                     before = Some(task);
                 }
-                // The last line is empty, or incomplete if the recording is still being written.
+                // The last line of the file is empty, or incomplete if the recording is still being
+                // written.
                 None if is_last => {}
                 None => return Err(format!("line {} is not a record of the task", n + 1)),
             }
@@ -103,8 +106,9 @@ impl Timeline {
             delta.waiting(),
             0,
         ];
-        // A latency is added when it ends, and may have begun before the interval. If the parts
-        // exceed the interval they are scaled down.
+        // The kernel adds a latency to the values when the latency ends, and a latency may have
+        // begun before the interval. If the sum of the parts of the time exceeds the interval, the
+        // parts are scaled down.
         let busy: u128 = parts.iter().map(|n| u128::from(*n)).sum();
         if busy > u128::from(span) {
             parts = parts.map(|n| (u128::from(n) * u128::from(span) / busy) as u64);
@@ -117,7 +121,7 @@ impl Timeline {
         });
     }
 
-    /// Returns the sum of all intervals.
+    /// Returns one interval that is the sum of all intervals of the recording.
     pub fn total(&self) -> Interval {
         let all = Interval::default();
         self.intervals.iter().fold(all, |sum, i| sum.merge(i))
@@ -168,7 +172,8 @@ mod tests {
         text + "\n"
     }
 
-    /// Returns a task at the time `counted` with these parts.
+    /// Returns a task whose values were counted at the time `counted`, with the given parts of its
+    /// time.
     fn record_at(counted: u64, parts: [u64; 4]) -> Task {
         let mut task = Task {
             counted,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Values as JSON: exact, in ticks.
+//! Converts the values of process accounting to JSON, with exact times in ticks.
 
 use ppa::{
     micros, Cpu, Info, Task, LEVEL_IRQ, LEVEL_SCHED, LEVEL_SWITCH, LEVEL_SYSCALL, NR_CPU_VALUES,
@@ -81,7 +81,7 @@ pub fn cpus_json(cpus: &[Cpu]) -> Value {
         .collect()
 }
 
-/// Returns the names of the levels that are set.
+/// Returns the names of the levels in a bit mask.
 pub fn level_names(levels: u32) -> Vec<&'static str> {
     [
         (LEVEL_SCHED, "sched"),
