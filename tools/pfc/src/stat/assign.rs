@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Assigns events to registers and event sets.
+//! Assigns events to PMDs (data registers), PMCs (control registers) and event sets.
 
 use perfmon::solve::{solve, Demand, Unplaceable};
 use perfmon::{Description, Map, Value};
 
 use super::events::{Event, EventCode, EventSource};
 
-/// The number of Intel's PMC that controls the fixed counters, and of the PMD of the first one.
+/// The number of Intel's PMC that controls the fixed counters. The PMD of the first fixed counter
+/// has the same number as the PMC of the fixed counters.
 const FIRST_FIXED: u16 = 16;
 
 const COUNT_USER: u64 = 1 << 16;
 const COUNT_KERNEL: u64 = 1 << 17;
 const COUNTER_ENABLE: u64 = 1 << 22;
 
-/// The outcome for an event.
+/// The result of assigning an event to a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
-    /// The event is counted by this PMD.
+    /// The PMD with the given number counts the event.
     Pmd(u16),
     /// No counter is left for the event, or the PMU is in use.
     NotCounted,
@@ -28,22 +29,22 @@ pub enum Placement {
 /// The registers that count the events, and the values of their PMCs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// One place for each event, in the order of the events.
+    /// The result of the assignment for each event, in the order of the events.
     pub placements: Vec<Placement>,
-    /// The event set of each event. Empty if there is only one set; meaningful for hardware
-    /// counters only.
+    /// The event set of each event, in the order of the events. Only hardware counters use the
+    /// event set. The vector is empty if there is only one event set.
     pub sets: Vec<u16>,
-    /// The number of event sets; 0 if there is only one.
+    /// The number of event sets; 0 if there is only one event set.
     pub nr_sets: u16,
     pub pmcs: Vec<Value>,
-    /// Registers of the processor are used.
+    /// True if the plan uses registers of the processor.
     pub uses_hardware: bool,
-    /// Some event has no counter although one could count it.
+    /// True if an event has no counter, although a counter of the processor can count the event.
     pub has_uncounted: bool,
 }
 
 impl Plan {
-    /// Returns true if there is nothing to count.
+    /// Returns true if none of the events is assigned to a register.
     pub fn is_empty(&self) -> bool {
         !self
             .placements
@@ -51,7 +52,7 @@ impl Plan {
             .any(|p| matches!(p, Placement::Pmd(_)))
     }
 
-    /// Removes the registers of the processor, which are in use by others.
+    /// Removes the registers of the processor from the plan, because other programs use the PMU.
     pub fn without_hardware(mut self) -> Self {
         for placement in &mut self.placements {
             if matches!(placement, Placement::Pmd(n) if *n < perfmon::FIRST_SOFT) {
@@ -67,10 +68,10 @@ impl Plan {
     }
 }
 
-/// The registers that are still free, and the plan so far.
+/// The registers that are still free, and the plan for the events that are assigned already.
 struct Assigner<'a> {
     description: Option<&'a Description>,
-    /// PMDs that have a PMC of their own.
+    /// Free general counters: PMDs whose PMC controls no other PMD.
     free_general: Vec<u16>,
     free_fixed: Vec<u16>,
     free_instances: Vec<u16>,
@@ -80,9 +81,10 @@ struct Assigner<'a> {
 
 /// Assigns the events to the registers of one event set.
 ///
-/// Events that no fixed counter counts are placed first, on general counters. The others follow:
-/// they get general counters as long as any are left, then their fixed counters. Within both
-/// classes, events that fewer counters can count are placed earlier.
+/// Events that no fixed counter can count are assigned first, to general counters. Events that a
+/// fixed counter can count are assigned next: to general counters as long as a general counter is
+/// free, and then to their fixed counters. Among events of the same class (with or without a fixed
+/// counter), the events that the fewest counters can count are assigned first.
 pub fn assign(events: &[Event], map: &Map) -> Plan {
     let description = map.hardware.as_ref();
     let has_own_pmc = |d: &Description, pmcs: u64| {
@@ -119,7 +121,7 @@ pub fn assign(events: &[Event], map: &Map) -> Plan {
             _ => None,
         })
         .collect();
-    // The sort is stable: equal events keep their order.
+    // The sort of the events is stable: equal events keep their order.
     codes.sort_by_key(|(_, code)| (code.fixed.is_some(), code.counters.count_ones()));
     for (n, code) in codes {
         assigner.plan.placements[n] = assigner.assign_hardware(code);
@@ -144,7 +146,7 @@ pub fn assign(events: &[Event], map: &Map) -> Plan {
     assigner.plan
 }
 
-/// Returns true if this general counter can count the event.
+/// Returns true if the general counter `pmd` can count the event.
 fn can_count_on(code: EventCode, pmd: u16) -> bool {
     code.counters.checked_shr(pmd.into()).unwrap_or(0) & 1 != 0
 }
@@ -161,19 +163,20 @@ fn pmc_value(code: EventCode) -> u64 {
     value
 }
 
-/// Returns the bits of the fixed counters' PMC for an event on this fixed counter.
+/// Returns the bits in the PMC of the fixed counters for an event on the fixed counter `pmd`.
 fn fixed_control_bits(code: EventCode, pmd: u16) -> u64 {
     let modes = u64::from(code.kernel) | (u64::from(code.user) << 1);
     modes << (4 * (pmd - FIRST_FIXED))
 }
 
-/// Assigns the events as [`assign`] does, but uses several event sets if one is not enough.
-/// `groups` has the group of each event; the events of a group are placed in one set.
+/// Assigns the events as [`assign`] does, but uses several event sets if one event set is not
+/// enough. `groups` has the group of each event; the events of a group are assigned to the same
+/// event set.
 ///
 /// # Errors
 ///
-/// Returns the number of a group that does not fit in one set, and the index of its first event
-/// without a counter.
+/// Returns the number of a group that does not fit in one event set, and the index of the first
+/// event of the group without a counter.
 pub fn assign_sets(
     events: &[Event],
     groups: &[Option<usize>],
@@ -218,7 +221,8 @@ pub fn assign_sets(
             }
         }
     }
-    // Only instances of counter pages lack registers, which more sets would not change.
+    // No hardware counter can count any of the events, so more event sets would not provide
+    // registers for the events.
     if constraints.is_empty() {
         return Ok(plan);
     }
@@ -227,7 +231,7 @@ pub fn assign_sets(
         Err(Unplaceable::Together { group, event }) => {
             return Err((group, hardware_events[event].0))
         }
-        // Events that no counter counts are not in `constraints`.
+        // Events that no counter can count are not in `constraints`.
         Err(Unplaceable::NoCounter(_)) => return Ok(plan),
     };
     let mut assigned = Plan {
@@ -254,7 +258,7 @@ pub fn assign_sets(
         if value != 0 {
             assigned.pmcs.push(Value::new(FIRST_FIXED, value).of(set));
         }
-        // Soft registers count in every set.
+        // Soft registers count in every event set.
         let soft = plan.pmcs.iter().filter(|v| v.number >= perfmon::FIRST_SOFT);
         assigned.pmcs.extend(soft.map(|v| v.of(set)));
     }
@@ -267,7 +271,8 @@ impl Assigner<'_> {
     fn assign_hardware(&mut self, code: EventCode) -> Placement {
         let value = pmc_value(code);
         let fixed = code.fixed.map(|n| FIRST_FIXED + n);
-        // The PMC would drop its reserved bits and count another event.
+        // If the value has bits that are reserved in a PMC, the PMC does not keep these bits, and
+        // its PMD would count another event.
         let can_count = |n: &u16| {
             let pmc = self.description.and_then(|d| d.pmc(*n));
             can_count_on(code, *n) && pmc.is_some_and(|r| r.reserved & value == 0)
@@ -287,7 +292,9 @@ impl Assigner<'_> {
             self.plan.uses_hardware = true;
             return Placement::Pmd(n);
         }
-        // Some counter could count the event if it were free.
+        // No free counter can count the event. If a counter that is in use could count the event,
+        // the result is `NotCounted`. If no counter of the machine could count the event, the
+        // result is `NotSupported`.
         let pmds = self.description.map_or(&[][..], |d| &d.pmds);
         let general = || pmds.iter().map(|r| r.number).filter(|n| *n < FIRST_FIXED);
         match (!code.is_fixed_only && general().any(|n| can_count(&n)))
@@ -350,7 +357,7 @@ mod tests {
         (machine.family, machine.model) = (6, 0x3c);
         let plan = placed(&machine, &["branches", "branch-misses", "r1cb", "r148"]);
         assert_eq!(pmds(&plan), [0, 1, 3, 2]);
-        // Two events need the same counter: only one of them fits in a set.
+        // Two events need counter 2, so only one of the two events fits in an event set.
         let events: Vec<Event> = ["r148", "r8a3", "branches"]
             .iter()
             .map(|w| machine.resolve(w, Path::new("")).expect(w))
@@ -360,7 +367,7 @@ mod tests {
         assert_eq!(plan.nr_sets, 2);
         assert_eq!(plan.placements[..2], [Placement::Pmd(2), Placement::Pmd(2)]);
         assert_ne!(plan.sets[0], plan.sets[1]);
-        // With two counters there is no counter 2.
+        // A PMU with two counters has no counter 2.
         (machine.map, machine.model) = (
             super::super::events::tests::machine(Vendor::Intel, 2, false).map,
             0x3c,
@@ -425,7 +432,7 @@ mod tests {
             pmds.dedup();
             assert!(pmds.len() <= 2 && !pmds.is_empty());
         }
-        // At most two events fit in a set.
+        // At most two hardware events fit in an event set.
         let groups = [Some(0), None, Some(0), None, None, None];
         let plan = assign_sets(&events, &groups, &machine.map).expect("fits");
         assert_eq!(plan.sets[0], plan.sets[2]);

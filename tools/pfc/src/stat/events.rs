@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Event names: perf's generic names, soft registers, counter pages, raw codes and libpfm4's names.
-//! The kernel module knows registers and codes only; names are resolved here.
+//! Resolves event names: perf's generic names, soft registers, counter pages, raw codes and
+//! libpfm4's names. The kernel module knows registers and codes only, so pfc resolves the names.
 
 use std::path::Path;
 
@@ -18,28 +18,30 @@ pub enum Vendor {
     Amd,
 }
 
-/// The properties of the machine on which the meaning of event names depends.
+/// Properties of the machine on which the meaning of event names depends.
 pub struct Machine {
     pub map: Map,
     pub vendor: Option<Vendor>,
-    /// The CPU family, like the model from `/proc/cpuinfo`; 0 if it is not found.
+    /// The CPU family, which is read from `/proc/cpuinfo` as the model is; 0 if the family is not
+    /// found.
     pub family: u32,
     pub model: u32,
-    /// The process has CAP_PERFMON or CAP_SYS_ADMIN: it may count the kernel and other users'
-    /// threads.
+    /// True if this process has CAP_PERFMON or CAP_SYS_ADMIN, and may therefore count the kernel
+    /// and other users' threads.
     pub is_privileged: bool,
-    /// CPUs are counted instead of threads.
+    /// True if CPUs are counted instead of threads.
     pub is_system_wide: bool,
 }
 
-/// The event of a hardware counter.
+/// The code of an event that a hardware counter counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventCode {
-    /// Event select, unit mask and the other bits of the PMC, without modes.
+    /// Event select, unit mask and the other bits of the PMC (control register), without the bits
+    /// of user and kernel mode.
     pub select: u64,
     /// The number of the Intel fixed counter that counts the same event.
     pub fixed: Option<u16>,
-    /// No general counter can count the event.
+    /// True if no general counter can count the event.
     pub is_fixed_only: bool,
     /// A bit mask of the general counters that can count the event.
     pub counters: u64,
@@ -51,24 +53,24 @@ pub struct EventCode {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EventSource {
     Hardware(EventCode),
-    /// A soft register: a PMD of the kernel's own events.
+    /// A soft register: a PMD (data register) that counts software events of the kernel.
     Soft(u16),
     /// An instance of the counter pages, by its number.
     Instance(u32),
-    /// The event is not available.
+    /// The event is not available on this machine.
     Missing,
 }
 
-/// An event of the command line.
+/// An event that the user named on the command line.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
-    /// The name that is shown.
+    /// The name of the event in the output.
     pub name: String,
     pub source: EventSource,
     pub unit: String,
-    /// The factor that converts a count to that unit.
+    /// The factor by which a count is multiplied to get the value in `unit`.
     pub scale: f64,
-    /// The reason why the event is not available, if it is known.
+    /// The reason why the event is not available, if the reason is known.
     pub reason: Option<String>,
 }
 
@@ -83,7 +85,7 @@ impl Event {
         }
     }
 
-    /// Returns the name without modes.
+    /// Returns the name of the event without modes, such as `:u`.
     pub fn base_name(&self) -> &str {
         split_modes(&self.name).0
     }
@@ -103,8 +105,8 @@ const fn event_code(select: u64) -> EventCode {
     }
 }
 
-/// Makes the code of a raw event select. On Intel it also finds the fixed counter for the event;
-/// codes with event number 0 are for fixed counters only.
+/// Makes the event code for a raw event select. On Intel, the code also has the fixed counter for
+/// the event. On Intel, codes with event number 0 are for fixed counters only.
 fn raw_event_code(select: u64, vendor: Vendor) -> EventCode {
     let mut event_code = event_code(select & !NON_EVENT_BITS);
     if vendor == Vendor::Intel {
@@ -119,8 +121,8 @@ fn raw_event_code(select: u64, vendor: Vendor) -> EventCode {
     event_code
 }
 
-/// Resolves perf's generic names. Returns `Some(None)` if this machine cannot count the event, and
-/// `None` if the name is not a generic one.
+/// Resolves one of perf's generic names. Returns `Some(None)` if this machine cannot count the
+/// event, and `None` if the name is not a generic name.
 fn resolve_generic(
     name: &str,
     vendor: Option<Vendor>,
@@ -128,9 +130,10 @@ fn resolve_generic(
     map: &Map,
 ) -> Option<Option<EventCode>> {
     use Vendor::{Amd, Intel};
-    // AMD's Zen and later. Earlier families have other cache events.
+    // AMD's families from 0x17 on are Zen and later processors. Earlier families of AMD's
+    // processors have other cache events.
     let is_zen = family >= 0x17;
-    // The event for reference cycles exists since PerfMonV2.
+    // AMD's event for reference cycles exists since PerfMonV2.
     let has_perfmon_v2 = map.hardware.as_ref().is_some_and(|d| d.name == "amd-v2");
     let select = match (name, vendor) {
         ("cycles" | "cpu-cycles", Some(Intel)) => 0x3c,
@@ -167,19 +170,20 @@ fn resolve_generic(
     Some(vendor.map(|vendor| raw_event_code(select, vendor)))
 }
 
-/// Converts libpfm4's spellings of perf's names, `INSTRUCTIONS` and `perf::instructions`. Returns
-/// `None` if the name has another form.
+/// Converts libpfm4's spellings of perf's names, such as `INSTRUCTIONS` and `perf::instructions`,
+/// to perf's spelling. Returns `None` if the name is not one of libpfm4's spellings of perf's
+/// names.
 fn normalize_perf_name(name: &str) -> Option<String> {
     let stripped = name.strip_prefix("perf::");
     let is_upper_case = name.len() > 1 && name.chars().all(|c| c.is_ascii_uppercase() || c == '-');
     (stripped.is_some() || is_upper_case).then(|| stripped.unwrap_or(name).to_ascii_lowercase())
 }
 
-/// Returns the soft register for one of perf's names.
+/// Returns the number of the soft register for one of perf's software events.
 fn soft_register(name: &str, is_system_wide: bool) -> Option<u16> {
     Some(match name {
         "cpu-clock" => perfmon::CPU_CLOCK,
-        // A CPU has no task clock, so its clock takes the place.
+        // A CPU has no task clock, so the CPU clock is counted in place of the task clock.
         "task-clock" if is_system_wide => perfmon::CPU_CLOCK,
         "task-clock" => perfmon::TASK_CLOCK,
         "context-switches" | "cs" => perfmon::CONTEXT_SWITCHES,
@@ -190,8 +194,8 @@ fn soft_register(name: &str, is_system_wide: bool) -> Option<u16> {
     })
 }
 
-/// Splits a word into the name and the modes at its end, (user, kernel). The modes are `None` if
-/// there are none.
+/// Splits a word into the name and the modes at its end, as (user, kernel). The modes are `None` if
+/// the word has no modes.
 fn split_modes(word: &str) -> (&str, Option<(bool, bool)>) {
     let (mut name, mut user, mut kernel) = (word, false, false);
     while let Some((before, last)) = name.rsplit_once(':') {
@@ -208,7 +212,8 @@ fn split_modes(word: &str) -> (&str, Option<(bool, bool)>) {
 impl Machine {
     /// Reads the properties of this machine.
     pub fn read(is_system_wide: bool) -> Self {
-        // If the module is not loaded, the map has no registers.
+        // If the module perfcounters is not loaded, the machine's map of registers has no
+        // registers.
         let map = Map::read().unwrap_or_default().of_all_cpus();
         let vendor = map.hardware.as_ref().and_then(|d| match &d.name {
             name if name.starts_with("intel") => Some(Vendor::Intel),
@@ -233,7 +238,8 @@ impl Machine {
         }
     }
 
-    /// Returns true if the word names a soft register or a counter page instance, available or not.
+    /// Returns true if the word names a soft register or an instance of the counter pages, even if
+    /// the register or instance is not available.
     pub fn is_soft_name(&self, word: &str) -> bool {
         word.starts_with("counter:")
             || soft_register(split_modes(word).0, self.is_system_wide).is_some()
@@ -249,8 +255,9 @@ impl Machine {
             .is_some_and(|r| r.is_counter && r.scope != other_scope)
     }
 
-    /// Returns the events that perf stat counts by default, without those that are not available.
-    /// Hardware events are kept if there is no PMU at all, and shown as not supported.
+    /// Returns the events that perf stat counts by default, without events that are not available.
+    /// If the machine has no PMU, the hardware events are included in the result, and are shown as
+    /// not supported.
     pub fn default_events(&self) -> Vec<Event> {
         let names = [
             if self.is_system_wide {
@@ -276,7 +283,7 @@ impl Machine {
             .collect()
     }
 
-    /// Resolves a word of `-e`. `device` is the device of the counter pages.
+    /// Resolves an event name of the option `-e`. `device` is the device of the counter pages.
     pub fn resolve(&self, word: &str, device: &Path) -> Result<Event, Failure> {
         if let Some(name) = word.strip_prefix("counter:") {
             return self.resolve_instance(word, name, device);
@@ -308,8 +315,8 @@ impl Machine {
         Ok(self.with_modes(word, resolved, requested))
     }
 
-    /// Returns the reason for a name that was not found: this processor has no such event, or there
-    /// is no PMU.
+    /// Returns the reason why an event name was not found: the processor has no such event, or the
+    /// machine has no PMU.
     fn missing_reason(&self, hint: &str) -> String {
         match self.vendor {
             Some(_) => format!("no such event on this processor{hint}"),
@@ -317,8 +324,8 @@ impl Machine {
         }
     }
 
-    /// Resolves a raw code or one of libpfm4's names. The inner error is the reason why the event
-    /// is not available; the outer one ends the program.
+    /// Resolves a raw code or one of libpfm4's names. An error of the inner `Result` is the reason
+    /// why the event is not available. An error of the outer `Result` ends `pfc`.
     fn resolve_code(&self, word: &str, name: &str) -> Result<Result<EventCode, String>, Failure> {
         let Some(vendor) = self.vendor else {
             return Ok(Err(self.missing_reason("")));
@@ -344,7 +351,8 @@ impl Machine {
         let code = raw_event_code(event.select, vendor);
         let result = match (event.kind, event.has_more) {
             (libpfm::Kind::Core, false) => Ok(code),
-            // If the second register is known, with_counters() returns an error with its name.
+            // An event that needs a second register is not supported. If the second register is
+            // known, with_counters() returns an error with the name of that register.
             (libpfm::Kind::Core, true) => self.with_counters(code).and(Err(
                 "it needs a second register, which is not programmed".to_owned(),
             )),
@@ -358,8 +366,8 @@ impl Machine {
         Ok(result)
     }
 
-    /// Adds the mask of the counters that can count the event. Returns the reason if no counter
-    /// alone can.
+    /// Adds to an event code the mask of the counters that can count the event. Returns the reason
+    /// as an error if no single counter can count the event.
     fn with_counters(&self, code: EventCode) -> Result<EventCode, String> {
         use perfmon::constraints::{lacking_of_amd, lacking_of_intel, of_amd, of_intel, Lacking};
         let (lacking, counters) = match self.vendor {
@@ -385,9 +393,9 @@ impl Machine {
         }
     }
 
-    /// Makes the event with its modes. As in perf, an event without modes counts user and kernel
-    /// mode. If the user may not count the kernel, it counts user mode only, and `:u` is appended
-    /// to the name.
+    /// Makes an event with the modes in which the event is counted. As in perf, an event without
+    /// modes counts user and kernel mode. If the user may not count the kernel, an event without
+    /// modes counts user mode only, and `:u` is appended to its name.
     fn with_modes(
         &self,
         word: &str,
@@ -450,7 +458,7 @@ pub fn is_privileged() -> bool {
 pub mod tests {
     use super::*;
 
-    /// Makes a machine with this number of general counters and, for Intel, three fixed ones.
+    /// Makes a machine with `general` general counters and, for Intel, three fixed counters.
     pub fn machine(vendor: Vendor, general: u16, soft: bool) -> Machine {
         let mut text = String::new();
         text.push_str(match vendor {

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The syntax `{a,b},c`: events in braces are a group and share an event set.
+//! Parses the syntax `{a,b},c` of `-e`, in which events in braces are a group and share an event
+//! set.
 
 use super::events::Event;
 use crate::error::Failure;
 
-/// Parses words that were split at commas. Returns each event with the number of its group.
+/// Parses the event names of `-e`, which were split at commas. Returns each event name with the
+/// number of the event's group, if the event is in a group.
 pub fn parse_groups(words: &[String]) -> Result<Vec<(String, Option<usize>)>, Failure> {
     let invalid = |word: &str| {
         Failure::Refused(format!(
