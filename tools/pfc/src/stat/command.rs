@@ -17,53 +17,55 @@ use crate::error::Failure;
 
 /// Attaches contexts to the threads that a [`Child`] follows, for counting or for sampling.
 pub trait FollowHandler {
-    /// Each thread stops before it exits, and [`FollowHandler::before_thread_exit`] is called.
+    /// True if each followed thread must stop before its exit, so that
+    /// [`FollowHandler::before_thread_exit`] can be called.
     const STOP_AT_EXIT: bool;
 
     /// Creates a configured context that is not attached. Returns `None` if there is nothing to
     /// count.
     fn create_context(&self) -> io::Result<Option<Context>>;
 
-    /// Takes a context that the thread has attached to itself.
+    /// Takes over a context that the thread `thread` has attached to itself.
     fn insert_attached(&mut self, thread: u32, context: Context) -> io::Result<()>;
 
-    /// Attaches a context to a new thread, which has not run yet. The implementation records
-    /// failures itself.
+    /// Attaches a context to a new thread, which has not run yet. The implementation of the trait
+    /// records a failure itself, because no error is returned.
     fn attach_new_thread(&mut self, thread: u32);
 
-    /// Called when the command's first thread executes its program.
+    /// This function is called when the command's first thread executes the command's program.
     fn command_executed(&mut self, thread: u32) {
         self.attach_new_thread(thread);
     }
 
-    /// Called when the thread `former_tid` of a process has called exec: it continues with the
-    /// process ID, `tid`, as its thread ID.
+    /// This function is called when the thread `former_tid` of a process has called exec. After
+    /// exec, the thread ID of the thread is `tid`, the process ID.
     fn thread_executed(&mut self, former_tid: u32, tid: u32) -> io::Result<()>;
 
-    /// Called when a thread is about to exit, if [`FollowHandler::STOP_AT_EXIT`] is set.
+    /// This function is called when a followed thread is about to exit, if
+    /// [`FollowHandler::STOP_AT_EXIT`] is true.
     fn before_thread_exit(&mut self, _thread: u32) {}
 
-    /// Called when a thread has exited.
+    /// This function is called when a followed thread has exited.
     fn thread_exited(&mut self, thread: u32) -> io::Result<()>;
 }
 
-/// The process of the command.
+/// The process of a command that pfc has started.
 pub struct Child {
     pid: i32,
     argv: Vec<String>,
-    /// The read end of a pipe. If the program cannot be executed, it yields the reason; after a
-    /// successful exec it is at its end.
+    /// The read end of the error pipe. If the program cannot be executed, the error pipe contains
+    /// the failed step and the errno. After a successful exec, the error pipe is empty.
     error_pipe: File,
-    /// The program has been executed, and is counted.
+    /// True if the program of the command has been executed, and its events are counted.
     is_executed: bool,
-    /// Threads and children are followed with ptrace.
+    /// True if threads and children of the command are followed with ptrace.
     is_traced: bool,
-    /// The followed threads and processes, by id.
+    /// The IDs of the threads and processes of the command that are followed.
     followed: BTreeSet<i32>,
 }
 
 /// Starts a command that only determines for how long threads or CPUs are counted. Returns `None`
-/// if no command was given.
+/// if the user gave no command.
 pub fn spawn_beside(command: &[String]) -> Result<Option<std::process::Child>, Failure> {
     let Some((program, arguments)) = command.split_first() else {
         return Ok(None);
@@ -79,9 +81,9 @@ fn cloexec_pipe() -> io::Result<(File, File)> {
     Ok((read.into(), write.into()))
 }
 
-/// Last step of the new process: calls `prepare` and executes the program. If one of them fails,
-/// writes a byte for the failed step and the errno to `error_pipe`, and returns the exit status
-/// 127.
+/// Calls `prepare` and executes the command's program, as the last step of a new process. If
+/// `prepare` or exec fails, writes a byte for the failed step and the errno to `error_pipe`, and
+/// returns the exit status 127.
 fn exec_or_report(
     argv: &[String],
     error_pipe: &mut File,
@@ -101,8 +103,8 @@ fn exec_or_report(
 }
 
 impl Child {
-    /// Starts the command under ptrace. The new process waits until it is traced. Counting begins
-    /// at its exec.
+    /// Starts the command under ptrace. The new process waits until pfc traces the process.
+    /// Counting begins when the new process calls exec.
     pub fn spawn_traced<C: FollowHandler>(argv: &[String], _: &C) -> io::Result<Self> {
         let (error_pipe, mut write_end) = cloexec_pipe()?;
         let (mut start_read, mut start_write) = cloexec_pipe()?;
@@ -131,7 +133,7 @@ impl Child {
     }
 
     /// Starts the command without ptrace. The new process attaches the context to itself, which
-    /// needs no privileges, and starts it as the last step before exec.
+    /// needs no privileges, and starts the context as the last step before exec.
     pub fn spawn_untraced(
         argv: &[String],
         handler: &mut impl FollowHandler,
@@ -159,17 +161,17 @@ impl Child {
             is_traced: false,
             followed: BTreeSet::new(),
         };
-        // Waits until the program has been executed or has failed to start.
+        // Waits until the program has been executed or exec has failed.
         child.check_exec_error()?;
         Ok(child)
     }
 
-    /// Returns true if the program has been executed.
+    /// Returns true if the program of the command has been executed.
     pub fn is_executed(&self) -> bool {
         self.is_executed
     }
 
-    /// The process ID of the command.
+    /// Returns the process ID of the command.
     pub fn pid(&self) -> u32 {
         self.pid.unsigned_abs()
     }
@@ -179,7 +181,8 @@ impl Child {
         process::kill(self.pid, signal);
     }
 
-    /// Reads the pipe to its end. Returns the error if the program could not be executed.
+    /// Reads the error pipe to its end. Returns an error if the program of the command could not be
+    /// executed.
     fn check_exec_error(&mut self) -> Result<(), Failure> {
         let mut message = Vec::new();
         self.error_pipe.read_to_end(&mut message)?;
@@ -194,8 +197,8 @@ impl Child {
         })
     }
 
-    /// Handles all state changes of children since the last call. Returns `Some` when the command
-    /// has ended.
+    /// Handles all state changes of child processes and tracees since the last call. Returns the
+    /// exit status of the command if the command has exited, else `None`.
     pub fn handle_events(
         &mut self,
         handler: &mut impl FollowHandler,
@@ -245,7 +248,8 @@ impl Child {
                 }
             }
             WaitStatus::Stop(signal) => {
-                // The first event of a new thread or process is this stop, before it runs.
+                // The first event of a new thread or process is a stop, before the thread or
+                // process runs.
                 if self.is_executed && self.followed.insert(pid) {
                     handler.attach_new_thread(thread);
                 }
@@ -273,8 +277,8 @@ fn is_stop_signal(signal: i32) -> bool {
     )
 }
 
-/// Ignores ESRCH. A tracee may be killed at any moment; [`process::wait_any`] reports its end
-/// later.
+/// Ignores the error ESRCH, which ptrace returns if the tracee has been killed. A tracee may be
+/// killed at any time; [`process::wait_any`] reports the exit of the tracee later.
 fn ignore_esrch(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(e) if super::counting::is_esrch(&e) => Ok(()),

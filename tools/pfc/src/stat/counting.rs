@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The contexts of a run: one per thread or CPU, all configured alike.
+//! The monitoring contexts of a run of `pfc stat`: one context per thread or CPU, all with the same
+//! configuration.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,22 +17,23 @@ use super::estimate::Sums;
 use super::short_counts::{ShortCauses, ShortCounts};
 use super::throttling::Throttling;
 
-/// Default length of an event set's turn, in nanoseconds.
+/// Default time for which an event set is loaded before the next event set is loaded, in
+/// nanoseconds.
 pub const DEFAULT_SET_TIMEOUT_NS: u64 = 1_000_000;
 
-/// The register or registers from which a count is read.
+/// The PMD (data register) or PMDs from which the count of an event is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CountSource {
-    /// A PMD that counts in every event set. Its values in all sets are added up.
+    /// A PMD that counts in every event set. The values of the PMD in all event sets are added up.
     AllSets(u16),
-    /// A PMD of one event set, as (set, PMD). It counts only while its set is active.
+    /// A PMD that counts only while its event set is active, as (set, PMD).
     OneSet(u16, u16),
 }
 
 /// The threshold of `--cascade`: other events are counted after `count` events of one kind.
 #[derive(Clone, Debug)]
 pub struct Threshold {
-    /// The PMCs that select the event of the threshold.
+    /// The PMCs (control registers) that select the event of the `--cascade` threshold.
     pub pmcs: Vec<Value>,
     pub pmd: u16,
     pub count: u64,
@@ -42,22 +44,24 @@ pub struct Threshold {
 pub struct ContextConfig {
     pub scope: Scope,
     pub pmcs: Vec<Value>,
-    /// One for each event that is counted, in the order of the events. The last one is that of
-    /// [`Self::clock_pmd`], if there is a clock.
+    /// The source of each event that is counted, in the order of the events. If the machine has a
+    /// clock PMD, the last source is [`Self::clock_pmd`].
     pub sources: Vec<CountSource>,
-    /// The PMD that measures the counted time.
+    /// The PMD that measures for how long events are counted, if the machine has such a PMD.
     pub clock_pmd: Option<u16>,
-    /// The number of event sets that take turns; 1 if there are no turns.
+    /// The number of event sets that are loaded in turn; 1 if there is only one event set.
     pub nr_sets: u16,
-    /// Length of a turn in nanoseconds.
+    /// The time for which an event set is loaded before the next event set is loaded, in
+    /// nanoseconds.
     pub set_timeout_ns: u64,
-    /// If present, event set 0 counts the event of the threshold, and the other sets follow it.
+    /// The threshold of `--cascade`. If there is a threshold, event set 0 counts the event of the
+    /// threshold, and the other event sets are loaded after the threshold is reached.
     pub threshold: Option<Threshold>,
 }
 
 impl ContextConfig {
-    /// Makes the configuration for a plan. `clock_pmd` is the PMD that measures the counted time,
-    /// if there is one.
+    /// Makes the configuration of the contexts for a plan of registers. `clock_pmd` is the PMD that
+    /// measures for how long events are counted, if the machine has such a PMD.
     pub fn new(scope: Scope, plan: &Plan, clock_pmd: Option<u16>) -> Self {
         let source_of = |(n, placement): (usize, &Placement)| match placement {
             Placement::Pmd(pmd) if *pmd < perfmon::FIRST_SOFT && plan.nr_sets > 1 => Some(
@@ -85,12 +89,12 @@ impl ContextConfig {
         }
     }
 
-    /// Returns true if there is nothing to count. No context is created then.
+    /// Returns true if there is nothing to count, so that no context is needed.
     pub fn is_empty(&self) -> bool {
         self.sources.is_empty()
     }
 
-    /// The id of the first event set that is not the threshold's.
+    /// Returns the ID of the first event set that does not count the event of the threshold.
     fn first_set(&self) -> u16 {
         u16::from(self.threshold.is_some())
     }
@@ -99,7 +103,7 @@ impl ContextConfig {
         self.first_set()..self.first_set() + self.nr_sets
     }
 
-    /// Creates a context and writes its registers, without attaching it.
+    /// Creates a context and writes its registers, without attaching the context.
     pub fn create_context(&self) -> io::Result<Context> {
         let context = Context::create(self.scope)?;
         self.create_sets(&context)?;
@@ -139,7 +143,8 @@ impl ContextConfig {
         };
         let mut sets: Vec<SetDesc> = self.set_ids().map(set_desc).collect();
         if let Some(threshold) = &self.threshold {
-            // The last set is followed by the first one behind the threshold's.
+            // After the last event set, the kernel loads the first event set that does not count
+            // the event of the threshold.
             if let Some(last) = sets.last_mut() {
                 (last.set_flags, last.set_id_next) = (last.set_flags | EXPL_NEXT, self.first_set());
             }
@@ -159,7 +164,7 @@ impl ContextConfig {
         context.create_sets(&mut sets)
     }
 
-    /// Reads a context. The values are in the order of the sources.
+    /// Reads the counts of a context. The counts are in the order of the configuration's sources.
     fn read_sums(&self, context: &Context) -> io::Result<Vec<Sums>> {
         let (mut all_sets, mut one_set) = (Vec::new(), Vec::new());
         for source in &self.sources {
@@ -195,8 +200,8 @@ impl ContextConfig {
         Ok(sums.iter().map(with_causes).collect())
     }
 
-    /// Creates a context, attaches it to this thread or CPU, and detaches it again. Returns an
-    /// error if that is not possible.
+    /// Creates a context, attaches the context to the thread or CPU `target`, and detaches the
+    /// context again. Returns an error if the context cannot be created or attached.
     pub fn try_attach(&self, target: u32) -> io::Result<()> {
         self.on_target(target, || {
             let context = self.create_context()?;
@@ -210,8 +215,8 @@ impl ContextConfig {
     }
 }
 
-/// Calls `work`, for a CPU's context on that CPU, as the kernel requires. If the CPU is offline,
-/// its context has ended; the call is then made on any CPU.
+/// Calls `work`. If `target` is a CPU, `work` runs on that CPU, because the kernel requires so for
+/// the context of a CPU. If the CPU is offline, its context has ended, and `work` runs on any CPU.
 pub fn on_target<T>(
     scope: Scope,
     target: u32,
@@ -226,10 +231,11 @@ pub fn on_target<T>(
     }
 }
 
-/// A context that is or was attached.
+/// A context that is attached to a thread or CPU, or that was attached and has ended.
 struct AttachedContext {
     context: Context,
-    /// `Some` after the context has ended. Names the causes if it ended before its target did.
+    /// `Some` after the context has ended, with the causes if the context ended before its thread
+    /// or CPU did.
     end_causes: Option<ShortCauses>,
 }
 
@@ -243,8 +249,9 @@ impl From<Context> for AttachedContext {
 }
 
 impl AttachedContext {
-    /// Reads the context's messages and returns the causes that they name. These contexts request
-    /// no messages about overflows, so each message says why the context has ended.
+    /// Reads the messages of the context and returns the causes that the messages name. The
+    /// contexts of `pfc stat` request no messages about overflows, so each message says why the
+    /// context has ended.
     fn read_messages(&mut self, scope: Scope) -> io::Result<ShortCauses> {
         while let Some(message) = self.context.message()? {
             let causes = self.end_causes.unwrap_or_default();
@@ -254,16 +261,16 @@ impl AttachedContext {
     }
 }
 
-/// The attached contexts by thread or CPU, and the sums of those that were removed.
+/// The attached contexts by thread or CPU, and the sums of the contexts that were removed.
 pub struct ContextGroup {
     config: ContextConfig,
     contexts: BTreeMap<u32, AttachedContext>,
     ended_sums: Vec<Sums>,
-    /// The event set that the next context starts with.
+    /// The event set with which the next context starts.
     next_set: u16,
     /// Number of threads that could not be counted.
     pub nr_uncounted: usize,
-    /// Threads and CPUs whose counts are short.
+    /// Threads and CPUs for which counts are missing.
     pub short_counts: ShortCounts,
     /// Throttling of the contexts that were removed.
     throttled: Throttling,
@@ -282,7 +289,7 @@ impl ContextGroup {
         }
     }
 
-    /// Creates a context and attaches it to a thread or CPU, without starting it.
+    /// Creates a context and attaches the context to a thread or CPU, without starting the context.
     pub fn attach(&mut self, target: u32) -> io::Result<()> {
         if self.config.is_empty() {
             return Ok(());
@@ -292,8 +299,8 @@ impl ContextGroup {
             context.load_set(target, self.next_set)?;
             Ok(context)
         })?;
-        // Each context starts with another set, so that the beginnings of threads are not all
-        // counted by the same events.
+        // Each context starts with another event set than the previous context, so that the
+        // beginnings of all threads are not counted by the same events.
         if self.config.threshold.is_none() {
             self.next_set = (self.next_set + 1) % self.config.nr_sets;
         }
@@ -308,7 +315,7 @@ impl ContextGroup {
         }
     }
 
-    /// Starts all contexts. Threads that have exited are skipped.
+    /// Starts all contexts. The context of a thread that has exited is not started.
     pub fn start(&self) -> io::Result<()> {
         for target in self.contexts.keys() {
             match self.start_target(*target) {
@@ -322,12 +329,13 @@ impl ContextGroup {
     /// Stops all contexts.
     pub fn stop(&self) {
         for (target, attached) in &self.contexts {
-            // A context that has ended does not count either, so its error is ignored.
+            // A context that has ended does not count, so the error of stopping an ended context is
+            // ignored.
             let _ = self.config.on_target(*target, || attached.context.stop());
         }
     }
 
-    /// Returns the sums so far, in the order of the configuration's sources.
+    /// Returns the sums of all contexts so far, in the order of the configuration's sources.
     pub fn read(&mut self) -> io::Result<Vec<Sums>> {
         let mut sums = self.ended_sums.clone();
         for (target, attached) in &self.contexts {
@@ -337,8 +345,8 @@ impl ContextGroup {
             self.short_counts.add(*target, all_causes(&values));
             add_sums(&mut sums, &values);
         }
-        // Messages are read after the values: if a context ended before its values were read, they
-        // are marked as short.
+        // The messages of the contexts are read after the values. If a context ended before its
+        // values were read, the values are therefore marked as short.
         let early_causes = self.early_end_causes()?;
         Ok(sums
             .into_iter()
@@ -346,7 +354,7 @@ impl ContextGroup {
             .collect())
     }
 
-    /// Returns the causes for which contexts ended before their targets did.
+    /// Returns the causes for which contexts ended before their threads or CPUs did.
     fn early_end_causes(&mut self) -> io::Result<ShortCauses> {
         let running = self
             .contexts
@@ -369,8 +377,8 @@ impl ContextGroup {
         Ok(ended.fold(ShortCauses::NONE, ShortCauses::union))
     }
 
-    /// Returns the throttling of all contexts. Only contexts with a threshold can be throttled,
-    /// because the others request no overflows.
+    /// Returns the throttling of all contexts of the run, added up. Only contexts with a threshold
+    /// can be throttled, because other contexts request no overflows.
     pub fn throttled(&self) -> io::Result<Throttling> {
         let mut total = self.throttled;
         if self.config.threshold.is_some() {
@@ -415,7 +423,8 @@ impl FollowHandler for ContextGroup {
         Ok(())
     }
 
-    /// Adds the counts of a thread that has exited to the sums, and closes its context.
+    /// Adds the counts of a thread that has exited to the sums, and closes the context of the
+    /// thread.
     fn thread_exited(&mut self, thread: u32) -> io::Result<()> {
         if let Some(mut attached) = self.contexts.remove(&thread) {
             let values = self.config.read_sums(&attached.context)?;
@@ -434,18 +443,18 @@ impl FollowHandler for ContextGroup {
     }
 }
 
-/// ESRCH: the thread has exited.
+/// Returns true for ESRCH, which means that the thread has exited.
 pub fn is_esrch(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::ESRCH)
 }
 
-/// EEXIST: the thread already has a context.
+/// Returns true for EEXIST, which means that the thread already has a context.
 pub fn is_eexist(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::EEXIST)
 }
 
-/// EBUSY: the registers are used by perf, by the watchdog or by contexts of the other scope, or no
-/// PMU description is registered.
+/// Returns true for EBUSY. EBUSY means that perf, the watchdog or contexts of the other scope use
+/// the registers, or that no PMU description is registered.
 pub fn is_ebusy(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::ResourceBusy
 }
@@ -456,7 +465,7 @@ fn add_sums(sums: &mut [Sums], values: &[Sums]) {
     }
 }
 
-/// Returns all causes for which any of the values is short.
+/// Returns the union of the causes for which counts are missing in `values`.
 fn all_causes(values: &[Sums]) -> ShortCauses {
     let all = values.iter().map(|sums| sums.causes);
     all.fold(ShortCauses::NONE, ShortCauses::union)

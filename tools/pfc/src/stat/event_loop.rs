@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! One wait for children, signals, files and a point in time.
+//! Waits with a single call of poll() for children, signals, readable files and a point in time.
 
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -18,23 +18,25 @@ pub enum WakeReason {
     Child,
     Interrupted,
     Terminated,
-    /// SIGUSR2, if the event loop was made by [`EventLoop::with_sigusr2`].
+    /// SIGUSR2 has arrived. Only an event loop that was made by [`EventLoop::with_sigusr2`] catches
+    /// SIGUSR2.
     SwitchOutput,
-    /// A file of the wait is readable.
+    /// A file for which the caller waits is readable.
     Ready,
     Timeout,
 }
 
-/// Descriptors of threads (pidfds), to find out when the last thread has exited.
+/// Descriptors of threads (pidfds), by which the caller finds out when the last thread has exited.
 pub struct LiveThreads {
     pidfds: Vec<OwnedFd>,
-    /// Some of the threads could not be opened. Then the end of the last thread is not detected.
+    /// True if no pidfd could be opened for some of the threads. If the value is true, the exit of
+    /// the last thread is not detected.
     is_partial: bool,
 }
 
 impl LiveThreads {
     pub fn new(threads: &[u32]) -> Self {
-        // PIDFD_THREAD, for which rustix has no name.
+        // This flag of pidfd_open() is PIDFD_THREAD, for which rustix has no name.
         let thread = PidfdFlags::from_bits_retain(libc::O_EXCL as u32);
         let mut live_threads = Self {
             pidfds: Vec::new(),
@@ -54,14 +56,16 @@ impl LiveThreads {
         self.pidfds.iter().map(AsFd::as_fd).collect()
     }
 
-    /// Drops the descriptors of threads that have exited. Returns true if the last one has.
+    /// Drops the pidfds of threads that have exited. Returns true if all threads of the set have
+    /// exited.
     pub fn have_all_exited(&mut self) -> bool {
         let mut fds: Vec<PollFd<'_>> = self
             .pidfds
             .iter()
             .map(|fd| PollFd::new(fd, PollFlags::IN))
             .collect();
-        // If poll() fails, no thread counts as exited. The caller's next wait reports the failure.
+        // If poll() fails, no thread is regarded as exited. The caller's next wait reports the
+        // failure of poll().
         let _ = poll(&mut fds, Some(&Timespec::default()));
         let mut has_exited: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
         has_exited.reverse();
@@ -77,7 +81,8 @@ fn register_signal(signal: i32, wake: WakeReason) -> io::Result<(UnixStream, Wak
     Ok((read_end, wake))
 }
 
-/// Waits for events. The signals SIGCHLD, SIGINT and SIGTERM are caught as soon as it exists.
+/// Waits for signals, for readable files and for points in time. The signals SIGCHLD, SIGINT and
+/// SIGTERM are caught from the creation of an event loop on.
 pub struct EventLoop {
     signals: Vec<(UnixStream, WakeReason)>,
 }
@@ -102,13 +107,13 @@ impl EventLoop {
         Ok(event_loop)
     }
 
-    /// Waits for a signal, or until a point in time.
+    /// Waits for a signal, or until the time `until`.
     pub fn wait(&mut self, until: Option<Instant>) -> io::Result<WakeReason> {
         self.wait_for(until, &[])
     }
 
-    /// Waits for a signal, until a point in time, or until one of these files is readable. Signals
-    /// are reported first.
+    /// Waits for a signal, until the time `until`, or until one of `files` is readable. Pending
+    /// signals are reported before readable files.
     pub fn wait_for(
         &mut self,
         until: Option<Instant>,
@@ -132,8 +137,8 @@ impl EventLoop {
             let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
             for ((stream, wake), ready) in self.signals.iter_mut().zip(ready) {
                 if ready {
-                    // Drops all pending bytes: the caller handles everything that has happened in
-                    // one pass.
+                    // All pending bytes of the signal's pipe are dropped, because the caller
+                    // handles all signals of one kind in one pass.
                     let mut seen = [0; 64];
                     while stream.read(&mut seen).is_ok_and(|n| n > 0) {}
                     return Ok(*wake);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Short counts: why counts are missing, and for which threads or CPUs.
+//! Short counts: records why counts are missing, and for which threads or CPUs.
 
 use std::collections::BTreeMap;
 
@@ -11,9 +11,9 @@ use perfmon::{status, Message, Scope, Status};
 pub struct ShortCauses(u8);
 
 impl ShortCauses {
-    /// No counts are missing.
+    /// The empty set: no counts are missing.
     pub const NONE: Self = Self(0);
-    /// The context ended because a CPU does not have all of its registers.
+    /// The context ended because a CPU does not have all registers of the context.
     pub const FAULT: Self = Self(1);
     /// The context ended because an administrator's context needed its registers.
     pub const EVICTED: Self = Self(2);
@@ -21,7 +21,8 @@ impl ShortCauses {
     pub const OFFLINE: Self = Self(4);
     /// A value is marked as short, but no message has given the reason.
     pub const SHORT: Self = Self(8);
-    /// The thread ran for some time on CPUs without all of the registers, where it was not counted.
+    /// The thread ran for some time on CPUs that lack some registers of the context, and was not
+    /// counted there.
     pub const ELSEWHERE: Self = Self(16);
 
     /// Each cause with its name in CSV and JSON, and a sentence in which `{}` stands for the thread
@@ -54,7 +55,8 @@ impl ShortCauses {
         ),
     ];
 
-    /// Returns the cause that a message names, if the context has ended before its target.
+    /// Returns the cause that a message of a context names, if the context has ended before its
+    /// thread or CPU did.
     pub fn from_message(message: Message, scope: Scope) -> Self {
         match message {
             Message::Fault => Self::FAULT,
@@ -76,7 +78,8 @@ impl ShortCauses {
         self == Self::NONE
     }
 
-    /// Returns the union of both sets. [`Self::SHORT`] is dropped if there is a more precise cause.
+    /// Returns the union of two sets of causes. [`Self::SHORT`] is dropped if there is a more
+    /// precise cause.
     pub fn union(self, other: Self) -> Self {
         let all = self.0 | other.0;
         match all & !Self::SHORT.0 {
@@ -89,14 +92,14 @@ impl ShortCauses {
         self.0 & other.0 != 0
     }
 
-    /// Returns the names of the causes in the set.
+    /// Returns the names of the causes in the set, as CSV and JSON have them.
     pub fn names(self) -> Vec<&'static str> {
         let all = Self::ALL.iter().filter(|(cause, ..)| self.contains(*cause));
         all.map(|(_, name, _)| *name).collect()
     }
 }
 
-/// The threads or CPUs whose counts are short, with the causes.
+/// The threads or CPUs for which counts are missing, with the causes.
 #[derive(Clone, Debug, Default)]
 pub struct ShortCounts {
     targets: BTreeMap<u32, ShortCauses>,
@@ -110,7 +113,8 @@ impl ShortCounts {
         }
     }
 
-    /// Returns a sentence for each cause. `done` is the activity that it names, such as "counting".
+    /// Returns a sentence for each cause for which counts are missing. `activity` is the activity
+    /// that each sentence names, such as "counting".
     pub fn sentences(&self, scope: Scope, activity: &str) -> Vec<String> {
         let sentence = |(cause, _, text): &(ShortCauses, &str, &str)| {
             let affected = self.targets.iter().filter(|(_, c)| c.contains(*cause));

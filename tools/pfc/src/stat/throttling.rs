@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Throttling: how often contexts took too many samples, and for how long sampling was then
-//! suspended.
+//! Throttling: counts how often contexts took too many samples, and for how long sampling was
+//! therefore suspended.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use perfmon::Status;
 pub struct Throttling {
     /// The number of times that a context was throttled.
     pub count: u64,
-    /// The time without samples, in nanoseconds.
+    /// The time for which sampling was suspended, in nanoseconds.
     pub time_ns: u64,
 }
 
@@ -26,7 +26,7 @@ impl Throttling {
         self.count == 0
     }
 
-    /// Returns the difference to an earlier value.
+    /// Returns the throttling of the contexts since an earlier value for the same contexts.
     pub fn since(&self, before: &Self) -> Self {
         Self {
             count: self.count.saturating_sub(before.count),
