@@ -1,22 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Derived metrics, as `perf stat` prints them: instructions per cycle, rates, percentages.
+//! Computes derived metrics, as `perf stat` prints them: instructions per cycle, rates,
+//! percentages.
 
 use super::events::Event;
 
-/// The counts of a run, from which metrics are derived. Events are found by their names without
-/// modes.
+/// The counts of a run, from which metrics are derived. An event is found by its name without its
+/// modes, for example without `:u`.
 pub struct RunCounts<'a> {
     pub events: &'a [Event],
-    /// The counts, not multiplied by [`Event::scale`]. `None` if the event was not counted.
+    /// The count of each event, not multiplied by [`Event::scale`]; `None` if the event was not
+    /// counted.
     pub values: &'a [Option<f64>],
-    /// Elapsed time in seconds.
+    /// The elapsed time of the run of `pfc stat` in seconds.
     pub elapsed: f64,
 }
 
 impl RunCounts<'_> {
-    /// Returns the count of the first of these events that was counted in the same modes, if it is
-    /// above 0.
+    /// Returns the count of the first event that has one of the names `names` and was counted in
+    /// the modes `modes`. Returns `None` if no event has one of the names and the modes, or if the
+    /// count is 0.
     fn count_of(&self, names: &[&str], modes: &str) -> Option<f64> {
         let pairs = self.events.iter().zip(self.values);
         pairs
@@ -25,7 +28,7 @@ impl RunCounts<'_> {
             .filter(|value| *value > 0.0)
     }
 
-    /// Returns the CPU time in seconds, from the first of `task-clock` and `cpu-clock`.
+    /// Returns the CPU time in seconds, from the first event that is `task-clock` or `cpu-clock`.
     fn cpu_seconds(&self) -> Option<f64> {
         let pairs = self.events.iter().zip(self.values);
         let clock = |(event, value): (&Event, &Option<f64>)| {
@@ -34,7 +37,7 @@ impl RunCounts<'_> {
         Some(pairs.filter_map(clock).next()? * 1e-9).filter(|s| *s > 0.0)
     }
 
-    /// Returns the metric for an event and its count, with the metric's unit.
+    /// Returns the derived metric for an event with the count `value`, and the unit of the metric.
     pub fn derive(&self, event: &Event, value: f64) -> Option<(f64, String)> {
         let base = event.base_name();
         let modes = &event.name[base.len()..];

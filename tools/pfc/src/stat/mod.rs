@@ -2,9 +2,10 @@
 
 //! `pfc stat`: counts events for a command, for threads or for CPUs, like `perf stat`.
 //!
-//! A run has four steps: parse the events, place them on registers, attach one context per thread
-//! or CPU, and print. If there are more events than counters, they are placed in several event sets
-//! that take turns, and the values are scaled with an error bar.
+//! A run of `pfc stat` has four steps: parse the events, assign the events to registers, attach one
+//! context per thread or CPU, and print the counts. If there are more events than counters, the
+//! events are assigned to several event sets, which are loaded in turn, and the counts are scaled
+//! with an error bar.
 //!
 //! | file | contents |
 //! |---|---|
@@ -55,21 +56,23 @@ use report::Report;
 
 /// The tasks or CPUs that a run counts.
 pub enum Target {
-    /// The command, from its exec on, and its children unless `--no-inherit` is given.
+    /// The command that the user gave, from its exec on, and its children unless `--no-inherit` is
+    /// given.
     Command,
-    /// Existing threads, by id, until the command exits (without one: until all of them have
-    /// exited) or the user interrupts.
+    /// Existing threads, which are given by their IDs. Counting of existing threads ends when the
+    /// command exits or the user interrupts. Without a command, counting ends when all of the
+    /// threads have exited.
     Threads(Vec<u32>),
-    /// CPUs, by number, until the command exits or the user interrupts.
+    /// CPUs, by number. Counting ends when the command exits or the user interrupts.
     Cpus(Vec<u32>),
 }
 
-/// The result of one run (`-r` makes several).
+/// The result of one run; the option `-r` makes several runs.
 pub struct Counts {
-    /// The values are in the order of the configuration's sources.
+    /// The sums of each source, in the order of the configuration's sources.
     pub values: Vec<Sums>,
     pub elapsed: Duration,
-    /// User and system time of the children that were reaped in this run, in seconds, from
+    /// User and system time of the children that were reaped during the run, in seconds, from
     /// `getrusage(RUSAGE_CHILDREN)`.
     pub times: (f64, f64),
 }
@@ -146,7 +149,8 @@ pub fn run(device: &Path, args: &StatArgs, file: Option<&Path>) -> Result<ExitCo
     Ok(status.map_or(ExitCode::SUCCESS, exit_code))
 }
 
-/// Returns the exit status of the command, or 128 plus the number of the signal that killed it.
+/// Returns the exit status of the command, or 128 plus the number of the signal that killed the
+/// command.
 pub fn exit_code(status: ExitStatus) -> ExitCode {
     use std::os::unix::process::ExitStatusExt;
     let code = status
@@ -186,7 +190,8 @@ fn parse_threshold(word: &str, machine: &Machine, device: &Path) -> Result<Thres
     }
 }
 
-/// Returns the PMD that measures for how long events were counted, if the machine has it.
+/// Returns the PMD (data register) that measures for how long events are counted, if the machine
+/// has such a PMD.
 fn clock_pmd(machine: &Machine, scope: Scope) -> Option<u16> {
     let number = match scope {
         Scope::Thread => perfmon::TASK_CLOCK,
@@ -195,8 +200,8 @@ fn clock_pmd(machine: &Machine, scope: Scope) -> Option<u16> {
     machine.map.pmd(number).map(|r| r.number)
 }
 
-/// Returns the plan if its registers are available, which is tried once on this thread or on the
-/// first CPU. If the PMU is in use, returns the plan without hardware registers.
+/// Returns the plan if its registers are available, which is tested by attaching a context to this
+/// thread or to the first CPU. If the PMU is in use, returns the plan without hardware registers.
 fn available_plan(
     plan: Plan,
     target: &Target,
@@ -207,14 +212,15 @@ fn available_plan(
         _ => gettid().as_raw_nonzero().get().unsigned_abs(),
     };
     let try_plan = |plan: &Plan| match plan.is_empty() {
-        // There is nothing to count, but the device must exist nevertheless.
+        // The plan has no events to count, but the device `/dev/perfmon` must exist also without
+        // events.
         true => std::fs::metadata(perfmon::DEVICE).map(drop),
         false => config_of(plan).try_attach(target_id),
     };
     let error = match try_plan(&plan) {
         Ok(()) => return Ok(plan),
-        // This thread is itself monitored by another program. That says nothing about the threads
-        // to be counted.
+        // Another program monitors the thread of pfc, so the test of the plan failed. The registers
+        // may still be available on the threads to be counted.
         Err(error) if is_eexist(&error) && matches!(target, Target::Threads(_)) => {
             return Ok(plan);
         }
@@ -257,8 +263,8 @@ fn print_missing(events: &[Event], plan: &Plan, machine: &Machine, verbose: bool
     }
 }
 
-/// Prints why the processor cannot count some events: one line per event with `-v`, otherwise only
-/// their number.
+/// Prints why the processor cannot count some events: one line per event with `-v`, and without
+/// `-v` one line with the number of events that cannot be counted.
 fn print_missing_reasons(events: &[Event], plan: &Plan, machine: &Machine, verbose: bool) {
     let all = events.iter().zip(&plan.placements);
     let missing: Vec<&Event> = all
@@ -280,7 +286,8 @@ fn print_missing_reasons(events: &[Event], plan: &Plan, machine: &Machine, verbo
     }
 }
 
-/// Makes the error for a failed system call. `action` says what could not be done; advice is added.
+/// Makes the error for a failed system call. `action` is the action that failed. The message of the
+/// error also has advice.
 pub fn syscall_failure(action: &str, error: &io::Error) -> Failure {
     use io::ErrorKind::{NotFound, PermissionDenied, ResourceBusy};
     let device = perfmon::DEVICE;
@@ -298,8 +305,9 @@ pub fn syscall_failure(action: &str, error: &io::Error) -> Failure {
     Failure::Refused(format!("cannot {action}: {remedy}"))
 }
 
-/// Returns the threads or CPUs that the options select. `verb` is the verb for error messages;
-/// `has_command` says whether a command was given, which is the target if no option is.
+/// Returns the threads or CPUs that the options select. `verb` is the verb of error messages about
+/// missing options, such as "count". `has_command` says whether the user gave a command, which is
+/// the target if no option selects threads or CPUs.
 pub fn select_target(args: &TargetArgs, verb: &str, has_command: bool) -> Result<Target, Failure> {
     if args.all_cpus || args.cpus.is_some() {
         let online = std::fs::read_to_string("/sys/devices/system/cpu/online")?;
@@ -343,7 +351,7 @@ pub fn select_target(args: &TargetArgs, verb: &str, has_command: bool) -> Result
 }
 
 /// Parses a list of CPUs such as `0,2-3` into ascending numbers without duplicates. Returns `None`
-/// if it is not such a list, or has a number above 65,535.
+/// if the text is not a list of CPUs, or has a number above 65,535.
 pub fn parse_cpu_list(list: &str) -> Option<Vec<u32>> {
     let mut all = std::collections::BTreeSet::new();
     for part in list.split(',') {
@@ -357,7 +365,7 @@ pub fn parse_cpu_list(list: &str) -> Option<Vec<u32>> {
     Some(all.into_iter().collect())
 }
 
-/// Returns the target in perf's words, for the title of the output.
+/// Returns the counted target in perf's words, for the title of the output.
 fn title(args: &StatArgs, target: &Target) -> String {
     match args
         .cascade
@@ -387,7 +395,7 @@ fn target_title(args: &StatArgs, target: &Target) -> String {
     }
 }
 
-/// State that is kept over the runs of one invocation.
+/// State that is kept over all runs of one invocation of `pfc stat`.
 struct Session<'a> {
     args: &'a StatArgs,
     target: Target,
@@ -396,7 +404,7 @@ struct Session<'a> {
     is_interrupted: bool,
 }
 
-/// The timer of `-I`: when the next interval is due.
+/// The timer of `-I`, which knows when the next interval is due.
 struct IntervalTimer {
     interval: Option<Duration>,
     started_at: Instant,
@@ -416,7 +424,8 @@ impl IntervalTimer {
 
     fn tick(&mut self, group: &mut ContextGroup, report: &mut Report<'_>) -> Result<(), Failure> {
         report.print_interval(group.read()?, self.started_at.elapsed())?;
-        // If more than one interval has passed, the missed ones are left out.
+        // If more than one interval has passed since the last print, the missed intervals are left
+        // out.
         if let (Some(every), Some(next)) = (self.interval, &mut self.next_due) {
             while *next <= Instant::now() {
                 *next += every;
@@ -427,8 +436,8 @@ impl IntervalTimer {
 }
 
 impl Session<'_> {
-    /// Handles pending signals. Returns true if SIGINT or SIGTERM has arrived since the program
-    /// began.
+    /// Handles pending signals. Returns true if SIGINT or SIGTERM has arrived since the start of
+    /// `pfc stat`.
     fn check_interrupted(&mut self) -> io::Result<bool> {
         loop {
             match self.event_loop.wait(Some(Instant::now()))? {
@@ -439,7 +448,8 @@ impl Session<'_> {
         }
     }
 
-    /// Makes one run. Returns its counts, and the exit status of the command if there is one.
+    /// Makes one run. Returns the counts of the run, and the exit status of the command if the user
+    /// gave a command.
     fn run_once(
         &mut self,
         group: &mut ContextGroup,
@@ -513,7 +523,7 @@ impl Session<'_> {
                     self.is_interrupted = true;
                     child.signal(libc::SIGTERM);
                 }
-                // The terminal sends SIGINT to the command as well.
+                // The terminal sends SIGINT to pfc and to the command.
                 WakeReason::Interrupted => self.is_interrupted = true,
                 WakeReason::Child | WakeReason::SwitchOutput | WakeReason::Ready => {}
             }
@@ -521,7 +531,8 @@ impl Session<'_> {
     }
 
     /// Counts threads or CPUs until the command exits or the user interrupts. Without a command,
-    /// counting of threads ends when all of them have exited. A command that still runs is killed.
+    /// counting of threads ends when all of the threads have exited. A command that still runs at
+    /// the end of counting is killed.
     fn run_targets(
         &mut self,
         group: &mut ContextGroup,

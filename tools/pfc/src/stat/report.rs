@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The output of `pfc stat`: perf stat's columns, CSV and JSON.
+//! Prints the output of `pfc stat`: text with the columns of perf stat, CSV or JSON.
 
 use std::io::Write;
 use std::time::Duration;
@@ -17,14 +17,14 @@ use crate::cli::StatArgs;
 use crate::error::Failure;
 use crate::output::Out;
 
-/// The format of the output.
+/// The format of the output of `pfc stat`.
 enum OutputFormat {
     Text,
     Csv(String),
     Json,
 }
 
-/// Prints the counts of runs and intervals.
+/// Prints the counts of the runs and intervals of `pfc stat`.
 pub struct Report<'a> {
     format: OutputFormat,
     title: String,
@@ -32,12 +32,13 @@ pub struct Report<'a> {
     plan: &'a Plan,
     clock_index: Option<usize>,
     sources: Vec<CountSource>,
-    /// Counts of events with turns are scaled to the whole time.
+    /// Counts of events that were counted for a part of the time are scaled to the whole time.
     is_scaled: bool,
-    /// The smallest fraction of the time for which a value is printed, `--refuse-below`.
+    /// The smallest fraction of the time for which a value is printed, from the option
+    /// `--refuse-below`.
     min_share: f64,
     out: Out,
-    /// The sums at the end of the previous interval.
+    /// The sums of all sources at the end of the previous interval.
     last_sums: Vec<Sums>,
     last_time: Duration,
     has_begun: bool,
@@ -64,7 +65,7 @@ impl<'a> Report<'a> {
             title,
             events,
             plan,
-            // The clock is the last source.
+            // The clock is the last source of the configuration.
             clock_index: config.clock_pmd.map(|_| config.sources.len() - 1),
             sources: config.sources.clone(),
             is_scaled: !args.no_scale,
@@ -78,7 +79,8 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// Prints the counts since the previous call. `elapsed` is the time since the beginning.
+    /// Prints the counts of the interval since the previous call. `elapsed` is the time since the
+    /// beginning of the run.
     pub fn print_interval(&mut self, sums: Vec<Sums>, elapsed: Duration) -> Result<(), Failure> {
         let since = |(now, before): (&Sums, &Sums)| now.since(before);
         let values: Vec<Sums> = sums.iter().zip(&self.last_sums).map(since).collect();
@@ -101,7 +103,8 @@ impl<'a> Report<'a> {
         Ok(())
     }
 
-    /// Prints the counts of all runs. With `-I` they have been printed already.
+    /// Prints the counts of all runs of `pfc stat`. With `-I`, the counts have been printed
+    /// already, so nothing is printed.
     pub fn print_runs(&mut self, runs: &[Counts]) -> Result<(), Failure> {
         if self.prints_intervals {
             return self.out.finish();
@@ -179,10 +182,11 @@ impl<'a> Report<'a> {
     }
 }
 
-/// The number of events up to which a message names each event that was counted too little.
+/// Maximum number of events for which a message says that the event was counted for too little of
+/// the time.
 const MAX_NAMED: usize = 10;
 
-/// Returns the length of the turns of all event sets, in nanoseconds.
+/// Returns the sum of the times for which each event set was loaded, in nanoseconds.
 fn total_set_time(sources: &[CountSource], sums: &[Sums]) -> u64 {
     let mut set_times = std::collections::BTreeMap::new();
     for (source, sums) in sources.iter().zip(sums) {
@@ -228,7 +232,8 @@ impl<'a> Report<'a> {
         let elapsed = mean_of(runs, |r| r.elapsed.as_secs_f64());
         let run_ns = match self.clock_index {
             Some(column) => mean_of(runs, |r| r.values[column].value as f64),
-            // No register measures the time, so the whole elapsed time is assumed.
+            // No register measures for how long events are counted, so the whole elapsed time is
+            // assumed.
             None => elapsed * 1e9,
         };
         let counted = RunCounts {
@@ -255,8 +260,8 @@ impl<'a> Report<'a> {
                     .map(|c| c.error),
                 refused_share: refused,
                 noise: cell.filter(|_| runs.len() > 1).map(|c| c.noise),
-                // Counts of different turns are of different times. They can be compared only if
-                // they are scaled.
+                // Counts of different event sets are from different times. Counts of different
+                // event sets can be compared only if the counts are scaled.
                 derived: values[n]
                     .filter(|_| self.is_scaled || !cell.is_some_and(|c| c.is_multiplexed))
                     .and_then(|value| counted.derive(event, value)),
@@ -277,7 +282,7 @@ impl<'a> Report<'a> {
             .map(|run| {
                 let sums = &run.values[column];
                 let value = match event.source {
-                    // The value of a counter page instance is signed; it may fall.
+                    // The value of a counter page instance is signed, because the value may fall.
                     EventSource::Instance(_) => sums.value as i64 as f64,
                     _ => sums.value as f64,
                 };
@@ -298,7 +303,7 @@ impl<'a> Report<'a> {
                 }
             })
             .collect();
-        // A run in which the event set had no turn says nothing about the event.
+        // A run in which the event set was never loaded says nothing about the event.
         let counted = || estimates.iter().filter(|e| e.share > 0.0);
         let (value, noise) = match counted().count() {
             0 => (0.0, 0.0),
@@ -309,7 +314,8 @@ impl<'a> Report<'a> {
             value,
             noise,
             share: estimates.iter().map(|e| e.share).sum::<f64>() / estimates.len() as f64,
-            // The error of the mean of independent runs.
+            // The runs are independent, so the error of the mean over the runs is computed from the
+            // sum of the squared errors.
             error: errors
                 .map(|all| all.iter().map(|e| e * e).sum::<f64>().sqrt() / all.len().max(1) as f64),
             is_multiplexed,
@@ -321,10 +327,10 @@ fn mean_of(runs: &[Counts], of: impl Fn(&Counts) -> f64) -> f64 {
     mean_and_error(&runs.iter().map(of).collect::<Vec<_>>()).0
 }
 
-/// The numbers of an event.
+/// The values of one event, combined over all runs of `pfc stat -r`.
 struct CombinedCount {
     value: f64,
-    /// Standard error in percent of the mean.
+    /// Standard error of the mean over several runs, in percent of the mean.
     noise: f64,
     share: f64,
     error: Option<f64>,
@@ -332,7 +338,7 @@ struct CombinedCount {
 }
 
 impl CombinedCount {
-    /// Returns true if the event was counted in too little of the time.
+    /// Returns true if the event was counted for too little of the time to print its value.
     fn is_refused(&self, min_share: f64) -> bool {
         self.is_multiplexed && (self.share < min_share || self.share == 0.0)
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! One line of the output of `pfc stat`, as text, CSV or JSON.
+//! Formats one line of the output of `pfc stat`, as text, CSV or JSON.
 
 use std::time::Duration;
 
@@ -8,24 +8,25 @@ use super::estimate::CONFIDENCE;
 use super::events::Event;
 use super::short_counts::ShortCauses;
 
-/// The line of one event.
+/// The values of one event, for one line of the output.
 pub struct Row<'a> {
     pub event: &'a Event,
     /// The count, not multiplied by [`Event::scale`], or the text that is printed in its place.
     pub value: Result<f64, &'static str>,
     /// The time in which the event was counted, in nanoseconds.
     pub run_ns: u64,
-    /// The fraction of the time in which the event was counted, if its event set had turns.
+    /// The fraction of the time in which the event was counted, if there were several event sets.
     pub share: Option<f64>,
-    /// The half length of the error bar, if the value was scaled. The inner `None` means that it is
-    /// not known.
+    /// The half length of the error bar, if the value was scaled. The inner `None` means that the
+    /// length of the error bar is not known.
     pub error: Option<Option<f64>>,
-    /// The fraction of the time, if it is too small for the value to be printed.
+    /// The fraction of the time in which the event was counted, if the fraction is too small for
+    /// the value to be printed.
     pub refused_share: Option<f64>,
     /// Standard error over several runs, in percent of the mean.
     pub noise: Option<f64>,
     pub derived: Option<(f64, String)>,
-    /// Reasons why counts are missing in the value.
+    /// The reasons why counts are missing in the value.
     pub causes: ShortCauses,
 }
 
@@ -78,7 +79,7 @@ impl Row<'_> {
         }
     }
 
-    /// Formats the error bar, in percent of the value; in counts if the value is 0.
+    /// Formats the error bar in percent of the value, or in counts if the value is 0.
     fn format_error_bar(&self) -> String {
         match (self.error, self.value) {
             (Some(Some(error)), Ok(value)) if value > 0.0 => {
@@ -94,8 +95,9 @@ impl Row<'_> {
         100.0 * self.share.unwrap_or(1.0)
     }
 
-    /// Formats perf's CSV fields: the time with `-I`, value, unit, event, standard error with `-r`,
-    /// run time, percentage of the time, derived metric and its unit.
+    /// Formats the line as CSV with the fields of perf's CSV: the time with `-I`, value, unit,
+    /// event, standard error with `-r`, run time, percentage of the time, derived metric and its
+    /// unit.
     pub fn format_csv(&self, separator: &str, elapsed: Option<Duration>) -> String {
         let mut fields = Vec::new();
         fields.extend(elapsed.map(|elapsed| format!("{:.9}", elapsed.as_secs_f64())));
@@ -115,7 +117,8 @@ impl Row<'_> {
             }
             None => fields.extend([String::new(), String::new()]),
         }
-        // Fields that perf does not have: half length of the error bar, and why the count is short.
+        // pfc appends fields that perf does not have: the half length of the error bar, and the
+        // causes for which counts are missing.
         if self.error.is_some() || !self.causes.is_none() {
             let error = self.error.flatten();
             fields.push(error.map_or_else(String::new, |e| self.format_value(e)));
@@ -159,7 +162,7 @@ impl Row<'_> {
     }
 }
 
-/// Inserts thousands separators: 1234567.89 becomes 1,234,567.89.
+/// Inserts thousands separators into a number: 1234567.89 becomes 1,234,567.89.
 fn add_thousands_separators(number: &str) -> String {
     let (sign, digits) = match number.strip_prefix('-') {
         Some(rest) => ("-", rest),
