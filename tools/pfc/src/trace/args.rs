@@ -208,7 +208,8 @@ pub struct ReleaseArgs {
 }
 
 impl ConfigArgs {
-    /// Returns the globs in the kernel's format: names with single blanks between them.
+    /// Returns the globs for names of markers in the kernel's format: one string, with a blank
+    /// between two globs.
     pub fn markers(&self) -> Result<String, Failure> {
         let mut globs: Vec<&str> = self.events.iter().map(String::as_str).collect();
         if let Some(bad) = globs
@@ -251,7 +252,8 @@ impl ConfigArgs {
     }
 }
 
-/// Parses a timeout. The kernel takes all ones as "no limit".
+/// Parses the value of `--blocking-timeout`. The value "inf" becomes `u32::MAX`, which means "no
+/// limit" to the kernel.
 fn parse_timeout(word: &str) -> Result<u32, String> {
     match word {
         "inf" => Ok(u32::MAX),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Programs that started before the module was loaded, or outlive it. `pfc trace arm` announces the
-//! device to the former, and `pfc trace release` has all programs release it so that the module can
-//! be unloaded.
+//! `pfc trace arm` and `pfc trace release`. `pfc trace arm` announces the device to programs that
+//! started before the module was loaded. `pfc trace release` makes all programs release the device,
+//! so that the module can be unloaded.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -16,16 +16,19 @@ use rustix::fs::OFlags;
 use crate::error::Failure;
 use crate::trace::args::ReleaseArgs;
 
-/// The file that programs map if there is no device.
+/// The wake file: programs map this file if there is no device.
 const WAKE_FILE: &str = "/run/perftrace/wake";
-/// Offset of a counter of calls of `arm`, between the words of markers and the filters.
+/// Offset in the wake file of a counter of calls of `arm`. The counter lies between the words of
+/// markers and the filters.
 const ARM_COUNT_OFFSET: u64 = 0x8000;
-/// Mask of the counter. In a marker's word it lies between the bits of traces and `WAKE`.
+/// Mask of the counter of calls of `arm`. In a marker's word, the counter lies between the bits of
+/// traces and `WAKE`.
 const ARM_COUNT_MASK: u32 = 0x7fff;
 /// Time between two checks whether all programs have released the device.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Announces the device. Programs that found no device attach at their next event.
+/// Announces the device `/dev/perftrace` to running programs. Programs that found no device when
+/// they started attach to the device at their next event.
 pub fn arm() -> Result<(), Failure> {
     Device::open()?.resume()?;
     let file = open_wake_file()?;
@@ -40,8 +43,9 @@ pub fn arm() -> Result<(), Failure> {
     written.map_err(wake_file_failure)
 }
 
-/// Has all programs release the device. If some do not within the timeout, all are armed again and
-/// the error names those that hold the device.
+/// Makes all programs release the device `/dev/perftrace`. If some programs have not released the
+/// device within the timeout, the device is announced to all programs again, and the error names
+/// the programs that hold the device.
 pub fn release(args: &ReleaseArgs) -> Result<(), Failure> {
     let file = open_wake_file()?;
     set_marker_words(&file, 0).map_err(wake_file_failure)?;
@@ -62,7 +66,7 @@ pub fn release(args: &ReleaseArgs) -> Result<(), Failure> {
     let users = device_users();
     device.resume()?;
     drop(device);
-    // Lets the programs that have released the device attach again.
+    // Lets the programs that have released the device attach to the device again.
     arm()?;
     Err(Failure::Refused(format!(
         "{nr_attached} traced programs did not detach within {} s: they are stopped, or have locked \
@@ -72,8 +76,8 @@ pub fn release(args: &ReleaseArgs) -> Result<(), Failure> {
     )))
 }
 
-/// Opens the wake file, or creates it with its full size. Root may write it, and all users may read
-/// it.
+/// Opens the wake file, or creates the wake file with its full size. Root may write the wake file,
+/// and all users may read it.
 fn open_wake_file() -> Result<File, Failure> {
     let folder = Path::new(WAKE_FILE).parent().unwrap_or(Path::new("/"));
     let made = DirBuilder::new().mode(0o755).create(folder);
@@ -86,14 +90,14 @@ fn open_wake_file() -> Result<File, Failure> {
     options.custom_flags(OFlags::NOFOLLOW.bits() as i32);
     let file = options.open(WAKE_FILE).map_err(wake_file_failure)?;
     let bytes = file.metadata().map_err(wake_file_failure)?.len();
-    // The file is mapped, so it is never made shorter.
+    // Programs have mapped the wake file, so the wake file is never made shorter.
     if bytes < READ_BYTES {
         file.set_len(READ_BYTES).map_err(wake_file_failure)?;
     }
     Ok(file)
 }
 
-/// Stores a value in the words of all markers.
+/// Stores `word` in the words of all markers in the wake file.
 fn set_marker_words(file: &File, word: u32) -> io::Result<()> {
     file.write_all_at(&word.to_ne_bytes().repeat(NR_MARKERS), WORDS)
 }
@@ -106,7 +110,7 @@ fn wake_file_failure(error: io::Error) -> Failure {
     Failure::Refused(format!("{WAKE_FILE}: {error}{hint}"))
 }
 
-/// Processes that have the device open or mapped, with their names.
+/// Returns the ids and names of the processes that have the device open or mapped.
 fn device_users() -> Vec<String> {
     let all = fs::read_dir("/proc").into_iter().flatten().flatten();
     let mut pids: Vec<u32> = all

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Creation of a trace.
+//! Creates a trace, and warns if no running program has a marker for the trace.
 
 use std::collections::BTreeSet;
 
@@ -11,10 +11,11 @@ use perftrace_reader::{Device, Error, Recipe, Trace, FILTER_MAX};
 use crate::error::Failure;
 use crate::trace::args::ConfigArgs;
 
-/// Maximum number of existing markers that are listed if none of them is wanted.
+/// Maximum number of markers that the warning lists if no marker matches the user's globs.
 const MAX_LISTED: usize = 12;
 
-/// Creates the trace. Prints a message if no running program has a marker that it wants.
+/// Creates the trace. Prints a warning if no running program has a marker that matches the globs of
+/// the trace.
 pub fn create_trace(name: &str, config: &ConfigArgs, flags: u32) -> Result<Trace, Failure> {
     let filter = match &config.filter {
         Some(text) => compile_filter(text)?,
@@ -46,9 +47,10 @@ fn compile_filter(text: &str) -> Result<Vec<u8>, Failure> {
     }
 }
 
-/// Returns a message with the filter, and a caret under the error.
+/// Returns an error message that shows the filter, with a caret under the place of the error.
 fn filter_message(text: &str, error: &perftrace_filter::Error) -> String {
-    // Control characters could move the caret to another place, so they are replaced by blanks.
+    // Control characters in the filter could move the caret to another place, so control characters
+    // are replaced by blanks.
     let without_controls = |text: &str| -> String {
         let replace_control = |c: char| if c.is_control() { ' ' } else { c };
         text.chars().map(replace_control).collect()
@@ -59,7 +61,7 @@ fn filter_message(text: &str, error: &perftrace_filter::Error) -> String {
     format!("invalid filter: {message}\n  {text}\n  {blanks}^")
 }
 
-/// Prints a message if no program has a marker that is wanted.
+/// Prints a warning if no running program has a marker that matches one of the globs.
 fn warn_if_unmatched(globs: &[String]) {
     let Ok(markers) = Device::open().and_then(|device| device.markers()) else {
         return;
@@ -70,7 +72,8 @@ fn warn_if_unmatched(globs: &[String]) {
     }
 }
 
-/// Returns the message if no marker matches, else `None`.
+/// Returns the text of the warning if no marker matches one of the globs, and `None` if a marker
+/// matches.
 fn unmatched_message(globs: &[String], names: &BTreeSet<String>) -> Option<String> {
     let is_wanted = |name: &String| globs.is_empty() || globs.iter().any(|g| glob_matches(g, name));
     if names.iter().any(is_wanted) {
@@ -94,7 +97,7 @@ fn unmatched_message(globs: &[String], names: &BTreeSet<String>) -> Option<Strin
     ))
 }
 
-/// Returns whether the glob matches the whole name.
+/// Returns whether the glob matches the whole name of a marker.
 fn glob_matches(glob: &str, name: &str) -> bool {
     match glob.contains(['*', '?', '[', '\\']) {
         true => Pattern::new(&[glob.to_owned()]).matches_name(name),
@@ -105,7 +108,8 @@ fn glob_matches(glob: &str, name: &str) -> bool {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         match error {
-            // A closed pipe must be recognised as a write error.
+            // A write error of the reader becomes `Failure::Write`, so that `pfc` exits without an
+            // error message if the error is a closed pipe.
             Error::Write(e) => Self::Write(e),
             error => Self::Tracing(error),
         }

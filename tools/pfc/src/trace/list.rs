@@ -114,7 +114,7 @@ fn trace_json(info: &Info) -> Value {
     })
 }
 
-/// The processes that have a marker, by the marker's name and fields.
+/// The processes that have a marker, with the marker's name and fields as the key.
 type MarkersByName = BTreeMap<(String, String), Vec<(u64, Option<Task>)>>;
 
 fn print_markers(device: &Device, json: bool, out: &mut Out) -> Result<(), Failure> {
@@ -161,7 +161,7 @@ fn group_markers(all: Vec<Description>, process: impl Fn(u64) -> Option<Task>) -
     groups
 }
 
-/// Returns the names of the first processes.
+/// Returns the names and ids of the first processes, at most [`MAX_NAMED`].
 fn process_names(processes: &[(u64, Option<Task>)]) -> String {
     let tasks = processes.iter().filter_map(|(_, task)| task.as_ref());
     let mut words: Vec<String> = tasks

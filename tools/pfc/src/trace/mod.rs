@@ -5,12 +5,12 @@
 //! | file | contents |
 //! |---|---|
 //! | `args.rs` | the command line |
-//! | `create.rs` | creates a trace: markers, filter, a message if nothing matches |
-//! | `sink.rs` | the output: its format and its place |
-//! | `recorder.rs` | writes events until the trace ends |
-//! | `summary.rs` | progress messages, the summary, and what is missing |
+//! | `create.rs` | creates a trace, and warns if no running program has a marker for the trace |
+//! | `sink.rs` | the output of a trace, with its format and path |
+//! | `recorder.rs` | writes the events of a trace to the output until the trace ends |
+//! | `summary.rs` | progress messages, and the summary with the reasons why events are missing |
 //! | `list.rs` | lists traces and markers |
-//! | `arm.rs` | programs that started before the module was loaded, or outlive it |
+//! | `arm.rs` | `pfc trace arm` and `pfc trace release` |
 
 pub mod args;
 mod arm;
@@ -60,7 +60,8 @@ fn start(args: &StartArgs, file: Option<&Path>) -> Result<ExitCode, Failure> {
         eprintln!("[ pfc trace: '{name}' keeps the newest events; pfc trace snapshot {name} writes them, pfc trace stop {name} ends it ]");
         return Ok(ExitCode::SUCCESS);
     }
-    // Signals are caught from here on, so that none is missed during the setup.
+    // The event loop catches signals. The event loop is made first, so that no signal is missed
+    // during the setup of the trace.
     let event_loop = EventLoop::new()?;
     let trace = create::create_trace(&args.name, &args.config, 0)?;
     let sink = Sink::open(args.format, file, &args.name, &trace.info()?)?;

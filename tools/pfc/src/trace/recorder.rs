@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Writes the events of a trace until it ends.
+//! Writes the events of a trace to the output until the trace ends.
 
 use std::io::{self, IsTerminal};
 use std::os::fd::AsFd;
@@ -16,13 +16,15 @@ use crate::stat::event_loop::{EventLoop, WakeReason};
 use crate::trace::sink::Sink;
 use crate::trace::summary;
 
-/// Maximum time between two reads of the buffers.
+/// Maximum time between two reads of the buffers of a trace.
 const MAX_READ_INTERVAL: Duration = Duration::from_millis(100);
-/// Delay after a wakeup that found no events, so that the loop does not spin.
+/// Delay after the trace was readable but had no events, so that the loop does not spin.
 const EMPTY_WAKEUP_DELAY: Duration = Duration::from_millis(1);
-/// Time in which threads that were in the middle of an event at the end of the trace complete it.
+/// Time to wait after the end of a trace, so that threads can complete events that they were
+/// writing when the trace ended.
 const SETTLE_TIME: Duration = Duration::from_millis(10);
-/// Maximum number of rounds without a pause at the end, in case a program goes on writing.
+/// Maximum number of reads without a pause after the end of a trace, in case a program continues to
+/// write events.
 const MAX_ROUNDS: usize = 64;
 /// Time between two progress messages.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
@@ -33,14 +35,15 @@ pub struct Recorder {
     reader: Reader,
     sink: Sink,
     event_loop: EventLoop,
-    /// The time of the last progress message; `None` if no progress is printed.
+    /// The time of the last progress message; `None` if no progress messages are printed.
     last_progress: Option<Instant>,
 }
 
 impl Recorder {
     pub fn new(trace: Trace, sink: Sink, event_loop: EventLoop) -> Result<Self, Failure> {
         let reader = Reader::new(&trace.info()?);
-        // Events on standard output and progress messages would be mixed on a terminal.
+        // If the events go to standard output, no progress messages are printed: events and
+        // progress messages would be mixed on the terminal.
         let progress = !sink.is_stdout() && io::stderr().is_terminal();
         Ok(Self {
             trace,
@@ -51,8 +54,8 @@ impl Recorder {
         })
     }
 
-    /// Records until a signal arrives, the command ends, or another program ends the trace. Returns
-    /// the command's exit status.
+    /// Records the trace until a signal arrives, the command ends, or another program ends the
+    /// trace. Returns the exit status of the recorded command.
     pub fn run(mut self, command: &[String]) -> Result<Option<ExitStatus>, Failure> {
         let mut child = match spawn_beside(command) {
             Ok(child) => child,
@@ -62,24 +65,26 @@ impl Recorder {
             }
         };
         if child.is_some() {
-            // The command may use the terminal, so no progress is printed.
+            // The recorded command may use the terminal, so no progress messages are printed.
             self.last_progress = None;
         }
         let mut result = self.read_until_end(child.as_mut());
-        // If the trace has ended already, the call fails.
+        // The call of `end` fails if the trace has already ended, so its result is ignored.
         let _ = self.trace.end();
         if result.is_ok() {
             result = self.drain();
         }
-        // Finish the output after errors as well: it may hold events that are not written yet.
+        // The output is finished after errors as well: the output may hold events that are not
+        // written yet.
         let result = result.and(self.finish());
-        // The command goes on if another program has ended the trace, or after a write error.
+        // The command may still run: a trace that another program ends and a write error do not end
+        // the command.
         let status = child.as_mut().map(Child::wait).transpose()?;
         result?;
         Ok(status)
     }
 
-    /// Records a trace that another program has created, and does not end it.
+    /// Records a trace that another program has created, and does not end the trace.
     pub fn follow(mut self) -> Result<(), Failure> {
         self.read_until_end(None)?;
         self.drain()?;
@@ -94,8 +99,8 @@ impl Recorder {
             let nr_events = self.read_buffers()?;
             self.print_progress();
             match (wake, &mut child) {
-                // The terminal has sent the signal to the command as well. A second one kills the
-                // command.
+                // The terminal has sent SIGINT to both pfc and the command, so pfc does not end the
+                // command. A second signal to pfc kills the command.
                 (WakeReason::Interrupted, Some(_)) if !was_signalled => was_signalled = true,
                 (WakeReason::Terminated, Some(child)) if !was_signalled => {
                     was_signalled = true;
@@ -129,7 +134,7 @@ impl Recorder {
         result.map_err(|e| self.sink.to_failure(e))
     }
 
-    /// Reads what is left in the buffers when the recording ends.
+    /// Reads the events that are left in the buffers when the recording ends.
     fn drain(&mut self) -> Result<(), Failure> {
         for _ in 0..2 {
             for _ in 0..MAX_ROUNDS {
@@ -172,7 +177,7 @@ impl Recorder {
 fn terminate(child: &Child) {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     if let Some(pid) = pid {
-        // wait() was not called for the child yet, so no other process has its id.
+        // wait() was not called for the child yet, so no other process has the id of the child.
         let _ = kill_process(pid, Signal::TERM);
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The output of a trace: its format and its place.
+//! The output of a trace, with its format and path.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, ErrorKind, IsTerminal, Write};
@@ -15,7 +15,7 @@ use crate::error::Failure;
 use crate::output::Out;
 use crate::trace::args::Format;
 
-/// An output and its place.
+/// The output of a trace, with its format and path.
 pub struct Sink {
     pub output: Box<dyn Output>,
     /// The path of the output; `None` for standard output.
@@ -24,7 +24,7 @@ pub struct Sink {
 }
 
 impl Sink {
-    /// Creates the output.
+    /// Creates the output of a trace.
     pub fn open(
         format: Format,
         file: Option<&Path>,
@@ -53,7 +53,8 @@ impl Sink {
         })
     }
 
-    /// Converts an error of the reader. Write errors get the path of the output.
+    /// Converts an error of the reader to an error of `pfc`. The result for a write error contains
+    /// the path of the output.
     pub fn to_failure(&self, error: Error) -> Failure {
         match (error, &self.path) {
             (Error::Write(e), Some(path)) => Failure::Create(path.clone(), e),
@@ -66,7 +67,8 @@ impl Sink {
         self.path.is_none()
     }
 
-    /// Removes the output if it is an empty CTF directory, after the command could not be started.
+    /// Removes the directory of a CTF trace that holds no events. The recorder discards its output
+    /// if the command could not be started.
     pub fn discard(self) {
         if let (Some(path), Format::Ctf) = (&self.path, self.format) {
             let _ = fs::remove_file(path.join("metadata"));
@@ -101,7 +103,8 @@ fn create_output(format: Format, path: Option<&Path>, about: About) -> io::Resul
     })
 }
 
-/// Returns a description of the tracer and of the system, for readers of the trace.
+/// Returns the description of the tracer and of the system that the output contains for readers of
+/// the trace.
 fn trace_environment(name: &str) -> Vec<(String, String)> {
     let system = uname();
     let words = [

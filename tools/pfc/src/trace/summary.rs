@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Progress messages, and the summary at the end with what is missing.
+//! Progress messages, and the summary at the end of a recording with the reasons why events are
+//! missing.
 
 use perfcounters::Unit;
 use perftrace_reader::{Info, Totals, UNSTABLE};
@@ -8,7 +9,7 @@ use perftrace_reader::{Info, Totals, UNSTABLE};
 use crate::trace::sink::Sink;
 use crate::units::ScaledUnit;
 
-/// Formats a number of bytes for people.
+/// Formats a number of bytes with a unit such as KB or MB.
 pub fn format_size(bytes: u64) -> String {
     let unit = ScaledUnit {
         unit: Unit::Bytes,
@@ -17,7 +18,7 @@ pub fn format_size(bytes: u64) -> String {
     unit.format_amount(bytes as f64)
 }
 
-/// Returns the progress message.
+/// Returns the progress message of a recording, with its numbers of events and bytes.
 pub fn progress_message(totals: &Totals, bytes: u64) -> String {
     format!(
         "\r[ pfc trace: {} events, {} lost, {} so far; Ctrl-C stops ]\x1b[K",
@@ -42,9 +43,10 @@ pub fn print_summary(totals: &Totals, info: &Info, sink: &Sink) {
     }
 }
 
-/// Returns a line for each reason why something is missing.
+/// Returns a line for each reason why events, bytes or times are missing or wrong.
 fn missing_messages(totals: &Totals, info: &Info) -> Vec<String> {
-    // The kernel's count includes losses that no record has reported yet.
+    // The kernel's count of lost events includes losses that no record in the buffers has reported
+    // yet.
     let lost = totals.lost.max(info.lost);
     let cut = totals.cut.saturating_add(info.cut);
     let lines = [
