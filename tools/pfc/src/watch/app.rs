@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The state of `pfc watch`: which rows are shown, their order, and the effect of keys. It is
-//! independent of the terminal; `view.rs` draws it.
+//! The state of the screen of `pfc watch`: which rows are shown, their order, and the effect of
+//! keys. The state is independent of the terminal; `view.rs` draws the state.
 
 use std::time::Duration;
 
@@ -23,18 +23,18 @@ pub enum Sort {
 /// The destination of typed characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Prompt {
-    /// No text is typed: keys are commands.
+    /// No text is typed: each key is a command.
     Keys,
-    /// The filter: only names that contain the text are shown.
+    /// The filter: only instances whose names contain the typed text are shown.
     Filter,
-    /// The search: the cursor moves to the next name that contains the text.
+    /// The search: the cursor moves to the next instance whose name contains the typed text.
     Find,
 }
 
-/// The state of the screen.
+/// The state of the screen of `pfc watch`.
 pub struct App {
     pub frame: Frame,
-    /// Error message, if the last attempt to take a frame failed.
+    /// The error message of the last attempt to take a frame, if that attempt failed.
     pub error: Option<String>,
     pub sort: Sort,
     pub reversed: bool,
@@ -43,19 +43,20 @@ pub struct App {
     pub find: String,
     pub paused: bool,
     pub help: bool,
-    /// The selected instance is shown with all details.
+    /// True if a box shows all details of the selected instance.
     pub detail: bool,
     pub hide_zero: bool,
     pub hide_dormant: bool,
     pub interval: Duration,
     pub quit: bool,
-    /// The number of the instance under the cursor. The cursor stays on it when rows move.
+    /// The number of the instance under the cursor. The cursor stays on the same instance when rows
+    /// move.
     pub selected: Option<u32>,
     /// Index of the first row on the screen.
     pub top: usize,
     /// The number of rows that fit on the screen, set by [`App::scroll`].
     pub height: usize,
-    /// The shown rows in their order, as indices into the rows of the frame.
+    /// The shown rows in sort order, as indices into the rows of the frame.
     order: Vec<usize>,
 }
 
@@ -83,19 +84,19 @@ impl App {
         }
     }
 
-    /// Replaces the frame.
+    /// Replaces the shown frame by a new one.
     pub fn set_frame(&mut self, frame: Frame) {
         self.error = None;
         self.frame = frame;
         self.update_order();
     }
 
-    /// Returns the rows that the filters let through, in their order.
+    /// Returns the rows that match the filters, in sort order.
     pub fn rows(&self) -> impl ExactSizeIterator<Item = &Row> + '_ {
         self.order.iter().map(|n| &self.frame.rows[*n])
     }
 
-    /// Returns the row under the cursor, if it is shown.
+    /// Returns the row under the cursor, if that row is shown.
     pub fn selected_row(&self) -> Option<&Row> {
         self.rows().find(|row| Some(row.number) == self.selected)
     }
@@ -111,7 +112,7 @@ impl App {
         self.top = self.top.min(self.order.len().saturating_sub(self.height));
     }
 
-    /// Handles a key.
+    /// Changes the state as the pressed key demands.
     pub fn handle_key(&mut self, key: KeyEvent) {
         if key.modifiers.contains(KeyModifiers::CONTROL) {
             self.quit |= key.code == KeyCode::Char('c');
@@ -127,7 +128,7 @@ impl App {
 
     fn handle_command(&mut self, code: KeyCode) {
         if self.help {
-            // Any key closes the help.
+            // Any key closes the help box.
             self.help = false;
             return;
         }
@@ -183,7 +184,7 @@ impl App {
         }
     }
 
-    /// Sorts the rows. Selecting the current order again reverses it.
+    /// Sorts the rows. If the user selects the current sort order again, the order is reversed.
     fn sort_by(&mut self, sort: Sort) {
         self.reversed = self.sort == sort && !self.reversed;
         self.sort = sort;
@@ -232,8 +233,9 @@ impl App {
         self.selected = selected;
     }
 
-    /// Moves the cursor to the next match. `direction` is 1 for a match after the cursor, -1 for
-    /// one before it and 0 for one at the cursor or after it.
+    /// Moves the cursor to the next row whose name contains the search text. `direction` is 1 for a
+    /// row after the cursor, -1 for a row before the cursor, and 0 for a row at or after the
+    /// cursor.
     fn find_next(&mut self, direction: isize) {
         let len = self.order.len();
         let from = self.selected_index().unwrap_or(0);
@@ -253,7 +255,7 @@ impl App {
         }
     }
 
-    /// Selects and sorts the rows to be shown.
+    /// Selects and sorts the rows that are shown.
     fn update_order(&mut self) {
         let rows = &self.frame.rows;
         let filter = self.filter.to_lowercase();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A line of bars, one for each CPU.
+//! A line of bars with a bar for each CPU.
 
 const EIGHTHS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
@@ -11,7 +11,7 @@ pub struct BarWidth {
     cpus_per_bar: usize,
 }
 
-/// Returns the width of bars for this number of CPUs in this number of cells.
+/// Returns the width at which the bars of `cpus` CPUs fit into a line of `cells` cells.
 pub fn bars_width(cpus: usize, cells: usize) -> BarWidth {
     if cpus == 0 || cells == 0 {
         return BarWidth {
@@ -38,7 +38,8 @@ pub fn bars_width(cpus: usize, cells: usize) -> BarWidth {
     }
 }
 
-/// Draws the bars, relative to the largest value. An offline CPU with value 0 is drawn as `x`.
+/// Draws a bar for each value, relative to the largest value. An offline CPU with value 0 is drawn
+/// as `x`.
 pub fn draw_bars(values: &[i64], online: &[bool], width: BarWidth) -> String {
     let mut text = String::new();
     if width.cells == 0 {

@@ -11,10 +11,10 @@ use crate::units::{bucket_bounds, ScaledUnit};
 use crate::watch::sampler::Row;
 use crate::watch::view::Theme;
 
-/// Length of the longest bar in cells.
+/// Length of the longest bar in cells of the terminal.
 const MAX_BAR: usize = 30;
 
-/// Returns the lines of the box.
+/// Returns the lines of the box with the details of one instance.
 pub fn detail_lines(
     row: &Row,
     cpus: &[(u32, bool)],
@@ -75,7 +75,8 @@ fn add_cpus(
             )
         })
         .collect();
-    // With more CPUs than this, several share a line and have no bars.
+    // The maximum number of CPUs for which each CPU has a line and a bar. If there are more CPUs
+    // than this maximum, a line shows the values of several CPUs without bars.
     const MAX_WITH_BARS: usize = 16;
     if cells.len() <= MAX_WITH_BARS {
         let max = row.per_cpu.iter().map(|v| v.unsigned_abs()).max();

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `pfc watch`: shows rates, updated at an interval.
+//! `pfc watch`: shows the rates of counters, updated at an interval.
 //!
-//! The sampler turns counters into frames, one per interval. They are shown in two ways:
+//! The sampler computes a frame per interval from the counters. A frame is shown as lines of text
+//! or on the screen:
 //!
 //! ```text
 //!   sampler: counters -> Frame --> plain: lines of text

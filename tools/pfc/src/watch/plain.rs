@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The plain output: for each interval a table of the busiest instances.
+//! The plain output of `pfc watch`: prints a table of the busiest instances for each interval.
 
 use std::io::Write;
 use std::path::Path;
@@ -22,8 +22,8 @@ pub fn run(device: &Path, args: &WatchArgs, out: &mut Out) -> Result<(), Failure
     let mut due = Instant::now();
     let mut nr_tables = 0;
     while args.count.is_none_or(|count| nr_tables < count) {
-        // The next point in time is counted from the last one, not from now, so that delays do not
-        // add up.
+        // The interval is added to the time at which the last table was due, not to the current
+        // time, so that delays do not add up.
         due = (due + interval).max(Instant::now());
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
         let frame = sampler.frame()?;
@@ -37,7 +37,7 @@ pub fn run(device: &Path, args: &WatchArgs, out: &mut Out) -> Result<(), Failure
     Ok(())
 }
 
-/// Prints one table, below a line about the interval.
+/// Prints the table of one frame, below a line about the interval.
 fn print_frame(frame: &Frame, lines: usize, out: &mut Out) -> Result<(), Failure> {
     let mut rows: Vec<&Row> = frame.rows.iter().collect();
     rows.sort_by(|a, b| {

@@ -12,20 +12,20 @@ use crate::units::ScaledUnit;
 #[derive(Clone, Debug, Default)]
 pub struct Frame {
     pub generation: u64,
-    /// Time of the frame: CLOCK_REALTIME in nanoseconds.
+    /// Time of the frame in nanoseconds, by CLOCK_REALTIME.
     pub realtime_ns: u64,
-    /// Measured length of the interval in seconds; 0 in the empty frame before the first one.
+    /// Measured length of the interval in seconds; 0 in the empty frame before the first snapshot.
     pub seconds: f64,
     /// The CPUs, in the order of the rows' `per_cpu`, each with `true` if it is online.
     pub cpus: Vec<(u32, bool)>,
-    /// The values of each CPU were read with no update of that CPU in between.
+    /// True if the values of each CPU were read without an update of that CPU in between.
     pub consistent: bool,
-    /// The module was loaded again since the last frame.
+    /// True if the module was loaded again since the last frame.
     pub reloaded: bool,
     pub rows: Vec<Row>,
 }
 
-/// The values of one instance.
+/// The values of one instance in one interval.
 #[derive(Clone, Debug)]
 pub struct Row {
     pub number: u32,
@@ -34,17 +34,20 @@ pub struct Row {
     pub kind: Kind,
     pub kind_name: std::borrow::Cow<'static, str>,
     pub value_unit: ScaledUnit,
-    /// The unit of a histogram's bucket bounds. For other kinds it is the same as `value_unit`.
+    /// The unit of a histogram's bucket bounds. If the instance is not a histogram, `instance_unit`
+    /// is the same as `value_unit`.
     pub instance_unit: ScaledUnit,
     pub live: bool,
     pub incarnation: u32,
     pub since: Since,
-    /// Change per second. `None` for a peak, and without an earlier value or time since then.
+    /// The change of the instance's value per second. The rate is `None` for a peak, if there is no
+    /// earlier value, or if no time has passed since the earlier value.
     pub rate: Option<f64>,
     pub total: i64,
-    /// The change on each CPU in the interval; for gauges and peaks, the value.
+    /// The change on each CPU in the interval; for gauges and peaks, the value on each CPU.
     pub per_cpu: Vec<i64>,
-    /// The change of each bucket in the interval. Empty if the instance is not a histogram.
+    /// The change of each bucket in the interval. The vector is empty if the instance is not a
+    /// histogram.
     pub buckets: Vec<i64>,
 }
 
@@ -83,12 +86,12 @@ impl Row {
         self.since == Since::Birth
     }
 
-    /// A sort key: the absolute rate, weighted by unit.
+    /// Returns a sort key: the absolute rate, weighted by unit.
     pub fn sort_rate(&self) -> f64 {
         self.value_unit.sort_weight() * self.rate.unwrap_or(0.0).abs()
     }
 
-    /// A sort key: the absolute total, weighted by unit.
+    /// Returns a sort key: the absolute total, weighted by unit.
     pub fn sort_total(&self) -> f64 {
         self.value_unit.sort_weight() * (self.total as f64).abs()
     }
@@ -120,8 +123,8 @@ impl Sampler {
         self.last_snapshot.selection().is_empty()
     }
 
-    /// Takes a snapshot and returns the changes since the last one. Opens the counters again if the
-    /// module was reloaded.
+    /// Takes a snapshot and returns the changes since the last snapshot. Opens the counters again
+    /// if the module was reloaded.
     pub fn frame(&mut self) -> Result<Frame, Error> {
         let mut reloaded = false;
         let now = match self.counters.snapshot_any(&self.pattern) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The interactive mode: sets up the terminal, draws, handles keys, and restores the terminal also
-//! after a panic or a signal.
+//! The interactive mode of `pfc watch`: sets up the terminal, draws the screen and handles keys.
+//! The terminal is restored also after a panic or a signal.
 
 use std::io;
 use std::path::Path;
@@ -19,7 +19,7 @@ use crate::watch::app::App;
 use crate::watch::sampler::Sampler;
 use crate::watch::view::{self, Theme};
 
-/// Longest wait in one step. Signals are noticed after this time at the latest.
+/// Longest time to wait for a key before the loop checks for signals and for a new frame.
 const MAX_WAIT: Duration = Duration::from_millis(200);
 
 pub fn run(device: &Path, args: &WatchArgs, theme: Theme) -> Result<(), Failure> {
@@ -30,8 +30,8 @@ pub fn run(device: &Path, args: &WatchArgs, theme: Theme) -> Result<(), Failure>
         return Err(Failure::no_match(&args.select.joined_patterns()));
     }
     let stop = Arc::new(AtomicBool::new(false));
-    // SIGHUP is not caught: a closed terminal needs no restoring, and a read of events from it
-    // would not return.
+    // SIGHUP is not caught: a closed terminal need not be restored, and a read of events from a
+    // closed terminal would not return.
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(Failure::Terminal)?;
     }
@@ -51,7 +51,8 @@ fn run_terminal(
 ) -> io::Result<()> {
     let mut app = App::new(Duration::from_millis(args.interval));
     let mut nr_frames = 0;
-    // The first rates are shown after 200 ms at the latest, even if the interval is longer.
+    // The first rates are shown after 200 ms at the latest, even if the interval is longer than 200
+    // ms.
     let mut due = Instant::now() + app.interval.min(MAX_WAIT);
     update_frame(&mut sampler, &mut app);
     while !stop.load(Ordering::Relaxed) && !app.quit {
@@ -69,8 +70,8 @@ fn run_terminal(
                         due = due.min(Instant::now() + app.interval);
                     }
                 }
-                // Other events, such as a resize, need no handling: the loop draws the screen
-                // again.
+                // Other events than keys, such as a resize, need no handling: the loop draws the
+                // screen again.
                 _ => {}
             }
         }
@@ -89,7 +90,8 @@ fn run_terminal(
 fn update_frame(sampler: &mut Sampler, app: &mut App) {
     match sampler.frame() {
         Ok(frame) => app.set_frame(frame),
-        // The last frame stays on the screen, and the next interval tries again.
+        // If no frame could be taken, the last frame stays on the screen, and a new frame is taken
+        // after the next interval.
         Err(error) => app.error = Some(Failure::from(error).to_string()),
     }
 }

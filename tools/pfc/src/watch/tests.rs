@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests of the screen, without a terminal.
+//! Tests of the screen of `pfc watch`, without a terminal.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::watch::app::App;
 use crate::watch::sampler::Sampler;
 use crate::watch::view::{draw, Theme};
 
-/// A fake counter device, a sampler of it, and a screen of a given size.
+/// A fake counter device, a sampler of the device, and a screen of a given size.
 struct TestScreen {
     fake: Fake,
     sampler: Sampler,
@@ -44,7 +44,7 @@ impl TestScreen {
     }
 
     fn sample(&mut self) -> &mut Self {
-        // A rate needs some time between two snapshots.
+        // To compute a rate, some time must pass between two snapshots.
         std::thread::sleep(Duration::from_millis(2));
         let frame = self.sampler.frame().expect("quiet");
         self.app.set_frame(frame);
@@ -134,7 +134,7 @@ fn pfc_watch_sorts_filters_and_finds() {
     rig.type_keys("\n\x1b");
     let row = rig.app.selected_row().expect("found");
     assert_eq!(row.name, "y/three");
-    // Keys while typing are text, not commands.
+    // While a search text is typed, keys are text and not commands.
     rig.type_keys("/q");
     assert!(!rig.app.quit);
     rig.type_keys("\x1bq");
@@ -155,7 +155,7 @@ fn pfc_watch_follows_the_cursor_and_scrolls() {
     assert!(rig.names().contains(&"n/12".to_owned()));
     rig.type_keys("G");
     assert_eq!(rig.names().last().expect("rows"), "n/49");
-    // The cursor stays on its instance when the order changes.
+    // The cursor stays on its instance when the order of the rows changes.
     rig.count("n/49", 0, 9);
     rig.sample().type_keys("r");
     assert_eq!(rig.names()[0], "n/49");
@@ -228,7 +228,7 @@ fn pfc_watch_fits_any_terminal() {
     }
     rig.type_keys("\x1b");
     rig.terminal.backend_mut().resize(80, 24);
-    // A long name keeps its beginning and its end.
+    // A long name is shortened in the middle: its beginning and its end are shown.
     assert!(rig.render().contains("x…x"));
 }
 

@@ -55,7 +55,7 @@ impl Theme {
     }
 }
 
-/// Draws the whole screen.
+/// Draws the whole screen of `pfc watch`.
 pub fn draw(screen: &mut Screen<'_>, app: &mut App, theme: Theme) {
     let [head, titles, body, foot] = Layout::vertical([
         Constraint::Length(1),
@@ -81,7 +81,7 @@ pub fn draw(screen: &mut Screen<'_>, app: &mut App, theme: Theme) {
     }
 }
 
-/// Widths of the columns. The bars get the space that the others leave.
+/// Widths of the columns, in cells. The bars get the space that the other columns leave.
 struct Columns {
     name: usize,
     bars: usize,
@@ -92,8 +92,8 @@ impl Columns {
         let longest = app.rows().map(|r| r.name.chars().count()).max();
         let longest = longest.unwrap_or(0).max(MIN_NAME_WIDTH);
         let rest = width.saturating_sub(RATE_WIDTH + TOTAL_WIDTH + 4);
-        // The names get at most two thirds of the space between the columns of numbers and the
-        // edge.
+        // The column of names gets at most two thirds of the space that the columns of numbers
+        // leave.
         let name = longest.min((rest * 2 / 3).max(MIN_NAME_WIDTH)).min(rest);
         Self {
             name,
@@ -130,7 +130,8 @@ fn heading_line(app: &App, width: usize, theme: Theme) -> Line<'static> {
     } else {
         ""
     };
-    // If the terminal is too narrow, the parts at the end are left out: they matter least.
+    // If the terminal is too narrow, the last parts of the heading are left out, because the last
+    // parts matter least.
     while parts.len() > 1 && parts.join("  ").len() + notice.len() > width {
         parts.pop();
     }
@@ -226,7 +227,8 @@ fn row_line(row: &Row, app: &App, columns: &Columns, theme: Theme) -> Line<'stat
         let pad = all.saturating_sub(line.width());
         let mut spans = line.spans;
         spans.push(Span::raw(" ".repeat(pad)));
-        // The colours of the parts are dropped, so that the cursor is one unbroken bar.
+        // The colours of the columns are dropped in the row under the cursor, so that the cursor is
+        // one unbroken bar.
         let spans = spans.into_iter().map(|s| Span::raw(s.content));
         Line::from_iter(spans).style(Style::new().add_modifier(Modifier::REVERSED))
     } else {
@@ -234,7 +236,8 @@ fn row_line(row: &Row, app: &App, columns: &Columns, theme: Theme) -> Line<'stat
     }
 }
 
-/// Formats the total: exactly if it fits into the column, otherwise rounded.
+/// Formats the total of a row. The total of a row is exact if the exact number fits into the
+/// column, and otherwise rounded.
 fn format_total(row: &Row) -> String {
     let exact = row.value_unit.format_value(row.total);
     if exact.len() <= TOTAL_WIDTH {
@@ -244,7 +247,7 @@ fn format_total(row: &Row) -> String {
     }
 }
 
-/// Shortens a name to this width. Its middle is left out.
+/// Shortens a name to at most `width` characters, and leaves out its middle.
 fn shorten(name: &str, width: usize) -> String {
     let len = name.chars().count();
     if len <= width {
@@ -287,7 +290,8 @@ fn prompt_line(what: &'static str, text: &str, hint: &'static str) -> Line<'stat
     ])
 }
 
-/// Draws a box in the middle of an area, as large as its text if that fits.
+/// Draws a box in the middle of an area. The box is as large as its text, if the area is large
+/// enough.
 fn popup(screen: &mut Screen<'_>, outer: Rect, title: &str, lines: Vec<Line<'static>>) {
     let widest = lines.iter().map(Line::width).max().unwrap_or(0);
     let width = (widest.max(title.chars().count() + 2) as u16 + 4).min(outer.width);
