@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests `pfc` as a user runs it, on a fake device file.
+//! Tests that run `pfc` as a user does, on a fake device file.
 
 mod device;
 
@@ -60,13 +60,13 @@ fn pfc_list_and_read_are_exact_in_json() {
     assert!(value("sched/run_time").get("per_cpu").is_none());
 }
 
-/// A kind that only a later kernel knows is shown as a number.
+/// An instance kind that only a later kernel knows is shown as a number.
 #[test]
 fn pfc_kind_that_is_not_known_is_a_number() {
     let device = Device::with_instances();
     let n = device.fake.find("sched/run_time").expect("there");
     let at = engine::abi::DESC_OFFSET + u64::from(n) * 256 + 8;
-    // The descriptor gets kind 9, unit 77 and one slot.
+    // The descriptor of the instance gets kind 9, unit 77 and one slot.
     device.fake.poke(at, 9 | (77 << 16) | (1 << 48));
     let list = device.run(&["list", "run_time"]).ok();
     let row: Vec<&str> = list
@@ -158,7 +158,7 @@ fn pfc_snapshot_is_consistent_or_an_error() {
         "{}",
         run.err
     );
-    // `read` falls back to values that are not consistent, and warns about it.
+    // `pfc read` prints values that are not consistent, with a warning.
     let run = device.run(&["read", "switches"]);
     assert_eq!(run.exit_status, Some(0));
     assert!(run.out.contains("42") && run.err.contains("no consistent snapshot"));
@@ -260,14 +260,14 @@ fn pfc_watch_in_lines_is_honest_about_what_begins_anew() {
     device.fake.cpu(0).adjust(again, 1_000_000);
     let mut child = device.spawn(&["watch", "-i", "600", "--count", "3", "-n", "3", "--all"]);
     let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
-    // A table has a heading, titles and three rows. Empty lines separate the tables.
+    // A table of `pfc watch` has a heading, titles and three rows. Empty lines separate the tables.
     let mut table = || -> Vec<String> {
         let text = lines.by_ref().map(|line| line.expect("text"));
         text.filter(|line| !line.is_empty()).take(5).collect()
     };
     let first = table();
     assert!(first[0].contains("3 of 7 instances"), "{first:?}");
-    // The instance is removed and added again: its change is 50, not 50 - 1000000.
+    // The instance is removed and added again. The change of the instance is 50, not 50 - 1000000.
     device.fake.del(again).expect("live");
     device.add("syscalls/getpid", Kind::Counter, Unit::Events, 0, 1);
     device.fake.cpu(1).adjust(again, 50);
@@ -317,7 +317,7 @@ fn pfc_failing_leaves_the_file_alone() {
         let text = std::fs::read_to_string(&file).expect("there");
         assert_eq!(text, "precious", "{command:?}");
     }
-    // A successful command replaces the file in one step and keeps its mode.
+    // A successful command replaces the output file in one step and keeps the mode of the file.
     for command in ["list", "read", "snapshot"] {
         let before = std::fs::metadata(&file).expect("there");
         assert_eq!(device.run(&[command, "-o", name]).ok(), "");
@@ -330,7 +330,8 @@ fn pfc_failing_leaves_the_file_alone() {
     std::fs::remove_file(&file).expect("ours");
 }
 
-/// Returns the names of other files in the same directory whose names contain this file's name.
+/// Returns the names of the other files in the directory of `file` whose names contain the name of
+/// `file`.
 fn sibling_files(file: &std::path::Path) -> Vec<String> {
     let name = file.file_name().and_then(|n| n.to_str()).expect("a name");
     let all = std::fs::read_dir(file.parent().expect("a directory")).expect("readable");
@@ -355,7 +356,7 @@ fn pfc_output_goes_through_links_and_into_what_is_no_file() {
         .expect("there")
         .contains("42"));
     std::fs::remove_file(&file).expect("ours");
-    // The link is dangling now: the file that it names is created.
+    // The symbolic link is dangling now. `pfc` creates the file to which the link points.
     assert_eq!(device.run(&["read", "-o", name]).ok(), "");
     assert!(std::fs::read_to_string(&file)
         .expect("there")

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests of `pfc export`: the OpenMetrics text, and the files.
+//! Tests of `pfc export`: the OpenMetrics text, and the files that contain the text.
 
 mod device;
 
@@ -11,7 +11,7 @@ use device::{patience, pfc, send_signal, Device, KillOnDrop};
 use engine::abi::{Kind, Unit};
 use engine::spec::Spec;
 
-/// Returns the lines of the text, in order.
+/// Returns the lines of the OpenMetrics text that `pfc export` prints, in order.
 fn exported_lines(device: &Device, args: &[&str]) -> Vec<String> {
     let text = device.run(&[&["export", "--openmetrics"], args].concat());
     let text = text.ok();
@@ -19,7 +19,8 @@ fn exported_lines(device: &Device, args: &[&str]) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-/// Returns the lines that begin with `begin`, except `_created`, whose value depends on the clock.
+/// Returns the lines that begin with `begin`, except lines of `_created` metrics, whose values
+/// depend on the clock.
 fn lines_of(lines: &[String], begin: &str) -> Vec<String> {
     let wanted = |l: &&String| l.starts_with(begin) && !l.contains("_created{");
     lines.iter().filter(wanted).cloned().collect()
@@ -84,7 +85,7 @@ fn pfc_export_help_is_of_the_family_not_of_its_first_instance() {
             format!("{help}_served_seconds Page faults"),
         ]
     );
-    // The help text is the same if only some of the instances are selected.
+    // The help text of a metric is the same if only some of its instances are selected.
     let some = exported_lines(&device, &["perfcounters/faults/time"]);
     assert_eq!(lines_of(&some, help), lines_of(&all, help)[..1]);
 }
@@ -232,7 +233,7 @@ fn pfc_export_leaves_out_what_would_spoil_the_rest() {
     assert!(all.contains(&"pfc_snapshot_left_out 2".to_owned()));
     assert!(all.contains(&"pfc_snapshot_consistent 1".to_owned()));
     assert!(lines_of(&all, "perfcounters_sched").len() == 2);
-    // The text and a warning say that the values of a busy CPU are not consistent.
+    // The OpenMetrics text and a warning say that the values of a busy CPU are not consistent.
     device.fake.cpu(1).begin();
     let run = device.run(&["export", "--openmetrics", "switches"]);
     assert!(
@@ -308,7 +309,7 @@ fn pfc_export_writes_its_file_anew_and_whole() {
     while inodes.len() < 5 {
         assert!(begun.elapsed() < patience(60), "{inodes:?}");
         device.fake.cpu(0).adjust(number, 1);
-        // The file is complete at any time.
+        // The exported file is complete at any time.
         if let Ok(text) = std::fs::read_to_string(&file) {
             assert!(text.ends_with("# EOF\n"), "{text}");
             inodes.insert(std::fs::metadata(&file).map(|m| m.ino()).unwrap_or(0));
@@ -346,7 +347,8 @@ fn pfc_export_to_a_pipe_that_nobody_reads_ends_when_told_to() {
     let name = fifo.to_str().expect("text");
     let made = std::process::Command::new("mkfifo").arg(&fifo).status();
     assert!(made.expect("mkfifo runs").success());
-    // In the first round the pipe never has a reader. In the second round it is read once.
+    // In the first round, the pipe never has a reader. In the second round, the pipe has a reader
+    // once.
     for reads in [0, 1] {
         let args = ["export", "--openmetrics", "-o", name, "-i", "20"];
         let mut child = KillOnDrop(device.spawn(&args));
@@ -380,8 +382,8 @@ fn pfc_export_that_is_killed_leaves_nothing_but_its_file() {
         let inode = || std::fs::metadata(&file).map_or(0, |m| m.ino());
         let before = inode();
         let child = KillOnDrop(device.spawn(&args));
-        // Wait until the file has been written once, so that the next write is probably
-        // interrupted.
+        // Wait until the file has been written once, so that SIGKILL probably interrupts the next
+        // write.
         let begun = Instant::now();
         while inode() == before {
             assert!(begun.elapsed() < patience(60), "it writes nothing");
@@ -391,7 +393,8 @@ fn pfc_export_that_is_killed_leaves_nothing_but_its_file() {
         send_signal(&child.0, "KILL");
     }
     let left = std::fs::read_dir(&directory).expect("ours").count();
-    // The temporary file has a name only for the moment before the rename.
+    // The temporary file has a name only for the moment before the rename, so at most one temporary
+    // file is left.
     assert!(left <= 2, "{left} files");
     std::fs::remove_dir_all(&directory).expect("ours");
 }

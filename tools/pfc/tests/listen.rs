@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests of `pfc export --listen`, with clients that behave well and badly.
+//! Tests of `pfc export --listen`, with normal, slow and hostile clients.
 
 mod device;
 
@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 use device::{patience, send_signal, Device, KillOnDrop};
 use engine::abi::{Kind, Unit};
 
-/// Seconds to wait on a slow machine. The limits of the server are 5 and 30 seconds.
+/// Maximum time to wait for the server, in seconds, before `patience` multiplies the time. The
+/// server's own timeouts are 5 and 30 seconds.
 const TIMEOUT_SECONDS: u64 = 60;
 
 struct Server {
@@ -45,7 +46,7 @@ impl Server {
         stream
     }
 
-    /// Sends a request. Returns the head and the body of the response.
+    /// Sends an HTTP request to the server. Returns the head and the body of the response.
     fn request(&self, request: &str) -> (String, String) {
         let mut stream = self.connect();
         stream.write_all(request.as_bytes()).expect("it listens");
@@ -106,7 +107,7 @@ impl Drop for Server {
 
 fn read_response(stream: &mut TcpStream) -> (String, String) {
     let mut text = Vec::new();
-    // A connection reset after the response is as good as its end.
+    // The server may reset the connection after the response, so an error of the read is ignored.
     let _ = stream.read_to_end(&mut text);
     let text = String::from_utf8(text).expect("text");
     match text.split_once("\r\n\r\n") {
@@ -133,7 +134,7 @@ fn pfc_export_serves_what_it_prints() {
         .run(&["export", "--openmetrics", "--sum", "sched"])
         .ok();
     assert_eq!(body, printed);
-    // Every request gets a new sample, also if the set of instances has changed.
+    // Every request gets new values, also if the set of instances has changed.
     let number = device.fake.find("sched/context_switches").expect("known");
     device.fake.cpu(1).adjust(number, 100);
     assert!(server
@@ -190,8 +191,9 @@ fn pfc_export_answers_every_request_properly() {
 fn pfc_export_is_not_stalled_by_slow_or_hostile_clients() {
     let device = Device::with_instances();
     let server = Server::start(&device, &[]);
-    // Five clients: one sends nothing, one half of a request's head, one closes its sending side,
-    // one does not read its response, and one disconnects.
+    // Five clients connect: the first sends nothing, the second sends half of a request's head, the
+    // third closes its sending side, the fourth does not read its response, and the fifth
+    // disconnects.
     let silent = server.connect();
     let mut slow = server.connect();
     slow.write_all(b"GET /metr").expect("it listens");
@@ -202,12 +204,12 @@ fn pfc_export_is_not_stalled_by_slow_or_hostile_clients() {
     unread.write_all(request).expect("it listens");
     drop(server.connect());
     server.assert_responds();
-    // A client that closes its sending side after the request gets its response.
+    // A client that closes its sending side after its request gets a response.
     let mut done = server.connect();
     done.write_all(request).expect("it listens");
     done.shutdown(Shutdown::Write).expect("a socket");
     assert!(read_response(&mut done).1.ends_with("# EOF\n"));
-    // The head of a request is longer than the limit.
+    // The head of this request is longer than the server's limit.
     let mut huge = server.connect();
     let long = [b'x'; 1 << 16];
     let _ = huge.write_all(b"GET /metrics HTTP/1.1\r\nX: ");
@@ -218,7 +220,7 @@ fn pfc_export_is_not_stalled_by_slow_or_hostile_clients() {
     }
     let (head, _) = read_response(&mut huge);
     assert!(head.is_empty() || head.contains("431"), "{head}");
-    // The body of a request does not end.
+    // The body of this request does not end.
     let mut body = server.connect();
     let _ =
         body.write_all(b"POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 999999999\r\n\r\n");
@@ -249,10 +251,11 @@ fn pfc_export_has_room_for_who_comes_last() {
     let server = Server::start(&device, &[]);
     server.assert_responds();
     let before = server.memory();
-    // More clients than the server accepts, all of them idle.
+    // The number of idle clients is larger than the number of clients that the server accepts.
     let idle: Vec<TcpStream> = (0..600).map(|_| server.connect()).collect();
     server.assert_responds();
-    // Many clients that send a request but never read the response, of 1.5 MB each.
+    // Many clients send a request but never read the response. Each response of the server has 1.5
+    // MB.
     let mut asked = Vec::new();
     for _ in 0..200 {
         let mut stream = server.connect();
@@ -282,10 +285,11 @@ fn pfc_export_answers_who_is_not_that_quick_in_a_flood() {
     let server = Server::start(&device, &[]);
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        // The flood must end also if an assertion below fails.
+        // The flood of connections must end also if an assertion below fails.
         let _end = SetOnDrop(&over);
         scope.spawn(|| {
-            // Connects continuously. Each connection is closed after some hundred later ones.
+            // The thread of the flood connects to the server continuously. Each connection of the
+            // flood is closed after about 700 later connections.
             let mut flood = VecDeque::new();
             while !over.load(Ordering::Relaxed) {
                 flood.extend(TcpStream::connect(&server.address));
@@ -297,12 +301,12 @@ fn pfc_export_answers_who_is_not_that_quick_in_a_flood() {
         std::thread::sleep(Duration::from_millis(500));
         let request = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
         let (mut answered, mut sent_away) = (0, 0);
-        // A client that sends nothing for a second may be disconnected. On a busy machine the sleep
-        // below may take that long, so only a disconnection within a second is an error.
+        // The server may disconnect a client that sends nothing for a second. On a busy machine the
+        // sleep below may take a second, so only a disconnection within a second is an error.
         for _ in 0..100 {
             let begun = Instant::now();
             let mut one = server.connect();
-            // The client is connected, and sends its request after 300 ms.
+            // The client connects to the server, and sends its request 300 ms later.
             std::thread::sleep(Duration::from_millis(300));
             let _ = one.write_all(request);
             match read_response(&mut one).1.ends_with("# EOF\n") {
@@ -339,7 +343,7 @@ fn pfc_export_ends_when_told_to() {
     let out = child.0.stdout.as_mut().expect("piped");
     BufReader::new(out).read_line(&mut line).expect("a line");
     assert!(line.contains(&server.address), "{line}");
-    // The new server has the address, so another one cannot listen there.
+    // The new server has the address, so a third server cannot listen on the same address.
     let run = device.run(&again);
     assert_eq!(run.exit_status, Some(2));
     assert!(run.err.contains("cannot listen on"), "{}", run.err);
@@ -373,7 +377,8 @@ fn pfc_export_serves_an_empty_set_and_says_what_is_wrong() {
     let device = Device::new(1);
     let server = Server::start(&device, &[]);
     server.assert_responds();
-    // If the counters cannot be read any longer, the server responds with an error and runs on.
+    // If the counters cannot be read any longer, the server responds with an error and continues to
+    // run.
     device.fake.set_boot_id([7; 16]);
     std::fs::remove_file(&device.path).expect("ours");
     let (head, body) = server.get("");

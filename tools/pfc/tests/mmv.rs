@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests of `pfc export --mmv` on a fake device file. The files are decoded as mmv(5) describes,
-//! independently of the code that wrote them.
+//! Tests of `pfc export --mmv` on a fake device file. The tests decode the files as mmv(5)
+//! describes, independently of the code of `pfc` that writes the files.
 
 mod device;
 
@@ -79,7 +79,7 @@ impl Drop for ExportTest {
     }
 }
 
-/// Ends an exporter by a signal and waits for it.
+/// Sends a signal to an exporter and waits until the exporter has ended.
 fn stop(mut exporter: KillOnDrop, signal: &str) {
     send_signal(&exporter.0, signal);
     exporter.0.wait().expect("it ends");
@@ -95,14 +95,14 @@ struct Metric {
     short: String,
     long: String,
     indom: Option<u32>,
-    /// The values, each with the number and the name of its instance, if there is one.
+    /// The values, each with the number and the name of its instance, if the metric has instances.
     values: Vec<(Option<(u32, String)>, i64)>,
 }
 
 type Metrics = BTreeMap<String, Metric>;
 
 /// Reads the metrics of all files. Returns `None` in the middle of an update: if old and new files
-/// exist at the same time, or a file was replaced after it was opened.
+/// exist at the same time, or if a file was replaced after `read_all` opened the file.
 fn read_all(directory: &Path) -> Option<Metrics> {
     let mut all = Metrics::new();
     for entry in fs::read_dir(directory).expect("the directory") {
@@ -110,7 +110,7 @@ fn read_all(directory: &Path) -> Option<Metrics> {
         let hidden = path
             .file_name()
             .is_some_and(|n| n.to_string_lossy().starts_with('.'));
-        // The file may have been removed in the meantime.
+        // The file may have been removed after the directory was read.
         if let (false, Ok(bytes)) = (hidden, fs::read(&path)) {
             let file = File(bytes);
             if file.u64(8) == 0 || file.u64(16) == 0 {
@@ -139,7 +139,7 @@ impl File {
         u64::from(self.u32(at)) | (u64::from(self.u32(at + 4)) << 32)
     }
 
-    /// Reads a string entry: 256 bytes, ended by a NUL.
+    /// Returns the text of a string entry, which has 256 bytes and is ended by a NUL.
     fn string(&self, at: u64) -> String {
         let (count, first) = self.section(5);
         assert!(at >= first && (at - first) % 256 == 0 && (at - first) / 256 < count);
@@ -247,7 +247,7 @@ fn pfc_mmv_files_say_what_the_counters_say() {
 
     let exporter = test.start(&["--mmv", "pc"]);
     let found = test.wait("there", |m| {
-        // The files appear one after the other.
+        // The files of an exporter appear one after the other.
         ["pc.control.", "pc.all.", "pc.percpu."]
             .iter()
             .all(|kind| m.keys().any(|name| name.starts_with(kind)))
@@ -269,8 +269,8 @@ fn pfc_mmv_files_say_what_the_counters_say() {
             "pc.percpu.sched.run_time",
         ]
     );
-    // Semantics: 1 is a counter, 3 an instant value. Type 2 is a signed 64-bit number. Units are
-    // packed as in pmapi.h.
+    // Semantics 1 is a counter, and semantics 3 is an instant value. Type 2 is a signed 64-bit
+    // number. The units of a metric are packed as in pmapi.h.
     let shape = |name: &str| {
         let m = &found[name];
         (m.kind, m.semantics, m.units)
@@ -295,7 +295,8 @@ fn pfc_mmv_files_say_what_the_counters_say() {
         [40, 2, 7]
     );
     assert_eq!(values_of(&found, "pc.all.sched.context_switches"), [49]);
-    // The counter's unit is 100 ns, and PCP has nanoseconds.
+    // The unit of the counter `sched/run_time` is 100 ns, and the unit of the exported metric is 1
+    // ns.
     assert_eq!(values_of(&found, "pc.all.sched.run_time"), [4900]);
     assert_eq!(
         values_of(&found, "pc.percpu.block.sd_x2d_a.depth"),
@@ -315,7 +316,7 @@ fn pfc_mmv_files_say_what_the_counters_say() {
         buckets.long
     );
 
-    // Values are updated in place, in the same file.
+    // The exporter updates values in place, in the same file.
     let inode = |file: &str| {
         fs::metadata(test.directory.join(file))
             .expect("there")
@@ -343,7 +344,7 @@ fn pfc_mmv_follows_the_set_and_tells_who_has_the_old_file() {
     let before = test.wait("there", |m| {
         m.contains_key("pc.all.a.second") && m.contains_key("pc.percpu.a.first")
     });
-    // This file stays open, as in pmdammv.
+    // The test keeps a file of the exporter open, as pmdammv does.
     let file = fs::File::open(test.directory.join(format!("pc.percpu.{first}"))).expect("it");
     let generations = || {
         let mut words = [0; 16];
@@ -362,7 +363,7 @@ fn pfc_mmv_follows_the_set_and_tells_who_has_the_old_file() {
     });
     assert!(!after.contains_key("pc.all.a.first"));
     assert!(!after.contains_key("pc.all.b.other"));
-    // An instance that stays keeps the number of its metric.
+    // An instance that is not removed keeps the number of its metric.
     assert_eq!(after["pc.all.a.second"], before["pc.all.a.second"]);
     let end = Instant::now() + patience(60);
     while generations() != (0, 0) {
@@ -392,12 +393,13 @@ fn pfc_mmv_a_killed_exporter_is_replaced_a_running_one_is_not() {
 
     stop(exporter, "KILL");
     assert!(!test.files().is_empty());
-    // The process ID of the killed exporter is used again, here by this test.
+    // The control file gets the process ID of this test, as if the process ID of the killed
+    // exporter was used again.
     let left = test.directory.join("pc.control");
     let mut control = fs::read(&left).expect("a file");
     control[32..36].copy_from_slice(&std::process::id().to_le_bytes());
     fs::write(&left, control).expect("a file");
-    // This file belongs to another exporter's name.
+    // The file `pcx.all.1` belongs to an exporter with another name.
     fs::write(test.directory.join("pcx.all.1"), "other").expect("a file");
     let exporter = test.start(&["--mmv", "pc"]);
     let pid = exporter.0.id();
@@ -412,7 +414,7 @@ fn pfc_mmv_a_killed_exporter_is_replaced_a_running_one_is_not() {
 
 #[test]
 fn pfc_mmv_many_metrics_lie_in_many_files() {
-    // A file has at most 10,000 values: those of 39 metrics with 255 CPUs.
+    // A file has at most 10,000 values: the values of 39 metrics with 255 CPUs.
     let mut test = ExportTest::new(255);
     let mut numbers = Vec::new();
     for n in 0..1100 {

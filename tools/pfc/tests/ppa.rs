@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests of `pfc ppa` as a user runs it, as far as they need no accounting.
+//! Tests that run `pfc ppa` as a user does, without accounting in the kernel.
 
 mod device;
 
@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use device::{assert_refused, pfc};
 
-/// A file with these lines, which is removed when the test ends.
+/// A file of `pfc ppa record` with given lines. The file is removed when the test ends.
 struct TemporaryFile(PathBuf);
 
 impl TemporaryFile {

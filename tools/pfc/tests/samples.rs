@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests of `pfc record`, `report` and related commands as a user runs them, as far as they need no
-//! samples.
+//! Tests that run `pfc record`, `pfc report` and related commands as a user does, without samples.
 
 mod device;
 

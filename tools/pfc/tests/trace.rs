@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests of `pfc trace` as a user runs it, as far as they need no trace.
+//! Tests that run `pfc trace` as a user does, without a trace in the kernel.
 
 mod device;
 

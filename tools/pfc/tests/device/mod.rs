@@ -13,7 +13,7 @@ use engine::spec::Spec;
 use fake::Fake;
 use serde_json::Value;
 
-/// A fake device. Each test has its own.
+/// A fake counter device. Each test has a device of its own.
 pub struct Device {
     pub fake: Fake,
     pub path: PathBuf,
@@ -35,8 +35,8 @@ impl Device {
         Self { fake, path }
     }
 
-    /// Makes a device with two CPUs and one or more instances of most kinds; one of them is
-    /// dormant.
+    /// Makes a device with two CPUs and one or more instances of most kinds. One of the instances
+    /// is dormant.
     pub fn with_instances() -> Self {
         let mut this = Self::new(2);
         let switches = this.add("sched/context_switches", Kind::Counter, Unit::Events, 0, 1);
@@ -112,7 +112,8 @@ impl RunResult {
         }
     }
 
-    /// Returns the standard output. Fails if the exit status is not 0 or there are error messages.
+    /// Returns the standard output of `pfc`. Fails if the exit status of `pfc` is not 0 or if there
+    /// are error messages.
     #[track_caller]
     pub fn ok(self) -> String {
         assert_eq!(
@@ -136,8 +137,8 @@ pub fn pfc(args: &[&str]) -> RunResult {
     RunResult::from_output(output.expect("pfc runs"))
 }
 
-/// Checks that `pfc` refuses this command line: exit status 2, no output, and an error message that
-/// contains `word`.
+/// Checks that `pfc` refuses the command line `args`, with exit status 2, no output, and an error
+/// message that contains `word`.
 pub fn assert_refused(args: &[&str], word: &str) {
     let run = pfc(args);
     assert_eq!(
@@ -156,7 +157,7 @@ pub fn send_signal(child: &Child, signal: &str) {
     assert!(status.expect("sh runs").success(), "{command}");
 }
 
-/// A child process that is killed when the test ends, also if it fails.
+/// A child process that is killed when the test ends, also if the test fails.
 pub struct KillOnDrop(pub Child);
 
 impl Drop for KillOnDrop {
@@ -166,8 +167,8 @@ impl Drop for KillOnDrop {
     }
 }
 
-/// Returns the time to wait for slow machines: the number of seconds multiplied by the environment
-/// variable PATIENCE, if it is set.
+/// Returns the time to wait for something on a slow machine: `seconds`, multiplied by the
+/// environment variable PATIENCE if PATIENCE is set.
 #[allow(dead_code, reason = "not all tests wait")]
 pub fn patience(seconds: u64) -> Duration {
     let times = std::env::var("PATIENCE").ok().and_then(|n| n.parse().ok());
