@@ -18,12 +18,12 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::cli::{RecordArgs, SortKey, TopArgs};
 use crate::data::{in_memory, take_until, Attribute};
-use crate::failure::Failure;
-use crate::out::Out;
+use crate::error::Failure;
+use crate::output::Out;
 use crate::profile::Reader;
 use crate::record::{attach, now, prepare, Contexts};
-use crate::report::{percent, rows, Row};
-use crate::stat::{refused, target, Target};
+use crate::report::{group_rows, percent, Row};
+use crate::stat::{select_target, syscall_failure, Target};
 
 /// Rings are read, and keys are, at least so often.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -60,7 +60,7 @@ impl Live {
             .map_err(|why| Failure::Refused(format!("what was sampled makes no sense: {why}")))?;
         let profile = &mut self.reader.profile;
         let shown = Shown {
-            rows: rows(profile, &profile.samples.iter().collect::<Vec<_>>(), &KEYS),
+            rows: group_rows(profile, &profile.samples.iter().collect::<Vec<_>>(), &KEYS),
             samples: profile.samples.len(),
             lost: std::mem::take(&mut self.contexts.harvest.lost),
         };
@@ -96,7 +96,7 @@ fn lines(shown: &Shown, most: usize) -> Vec<String> {
 }
 
 pub fn run(device: &Path, args: &TopArgs, out: &mut Out) -> Result<(), Failure> {
-    let whom = &args.whom;
+    let whom = &args.targets;
     let is_all = whom.processes.is_empty() && whom.threads.is_empty() && whom.cpus.is_none()
         || whom.all_cpus;
     let record = RecordArgs {
@@ -104,7 +104,7 @@ pub fn run(device: &Path, args: &TopArgs, out: &mut Out) -> Result<(), Failure> 
         frequency: Some(args.frequency),
         period: None,
         stacks: false,
-        whom: crate::cli::Whom {
+        targets: crate::cli::TargetArgs {
             processes: whom.processes.clone(),
             threads: whom.threads.clone(),
             cpus: whom.cpus.clone(),
@@ -116,14 +116,16 @@ pub fn run(device: &Path, args: &TopArgs, out: &mut Out) -> Result<(), Failure> 
         no_inherit: false,
         command: Vec::new(),
     };
-    let target = target(&record.whom, "sample", false)?;
+    let target = select_target(&record.targets, "sample", false)?;
     let scope = match target {
         Target::Cpus(_) => Scope::System,
         _ => Scope::Thread,
     };
     let (attributes, mut contexts) = prepare(device, &record, scope, &target)?;
     attach(&mut contexts, &target, whom)?;
-    contexts.start().map_err(|e| refused("sample", &e))?;
+    contexts
+        .start()
+        .map_err(|e| syscall_failure("sample", &e))?;
     let mut live = Live {
         contexts,
         attributes,

@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use super::record::{CALLCHAIN, SAMPLE_TYPE};
-use crate::replace::Replacement;
+use crate::atomic_file::AtomicFile;
 
 const MAGIC: &[u8; 8] = b"PERFILE2";
 const HEADER_BYTES: u64 = 104;
@@ -85,7 +85,7 @@ impl Attribute {
 
 /// A file in the making: of none if it is dropped before its end.
 pub struct Writer {
-    file: Replacement,
+    file: AtomicFile,
     path: PathBuf,
     frame: Frame,
 }
@@ -99,7 +99,7 @@ impl Writer {
         command: &[String],
     ) -> io::Result<Self> {
         let mut this = Self {
-            file: Replacement::begin(path)?,
+            file: AtomicFile::create(path)?,
             path: path.to_owned(),
             frame: Frame {
                 attributes: attributes.to_vec(),
@@ -127,7 +127,7 @@ impl Writer {
     pub fn finish(mut self, build_ids: &[u8]) -> io::Result<u64> {
         let (features, foot) = self.frame.foot(build_ids);
         self.file.write_all(&foot)?;
-        self.file.patch(0, &self.frame.header(&features))?;
+        self.file.write_at(0, &self.frame.header(&features))?;
         self.file.commit()?;
         Ok(self.frame.data() + self.frame.bytes + foot.len() as u64)
     }

@@ -28,7 +28,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use crate::data;
-use crate::failure::Failure;
+use crate::error::Failure;
 pub use files::{build_id, candidates, is_same_file, open as open_file};
 pub use read::Reader;
 pub use symbols::UNKNOWN;

@@ -19,7 +19,7 @@ use super::space::{Processes, Region};
 use super::symbols::{demangle, Symbols, UNKNOWN};
 use super::{Frame, Profile, Sample};
 use crate::data::{CONTEXTS, KERNEL};
-use crate::failure::Failure;
+use crate::error::Failure;
 
 /// PERF_CONTEXT_*: whose frames follow.
 const IN_KERNEL: u64 = -128_i64 as u64;

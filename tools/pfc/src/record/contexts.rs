@@ -13,10 +13,10 @@ use super::pace::Pace;
 use super::task_events::TaskEvents;
 use super::tasks::{now, numbers, BuildIds, Tasks};
 use crate::data::{Common, Encoder};
-use crate::stat::command::Crew;
-use crate::stat::counting::at;
-use crate::stat::short::{Causes, Shorts};
-use crate::stat::throttled::Throttled;
+use crate::stat::command::FollowHandler;
+use crate::stat::counting::on_target;
+use crate::stat::short_counts::{ShortCauses, ShortCounts};
+use crate::stat::throttling::Throttling;
 
 /// Threads are looked at for their processes' names in /proc.
 fn process(thread: u32) -> u32 {
@@ -63,7 +63,7 @@ impl Recipe {
 
     /// Can it be had, of this thread or that CPU?
     pub fn try_on(&self, target: u32) -> io::Result<()> {
-        at(self.scope, target, || {
+        on_target(self.scope, target, || {
             let context = self.open()?;
             context.load(target)?;
             Ring::open(&context)?;
@@ -84,7 +84,7 @@ struct Live {
 
 impl Live {
     /// Reads its messages: why it has ended before its target, if it has.
-    fn look(&mut self, scope: Scope) -> Causes {
+    fn look(&mut self, scope: Scope) -> ShortCauses {
         while !self.ended {
             match self.context.message() {
                 Ok(None) => break,
@@ -92,13 +92,13 @@ impl Live {
                 Ok(Some(Message::Overflow { .. } | Message::Other(_))) => {}
                 Ok(Some(message)) => {
                     self.ended = true;
-                    return Causes::of(message, scope);
+                    return ShortCauses::from_message(message, scope);
                 }
                 // Without messages there is nothing to wait for; the ring stays.
                 Err(_) => self.ended = true,
             }
         }
-        Causes::NONE
+        ShortCauses::NONE
     }
 }
 
@@ -124,10 +124,10 @@ pub struct Contexts {
     pub missed: usize,
     pub trouble: Option<io::Error>,
     /// Threads and CPUs that were not sampled to their end.
-    shorts: Shorts,
+    shorts: ShortCounts,
     /// Storms of contexts that were closed; and what the files before this one told.
-    closed: Throttled,
-    told: Throttled,
+    closed: Throttling,
+    told: Throttling,
     /// Rings that are read only when a file is to be made.
     is_recorder: bool,
     is_broken: bool,
@@ -157,9 +157,9 @@ impl Contexts {
             harvest,
             missed: 0,
             trouble: None,
-            shorts: Shorts::default(),
-            closed: Throttled::default(),
-            told: Throttled::default(),
+            shorts: ShortCounts::default(),
+            closed: Throttling::default(),
+            told: Throttling::default(),
             is_recorder,
             is_broken: false,
             is_nested: is_nested(),
@@ -169,17 +169,17 @@ impl Contexts {
     /// Attached, not yet sampling.
     pub fn load(&mut self, target: u32) -> io::Result<()> {
         let recipe = &self.recipe;
-        let context = at(recipe.scope, target, || {
+        let context = on_target(recipe.scope, target, || {
             let context = recipe.open()?;
             context.load(target)?;
             Ok(context)
         })?;
-        self.insert(target, context)
+        self.insert_attached(target, context)
     }
 
     fn start_one(&self, target: u32) -> io::Result<()> {
         match self.live.get(&target) {
-            Some(live) => at(self.recipe.scope, target, || live.context.start()),
+            Some(live) => on_target(self.recipe.scope, target, || live.context.start()),
             None => Ok(()),
         }
     }
@@ -188,7 +188,7 @@ impl Contexts {
     pub fn start(&self) -> io::Result<()> {
         for target in self.live.keys() {
             match self.start_one(*target) {
-                Err(e) if crate::stat::counting::is_gone(&e) => {}
+                Err(e) if crate::stat::counting::is_esrch(&e) => {}
                 done => done?,
             }
         }
@@ -199,7 +199,7 @@ impl Contexts {
     pub fn stop(&self) {
         for (target, live) in &self.live {
             // What has ended samples no more, either.
-            let _ = at(self.recipe.scope, *target, || live.context.stop());
+            let _ = on_target(self.recipe.scope, *target, || live.context.stop());
         }
     }
 
@@ -267,13 +267,13 @@ impl Contexts {
         if let Some(live) = self.live.remove(&target) {
             if let Ok(status) = live.context.status() {
                 self.closed.add(&status);
-                self.shorts.add(target, Causes::of_status(&status));
+                self.shorts.add(target, ShortCauses::from_status(&status));
             }
         }
     }
 
     /// Storms since this was asked last.
-    pub fn take_throttled(&mut self) -> Throttled {
+    pub fn take_throttled(&mut self) -> Throttling {
         let mut all = self.closed;
         for status in self
             .live
@@ -289,7 +289,7 @@ impl Contexts {
     fn pause(&self, target: u32, paused: bool) {
         if let (true, Some(live)) = (self.is_recorder, self.live.get(&target)) {
             // While it is not paused the oldest records may go while they are read.
-            let _ = at(self.recipe.scope, target, || live.context.pause(paused));
+            let _ = on_target(self.recipe.scope, target, || live.context.pause(paused));
         }
     }
 
@@ -352,7 +352,7 @@ impl Contexts {
             return Ok(());
         }
         // Where it cannot be done while it runs, the period stays.
-        let _ = at(self.recipe.scope, target, || live.context.write(&pmds));
+        let _ = on_target(self.recipe.scope, target, || live.context.write(&pmds));
         Ok(())
     }
 
@@ -367,7 +367,7 @@ impl Contexts {
             let causes = live.look(self.recipe.scope);
             self.shorts.add(*target, causes);
             if let Ok(status) = live.context.status() {
-                self.shorts.add(*target, Causes::of_status(&status));
+                self.shorts.add(*target, ShortCauses::from_status(&status));
             }
         }
         if let lost @ 1.. = self.events.as_ref().map_or(0, |events| events.lost) {
@@ -388,10 +388,10 @@ impl Contexts {
     }
 }
 
-impl Crew for Contexts {
-    const LEAVING: bool = true;
+impl FollowHandler for Contexts {
+    const STOP_AT_EXIT: bool = true;
 
-    fn forked(&mut self, process: u32) {
+    fn process_forked(&mut self, process: u32) {
         // Where the kernel gives no records, /proc is read at the exec.
         let time = now();
         if self.open_events(Some(&[process])) {
@@ -399,11 +399,11 @@ impl Crew for Contexts {
         }
     }
 
-    fn open(&self) -> io::Result<Option<Context>> {
+    fn create_context(&self) -> io::Result<Option<Context>> {
         self.recipe.open().map(Some)
     }
 
-    fn insert(&mut self, thread: u32, context: Context) -> io::Result<()> {
+    fn insert_attached(&mut self, thread: u32, context: Context) -> io::Result<()> {
         let ring = Ring::open(&context)?;
         let pace = |s: &Sampler| s.frequency.map(|f| Pace::new(f, s.period));
         let live = Live {
@@ -417,19 +417,19 @@ impl Crew for Contexts {
         Ok(())
     }
 
-    fn follow(&mut self, thread: u32) {
+    fn attach_new_thread(&mut self, thread: u32) {
         self.tasks.born(thread, now());
         self.sample(thread);
     }
 
-    fn begin(&mut self, thread: u32) {
+    fn command_executed(&mut self, thread: u32) {
         self.tasks.exec(thread, now());
         self.sample(thread);
     }
 
-    fn exec(&mut self, former: u32, now_thread: u32) -> io::Result<()> {
+    fn thread_executed(&mut self, former: u32, now_thread: u32) -> io::Result<()> {
         if former != now_thread {
-            self.end(now_thread)?;
+            self.thread_exited(now_thread)?;
             if let Some(live) = self.live.remove(&former) {
                 self.live.insert(now_thread, live);
             }
@@ -442,12 +442,12 @@ impl Crew for Contexts {
         Ok(())
     }
 
-    fn leaving(&mut self, thread: u32) {
+    fn before_thread_exit(&mut self, thread: u32) {
         // The last moment at which its code can be known.
         self.tasks.leaving(thread, now());
     }
 
-    fn end(&mut self, thread: u32) -> io::Result<()> {
+    fn thread_exited(&mut self, thread: u32) -> io::Result<()> {
         if let Some(live) = self.live.get_mut(&thread) {
             let causes = live.look(self.recipe.scope);
             self.shorts.add(thread, causes);

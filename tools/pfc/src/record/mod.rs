@@ -26,15 +26,15 @@ use perfmon::Scope;
 use ring::Argument;
 use rustix::thread::gettid;
 
-use crate::cli::{RecordArgs, Whom};
+use crate::cli::{RecordArgs, TargetArgs};
 use crate::data::{self, Attribute, Writer};
-use crate::failure::Failure;
-use crate::stat::command::{beside, Child};
-use crate::stat::counting::{is_busy, is_gone};
-use crate::stat::events::{Event, Machine, What};
-use crate::stat::place::{place, Place, Plan};
-use crate::stat::wait::{Waiter, Wake};
-use crate::stat::{exit_code, refused, target, Target};
+use crate::error::Failure;
+use crate::stat::assign::{assign, Placement, Plan};
+use crate::stat::command::{spawn_beside, Child};
+use crate::stat::counting::{is_ebusy, is_esrch};
+use crate::stat::event_loop::{EventLoop, WakeReason};
+use crate::stat::events::{Event, EventSource, Machine};
+use crate::stat::{exit_code, select_target, syscall_failure, Target};
 pub use contexts::Contexts;
 use contexts::{Recipe, Sampler};
 pub use tasks::now;
@@ -53,15 +53,15 @@ const SOFTWARE: u32 = 1;
 const RAW: u32 = 4;
 
 pub fn run(device: &Path, args: &RecordArgs, file: Option<&Path>) -> Result<ExitCode, Failure> {
-    let target = target(&args.whom, "record", !args.command.is_empty())?;
+    let target = select_target(&args.targets, "record", !args.command.is_empty())?;
     let scope = match target {
         Target::Cpus(_) => Scope::System,
         _ => Scope::Thread,
     };
     // From now on signals are heard, however long the rest takes.
     let waiter = match args.switch_output || args.overwrite {
-        true => Waiter::with_switch()?,
-        false => Waiter::new()?,
+        true => EventLoop::with_sigusr2()?,
+        false => EventLoop::new()?,
     };
     let (attributes, contexts) = prepare(device, args, scope, &target)?;
     let mut run = Run {
@@ -80,7 +80,7 @@ pub fn run(device: &Path, args: &RecordArgs, file: Option<&Path>) -> Result<Exit
     let status = match &target {
         Target::Command => run.command()?,
         _ => {
-            attach(&mut run.contexts, &target, &args.whom)?;
+            attach(&mut run.contexts, &target, &args.targets)?;
             run.others()?
         }
     };
@@ -95,7 +95,7 @@ pub fn prepare(
     scope: Scope,
     target: &Target,
 ) -> Result<(Vec<Attribute>, Contexts), Failure> {
-    let machine = Machine::here(scope == Scope::System);
+    let machine = Machine::read(scope == Scope::System);
     let (events, recipe) = recipe(device, args, scope, &machine, target)?;
     let attributes = attributes(&events, &recipe, args);
     Ok((
@@ -105,7 +105,7 @@ pub fn prepare(
 }
 
 /// Contexts for threads or CPUs, not sampling yet.
-pub fn attach(contexts: &mut Contexts, target: &Target, whom: &Whom) -> Result<(), Failure> {
+pub fn attach(contexts: &mut Contexts, target: &Target, whom: &TargetArgs) -> Result<(), Failure> {
     match target {
         Target::Command => {}
         Target::Threads(threads) => {
@@ -113,8 +113,10 @@ pub fn attach(contexts: &mut Contexts, target: &Target, whom: &Whom) -> Result<(
             for thread in threads {
                 match contexts.load(*thread) {
                     // Of a process, some may have ended since it was looked at.
-                    Err(e) if is_gone(&e) && whom.threads.is_empty() => {}
-                    done => done.map_err(|e| refused(&format!("sample thread {thread}"), &e))?,
+                    Err(e) if is_esrch(&e) && whom.threads.is_empty() => {}
+                    done => {
+                        done.map_err(|e| syscall_failure(&format!("sample thread {thread}"), &e))?
+                    }
                 }
             }
         }
@@ -123,7 +125,7 @@ pub fn attach(contexts: &mut Contexts, target: &Target, whom: &Whom) -> Result<(
             for cpu in cpus {
                 contexts
                     .load(*cpu)
-                    .map_err(|e| refused(&format!("sample CPU {cpu}"), &e))?;
+                    .map_err(|e| syscall_failure(&format!("sample CPU {cpu}"), &e))?;
             }
         }
     }
@@ -144,10 +146,10 @@ fn recipe(
         _ => gettid().as_raw_nonzero().get().unsigned_abs(),
     };
     let named = |words: &[String]| -> Result<Vec<Event>, Failure> {
-        words.iter().map(|w| machine.event(w, device)).collect()
+        words.iter().map(|w| machine.resolve(w, device)).collect()
     };
     let attempt = |events: Vec<Event>| -> Result<(Vec<Event>, Recipe), Failure> {
-        let plan = place(&events, &machine.map);
+        let plan = assign(&events, &machine.map);
         let recipe = plan_recipe(&events, &plan, args, scope, machine)?;
         match recipe.try_on(on) {
             Ok(()) => Ok((events, recipe)),
@@ -160,11 +162,11 @@ fn recipe(
     let clock = ["task-clock".to_owned()];
     if machine.vendor.is_some() {
         let cycles = named(&["cycles".to_owned()])?;
-        let plan = place(&cycles, &machine.map);
+        let plan = assign(&cycles, &machine.map);
         let recipe = plan_recipe(&cycles, &plan, args, scope, machine)?;
         match recipe.try_on(on) {
             Ok(()) => return Ok((cycles, recipe)),
-            Err(e) if is_busy(&e) => {
+            Err(e) if is_ebusy(&e) => {
                 eprintln!("pfc: the PMU is in somebody else's hands ('pfc doctor' says whose): time is sampled, not cycles");
             }
             Err(e) => return Err(advice(&e, recipe.format)),
@@ -188,7 +190,7 @@ fn advice(error: &io::Error, format: &str) -> Failure {
             "cannot record: the module perfcounters that is loaded cannot sample; load a newer one"
                 .to_owned(),
         ),
-        _ => refused("record", error),
+        _ => syscall_failure("record", error),
     }
 }
 
@@ -200,16 +202,16 @@ fn plan_recipe(
     machine: &Machine,
 ) -> Result<Recipe, Failure> {
     let mut samplers = Vec::new();
-    for ((event, place), id) in events.iter().zip(&plan.places).zip(1..) {
+    for ((event, place), id) in events.iter().zip(&plan.placements).zip(1..) {
         let pmd = match place {
-            Place::Pmd(pmd) => *pmd,
-            Place::NotCounted => {
+            Placement::Pmd(pmd) => *pmd,
+            Placement::NotCounted => {
                 return Err(Failure::Refused(
                     "there are more events than counters; take fewer at a time".to_owned(),
                 ))
             }
-            Place::NotSupported => {
-                let why = match (machine.is_soft_name(&event.name), &event.why) {
+            Placement::NotSupported => {
+                let why = match (machine.is_soft_name(&event.name), &event.reason) {
                     (true, _) => "load the kernel's own events: modprobe pfm_soft",
                     (false, Some(why)) if machine.vendor.is_some() => why.as_str(),
                     (false, _) => "there is no counter for it; 'pfc doctor' looks for the cause",
@@ -259,13 +261,13 @@ fn period(event: &Event, args: &RecordArgs) -> (u64, Option<u64>) {
         return (period, None);
     }
     let frequency = args.frequency.unwrap_or(FREQUENCY);
-    match event.what {
+    match event.source {
         // Nanoseconds.
-        What::Soft(perfmon::CPU_CLOCK | perfmon::TASK_CLOCK) => {
+        EventSource::Soft(perfmon::CPU_CLOCK | perfmon::TASK_CLOCK) => {
             ((1_000_000_000 / frequency).max(1), None)
         }
         // As if each came with each cycle; it follows soon.
-        What::Hardware(_) => ((mhz() * 1_000_000 / frequency).max(1000), Some(frequency)),
+        EventSource::Hardware(_) => ((mhz() * 1_000_000 / frequency).max(1000), Some(frequency)),
         _ => (1, Some(frequency)),
     }
 }
@@ -280,22 +282,22 @@ fn mhz() -> u64 {
 /// As perf would have called them.
 fn attributes(events: &[Event], recipe: &Recipe, args: &RecordArgs) -> Vec<Attribute> {
     let attribute = |(event, sampler): (&Event, &Sampler)| {
-        let (kind, config) = match event.what {
-            What::Soft(perfmon::CPU_CLOCK) => (SOFTWARE, 0),
-            What::Soft(perfmon::TASK_CLOCK) => (SOFTWARE, 1),
-            What::Soft(perfmon::PAGE_FAULTS) => (SOFTWARE, 2),
-            What::Soft(perfmon::CONTEXT_SWITCHES) => (SOFTWARE, 3),
-            What::Soft(perfmon::MIGRATIONS) => (SOFTWARE, 4),
-            What::Soft(perfmon::MAJOR_FAULTS) => (SOFTWARE, 6),
-            What::Hardware(code) => match generic(event.base()) {
+        let (kind, config) = match event.source {
+            EventSource::Soft(perfmon::CPU_CLOCK) => (SOFTWARE, 0),
+            EventSource::Soft(perfmon::TASK_CLOCK) => (SOFTWARE, 1),
+            EventSource::Soft(perfmon::PAGE_FAULTS) => (SOFTWARE, 2),
+            EventSource::Soft(perfmon::CONTEXT_SWITCHES) => (SOFTWARE, 3),
+            EventSource::Soft(perfmon::MIGRATIONS) => (SOFTWARE, 4),
+            EventSource::Soft(perfmon::MAJOR_FAULTS) => (SOFTWARE, 6),
+            EventSource::Hardware(code) => match generic(event.base_name()) {
                 Some(config) => (HARDWARE, config),
                 None => (RAW, code.select),
             },
             // PERF_COUNT_SW_DUMMY: perf knows none such.
             _ => (SOFTWARE, 9),
         };
-        let modes = match event.what {
-            What::Hardware(code) => (code.user, code.kernel),
+        let modes = match event.source {
+            EventSource::Hardware(code) => (code.user, code.kernel),
             _ => (true, true),
         };
         Attribute {
@@ -334,7 +336,7 @@ fn generic(name: &str) -> Option<u64> {
 struct Run<'a> {
     args: &'a RecordArgs,
     contexts: Contexts,
-    waiter: Waiter,
+    waiter: EventLoop,
     attributes: Vec<Attribute>,
     /// What was asked for.
     path: PathBuf,
@@ -441,14 +443,14 @@ impl Run<'_> {
         self.finish_file(true)?;
         self.contexts.finish();
         if let (n @ 1.., Some(error)) = (self.contexts.missed, &self.contexts.trouble) {
-            let why = refused("record", error);
+            let why = syscall_failure("record", error);
             eprintln!("pfc: {n} threads are missing; of the first: {why}");
         }
         Ok(())
     }
 
     /// Waits, and does what is to be done each time.
-    fn turn(&mut self) -> Result<Wake, Failure> {
+    fn turn(&mut self) -> Result<WakeReason, Failure> {
         let until = Some(Instant::now() + TURN);
         let wake = self.waiter.wait_for(until, &self.contexts.files())?;
         self.contexts.turn()?;
@@ -456,7 +458,7 @@ impl Run<'_> {
             self.turns += 1;
         }
         self.write()?;
-        if wake == Wake::Switch {
+        if wake == WakeReason::SwitchOutput {
             self.switch()?;
         }
         self.say_progress();
@@ -479,12 +481,12 @@ impl Run<'_> {
         let words = &self.args.command;
         let alone = |contexts: &mut Contexts| -> Result<Child, Failure> {
             let before = now();
-            let child = Child::alone(words, contexts)?;
+            let child = Child::spawn_untraced(words, contexts)?;
             contexts.tasks.exec(child.pid(), before);
             Ok(child)
         };
         let mut child = match self.args.no_inherit {
-            false => match Child::traced(words, &mut self.contexts) {
+            false => match Child::spawn_traced(words, &mut self.contexts) {
                 Err(error) => {
                     eprintln!("pfc: children and threads are not followed: {error}; is ptrace forbidden (sysctl kernel.yama.ptrace_scope)?");
                     alone(&mut self.contexts)?
@@ -494,11 +496,11 @@ impl Run<'_> {
             true => alone(&mut self.contexts)?,
         };
         loop {
-            if let Some(status) = child.look(&mut self.contexts)? {
+            if let Some(status) = child.handle_events(&mut self.contexts)? {
                 self.contexts.turn()?;
                 return Ok(Some(status));
             }
-            if self.turn()? == Wake::Terminated {
+            if self.turn()? == WakeReason::Terminated {
                 child.signal(libc::SIGTERM);
             }
         }
@@ -506,13 +508,15 @@ impl Run<'_> {
 
     /// While the command runs, or until the user says so.
     fn others(&mut self) -> Result<Option<ExitStatus>, Failure> {
-        self.contexts.start().map_err(|e| refused("record", &e))?;
-        let mut child = beside(&self.args.command)?;
+        self.contexts
+            .start()
+            .map_err(|e| syscall_failure("record", &e))?;
+        let mut child = spawn_beside(&self.args.command)?;
         let mut status = None;
         loop {
             match self.turn()? {
-                Wake::Interrupted | Wake::Terminated => break,
-                Wake::Child => {
+                WakeReason::Interrupted | WakeReason::Terminated => break,
+                WakeReason::Child => {
                     if let Some(child) = &mut child {
                         status = child.try_wait()?;
                         if status.is_some() {
@@ -520,7 +524,7 @@ impl Run<'_> {
                         }
                     }
                 }
-                Wake::Time | Wake::Ready | Wake::Switch => {
+                WakeReason::Timeout | WakeReason::Ready | WakeReason::SwitchOutput => {
                     // All threads have ended.
                     if child.is_none() && self.contexts.is_over() {
                         break;
@@ -542,7 +546,7 @@ fn stamped(path: &Path) -> PathBuf {
     let since = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .unwrap_or_default();
-    let stamp: String = crate::time::utc(since.as_nanos() as u64, 2)
+    let stamp: String = crate::time::format_utc(since.as_nanos() as u64, 2)
         .chars()
         .filter(char::is_ascii_digit)
         .collect();

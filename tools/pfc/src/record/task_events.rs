@@ -15,7 +15,7 @@ use rustix::process::{getrlimit, Resource};
 
 use super::perf_event::{open, Of, Ring};
 use crate::data::Encoder;
-use crate::stat::cpus;
+use crate::stat::parse_cpu_list;
 
 /// PERF_RECORD_*.
 const LOST: u32 = 2;
@@ -169,7 +169,7 @@ fn word32(bytes: &[u8], at: usize) -> Option<u32> {
 
 fn online() -> io::Result<Vec<u32>> {
     let list = std::fs::read_to_string("/sys/devices/system/cpu/online")?;
-    cpus(list.trim()).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
+    parse_cpu_list(list.trim()).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
 }
 
 #[cfg(test)]
