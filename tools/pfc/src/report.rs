@@ -12,7 +12,7 @@ use serde_json::{json, Value};
 use crate::cli::{ReportArgs, SortKey};
 use crate::error::Failure;
 use crate::output::Out;
-use crate::profile::{elsewhere, Frame, Profile, Sample};
+use crate::profile::{export, Frame, Profile, Sample};
 
 /// A node of the tree of calling functions. The functions in `callers`, each under its name, called
 /// the function of this node.
@@ -56,7 +56,7 @@ impl SortKey {
     }
 
     fn format_cell(self, profile: &Profile, sample: &Sample) -> String {
-        let frame = profile.place(sample);
+        let frame = profile.leaf_frame(sample);
         match self {
             Self::Comm => sample.command.to_string(),
             Self::Dso => frame.short_object().to_owned(),
@@ -160,7 +160,7 @@ pub fn percent(part: u64, total: f64) -> f64 {
 
 pub fn run(args: &ReportArgs, out: &mut Out) -> Result<(), Failure> {
     let input = args.input.file.as_deref().map(Path::new);
-    let profile = Profile::load(input)?.only(args.input.event.as_deref())?;
+    let profile = Profile::load(input)?.select_event(args.input.event.as_deref())?;
     if args.pprof && out.is_terminal() {
         return Err(Failure::Refused(
             "pprof's format is not written to a terminal; write it to a file: -o FILE".to_owned(),
@@ -168,8 +168,8 @@ pub fn run(args: &ReportArgs, out: &mut Out) -> Result<(), Failure> {
     }
     match (args.json, args.firefox, args.pprof) {
         (true, ..) => print_json(&profile, args, out),
-        (_, true, _) => Ok(elsewhere::firefox(&profile, out)?),
-        (_, _, true) => Ok(elsewhere::pprof(&profile, out)?),
+        (_, true, _) => Ok(export::write_firefox(&profile, out)?),
+        (_, _, true) => Ok(export::write_pprof(&profile, out)?),
         _ => {
             for (event, samples) in profile.by_event() {
                 print_table(&profile, event, &samples, args, out)?;

@@ -15,9 +15,9 @@ use crate::profile::{folded, Frame, Profile, Sample};
 
 pub fn run(args: &ScriptArgs, out: &mut Out) -> Result<(), Failure> {
     let input = args.input.file.as_deref().map(Path::new);
-    let profile = Profile::load(input)?.only(args.input.event.as_deref())?;
+    let profile = Profile::load(input)?.select_event(args.input.event.as_deref())?;
     if args.folded {
-        for (stack, samples) in folded::folded(&profile) {
+        for (stack, samples) in folded::fold_stacks(&profile) {
             writeln!(out, "{stack} {samples}")?;
         }
         return Ok(());
@@ -52,7 +52,7 @@ fn print_sample(profile: &Profile, sample: &Sample, out: &mut Out) -> Result<(),
         profile.events[sample.event],
     )?;
     if !profile.has_stacks {
-        writeln!(out, "{}", format_frame(profile.place(sample)))?;
+        writeln!(out, "{}", format_frame(profile.leaf_frame(sample)))?;
         return Ok(());
     }
     writeln!(out)?;

@@ -13,13 +13,13 @@
 pub mod record;
 pub mod write;
 
-pub use record::{middle, take_until, Common, Encoder};
-pub use write::{in_memory, Attribute, Writer};
+pub use record::{middle_time, take_until, Encoder, SampleId};
+pub use write::{encode_file, Attribute, Writer};
 
 /// Where a file goes, and comes from, if nothing is said.
-pub const DEFAULT: &str = "pfc.data";
+pub const DEFAULT_FILE: &str = "pfc.data";
 
 /// Addresses from here on are the kernel's.
-pub const KERNEL: u64 = 1 << 63;
+pub const KERNEL_START: u64 = 1 << 63;
 /// From here on they are no addresses: they say whose frames follow in a stack.
-pub const CONTEXTS: u64 = -4095_i64 as u64;
+pub const CONTEXT_MAX: u64 = -4095_i64 as u64;

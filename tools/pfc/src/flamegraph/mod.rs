@@ -176,7 +176,7 @@ fn render_svg(stacks: &BTreeMap<String, u64>, title: &str) -> Result<String, std
 
 pub fn run(args: &FlamegraphArgs, out: &mut Out) -> Result<(), Failure> {
     let input = args.input.file.as_deref().map(Path::new);
-    let mut profile = Profile::load(input)?.only(args.input.event.as_deref())?;
+    let mut profile = Profile::load(input)?.select_event(args.input.event.as_deref())?;
     if args.input.event.is_none() {
         // The numbers of samples of different events cannot be added up, so only the samples of the
         // first event are drawn.
@@ -194,7 +194,7 @@ pub fn run(args: &FlamegraphArgs, out: &mut Out) -> Result<(), Failure> {
             profile.samples.len()
         )
     });
-    let text = render_svg(&folded::folded(&profile), &title)
+    let text = render_svg(&folded::fold_stacks(&profile), &title)
         .map_err(|_| Failure::Refused("cannot draw the flame graph".to_owned()))?;
     out.write_all(text.as_bytes())?;
     Ok(())

@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 use super::{Profile, Sample};
 
 /// Behind names of the kernel's functions.
-const KERNEL_MARK: &str = "_[k]";
+const KERNEL_SUFFIX: &str = "_[k]";
 
 /// The sample's stack in one line; the semicolons in names are changed.
-fn line(profile: &Profile, sample: &Sample) -> String {
+fn folded_line(profile: &Profile, sample: &Sample) -> String {
     let mut line = sample.command.replace(';', ":");
     for frame in profile.stack(sample).rev() {
         line.push(';');
@@ -23,17 +23,17 @@ fn line(profile: &Profile, sample: &Sample) -> String {
             )),
         }
         if frame.is_kernel {
-            line.push_str(KERNEL_MARK);
+            line.push_str(KERNEL_SUFFIX);
         }
     }
     line
 }
 
 /// How many samples have each stack.
-pub fn folded(profile: &Profile) -> BTreeMap<String, u64> {
+pub fn fold_stacks(profile: &Profile) -> BTreeMap<String, u64> {
     let mut all = BTreeMap::new();
     for sample in &profile.samples {
-        *all.entry(line(profile, sample)).or_default() += 1;
+        *all.entry(folded_line(profile, sample)).or_default() += 1;
     }
     all
 }

@@ -7,20 +7,20 @@
 //! |---|---|
 //! | `read.rs` | the file's records, in the order of time |
 //! | `check.rs` | that a file is what it says |
-//! | `space.rs` | what is mapped where, in each process and the kernel |
+//! | `address_space.rs` | what is mapped where, in each process and the kernel |
 //! | `files.rs` | which file a mapping is of, and where it is found |
 //! | `symbols.rs` | names of functions, of ELF files |
 //! | `kernel.rs` | of the kernel, of just-in-time compilers |
-//! | `elsewhere.rs` | for the Firefox Profiler, and pprof |
+//! | `export.rs` | for the Firefox Profiler, and pprof |
 //! | `folded.rs` | stacks as lines |
 
+mod address_space;
 mod check;
-pub mod elsewhere;
+pub mod export;
 mod files;
 pub mod folded;
 mod kernel;
 mod read;
-mod space;
 mod symbols;
 
 use std::collections::BTreeMap;
@@ -29,7 +29,7 @@ use std::rc::Rc;
 
 use crate::data;
 use crate::error::Failure;
-pub use files::{build_id, candidates, is_same_file, open as open_file};
+pub use files::{build_id, candidate_paths, is_same_file, open_regular};
 pub use read::Reader;
 pub use symbols::UNKNOWN;
 
@@ -100,9 +100,9 @@ impl Profile {
     /// Of the file with that name, or the usual one. What is missing is said on
     /// standard error, once.
     pub fn load(path: Option<&Path>) -> Result<Self, Failure> {
-        let path = path.unwrap_or(Path::new(data::DEFAULT));
-        let (profile, missing) = read::read(path)?;
-        for line in missing {
+        let path = path.unwrap_or(Path::new(data::DEFAULT_FILE));
+        let (profile, missing_names) = read::read_profile(path)?;
+        for line in missing_names {
             eprintln!("pfc: {line}");
         }
         if profile.samples.is_empty() {
@@ -115,7 +115,7 @@ impl Profile {
     }
 
     /// Only one event's samples. `Failure`: there is no such event.
-    pub fn only(mut self, event: Option<&str>) -> Result<Self, Failure> {
+    pub fn select_event(mut self, event: Option<&str>) -> Result<Self, Failure> {
         if let Some(name) = event {
             let Some(wanted) = self.events.iter().position(|e| e == name) else {
                 return Err(Failure::Refused(format!(
@@ -143,7 +143,7 @@ impl Profile {
     }
 
     /// Where a sample was.
-    pub fn place(&self, sample: &Sample) -> &Frame {
+    pub fn leaf_frame(&self, sample: &Sample) -> &Frame {
         &self.frames[sample.stack[0]]
     }
 }
@@ -157,7 +157,7 @@ pub mod tests {
     pub fn synthetic() -> Profile {
         let frame = |address, object: &str, symbol: &str| Frame {
             address,
-            is_kernel: address >= data::KERNEL,
+            is_kernel: address >= data::KERNEL_START,
             object: object.into(),
             symbol: symbol.into(),
             offset: address & 0xf,
@@ -166,7 +166,7 @@ pub mod tests {
             frame(0x1004, "/bin/prog", "f"),
             frame(0x2008, "/bin/prog", "main"),
             frame(0x3000, "/bin/prog", "a;b"),
-            frame(data::KERNEL + 1, "[kernel.kallsyms]", "sys_read"),
+            frame(data::KERNEL_START + 1, "[kernel.kallsyms]", "sys_read"),
             frame(0x9999, UNKNOWN, UNKNOWN),
         ];
         let sample = |event, time: u64, command: &str, stack: &[usize]| Sample {
@@ -198,7 +198,7 @@ pub mod tests {
 
     #[test]
     fn r1_10_stacks_in_lines() {
-        let lines: Vec<(String, u64)> = folded::folded(&synthetic()).into_iter().collect();
+        let lines: Vec<(String, u64)> = folded::fold_stacks(&synthetic()).into_iter().collect();
         let wanted = [
             ("other;[unknown]", 1),
             ("prog;a:b;f", 1),
@@ -210,9 +210,9 @@ pub mod tests {
 
     #[test]
     fn r1_10_samples_of_one_event() {
-        let only = synthetic().only(Some("faults")).expect("known");
-        assert_eq!(only.samples.len(), 1);
-        assert!(synthetic().only(Some("cycle")).is_err());
+        let selected = synthetic().select_event(Some("faults")).expect("known");
+        assert_eq!(selected.samples.len(), 1);
+        assert!(synthetic().select_event(Some("cycle")).is_err());
         assert_eq!(synthetic().by_event()[&0].len(), 4);
     }
 }

@@ -11,30 +11,30 @@ use std::rc::Rc;
 use object::elf::SHF_EXECINSTR;
 use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, SectionFlags, SymbolKind};
 
-use super::files::{candidates, load, Identity, ANOTHER_BUILD, NOT_THERE};
+use super::files::{candidate_paths, read_mapped_file, Identity, ANOTHER_BUILD, NOT_FOUND};
 
 /// What has no name.
 pub const UNKNOWN: &str = "[unknown]";
 
 /// Bytes of a vDSO at most.
-const LARGEST_VDSO: u64 = 1 << 20;
+const MAX_VDSO_SIZE: u64 = 1 << 20;
 
 /// Functions by address.
 #[derive(Debug, Default)]
 pub struct Symbols {
     /// Address, bytes or 0, name as it is in the file.
-    all: Vec<(u64, u64, Rc<str>)>,
+    functions: Vec<(u64, u64, Rc<str>)>,
     /// In the file: offset, bytes, address.
     segments: Vec<(u64, u64, u64)>,
 }
 
 impl Symbols {
-    pub fn new(mut all: Vec<(u64, u64, Rc<str>)>) -> Self {
+    pub fn new(mut functions: Vec<(u64, u64, Rc<str>)>) -> Self {
         // Of those at one address the largest; then what is not a local label.
-        all.sort_by(|a, b| (a.0, b.1).cmp(&(b.0, a.1)));
-        all.dedup_by_key(|s| s.0);
+        functions.sort_by(|a, b| (a.0, b.1).cmp(&(b.0, a.1)));
+        functions.dedup_by_key(|s| s.0);
         Self {
-            all,
+            functions,
             segments: Vec::new(),
         }
     }
@@ -46,15 +46,19 @@ impl Symbols {
     /// # Errors
     ///
     /// The reason, in words; [`ANOTHER_BUILD`] if only other files have that path.
-    pub fn find_file(pid: i32, path: &str, identity: &Identity) -> Result<Self, &'static str> {
+    pub fn read_mapped_file(
+        pid: i32,
+        path: &str,
+        identity: &Identity,
+    ) -> Result<Self, &'static str> {
         let mut why = None;
         // Without an identity only the path says which file it is.
         let is_usable = |candidate: &PathBuf| {
             *identity != Identity::Any || candidate.as_path() == Path::new(path)
         };
-        for candidate in candidates(pid, path).filter(is_usable) {
+        for candidate in candidate_paths(pid, path).filter(is_usable) {
             let is_program = candidate.ends_with("exe") && !path.ends_with("exe");
-            match load(&candidate, identity).and_then(|bytes| Self::read(&bytes)) {
+            match read_mapped_file(&candidate, identity).and_then(|bytes| Self::parse_elf(&bytes)) {
                 Ok(symbols) => return Ok(symbols),
                 // The program is tried on the chance that it is meant.
                 Err(_) if is_program => {}
@@ -70,26 +74,26 @@ impl Symbols {
     /// # Errors
     ///
     /// The reason why the file has no symbols, in words.
-    pub fn read(bytes: &[u8]) -> Result<Self, &'static str> {
+    pub fn parse_elf(bytes: &[u8]) -> Result<Self, &'static str> {
         let file = object::File::parse(bytes).map_err(|_| "it is no ELF file")?;
-        let mut symbols = Self::of(&file, false);
-        if symbols.all.is_empty() {
+        let mut symbols = Self::from_symbol_table(&file, false);
+        if symbols.functions.is_empty() {
             let id = file.build_id().ok().flatten();
-            let debug = id.and_then(debug_file);
-            if let Some(bytes) = debug.and_then(|p| load(&p, &Identity::Any).ok()) {
+            let debug = id.and_then(debug_file_path);
+            if let Some(bytes) = debug.and_then(|p| read_mapped_file(&p, &Identity::Any).ok()) {
                 if let Ok(file) = object::File::parse(&*bytes) {
-                    symbols.all = Self::of(&file, false).all;
+                    symbols.functions = Self::from_symbol_table(&file, false).functions;
                 }
             }
         }
-        if symbols.all.is_empty() {
-            symbols.all = Self::of(&file, true).all;
+        if symbols.functions.is_empty() {
+            symbols.functions = Self::from_symbol_table(&file, true).functions;
         }
         symbols.segments = file
             .segments()
             .map(|s| (s.file_range().0, s.file_range().1, s.address()))
             .collect();
-        match symbols.all.is_empty() {
+        match symbols.functions.is_empty() {
             true => Err("it is stripped"),
             false => Ok(symbols),
         }
@@ -100,24 +104,24 @@ impl Symbols {
     /// # Errors
     ///
     /// The reason why it has no symbols, in words.
-    pub fn vdso() -> Result<Self, &'static str> {
-        let maps = fs::read_to_string("/proc/self/maps").map_err(|_| NOT_THERE)?;
+    pub fn read_vdso() -> Result<Self, &'static str> {
+        let maps = fs::read_to_string("/proc/self/maps").map_err(|_| NOT_FOUND)?;
         let line = maps.lines().find(|line| line.ends_with("[vdso]"));
         let range = line.and_then(|line| line.split_once(' ')?.0.split_once('-'));
         let hex = |text| u64::from_str_radix(text, 16).ok();
         let (start, end) = range
             .and_then(|(start, end)| Some((hex(start)?, hex(end)?)))
-            .ok_or(NOT_THERE)?;
-        let bytes = end.checked_sub(start).filter(|n| *n <= LARGEST_VDSO);
-        let mut image = vec![0; bytes.ok_or(NOT_THERE)? as usize];
-        let memory = fs::File::open("/proc/self/mem").map_err(|_| NOT_THERE)?;
+            .ok_or(NOT_FOUND)?;
+        let bytes = end.checked_sub(start).filter(|n| *n <= MAX_VDSO_SIZE);
+        let mut image = vec![0; bytes.ok_or(NOT_FOUND)? as usize];
+        let memory = fs::File::open("/proc/self/mem").map_err(|_| NOT_FOUND)?;
         memory
             .read_exact_at(&mut image, start)
             .map_err(|_| "it cannot be read")?;
-        Self::read(&image)
+        Self::parse_elf(&image)
     }
 
-    fn of(file: &object::File<'_>, dynamic: bool) -> Self {
+    fn from_symbol_table(file: &object::File<'_>, dynamic: bool) -> Self {
         let is_code = |section: &object::Section<'_, '_>| match section.flags() {
             SectionFlags::Elf { sh_flags } => sh_flags & u64::from(SHF_EXECINSTR) != 0,
             _ => false,
@@ -142,31 +146,31 @@ impl Symbols {
             true => file.dynamic_symbols().for_each(&mut take),
             false => file.symbols().for_each(&mut take),
         }
-        let mut this = Self::new(functions);
+        let mut symbols = Self::new(functions);
         // Inside of a function it is a label of that function.
-        labels.retain(|(at, ..)| !this.is_inside(*at));
-        this.all.append(&mut labels);
-        Self::new(this.all)
+        labels.retain(|(at, ..)| !symbols.is_in_function(*at));
+        symbols.functions.append(&mut labels);
+        Self::new(symbols.functions)
     }
 
     /// Returns true if the address is in a function whose size is known.
-    fn is_inside(&self, address: u64) -> bool {
-        let above = self.all.partition_point(|s| s.0 <= address);
-        let function = above.checked_sub(1).and_then(|n| self.all.get(n));
+    fn is_in_function(&self, address: u64) -> bool {
+        let above = self.functions.partition_point(|s| s.0 <= address);
+        let function = above.checked_sub(1).and_then(|n| self.functions.get(n));
         function.is_some_and(|(start, bytes, _)| address - start < *bytes)
     }
 
     /// Of an address in the file as it is when loaded.
     pub fn find(&self, address: u64) -> Option<(&Rc<str>, u64)> {
-        let above = self.all.partition_point(|s| s.0 <= address);
-        let (start, bytes, name) = self.all.get(above.checked_sub(1)?)?;
+        let above = self.functions.partition_point(|s| s.0 <= address);
+        let (start, bytes, name) = self.functions.get(above.checked_sub(1)?)?;
         let offset = address - start;
         // Written in assembler, some say no size: up to the next.
         (*bytes == 0 || offset < *bytes).then_some((name, offset))
     }
 
     /// Of an offset in the file.
-    pub fn find_in_file(&self, offset: u64) -> Option<(&Rc<str>, u64)> {
+    pub fn find_offset(&self, offset: u64) -> Option<(&Rc<str>, u64)> {
         let segment = self
             .segments
             .iter()
@@ -177,7 +181,7 @@ impl Symbols {
 }
 
 /// Where packages of symbols put them.
-fn debug_file(id: &[u8]) -> Option<PathBuf> {
+fn debug_file_path(id: &[u8]) -> Option<PathBuf> {
     let (first, rest) = id.split_first()?;
     let mut path = format!("/usr/lib/debug/.build-id/{first:02x}/");
     for byte in rest {
@@ -235,15 +239,15 @@ mod tests {
     #[test]
     fn r1_9_this_programs_own_functions_have_names() {
         let path = std::env::current_exe().expect("a path");
-        let find = |path: &str| Symbols::find_file(-1, path, &Identity::Any);
+        let find = |path: &str| Symbols::read_mapped_file(-1, path, &Identity::Any);
         let symbols = find(&path.to_string_lossy()).expect("symbols");
         assert!(symbols
-            .all
+            .functions
             .iter()
             .any(|s| s.2.contains("r1_9_this_program")));
-        let vdso = Symbols::vdso().expect("symbols");
-        assert!(vdso.all.iter().any(|s| s.2.contains("clock_gettime")));
+        let vdso = Symbols::read_vdso().expect("symbols");
+        assert!(vdso.functions.iter().any(|s| s.2.contains("clock_gettime")));
         assert!(find("/proc/self/maps").is_err());
-        assert_eq!(find("/nowhere").err(), Some(NOT_THERE));
+        assert_eq!(find("/nowhere").err(), Some(NOT_FOUND));
     }
 }

@@ -19,17 +19,17 @@ pub struct Region {
 
 /// Mappings by their beginnings.
 #[derive(Clone, Debug, Default)]
-pub struct Space(BTreeMap<u64, Region>);
+pub struct AddressSpace(BTreeMap<u64, Region>);
 
-impl Space {
+impl AddressSpace {
     /// What was there before goes.
     pub fn insert(&mut self, start: u64, region: Region) {
         let below = self.0.range(..region.end).rev();
-        let gone: Vec<u64> = below
+        let overlapping: Vec<u64> = below
             .take_while(|(_, r)| r.end > start)
             .map(|(s, _)| *s)
             .collect();
-        for other in gone {
+        for other in overlapping {
             if let Some(old) = self.0.remove(&other) {
                 // Its parts on both sides stay.
                 if other < start {
@@ -59,15 +59,15 @@ impl Space {
 #[derive(Default)]
 pub struct Processes {
     /// A child has its parent's until one of the two changes.
-    spaces: HashMap<i32, Rc<Space>>,
+    address_spaces: HashMap<i32, Rc<AddressSpace>>,
     names: HashMap<(i32, i32), Rc<str>>,
-    pub kernel: Space,
+    pub kernel: AddressSpace,
 }
 
 impl Processes {
     pub fn comm(&mut self, pid: i32, tid: i32, name: &str, exec: bool) {
         if exec {
-            self.spaces.remove(&pid);
+            self.address_spaces.remove(&pid);
         }
         self.names.insert((pid, tid), name.into());
     }
@@ -78,17 +78,17 @@ impl Processes {
             self.names.insert((pid, tid), name);
         }
         if pid != parent {
-            let space = self.spaces.get(&parent).cloned();
-            self.spaces.insert(pid, space.unwrap_or_default());
+            let space = self.address_spaces.get(&parent).cloned();
+            self.address_spaces.insert(pid, space.unwrap_or_default());
         }
     }
 
-    pub fn map(&mut self, pid: i32, start: u64, region: Region) {
-        Rc::make_mut(self.spaces.entry(pid).or_default()).insert(start, region);
+    pub fn insert_mapping(&mut self, pid: i32, start: u64, region: Region) {
+        Rc::make_mut(self.address_spaces.entry(pid).or_default()).insert(start, region);
     }
 
     /// The thread's name, or its process's, or its number as perf shows it.
-    pub fn name(&mut self, pid: i32, tid: i32) -> Rc<str> {
+    pub fn thread_name(&mut self, pid: i32, tid: i32) -> Rc<str> {
         if pid == 0 {
             return "swapper".into();
         }
@@ -102,7 +102,7 @@ impl Processes {
     }
 
     pub fn find(&self, pid: i32, address: u64) -> Option<(&Region, u64)> {
-        self.spaces.get(&pid)?.find(address)
+        self.address_spaces.get(&pid)?.find(address)
     }
 }
 
@@ -121,10 +121,11 @@ mod tests {
 
     #[test]
     fn r1_9_a_mapping_goes_where_another_comes() {
-        let mut space = Space::default();
+        let mut space = AddressSpace::default();
         space.insert(0x1000, region(0x5000, 0x100, "a"));
         space.insert(0x2000, region(0x3000, 0, "b"));
-        let find = |space: &Space, at| space.find(at).map(|(r, o)| (r.object.to_string(), o));
+        let find =
+            |space: &AddressSpace, at| space.find(at).map(|(r, o)| (r.object.to_string(), o));
         assert_eq!(find(&space, 0x1fff), Some(("a".into(), 0x10ff)));
         assert_eq!(find(&space, 0x2004), Some(("b".into(), 4)));
         assert_eq!(find(&space, 0x3000), Some(("a".into(), 0x2100)));
@@ -137,16 +138,16 @@ mod tests {
 
     #[test]
     fn r1_9_a_child_has_what_its_parent_has_until_its_exec() {
-        let mut all = Processes::default();
-        all.comm(1, 1, "sh", true);
-        all.map(1, 0x1000, region(0x2000, 0, "sh"));
-        all.fork((2, 2), (1, 1));
-        assert!(all.find(2, 0x1000).is_some());
-        assert_eq!(&*all.name(2, 2), "sh");
-        all.comm(2, 2, "ls", true);
-        assert!(all.find(2, 0x1000).is_none() && all.find(1, 0x1000).is_some());
-        assert_eq!(&*all.name(2, 5), "ls");
-        assert_eq!(&*all.name(7, 8), ":8");
-        assert_eq!(&*all.name(0, 0), "swapper");
+        let mut processes = Processes::default();
+        processes.comm(1, 1, "sh", true);
+        processes.insert_mapping(1, 0x1000, region(0x2000, 0, "sh"));
+        processes.fork((2, 2), (1, 1));
+        assert!(processes.find(2, 0x1000).is_some());
+        assert_eq!(&*processes.thread_name(2, 2), "sh");
+        processes.comm(2, 2, "ls", true);
+        assert!(processes.find(2, 0x1000).is_none() && processes.find(1, 0x1000).is_some());
+        assert_eq!(&*processes.thread_name(2, 5), "ls");
+        assert_eq!(&*processes.thread_name(7, 8), ":8");
+        assert_eq!(&*processes.thread_name(0, 0), "swapper");
     }
 }
