@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Contexts that sample: one for each thread or CPU, alike, each with its ring.
+//! The sampling contexts of a recording: one context for each thread or CPU, all with the same
+//! configuration, and each with its ring.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,26 +19,27 @@ use crate::stat::counting::on_target;
 use crate::stat::short_counts::{ShortCauses, ShortCounts};
 use crate::stat::throttling::Throttling;
 
-/// Threads are looked at for their processes' names in /proc.
+/// Returns the process ID of a thread, from /proc. Returns the thread ID if the thread has exited.
 fn process_id(thread: u32) -> u32 {
     let status = std::fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
     let line = status.lines().find_map(|l| l.strip_prefix("Tgid:"));
     line.and_then(|l| l.trim().parse().ok()).unwrap_or(thread)
 }
 
-/// A counter that samples.
+/// The sampling configuration of one PMD (data register).
 #[derive(Clone, Debug)]
 pub struct Sampler {
     pub pmd: u16,
-    /// To begin with.
+    /// The initial period, in events.
     pub period: u64,
-    /// Samples per second, where the period is to follow them.
+    /// The number of samples per second to which the period is adjusted; `None` if the period is
+    /// fixed.
     pub frequency: Option<u64>,
-    /// In its samples.
+    /// The ID that samples of this PMD contain.
     pub id: u64,
 }
 
-/// What each context is made of.
+/// The configuration that all contexts of a recording share.
 #[derive(Clone, Debug)]
 pub struct ContextConfig {
     pub scope: Scope,
@@ -48,7 +50,7 @@ pub struct ContextConfig {
 }
 
 impl ContextConfig {
-    /// Written, not attached.
+    /// Creates a context and writes its registers, without attaching the context.
     pub fn create_context(&self) -> io::Result<Context> {
         let context = Context::create_format(self.scope, self.format, &self.argument.to_bytes())?;
         context.write_pmcs(&self.pmcs)?;
@@ -61,7 +63,8 @@ impl ContextConfig {
         Ok(context)
     }
 
-    /// Can it be had, of this thread or that CPU?
+    /// Checks whether a context with this configuration can be created and attached to the target,
+    /// a thread or CPU. The context is closed again.
     pub fn probe(&self, target: u32) -> io::Result<()> {
         on_target(self.scope, target, || {
             let context = self.create_context()?;
@@ -75,15 +78,17 @@ impl ContextConfig {
 struct ActiveContext {
     context: Context,
     ring: Ring,
-    /// Those of [`ContextConfig::samplers`] that follow a frequency.
+    /// The frequency controller of each sampler in [`ContextConfig::samplers`]; `None` if the
+    /// period of the sampler is fixed.
     controllers: Vec<Option<FreqController>>,
-    /// Records, so far.
+    /// The number of lost records of the ring that have been added to [`Drained::lost`].
     reported_lost: u64,
     is_ended: bool,
 }
 
 impl ActiveContext {
-    /// Reads its messages: why it has ended before its target, if it has.
+    /// Reads the messages of the context. Returns the causes if the context has ended before its
+    /// thread or CPU did.
     fn read_messages(&mut self, scope: Scope) -> ShortCauses {
         while !self.is_ended {
             match self.context.message() {
@@ -94,7 +99,8 @@ impl ActiveContext {
                     self.is_ended = true;
                     return ShortCauses::from_message(message, scope);
                 }
-                // Without messages there is nothing to wait for; the ring stays.
+                // Without messages, the end of the context cannot be detected, so the context
+                // counts as ended. The ring is still read.
                 Err(_) => self.is_ended = true,
             }
         }
@@ -102,41 +108,44 @@ impl ActiveContext {
     }
 }
 
-/// What came out of the rings, until it is written.
+/// The contents of the rings that have been read and not been written to the file yet.
 #[derive(Default)]
 pub struct Drained {
     pub records: Encoder,
     pub samples: u64,
     pub lost: u64,
-    /// Samples of idle CPUs or of processes outside of this pid name space.
+    /// The number of samples of idle CPUs, or of processes outside of this PID namespace.
     pub outside_namespace: u64,
 }
 
-/// All of them.
+/// All contexts of a recording, by thread ID or CPU number.
 pub struct Contexts {
     config: ContextConfig,
     live: BTreeMap<u32, ActiveContext>,
     pub tasks: Tasks,
-    /// The kernel's records of processes, where it gives them.
+    /// The kernel's records of processes; `None` if the kernel refuses to open the perf events.
     task_events: Option<TaskEvents>,
     pub drained: Drained,
-    /// Threads that could not be sampled, and why the first could not.
+    /// The number of threads that could not be sampled, and the error of the first of these
+    /// threads.
     pub failed_threads: usize,
     pub first_error: Option<io::Error>,
-    /// Threads and CPUs that were not sampled to their end.
+    /// The threads and CPUs for which samples are missing, with the causes.
     short_counts: ShortCounts,
-    /// Storms of contexts that were closed; and what the files before this one told.
+    /// The throttling of contexts that were closed, and the throttling that was reported for
+    /// earlier files.
     closed_throttling: Throttling,
     reported_throttling: Throttling,
-    /// Rings that are read only when a file is to be made.
+    /// True if the rings are overwritten, and are read only when a file is written.
     is_flight_recorder: bool,
     has_broken_ring: bool,
-    /// This program runs in a pid name space that is not the first one, so CPUs also run processes
-    /// without a number in it.
+    /// True if this program runs in a PID namespace other than the initial one. CPUs then also run
+    /// processes that have no ID in the PID namespace.
     in_child_pid_namespace: bool,
 }
 
-/// The link of the first pid name space, by the kernel's PROC_PID_INIT_INO.
+/// The target of the link /proc/self/ns/pid in the initial PID namespace; the number is the
+/// kernel's PROC_PID_INIT_INO.
 const INIT_PID_NAMESPACE: &str = "pid:[4026531836]";
 
 fn in_child_pid_namespace() -> bool {
@@ -166,7 +175,7 @@ impl Contexts {
         }
     }
 
-    /// Attached, not yet sampling.
+    /// Creates a context and attaches the context to a thread or CPU, without starting the context.
     pub fn attach(&mut self, target: u32) -> io::Result<()> {
         let config = &self.config;
         let context = on_target(config.scope, target, || {
@@ -184,7 +193,7 @@ impl Contexts {
         }
     }
 
-    /// All sample. A thread that has ended meanwhile is no fault.
+    /// Starts all contexts. A thread that has exited meanwhile is not an error.
     pub fn start(&self) -> io::Result<()> {
         for target in self.live.keys() {
             match self.start_context(*target) {
@@ -195,15 +204,16 @@ impl Contexts {
         Ok(())
     }
 
-    /// None samples any more.
+    /// Stops all contexts.
     pub fn stop(&self) {
         for (target, live) in &self.live {
-            // What has ended samples no more, either.
+            // An error means that the context has ended, and such a context takes no samples.
             let _ = on_target(self.config.scope, *target, || live.context.stop());
         }
     }
 
-    /// Those that have something to say.
+    /// Returns the descriptors that become readable when a context has messages or data, or when a
+    /// ring of the kernel's records is half full.
     pub fn fds(&self) -> Vec<BorrowedFd<'_>> {
         let live = self.live.values().filter(|live| !live.is_ended);
         let mut fds: Vec<_> = live.map(|live| live.context.as_fd()).collect();
@@ -211,7 +221,8 @@ impl Contexts {
         fds
     }
 
-    /// Reads messages, and the rings if they are not kept for later.
+    /// Reads the messages of all contexts, and the kernel's records of processes. Also reads the
+    /// rings of the contexts and adjusts periods, unless this is a flight recorder.
     pub fn poll(&mut self) -> io::Result<()> {
         let targets: Vec<u32> = self.live.keys().copied().collect();
         for target in targets {
@@ -229,15 +240,16 @@ impl Contexts {
         Ok(())
     }
 
-    /// Reads the kernel's records of processes. The caller has read the samples before, so the
-    /// records that precede a sample are read with it.
+    /// Reads the kernel's records of processes. The caller has read the samples before, so that all
+    /// records that precede a sample have been read when the sample is written.
     fn drain_task_events(&mut self) {
         if let Some(events) = &mut self.task_events {
             self.tasks.drain(events);
         }
     }
 
-    /// Reads all rings, whatever they are.
+    /// Reads all rings, also the rings of a flight recorder. Contexts of a flight recorder are
+    /// paused meanwhile, and closed if they have ended.
     pub fn drain_all(&mut self) {
         let targets: Vec<u32> = self.live.keys().copied().collect();
         for target in &targets {
@@ -273,7 +285,7 @@ impl Contexts {
         }
     }
 
-    /// Storms since this was asked last.
+    /// Returns the throttling of all contexts since the last call.
     pub fn take_throttling(&mut self) -> Throttling {
         let mut all = self.closed_throttling;
         for status in self
@@ -289,7 +301,8 @@ impl Contexts {
 
     fn set_paused(&self, target: u32, paused: bool) {
         if let (true, Some(live)) = (self.is_flight_recorder, self.live.get(&target)) {
-            // While it is not paused the oldest records may go while they are read.
+            // Unless the context is paused, the kernel may overwrite the oldest records before they
+            // are read. An error means that the context has ended.
             let _ = on_target(self.config.scope, target, || live.context.pause(paused));
         }
     }
@@ -326,19 +339,20 @@ impl Contexts {
                 Record::Throttle(time) => drained.records.throttle(true, &sample_id(time)),
                 Record::Unthrottle(time) => drained.records.throttle(false, &sample_id(time)),
                 Record::Exec(time) => self.tasks.record_thread_exec(target, time),
-                // Of a later kernel side.
+                // A newer kernel module may write records of an unknown type.
                 Record::Other { .. } => {}
             }
         }
         self.tasks.check_sampled();
-        // The last that were lost are told by no record.
+        // A loss after the last record in the ring is not reported by a record, only by the ring's
+        // count.
         let lost = live.ring.lost();
         drained.lost += lost.saturating_sub(live.reported_lost);
         live.reported_lost = lost;
         self.has_broken_ring |= live.ring.is_broken();
     }
 
-    /// Periods that are to be others.
+    /// Writes new periods for the samplers whose period should change.
     fn adjust_periods(&mut self, target: u32) -> io::Result<()> {
         let Some(live) = self.live.get_mut(&target) else {
             return Ok(());
@@ -352,17 +366,18 @@ impl Contexts {
         if pmds.is_empty() || live.is_ended {
             return Ok(());
         }
-        // Where it cannot be done while it runs, the period stays.
+        // If the write fails, the old period stays in effect.
         let _ = on_target(self.config.scope, target, || live.context.write(&pmds));
         Ok(())
     }
 
-    /// Is there nobody left to sample?
+    /// Returns true if all contexts have ended.
     pub fn all_ended(&self) -> bool {
         self.live.values().all(|live| live.is_ended)
     }
 
-    /// Says what went wrong on the way.
+    /// Prints warnings about lost records, samples without a name, and threads or CPUs whose
+    /// sampling ended early.
     pub fn print_problems(&mut self) {
         for (target, live) in &mut self.live {
             let causes = live.read_messages(self.config.scope);
@@ -394,7 +409,8 @@ impl FollowHandler for Contexts {
     const STOP_AT_EXIT: bool = true;
 
     fn process_forked(&mut self, process: u32) {
-        // Where the kernel gives no records, /proc is read at the exec.
+        // If the kernel refuses to give records of processes, /proc is read when the process calls
+        // exec.
         let time = now();
         if self.open_task_events(Some(&[process])) {
             self.tasks.add_existing(process, time, &mut BuildIds::new());
@@ -436,7 +452,8 @@ impl FollowHandler for Contexts {
                 self.live.insert(tid, live);
             }
         }
-        // What was sampled before is of the former program.
+        // The samples in the ring are of the old program, so the ring is read before the exec is
+        // recorded.
         if !self.is_flight_recorder {
             self.drain_ring(tid);
         }
@@ -445,7 +462,7 @@ impl FollowHandler for Contexts {
     }
 
     fn before_thread_exit(&mut self, thread: u32) {
-        // The last moment at which its code can be known.
+        // After the exit, the mappings of the process can no longer be read from /proc.
         self.tasks.record_exit(thread, now());
     }
 
@@ -453,7 +470,8 @@ impl FollowHandler for Contexts {
         if let Some(live) = self.live.get_mut(&thread) {
             let causes = live.read_messages(self.config.scope);
             self.short_counts.add(thread, causes);
-            // What it did last may be what is wanted.
+            // The context is kept until the next file is written: a flight recorder also saves the
+            // last samples of threads that have exited.
             live.is_ended = true;
         }
         if !self.is_flight_recorder {
@@ -476,12 +494,13 @@ impl Contexts {
         }
     }
 
-    /// Opens the kernel's records of the threads' processes, or of all processes, and reads from
-    /// /proc the names and mappings that exist before. Where the kernel gives no records, /proc is
-    /// read later as well.
+    /// Opens the kernel's records for the processes of the given threads, or for all processes, and
+    /// reads the names and mappings that already exist from /proc. If the kernel refuses to give
+    /// records, /proc is also read later.
     pub fn track_tasks(&mut self, threads: Option<&[u32]>) {
-        // Mappings and names from /proc get a time before all records. If a process changes while
-        // /proc is read, its record is newer and replaces them.
+        // Names and mappings from /proc get a time before all records of the kernel. If a process
+        // changes while /proc is read, the kernel's record is newer and replaces the contents of
+        // /proc.
         let time = now();
         let processes = threads.map(process_ids);
         self.open_task_events(processes.as_deref());
@@ -491,8 +510,8 @@ impl Contexts {
         }
     }
 
-    /// Opens the kernel's records of processes, or of all processes. Returns false if the kernel
-    /// refuses them.
+    /// Opens the kernel's records for the given processes, or for all processes. Returns false if
+    /// the kernel refuses to give records.
     fn open_task_events(&mut self, processes: Option<&[u32]>) -> bool {
         let events = match processes {
             None => TaskEvents::open_all_tasks(),
@@ -510,7 +529,7 @@ impl Contexts {
     }
 }
 
-/// The processes of these threads, each once.
+/// Returns the process IDs of the given threads, without duplicates.
 fn process_ids(threads: &[u32]) -> Vec<u32> {
     let mut processes: Vec<u32> = threads.iter().map(|t| process_id(*t)).collect();
     processes.sort_unstable();

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Periods for a frequency: of clocks they are known, of other events they follow what
-//! samples come.
+//! Computes sampling periods for a requested frequency. Events of clocks have a fixed period. The
+//! period of another event is adjusted to the times between the samples that have arrived.
 
-/// Samples that are looked at together.
+/// The number of gaps between samples from which a new period is computed.
 const MIN_GAPS: usize = 16;
-/// A period changes by no more than that at a time, and is left alone if it is nearer
-/// to what it should be than a quarter.
+/// The largest factor by which one adjustment changes a period. A period is not changed if the new
+/// period differs by a quarter or less.
 const MAX_CHANGE: u64 = 8;
 
-/// One event of one context.
+/// The frequency controller of one event of one context.
 #[derive(Clone, Debug)]
 pub struct FreqController {
-    /// Nanoseconds between two samples.
+    /// The requested time between two samples, in nanoseconds.
     target_gap: u64,
     pub period: u64,
     last_time: Option<u64>,
@@ -20,7 +20,7 @@ pub struct FreqController {
 }
 
 impl FreqController {
-    /// Samples per second, and a period to begin with.
+    /// Makes a controller from a number of samples per second and an initial period.
     pub fn new(frequency: u64, period: u64) -> Self {
         Self {
             target_gap: 1_000_000_000 / frequency.max(1),
@@ -30,15 +30,16 @@ impl FreqController {
         }
     }
 
-    /// A sample came at this time.
+    /// Records the time of a sample, in nanoseconds.
     pub fn add_sample(&mut self, time: u64) {
         if let Some(previous) = self.last_time.replace(time) {
             self.gaps.push(time.saturating_sub(previous));
         }
     }
 
-    /// A better period, if there is one. The middle gap counts: a thread that sleeps
-    /// makes a few long ones.
+    /// Returns a new period if the period should change, and forgets the gaps of the old period.
+    /// The new period follows from the median gap, because a thread that sleeps causes a few long
+    /// gaps.
     pub fn adjust(&mut self) -> Option<u64> {
         if self.gaps.len() < MIN_GAPS {
             return None;
@@ -75,10 +76,11 @@ mod tests {
         let feed = |controller: &mut FreqController, gap: u64| {
             (0..20).for_each(|n| controller.add_sample(n * gap))
         };
-        // Three times too many.
+        // The samples are three times too frequent.
         feed(&mut controller, 333_333);
         assert_eq!(controller.adjust(), Some(3000));
-        // A hundred times too few, and once asleep.
+        // The samples are a hundred times too rare. One adjustment changes the period by a factor
+        // of 8.
         feed(&mut controller, 100_000_000);
         assert_eq!(controller.adjust(), Some(375));
         feed(&mut controller, 1_100_000);

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `pfc record`: samples of a command, threads or CPUs, in a file as perf record makes
-//! it.
+//! `pfc record`: samples a command, threads or CPUs, and writes the samples to a file in the format
+//! of `perf record`.
 //!
-//! | file | holds |
+//! | file | contents |
 //! |---|---|
 //! | `contexts.rs` | the contexts of threads or CPUs, with their rings |
-//! | `freq.rs` | periods for a frequency |
-//! | `tasks.rs` | names of processes, and the code that they have mapped |
-//! | `task_events.rs` | the kernel's own records of processes |
-//! | `perf_event.rs` | perf_event_open(2), rings; unsafe |
+//! | `freq.rs` | computes sampling periods for a frequency |
+//! | `tasks.rs` | names of processes, and their executable mappings |
+//! | `task_events.rs` | the kernel's records of processes |
+//! | `perf_event.rs` | perf_event_open(2) and the rings of perf events; unsafe |
 
 mod contexts;
 mod freq;
@@ -39,15 +39,15 @@ pub use contexts::Contexts;
 use contexts::{ContextConfig, Sampler};
 pub use tasks::now;
 
-/// Rings are looked at so often at least.
+/// The maximum time between two reads of the rings.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// Samples per second, if nothing is said.
+/// The number of samples per second if the user gives neither a frequency nor a period.
 const DEFAULT_FREQUENCY: u64 = 4000;
 const PAGE_SIZE: u64 = 4096;
-/// Between two words of progress.
+/// The time between two updates of the progress message.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// PERF_TYPE_*.
+/// Types of events: PERF_TYPE_*.
 const TYPE_HARDWARE: u32 = 0;
 const TYPE_SOFTWARE: u32 = 1;
 const TYPE_RAW: u32 = 4;
@@ -58,7 +58,7 @@ pub fn run(device: &Path, args: &RecordArgs, file: Option<&Path>) -> Result<Exit
         Target::Cpus(_) => Scope::System,
         _ => Scope::Thread,
     };
-    // From now on signals are heard, however long the rest takes.
+    // Signals are caught from here on, before the slow preparation of the contexts.
     let event_loop = match args.switch_output || args.overwrite {
         true => EventLoop::with_sigusr2()?,
         false => EventLoop::new()?,
@@ -73,7 +73,8 @@ pub fn run(device: &Path, args: &RecordArgs, file: Option<&Path>) -> Result<Exit
         file: None,
         nr_files: 0,
         wakeups: 0,
-        // A command has the terminal for itself.
+        // No progress is shown during a command, because the command may write to the terminal
+        // itself.
         last_progress: (io::stderr().is_terminal() && args.command.is_empty()).then(Instant::now),
     };
     run.begin_file()?;
@@ -88,7 +89,7 @@ pub fn run(device: &Path, args: &RecordArgs, file: Option<&Path>) -> Result<Exit
     Ok(status.map_or(ExitCode::SUCCESS, exit_code))
 }
 
-/// What is sampled, and contexts for it: none yet.
+/// Chooses the events and makes an empty set of contexts for them. No context is created yet.
 pub fn prepare(
     device: &Path,
     args: &RecordArgs,
@@ -104,7 +105,8 @@ pub fn prepare(
     ))
 }
 
-/// Contexts for threads or CPUs, not sampling yet.
+/// Creates contexts and attaches them to the threads or CPUs of `target`, without starting them. A
+/// command gets no context here, because its process does not exist yet.
 pub fn attach(contexts: &mut Contexts, target: &Target, args: &TargetArgs) -> Result<(), Failure> {
     match target {
         Target::Command => {}
@@ -112,7 +114,8 @@ pub fn attach(contexts: &mut Contexts, target: &Target, args: &TargetArgs) -> Re
             contexts.track_tasks(Some(threads));
             for thread in threads {
                 match contexts.attach(*thread) {
-                    // Of a process, some may have ended since it was looked at.
+                    // Some threads of a process may have exited since the threads of the process
+                    // were listed.
                     Err(e) if is_esrch(&e) && args.threads.is_empty() => {}
                     done => {
                         done.map_err(|e| syscall_failure(&format!("sample thread {thread}"), &e))?
@@ -132,8 +135,9 @@ pub fn attach(contexts: &mut Contexts, target: &Target, args: &TargetArgs) -> Re
     Ok(())
 }
 
-/// What is sampled, and how. Without anything said cycles, or time where there is no PMU
-/// to be had.
+/// Returns the events and the configuration of the contexts. If the user names no events, cycles
+/// are sampled. If there is no PMU, or the PMU is in use, the CPU time (task-clock) is sampled
+/// instead.
 fn choose_config(
     device: &Path,
     args: &RecordArgs,
@@ -175,7 +179,8 @@ fn choose_config(
     try_events(resolve(&clock)?)
 }
 
-/// A format that is not there is a module that is not loaded.
+/// Returns the failure for an error of [`ContextConfig::probe`], with advice. A sampling format is
+/// missing if the module of the format is not loaded.
 fn describe_error(error: &io::Error, format: &str) -> Failure {
     let has_device = Path::new(perfmon::DEVICE).exists();
     match (error.kind(), error.raw_os_error()) {
@@ -255,18 +260,20 @@ fn build_config(
     })
 }
 
-/// Counts between two samples, and the frequency that they are to follow.
+/// Returns the initial period of an event, and the frequency to which the period is adjusted. The
+/// frequency is `None` if the period is fixed.
 fn initial_period(event: &Event, args: &RecordArgs) -> (u64, Option<u64>) {
     if let Some(period) = args.period {
         return (period, None);
     }
     let frequency = args.frequency.unwrap_or(DEFAULT_FREQUENCY);
     match event.source {
-        // Nanoseconds.
+        // The unit of the period is a nanosecond.
         EventSource::Soft(perfmon::CPU_CLOCK | perfmon::TASK_CLOCK) => {
             ((1_000_000_000 / frequency).max(1), None)
         }
-        // As if each came with each cycle; it follows soon.
+        // This period would be right if the event occurred once in each cycle. The frequency
+        // controller corrects the period after the first samples.
         EventSource::Hardware(_) => (
             (cpu_mhz() * 1_000_000 / frequency).max(1000),
             Some(frequency),
@@ -282,7 +289,8 @@ fn cpu_mhz() -> u64 {
     value.map_or(1000, |mhz| mhz as u64).clamp(100, 10_000)
 }
 
-/// As perf would have called them.
+/// Returns the attributes of the events, with the types and codes that perf uses for the same
+/// events.
 fn perf_attributes(events: &[Event], config: &ContextConfig, args: &RecordArgs) -> Vec<Attribute> {
     let attribute = |(event, sampler): (&Event, &Sampler)| {
         let (kind, config) = match event.source {
@@ -296,7 +304,7 @@ fn perf_attributes(events: &[Event], config: &ContextConfig, args: &RecordArgs) 
                 Some(generic) => (TYPE_HARDWARE, generic),
                 None => (TYPE_RAW, code.select),
             },
-            // PERF_COUNT_SW_DUMMY: perf knows none such.
+            // PERF_COUNT_SW_DUMMY, because perf has no code for this event.
             _ => (TYPE_SOFTWARE, 9),
         };
         let modes = match event.source {
@@ -320,7 +328,7 @@ fn perf_attributes(events: &[Event], config: &ContextConfig, args: &RecordArgs) 
     events.iter().zip(&config.samplers).map(attribute).collect()
 }
 
-/// PERF_COUNT_HW_*.
+/// Returns the code of a generic hardware event of perf: PERF_COUNT_HW_*.
 fn generic_hardware_event(name: &str) -> Option<u64> {
     Some(match name {
         "cycles" | "cpu-cycles" => 0,
@@ -335,19 +343,19 @@ fn generic_hardware_event(name: &str) -> Option<u64> {
     })
 }
 
-/// What a run needs.
+/// The state of a recording.
 struct Run<'a> {
     args: &'a RecordArgs,
     contexts: Contexts,
     event_loop: EventLoop,
     attributes: Vec<Attribute>,
-    /// What was asked for.
+    /// The path that the user gave, or the default path.
     path: PathBuf,
-    /// The one that is written now; a flight recorder has none until it is read.
+    /// The file that is being written. A flight recorder has no open file until its rings are read.
     file: Option<Writer>,
     nr_files: usize,
     wakeups: usize,
-    /// When it was last said how far it is, to somebody who waits.
+    /// The time of the last progress message; `None` if no progress is shown.
     last_progress: Option<Instant>,
 }
 
@@ -371,12 +379,13 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// What came is written.
+    /// Writes the records that were read from the rings to the open file.
     fn write_records(&mut self) -> Result<(), Failure> {
         let keeps_task_records = self.args.overwrite || self.args.switch_output;
         let contexts = &mut self.contexts;
         if !keeps_task_records {
-            // Files that follow need no records of processes.
+            // There is only one file, so the records of processes are not needed again after they
+            // are written.
             let records = contexts.tasks.take_records();
             contexts.drained.records.bytes.extend(records);
         }
@@ -389,7 +398,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The file is made whole.
+    /// Reads all rings, completes the file, and prints a summary. A flight recorder opens its file
+    /// here. `is_last` is false if the file was requested by SIGUSR2.
     fn finish_file(&mut self, is_last: bool) -> Result<(), Failure> {
         if self.args.overwrite {
             let path = match self.args.switch_output || !is_last {
@@ -428,7 +438,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// SIGUSR2: what there is goes to a file of its own.
+    /// Completes the current file and begins the next file, after SIGUSR2.
     fn switch_file(&mut self) -> Result<(), Failure> {
         eprintln!("[ pfc record: dump data: file {} ]", self.nr_files + 1);
         self.finish_file(false)?;
@@ -452,7 +462,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Waits, and does what is to be done each time.
+    /// Waits for a signal or for readable rings, reads the rings, and writes the records to the
+    /// file. Returns the reason why the wait ended.
     fn wait_and_poll(&mut self) -> Result<WakeReason, Failure> {
         let until = Some(Instant::now() + POLL_INTERVAL);
         let wake = self.event_loop.wait_for(until, &self.contexts.fds())?;
@@ -468,7 +479,7 @@ impl Run<'_> {
         Ok(wake)
     }
 
-    /// On a terminal, each second.
+    /// Updates the progress message once per second, if progress is shown.
     fn print_progress(&mut self) {
         let drained = &self.contexts.drained;
         if let Some(last) = self
@@ -513,7 +524,8 @@ impl Run<'_> {
         }
     }
 
-    /// While the command runs, or until the user says so.
+    /// Records threads or CPUs until the command exits, the user interrupts, or all threads have
+    /// exited.
     fn record_targets(&mut self) -> Result<Option<ExitStatus>, Failure> {
         self.contexts
             .start()
@@ -532,7 +544,7 @@ impl Run<'_> {
                     }
                 }
                 WakeReason::Timeout | WakeReason::Ready | WakeReason::SwitchOutput => {
-                    // All threads have ended.
+                    // Without a command the recording ends when all contexts have ended.
                     if child.is_none() && self.contexts.all_ended() {
                         break;
                     }
@@ -548,7 +560,8 @@ impl Run<'_> {
     }
 }
 
-/// As perf has it: the name, and the time to hundredths of a second.
+/// Returns the path with the current UTC time appended, as 16 digits from the year to hundredths of
+/// a second, in the format of perf's --switch-output.
 fn timestamped_path(path: &Path) -> PathBuf {
     let since = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)

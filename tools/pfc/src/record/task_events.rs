@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The kernel's own records of processes, read beside the samples: perf events (see
-//! `perf_event.rs`) of all CPUs, or of threads and what they start.
+//! The kernel's records of processes, which pfc reads in addition to the samples. The kernel writes
+//! these records for perf events (see `perf_event.rs`), which are open on all CPUs, for all tasks
+//! or for some threads and their descendants.
 //!
-//! A record is written at the moment of a fork, an exec, a change of a name, an exit, or a mapping
-//! of code. So names belong to the program that ran when a sample was taken, however short its
-//! life and whatever has become of its file since.
+//! The kernel writes a record at a fork, an exec, a change of a name, an exit, and an executable
+//! mapping. Names in a profile therefore belong to the program that ran when a sample was taken,
+//! even if the program ended soon or its file was replaced.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,28 +18,29 @@ use super::perf_event::{open_dummy_event, PerfRing, TaskFilter};
 use crate::data::Encoder;
 use crate::stat::parse_cpu_list;
 
-/// PERF_RECORD_*.
+/// Types of records: PERF_RECORD_*.
 const LOST: u32 = 2;
 const COMM: u32 = 3;
 const EXIT: u32 = 4;
 const FORK: u32 = 7;
 const MMAP2: u32 = 10;
 
-/// Bytes of a record's header, and of the fields that end each record.
+/// The size of a record's header in bytes, and the size of the fields that end each record.
 const HEADER_SIZE: usize = 8;
 const SAMPLE_ID_SIZE: usize = 32;
 
-/// Descriptors that are left for everything but events and contexts of threads.
+/// The number of file descriptors that are reserved for purposes other than perf events and
+/// contexts of threads.
 const RESERVED_FDS: usize = 64;
 
-/// Open events, with a ring for each CPU.
+/// A set of open perf events, with one ring for each CPU.
 #[derive(Debug)]
 pub struct TaskEvents {
     rings: BTreeMap<u32, PerfRing>,
-    /// Events that write into another event's ring.
+    /// Events that write into the ring of another event.
     redirected: Vec<OwnedFd>,
     all_tasks: bool,
-    /// Records for which a ring had no room.
+    /// The number of records that the kernel dropped because a ring was full.
     pub lost: u64,
     buffer: Vec<u8>,
 }
@@ -54,11 +56,11 @@ impl TaskEvents {
         }
     }
 
-    /// Opens events of all tasks, on each CPU that is online.
+    /// Opens an event for all tasks on each CPU that is online.
     ///
     /// # Errors
     ///
-    /// EACCES or EPERM: the caller may not use perf_event_open(2) so.
+    /// `EACCES` or `EPERM` if the caller may not use perf_event_open(2) for all tasks.
     pub fn open_all_tasks() -> io::Result<Self> {
         let mut events = Self::new(true);
         for cpu in online_cpus()? {
@@ -69,15 +71,15 @@ impl TaskEvents {
         Ok(events)
     }
 
-    /// Opens events of threads, and of all threads and processes that they will start.
+    /// Opens events for threads, and for all threads and processes that these threads will start.
     ///
-    /// That takes a descriptor for each thread and CPU. Where these are too many, events of all
-    /// tasks are opened instead, if that is allowed.
+    /// An event is opened for each thread on each CPU. If these events would exceed the limit of
+    /// open files, events for all tasks are opened instead.
     ///
     /// # Errors
     ///
-    /// EACCES or EPERM: the caller may not use perf_event_open(2). EMFILE: there are too many
-    /// threads.
+    /// `EACCES` or `EPERM` if the caller may not use perf_event_open(2), `EMFILE` if there are too
+    /// many threads and events for all tasks could not be opened.
     pub fn open_threads(threads: &[u32]) -> io::Result<Self> {
         let cpus = online_cpus()?;
         let fd_limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
@@ -95,7 +97,7 @@ impl TaskEvents {
     fn add_thread(&mut self, thread: u32, cpus: &[u32]) -> io::Result<()> {
         for cpu in cpus {
             let event = match open_dummy_event(TaskFilter::Thread(thread), *cpu) {
-                // It has ended since it was listed.
+                // The thread has exited since the threads of its process were listed.
                 Err(e) if e.raw_os_error() == Some(libc::ESRCH) => return Ok(()),
                 event => event?,
             };
@@ -112,8 +114,9 @@ impl TaskEvents {
         Ok(())
     }
 
-    /// Descriptors that are readable when a ring is half full. Events of threads are not among
-    /// them: they stay readable once their thread has ended.
+    /// Returns descriptors that become readable when a ring is half full. Events for threads are
+    /// left out, because the descriptor of such an event stays readable after its thread has
+    /// exited.
     pub fn fds(&self) -> Vec<BorrowedFd<'_>> {
         match self.all_tasks {
             true => self.rings.values().map(AsFd::as_fd).collect(),
@@ -121,8 +124,9 @@ impl TaskEvents {
         }
     }
 
-    /// Takes the records out of the rings and appends them to `to`. Each gets the id of the
-    /// event `id`, for readers look for its fields in that event's attribute.
+    /// Moves the records out of the rings and appends the records to `output`. Each record gets the
+    /// event ID `id`, because a reader of the file looks up the fields of a record in the attribute
+    /// of that event.
     pub fn drain(&mut self, output: &mut Encoder, id: u64) {
         for ring in self.rings.values_mut() {
             self.buffer.clear();
@@ -132,7 +136,8 @@ impl TaskEvents {
     }
 }
 
-/// Copies the records of processes. The result is how many were lost before them.
+/// Copies the records of processes from `bytes` to `output`. Returns the number of lost records
+/// that `bytes` reports.
 fn copy_records(mut bytes: &[u8], output: &mut Encoder, id: u64) -> u64 {
     let mut lost = 0;
     while let Some(size) = read_u16(bytes, 6).map(usize::from) {
@@ -145,7 +150,7 @@ fn copy_records(mut bytes: &[u8], output: &mut Encoder, id: u64) -> u64 {
         }
         let pid = read_u32(record, HEADER_SIZE);
         match read_u32(record, 0) {
-            // A process that has no number in this pid name space, or none any more.
+            // The process has no ID in this PID namespace, or has been reaped.
             Some(COMM | EXIT | FORK | MMAP2) if matches!(pid, None | Some(0 | u32::MAX)) => {}
             Some(COMM | EXIT | FORK | MMAP2) => output.copy_record(record, id),
             Some(LOST) => {
@@ -190,7 +195,8 @@ mod tests {
         };
         let mut from = Encoder::default();
         from.comm("one", true, &sample_id(10));
-        // No number here, and no record of a process.
+        // The process ID 0 stands for a process outside of the PID namespace. A throttle record
+        // does not describe a process.
         from.fork((1, 1), &sample_id(0));
         from.throttle(true, &sample_id(10));
         from.lost(3, &sample_id(10));
@@ -214,7 +220,7 @@ mod tests {
         let mut to = Encoder::default();
         assert_eq!(copy_records(&from.bytes, &mut to, 2), 3);
         assert_eq!(to.bytes, expected.bytes);
-        // A record that is cut short is left out.
+        // A truncated record is not copied.
         let mut to = Encoder::default();
         copy_records(&from.bytes[..from.bytes.len() - 1], &mut to, 2);
         assert!(to.bytes.len() < expected.bytes.len());
@@ -228,10 +234,10 @@ mod tests {
             .get()
             .unsigned_abs();
         let Ok(mut events) = TaskEvents::open_threads(&[tid]) else {
-            // perf_event_open() is refused here.
+            // The kernel refuses perf_event_open() in this environment.
             return;
         };
-        // The new thread names itself.
+        // The new thread sets its own name.
         let thread = std::thread::Builder::new().name("named-later".to_owned());
         let thread = thread.spawn(|| {}).expect("a thread");
         thread.join().expect("no panic");

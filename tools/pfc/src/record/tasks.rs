@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Records of processes: their names, and the code that they have mapped. Each file of samples
-//! has them.
+//! Records of processes, which each file of samples contains: the names of the processes and their
+//! executable mappings.
 //!
-//! The kernel's own records (`task_events.rs`) tell what happens after the start. /proc tells what
-//! was there before it.
+//! Names and mappings that exist at the start are read from /proc. The kernel's records
+//! (`task_events.rs`) describe all later changes.
 //!
-//! Where perf_event_open(2) is refused, /proc is read later as well: at each exec and before each
-//! exit of a traced thread, when a sample lies in no known mapping, and when the name or the
-//! program of a sampled process has changed. The last two are checked every 50 ms at most. New
-//! mappings are taken to exist since the exec, because libraries are mapped soon after it.
+//! If perf_event_open(2) is refused, /proc is also read later, in these cases:
+//!
+//! - at each exec, and before each exit of a traced thread;
+//! - when a sample is in no known mapping;
+//! - when a process has been sampled, to detect a new name or a new program.
+//!
+//! Each of the last two reads is done at most once in 50 ms per process. A mapping that is found by
+//! such a read is recorded as if it had existed since the exec, because libraries are mapped soon
+//! after the exec.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
@@ -24,25 +29,30 @@ use crate::data::record::Region;
 use crate::data::{middle_time, take_until, Encoder, SampleId, KERNEL_START};
 use crate::profile::{build_id, candidate_paths, is_same_file, open_regular};
 
-/// A process is not looked at again before.
+/// The minimum time between two reads of a process's mappings, and between two checks of its name
+/// and program.
 const MIN_READ_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Bytes of records that are kept for the files of a flight recorder, and of --switch-output.
+/// The maximum size in bytes of the records that are kept for the next file of a flight recorder or
+/// of --switch-output.
 const MAX_RECORD_BYTES: usize = 64 << 20;
 
-/// Samples of one that has ended come no later.
+/// The time after which samples of a process that has ended are no longer expected. The time is
+/// measured from the last read of the process's mappings.
 const MAX_SAMPLE_DELAY: Duration = Duration::from_secs(5);
 const MIN_REAP_SIZE: usize = 1024;
 
 struct Process {
     name: String,
-    /// Its exec, or when it was first seen. Nanoseconds of CLOCK_MONOTONIC.
+    /// The time of the process's exec or fork, or the time when the process was first seen. Unit:
+    /// nanoseconds of CLOCK_MONOTONIC.
     start_time: u64,
     regions: BTreeMap<u64, Region>,
-    /// Names of the threads other than the first, and the time when each thread began.
+    /// The names of all threads but the first one, each with the time when the thread began.
     threads: BTreeMap<u32, (String, u64)>,
     maps_read_at: Option<Instant>,
-    /// The device and inode of its program, and when these were asked for last.
+    /// The device and inode of the process's program. The next field is the time when the name and
+    /// the program were last checked.
     exe: Option<(u64, u64)>,
     checked_at: Instant,
 }
@@ -66,38 +76,39 @@ impl Process {
     }
 }
 
-/// Build ids by device and inode: of files that many processes have mapped.
+/// Build IDs by device and inode of the file. Files that several processes have mapped are read
+/// only once.
 pub type BuildIds = HashMap<((u32, u32), u64), Vec<u8>>;
 
-/// All that were met.
+/// All known processes, and the records about them.
 pub struct Tasks {
     processes: BTreeMap<u32, Process>,
-    /// Records that tell of them.
+    /// The records that have been collected and not been taken yet.
     records: Encoder,
-    /// The kernel tells what happens after the start.
+    /// True if the kernel's records describe all changes after the start.
     has_kernel_records: bool,
     /// Processes whose program and name are to be checked.
     to_check: BTreeSet<u32>,
-    /// The first event's.
+    /// The ID of the first event, which all records contain.
     event_id: u64,
-    /// So many processes are looked through for those that are no more.
+    /// The number of processes at which ended processes are searched for and removed.
     reap_size: usize,
 }
 
-/// Nanoseconds of CLOCK_MONOTONIC.
+/// Returns the time of CLOCK_MONOTONIC, in nanoseconds.
 pub fn now() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     (now.tv_sec.unsigned_abs() * 1_000_000_000).wrapping_add(now.tv_nsec.unsigned_abs())
 }
 
-/// The numbers among a directory's names.
+/// Returns the entries of a directory whose names are numbers.
 pub fn numeric_entries(path: &str) -> Vec<u32> {
     let all = fs::read_dir(path).into_iter().flatten().flatten();
     all.filter_map(|e| e.file_name().to_str()?.parse().ok())
         .collect()
 }
 
-/// Whose thread it is, and whose child that process.
+/// Returns the process ID of a thread, and the ID of the parent process.
 fn process_and_parent(thread: u32) -> Option<(u32, u32)> {
     let status = fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
     let number = |key: &str| {
@@ -113,7 +124,8 @@ fn read_name(path: &str) -> Option<String> {
 }
 
 impl Tasks {
-    /// What is told is told with the name of this event.
+    /// Makes a list of records that contain the event ID `id`. The first records are the mappings
+    /// of the kernel.
     pub fn new(id: u64) -> Self {
         let mut this = Self {
             processes: BTreeMap::new(),
@@ -127,7 +139,7 @@ impl Tasks {
         this
     }
 
-    /// Records of all that is known.
+    /// Returns the records that have been collected and not been taken yet.
     pub fn records(&self) -> &[u8] {
         &self.records.bytes
     }
@@ -137,13 +149,15 @@ impl Tasks {
         std::mem::take(&mut self.records.bytes)
     }
 
-    /// Forgets those that are no more, whenever they have become twice as many.
+    /// Removes processes that have ended, if the number of processes has reached `reap_size`. After
+    /// that, `reap_size` is twice the number of the remaining processes, or `MIN_REAP_SIZE` if that
+    /// is more.
     fn reap(&mut self) {
         if self.processes.len() < self.reap_size {
             return;
         }
         self.processes.retain(|pid, process| {
-            // Its last samples may still be in a ring.
+            // The last samples of a process may still be in a ring after the process has ended.
             process
                 .maps_read_at
                 .is_some_and(|at| at.elapsed() < MAX_SAMPLE_DELAY)
@@ -152,12 +166,13 @@ impl Tasks {
         self.reap_size = MIN_REAP_SIZE.max(2 * self.processes.len());
     }
 
-    /// Switches to the kernel's own records: only [`Self::add_existing`] reads /proc after this call.
+    /// Switches to the kernel's records. After this call, only [`Self::add_existing`] reads /proc.
     pub fn use_kernel_records(&mut self) {
         self.has_kernel_records = true;
     }
 
-    /// Takes the kernel's records out of its rings.
+    /// Moves the kernel's records out of the rings. If the records exceed [`MAX_RECORD_BYTES`], the
+    /// older half is replaced.
     pub fn drain(&mut self, events: &mut TaskEvents) {
         events.drain(&mut self.records, self.event_id);
         if self.records.bytes.len() > MAX_RECORD_BYTES {
@@ -165,8 +180,9 @@ impl Tasks {
         }
     }
 
-    /// Replaces the older half of the records by the present contents of /proc. Processes that have
-    /// ended lose their names; only the oldest samples of a flight recorder may be of those.
+    /// Replaces the older half of the records by the present contents of /proc. Names and mappings
+    /// of processes that have ended are lost, so that samples of these processes in the next file
+    /// have no names.
     fn shrink_records(&mut self) {
         let mut newer = std::mem::take(&mut self.records.bytes);
         let time = middle_time(&newer);
@@ -189,7 +205,8 @@ impl Tasks {
         }
     }
 
-    /// A process, with its threads, that was there before.
+    /// Records the name, the threads and the mappings of a process that exists already. `time` is
+    /// the time of the records.
     pub fn add_existing(&mut self, pid: u32, time: u64, build_ids: &mut BuildIds) {
         let Some(name) = read_name(&format!("/proc/{pid}/comm")) else {
             return;
@@ -207,8 +224,9 @@ impl Tasks {
         self.read_maps(pid, time, build_ids);
     }
 
-    /// Reads the name of a thread other than the first of its process. The name is taken to be as
-    /// old as the thread, because threads are named soon after they begin.
+    /// Reads the name of a thread other than the first one of its process, and records the name if
+    /// it has changed. The record gets the time when the thread began, because most threads are
+    /// named soon after they begin.
     fn read_thread_name(&mut self, pid: u32, tid: u32) {
         let Some(name) = read_name(&format!("/proc/{pid}/task/{tid}/comm")) else {
             return;
@@ -220,13 +238,14 @@ impl Tasks {
         let since = known.map_or(process.start_time, |(_, since)| *since);
         if known.is_none_or(|(known, _)| *known != name) {
             process.threads.insert(tid, (name.clone(), since));
-            // After the record of its fork, which gives it its parent's name.
+            // The time is after the time of the fork record, which gives the thread the name of its
+            // parent.
             let sample_id = self.sample_id(pid, tid, since + 1);
             self.records.comm(&name, false, &sample_id);
         }
     }
 
-    /// A process is in its exec.
+    /// Records that the process has called exec, with its new name and mappings.
     pub fn record_exec(&mut self, pid: u32, time: u64) {
         if self.has_kernel_records {
             return;
@@ -240,8 +259,8 @@ impl Tasks {
         self.read_maps(pid, time, &mut BuildIds::new());
     }
 
-    /// The context of a thread has recorded an exec. The thread may have had another number than
-    /// its process until then.
+    /// Records an exec that the context of a thread has reported. Before the exec, the thread ID
+    /// may have differed from the process ID.
     pub fn record_thread_exec(&mut self, thread: u32, time: u64) {
         let mut all = self.processes.iter();
         let owner = all.find(|(pid, p)| **pid == thread || p.threads.contains_key(&thread));
@@ -249,7 +268,7 @@ impl Tasks {
         self.record_exec(pid, time);
     }
 
-    /// A thread that is new, and has not run.
+    /// Records a new thread, which has not run yet.
     pub fn record_fork(&mut self, thread: u32, time: u64) {
         if self.has_kernel_records {
             return;
@@ -266,12 +285,13 @@ impl Tasks {
             return;
         }
         self.records.fork((parent, parent), &sample_id);
-        // It has what its parent has, until its exec.
+        // The new process has the mappings and the program of its parent until the new process
+        // calls exec.
         let (known, regions, exe) = match self.processes.get(&parent) {
             Some(p) => (p.name.clone(), p.regions.clone(), p.exe),
             None => (String::new(), BTreeMap::new(), None),
         };
-        // The parent may have changed its name since it was read.
+        // The parent may have changed its name since the name was read.
         let name = read_name(&format!("/proc/{pid}/comm")).unwrap_or_else(|| known.clone());
         if name != known {
             let sample_id = self.sample_id(pid, pid, time + 1);
@@ -283,7 +303,8 @@ impl Tasks {
         self.processes.insert(pid, process);
     }
 
-    /// A thread that is about to end.
+    /// Records that a thread is about to exit. The names or mappings that are still unknown are
+    /// read first.
     pub fn record_exit(&mut self, thread: u32, time: u64) {
         if self.has_kernel_records {
             return;
@@ -300,7 +321,7 @@ impl Tasks {
         self.records.exit((parent, parent), &sample_id);
     }
 
-    /// Reads the names of threads that have not ended.
+    /// Reads the names of all threads that have not exited.
     pub fn read_thread_names(&mut self) {
         if self.has_kernel_records {
             return;
@@ -315,7 +336,8 @@ impl Tasks {
         }
     }
 
-    /// A sample is to be understood: its process, and what is mapped there.
+    /// Makes sure that the process of a sample, and the mapping of the sample's address, are
+    /// recorded.
     pub fn handle_sample(&mut self, sample: &Sample) {
         let (pid, time) = (sample.pid, sample.time.saturating_sub(1));
         if self.has_kernel_records || matches!(pid, 0 | u32::MAX) {
@@ -325,7 +347,8 @@ impl Tasks {
         let Some(process) = process else {
             self.reap();
             self.add_existing(pid, time, &mut BuildIds::new());
-            // One that has gone is not looked for again.
+            // A process that has ended gets an empty entry, so that its /proc directory is not read
+            // again.
             let ended = || Process::new(String::new(), time);
             self.processes.entry(pid).or_insert_with(ended);
             return;
@@ -342,15 +365,16 @@ impl Tasks {
         }
     }
 
-    /// Checks the processes of the samples that were read. The caller has read a ring to its end, so
-    /// an exec that the ring has a record of is known: this finds what no ring has recorded.
+    /// Checks the name and the program of each process whose samples were read. The caller has read
+    /// a ring to its end, so that an exec that the ring reports is already known. The check finds
+    /// an exec that no ring has reported.
     pub fn check_sampled(&mut self) {
         for pid in std::mem::take(&mut self.to_check) {
             self.check_process(pid, now());
         }
     }
 
-    /// Records an exec or a change of the name since the last check of a process.
+    /// Records an exec or a new name, if the process has changed since its last check.
     fn check_process(&mut self, pid: u32, time: u64) {
         let Some(process) = self.processes.get_mut(&pid) else {
             return;
@@ -369,7 +393,7 @@ impl Tasks {
         }
     }
 
-    /// Tells of what a process has mapped and is not known yet.
+    /// Reads the executable mappings of a process, and records the mappings that are not known yet.
     fn read_maps(&mut self, pid: u32, time: u64, build_ids: &mut BuildIds) {
         let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
         let sample_id = self.sample_id(pid, pid, time);
@@ -394,7 +418,7 @@ impl Tasks {
                 .filter(|r| overlaps(r))
                 .map(|r| r.start)
                 .collect();
-            // In the place of another it cannot have been there all the time.
+            // A mapping that replaces another mapping cannot have existed since the exec.
             let since = if others.is_empty() {
                 process.start_time
             } else {
@@ -415,14 +439,14 @@ impl Tasks {
     }
 }
 
-/// The device and inode of a process's program.
+/// Returns the device and inode of a process's program.
 fn exe_id(pid: u32) -> Option<(u64, u64)> {
     let file = fs::metadata(format!("/proc/{pid}/exe")).ok()?;
     Some((file.dev(), file.ino()))
 }
 
-/// Returns true for two reads of one mapping. The build id is not compared, because the device and
-/// inode imply it.
+/// Returns true if both values are the same mapping, from two reads of /proc. Build IDs are not
+/// compared, because the device and inode imply the build ID.
 fn is_same_mapping(one: &Region, other: &Region) -> bool {
     (one.start, one.end, one.offset, one.device, one.inode)
         == (
@@ -435,8 +459,8 @@ fn is_same_mapping(one: &Region, other: &Region) -> bool {
         && one.path == other.path
 }
 
-/// Returns the build id of the file that a process has mapped. It is empty if the file has none, or
-/// if the file cannot be found.
+/// Returns the build ID of the file that a process has mapped. The build ID is empty if the file
+/// has none, or if the file cannot be found.
 fn region_build_id(pid: u32, region: &Region) -> Vec<u8> {
     let open = candidate_paths(pid as i32, &region.path).find_map(|path| {
         let file = open_regular(&path).ok()?;
@@ -445,7 +469,8 @@ fn region_build_id(pid: u32, region: &Region) -> Vec<u8> {
     open.and_then(|file| build_id(&file)).unwrap_or_default()
 }
 
-/// A line of /proc/PID/maps, if it is code.
+/// Parses a line of /proc/PID/maps. Returns `None` if the mapping is not executable, or if it
+/// belongs to the kernel.
 fn parse_maps_line(line: &str) -> Option<Region> {
     let mut rest = line;
     let mut word = || {
@@ -457,7 +482,7 @@ fn parse_maps_line(line: &str) -> Option<Region> {
     let is_code = word()?.as_bytes().get(2) == Some(&b'x');
     let offset = word()?;
     let (major, minor) = word()?.split_once(':')?;
-    // What is mapped of no file has neither name nor blank.
+    // In the line of an anonymous mapping, no blank and no path need follow the inode.
     let (inode, path) = rest.split_once(' ').unwrap_or((rest, ""));
     let hex = |text| u64::from_str_radix(text, 16).ok();
     let path = path.trim_start().trim_end_matches(" (deleted)");
@@ -470,18 +495,19 @@ fn parse_maps_line(line: &str) -> Option<Region> {
         build_id: Vec::new(),
         path: if path.is_empty() { "//anon" } else { path }.to_owned(),
     };
-    // The page of old system calls is the kernel's.
+    // The vsyscall page is in the kernel's address range.
     (is_code && region.start < KERNEL_START).then_some(region)
 }
 
-/// Where the kernel and its modules are, where that may be known.
+/// Encodes the mappings of the kernel and of its modules, if this user may read their addresses.
 fn encode_kernel_maps(output: &mut Encoder, id: u64) {
     let Some(start) = kernel_text_start() else {
         return;
     };
     let modules = loaded_modules();
-    // Where its text ends stands far back in a list that takes long to read. What runs
-    // between that and the modules, as BPF programs do, is the kernel's as well.
+    // The end of the kernel's text is not searched for, because it is near the end of
+    // /proc/kallsyms, which takes long to read. The range up to the first module is regarded as the
+    // kernel's, because BPF programs are also located there.
     let above = modules.iter().map(|m| m.1).filter(|at| *at > start);
     let end = above.min().unwrap_or(u64::MAX);
     output.kernel_mmap(start, end, start, "[kernel.kallsyms]_text", id);
@@ -490,8 +516,8 @@ fn encode_kernel_maps(output: &mut Encoder, id: u64) {
     }
 }
 
-/// Where the kernel's text begins, which is near the beginning of the list. `None`: that is
-/// hidden.
+/// Returns the first address of the kernel's text, from a line near the beginning of
+/// /proc/kallsyms. Returns `None` if kernel addresses are hidden.
 fn kernel_text_start() -> Option<u64> {
     let file = fs::File::open("/proc/kallsyms").ok()?;
     let mut lines = BufReader::new(file).lines().map_while(Result::ok);
@@ -500,7 +526,7 @@ fn kernel_text_start() -> Option<u64> {
     (at != 0).then_some(at)
 }
 
-/// Names in brackets, addresses and bytes of the modules.
+/// Returns the name in brackets, the address and the size in bytes of each module.
 fn loaded_modules() -> Vec<(String, u64, u64)> {
     let text = fs::read_to_string("/proc/modules").unwrap_or_default();
     let module = |line: &str| {
@@ -508,7 +534,7 @@ fn loaded_modules() -> Vec<(String, u64, u64)> {
         let [name, size, ..] = words[..] else {
             return None;
         };
-        // Last is the address, or a taint behind it.
+        // The address is the last word, or the word before the module's taint flags.
         let at = words.iter().rev().find_map(|w| w.strip_prefix("0x"))?;
         let at = u64::from_str_radix(at, 16).ok().filter(|at| *at != 0)?;
         Some((format!("[{name}]"), at, size.parse().ok()?))
@@ -568,7 +594,7 @@ mod tests {
         assert_eq!(tasks.processes[&pid].start_time, 99);
         tasks.handle_sample(&sample(here));
         tasks.handle_sample(&sample(u64::MAX - 8192));
-        // It was looked at just now.
+        // The mappings of the process were read less than 50 ms ago, so they are not read again.
         tasks.handle_sample(&sample(1));
         assert_eq!(tasks.records().len(), records);
     }
