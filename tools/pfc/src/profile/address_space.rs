@@ -1,28 +1,28 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is mapped where: in each process, and in the kernel.
+//! The executable mappings of each process and of the kernel.
 
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
 use super::files::Identity;
 
-/// A mapping.
+/// A mapping, without its start address.
 #[derive(Clone, Debug)]
 pub struct Region {
     pub end: u64,
-    /// Of its beginning in the file.
+    /// The offset of the start of the mapping in its file.
     pub offset: u64,
     pub object: Rc<str>,
     pub identity: Identity,
 }
 
-/// Mappings by their beginnings.
+/// The mappings of a process or of the kernel, by start address.
 #[derive(Clone, Debug, Default)]
 pub struct AddressSpace(BTreeMap<u64, Region>);
 
 impl AddressSpace {
-    /// What was there before goes.
+    /// Adds a mapping. The overlapped parts of earlier mappings are removed.
     pub fn insert(&mut self, start: u64, region: Region) {
         let below = self.0.range(..region.end).rev();
         let overlapping: Vec<u64> = below
@@ -31,7 +31,7 @@ impl AddressSpace {
             .collect();
         for other in overlapping {
             if let Some(old) = self.0.remove(&other) {
-                // Its parts on both sides stay.
+                // The parts of the earlier mapping on both sides of the new mapping are kept.
                 if other < start {
                     let mut left = old.clone();
                     left.end = start;
@@ -47,7 +47,8 @@ impl AddressSpace {
         self.0.insert(start, region);
     }
 
-    /// The mapping of an address, and where in its file that is.
+    /// Returns the mapping that contains an address, and the offset of the address in the mapped
+    /// file.
     pub fn find(&self, address: u64) -> Option<(&Region, u64)> {
         let (start, region) = self.0.range(..=address).next_back()?;
         let at = address.wrapping_sub(*start).wrapping_add(region.offset);
@@ -55,10 +56,11 @@ impl AddressSpace {
     }
 }
 
-/// Processes and threads, as records tell of them.
+/// The names of all threads and the mappings of all processes, according to the records so far.
 #[derive(Default)]
 pub struct Processes {
-    /// A child has its parent's until one of the two changes.
+    /// The mappings of each process. A child process shares the mappings of its parent until the
+    /// mappings of either process change.
     address_spaces: HashMap<i32, Rc<AddressSpace>>,
     names: HashMap<(i32, i32), Rc<str>>,
     pub kernel: AddressSpace,
@@ -87,7 +89,9 @@ impl Processes {
         Rc::make_mut(self.address_spaces.entry(pid).or_default()).insert(start, region);
     }
 
-    /// The thread's name, or its process's, or its number as perf shows it.
+    /// Returns the name of a thread. If the name is unknown, returns the name of its process; if
+    /// both are unknown, returns the thread ID after a colon, as perf does. The name of process 0
+    /// is "swapper".
     pub fn thread_name(&mut self, pid: i32, tid: i32) -> Rc<str> {
         if pid == 0 {
             return "swapper".into();

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! That what a file says of itself is so, before the crate linux-perf-data takes its word:
-//! what is not would be asked for as memory.
+//! Checks the sizes and offsets in a perf.data file before the crate linux-perf-data reads the
+//! file. The crate would allocate as much memory as a wrong size requests.
 
-/// Bits of the header's features.
+/// Bit numbers of features in the header: HEADER_* of perf.
 const FEATURE_CMDLINE: usize = 11;
 const FEATURE_EVENT_DESC: usize = 12;
-/// Larger than any perf_event_attr.
+/// The maximum size of an attribute in bytes. The kernel's perf_event_attr is smaller.
 const MAX_ATTR_SIZE: u64 = 4096;
-/// Records of perf itself, with what follows them.
+/// Types of perf's own records that contain, or are followed by, data that pfc cannot read:
+/// PERF_RECORD_AUXTRACE, PERF_RECORD_COMPRESSED, PERF_RECORD_COMPRESSED2.
 const AUXTRACE: u32 = 71;
 const COMPRESSED_KINDS: [u32; 2] = [81, 83];
 
@@ -35,14 +36,18 @@ impl<'a> ByteReader<'a> {
     }
 }
 
-/// So many bytes of a file from an offset on.
+/// Returns `bytes` bytes of the file from the offset `at` on.
 fn bytes_at(file: &[u8], at: u64, bytes: u64) -> Result<&[u8], &'static str> {
     let mut rest = ByteReader(file);
     let bytes = rest.take(at).and_then(|_| rest.take(bytes));
     bytes.ok_or(TRUNCATED)
 }
 
-/// A perf.data file of this kind of processor, whole.
+/// Checks that a file is a complete perf.data file with the byte order of this machine.
+///
+/// # Errors
+///
+/// The reason, in words, why the file cannot be read.
 pub fn check(file: &[u8]) -> Result<(), &'static str> {
     if !file.starts_with(b"PERFILE2") {
         return Err("it is no perf.data of this kind of processor");
@@ -89,7 +94,8 @@ pub fn check(file: &[u8]) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// PERF_RECORD_MMAP2, PERF_RECORD_MISC_MMAP_BUILD_ID, and where that has its length.
+/// The type PERF_RECORD_MMAP2, the flag PERF_RECORD_MISC_MMAP_BUILD_ID, and the offset of the build
+/// ID's length after the record's header.
 const MMAP2: u32 = 10;
 const MISC_MMAP_BUILD_ID: u32 = 1 << 14;
 const MMAP2_BUILD_ID_SIZE: usize = 32;
@@ -104,7 +110,7 @@ fn check_records(data: &[u8]) -> Result<(), &'static str> {
         }
         let size = size.checked_sub(8).ok_or(INCONSISTENT)?;
         let body = rest.take(size.into()).ok_or(TRUNCATED)?;
-        // One that says which build it is: of so many bytes, which are there.
+        // A mapping with a build ID contains the length of the build ID, which is at most 20 bytes.
         let has_build_id = kind == MMAP2 && misc_and_size & MISC_MMAP_BUILD_ID != 0;
         if has_build_id
             && body
@@ -134,6 +140,6 @@ fn check_event_desc(mut section: ByteReader<'_>) -> Option<()> {
         section.take(name.into())?;
         section.take(u64::from(ids) * 8)?;
     }
-    // Without one there is nothing to read.
+    // A file without events has no samples that could be read.
     (nr > 0).then_some(())
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Profiles for other programs: the Firefox Profiler (<https://profiler.firefox.com>),
-//! and pprof.
+//! Writes profiles in the formats of other programs: the Firefox Profiler
+//! (<https://profiler.firefox.com>) and pprof.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
@@ -14,7 +14,7 @@ use prost::Message;
 
 use super::Profile;
 
-/// The Firefox Profiler's processed format, JSON. All events together.
+/// Writes the samples of all events in the processed format of the Firefox Profiler, as JSON.
 pub fn write_firefox(profile: &Profile, to: &mut impl Write) -> io::Result<()> {
     let first = profile.samples.first().map_or(0, |s| s.time);
     let at = |time: u64| Timestamp::from_nanos_since_reference(time.saturating_sub(first));
@@ -59,7 +59,7 @@ pub fn write_firefox(profile: &Profile, to: &mut impl Write) -> io::Result<()> {
     serde_json::to_writer(to, &output).map_err(io::Error::from)
 }
 
-/// Nanoseconds from one sample to the next, the middle one; 0 is none.
+/// Returns the median time between two consecutive samples, in nanoseconds. Returns at least 1.
 fn sampling_interval(profile: &Profile) -> u64 {
     let mut gaps: Vec<u64> = profile
         .samples
@@ -70,7 +70,8 @@ fn sampling_interval(profile: &Profile) -> u64 {
     gaps.get(gaps.len() / 2).copied().unwrap_or(0).max(1)
 }
 
-/// `profile.proto` of <https://github.com/google/pprof>, as far as it is used here.
+/// The messages of `profile.proto` of <https://github.com/google/pprof>, reduced to the fields that
+/// pfc uses.
 mod proto {
     #[derive(Clone, PartialEq, prost::Message)]
     pub struct Profile {
@@ -163,7 +164,8 @@ mod proto {
     }
 }
 
-/// Strings by their numbers; the first is the empty one.
+/// The string table of a pprof profile: the index of each string, and the strings. The caller
+/// interns the empty string first, because the format requires the index 0 for the empty string.
 struct StringTable(HashMap<String, i64>, Vec<String>);
 
 impl StringTable {
@@ -178,7 +180,8 @@ impl StringTable {
     }
 }
 
-/// pprof's format, not compressed: values are samples, and counts of each event.
+/// Writes a pprof profile without compression. The values of a sample are the number of samples and
+/// the number of each event.
 pub fn write_pprof(profile: &Profile, to: &mut impl Write) -> io::Result<()> {
     let mut strings = StringTable(HashMap::new(), Vec::new());
     strings.intern("");
@@ -226,7 +229,7 @@ pub fn write_pprof(profile: &Profile, to: &mut impl Write) -> io::Result<()> {
         });
     }
     let (command, thread) = (strings.intern("command"), strings.intern("tid"));
-    // Those that are alike are one.
+    // Samples with the same stack, thread name and thread ID are added up.
     let mut merged: BTreeMap<(&[usize], &str, i32), Vec<i64>> = BTreeMap::new();
     for sample in &profile.samples {
         let values = merged

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Finds the file of a mapping, and tells it from other files with the same path.
+//! Finds the file of a mapping, and distinguishes the file from other files with the same path.
 //!
 //! A path does not identify a file: a program may be replaced while it runs, and in another mount
-//! name space the path is another file. So a file is used only if its build id, or else its device
-//! and inode, is that of the mapping.
+//! namespace the path may name another file. A file is therefore used only if its build ID, or else
+//! its device and inode, are those of the mapping.
 
 use std::fs::{self, File, Metadata};
 use std::io::{Read, Seek};
@@ -16,49 +16,51 @@ use object::elf::{FileHeader32, FileHeader64, ELF_NOTE_GNU, NT_GNU_BUILD_ID};
 use object::read::elf::{FileHeader, ProgramHeader};
 use object::{Endianness, ReadCache, ReadRef};
 
-/// The reasons why a file is not used, for a message.
+/// The reason, in a message, why a file is not used: no file has the path.
 pub const NOT_FOUND: &str = "not found";
-/// The file is not the one that was mapped.
+/// The reason, in a message, why a file is not used: the file is not the file that was mapped.
 pub const ANOTHER_BUILD: &str = "another build";
 
-/// Larger files are left alone.
+/// The maximum size of an ELF file in bytes. Larger files are not read.
 const MAX_FILE_SIZE: u64 = 2 << 30;
 
-/// Larger notes are left alone.
+/// The maximum size of a note segment in bytes. Larger segments are not searched for a build ID.
 const MAX_NOTES_SIZE: u64 = 64 << 10;
 
-/// Magic numbers of file systems whose files have another device in /proc/PID/maps than in stat(2):
-/// BTRFS_SUPER_MAGIC, OVERLAYFS_SUPER_MAGIC.
+/// Magic numbers of file systems whose files can have a device in /proc/PID/maps that differs from
+/// the device that stat(2) returns: BTRFS_SUPER_MAGIC, OVERLAYFS_SUPER_MAGIC.
 const OTHER_DEVICE_FILE_SYSTEMS: [i64; 2] = [0x9123_683e, 0x794c_7630];
 
-/// Identifies the file of a mapping, beside its path.
+/// Identifies the file of a mapping in addition to its path.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Identity {
-    /// Unknown: any file with that path is used.
+    /// The identity is unknown. Any file with the path is used.
     #[default]
     Any,
     BuildId(Rc<[u8]>),
     Inode {
-        /// Major, minor.
+        /// The major and the minor number.
         device: (u32, u32),
         inode: u64,
     },
 }
 
-/// Returns the paths under which the file of a process's mapping may be found: in the process's own
-/// root and mount name space, and here. Names in brackets and of anonymous memory have none.
+/// Returns the paths under which the file of a process's mapping may be found: the path in the root
+/// and mount namespace of the process, the program of the process, and the path in the namespace of
+/// pfc. Mappings without a file, such as anonymous memory, have no such paths.
 pub fn candidate_paths(pid: i32, path: &str) -> impl Iterator<Item = PathBuf> {
     let is_file = path.starts_with('/') && !path.starts_with("//");
     let paths = [
         PathBuf::from(format!("/proc/{pid}/root{path}")),
-        // The program, even if it has no name any more.
+        // The program of the process, which can be opened even if the program has been deleted.
         PathBuf::from(format!("/proc/{pid}/exe")),
         PathBuf::from(path),
     ];
     paths.into_iter().filter(move |_| is_file)
 }
 
-/// Returns true if an open file has that device and inode in /proc/PID/maps.
+/// Returns true if an open file has the given device and inode, which were read from
+/// /proc/PID/maps.
 pub fn is_same_file(file: &File, device: (u32, u32), inode: u64) -> bool {
     let Ok(metadata) = file.metadata() else {
         return false;
@@ -72,8 +74,8 @@ pub fn is_same_file(file: &File, device: (u32, u32), inode: u64) -> bool {
     metadata.ino() == inode && (is_same_device() || has_other_device())
 }
 
-/// Opens a regular file. Any user may have put something else under that path, so that opening a
-/// pipe must not wait.
+/// Opens a regular file for reading. Another user may have created a FIFO under the path, so the
+/// file is opened with O_NONBLOCK.
 pub fn open_regular(path: &Path) -> Result<File, &'static str> {
     let mut options = fs::File::options();
     let file = options.read(true).custom_flags(libc::O_NONBLOCK).open(path);
@@ -88,8 +90,8 @@ pub fn open_regular(path: &Path) -> Result<File, &'static str> {
     }
 }
 
-/// Reads all of a file of at most `max_size` bytes. A file of length 0 is refused: those of /proc may
-/// have any number of bytes.
+/// Returns the contents of a file that has at most `max_size` bytes. A file of size 0 is refused,
+/// because files in /proc have the size 0 and may contain any number of bytes.
 pub fn read_whole(file: &File, max_size: u64) -> Result<Vec<u8>, &'static str> {
     let metadata = file.metadata().map_err(|_| NOT_FOUND)?;
     if metadata.len() == 0 || metadata.len() > max_size {
@@ -101,12 +103,13 @@ pub fn read_whole(file: &File, max_size: u64) -> Result<Vec<u8>, &'static str> {
     Ok(bytes)
 }
 
-/// Returns true if a file belongs to root or to the caller, and so can be trusted.
+/// Returns true if the file belongs to root or to the user of pfc. The contents of such a file can
+/// be trusted.
 pub fn has_trusted_owner(metadata: &Metadata) -> bool {
     metadata.uid() == 0 || metadata.uid() == rustix::process::geteuid().as_raw()
 }
 
-/// Reads an ELF file, if it has that identity.
+/// Returns the contents of an ELF file, if the file has the given identity.
 ///
 /// # Errors
 ///
@@ -126,7 +129,8 @@ pub fn read_mapped_file(path: &Path, identity: &Identity) -> Result<Vec<u8>, &'s
     read_whole(&file, MAX_FILE_SIZE)
 }
 
-/// The build id of an ELF file, from the notes of its program headers as the kernel reads it.
+/// Returns the build ID of an ELF file, from the notes of its program headers. The kernel reads the
+/// build ID of a mapped file from the same notes.
 pub fn build_id(file: &File) -> Option<Vec<u8>> {
     let cache = ReadCache::new(file);
     find_build_id::<FileHeader64<Endianness>, _>(&cache)
@@ -190,7 +194,7 @@ mod tests {
         if let Some(id) = id {
             assert!(read_mapped_file(&path, &Identity::BuildId(id.into())).is_ok());
         }
-        // A copy that replaces the file has the same contents and another inode.
+        // The copy that replaces the file has the same contents and another inode.
         let other = copy_of_this_program("other");
         fs::rename(&other, &path).expect("the same folder");
         assert_eq!(

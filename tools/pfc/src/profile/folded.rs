@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Stacks as lines: `command;outermost;...;innermost samples`, as flame graph programs
-//! take them.
+//! Writes call stacks as lines for flame graph programs: `command;outermost;...;innermost samples`.
 
 use std::collections::BTreeMap;
 
 use super::{Profile, Sample};
 
-/// Behind names of the kernel's functions.
+/// The suffix of the names of kernel functions.
 const KERNEL_SUFFIX: &str = "_[k]";
 
-/// The sample's stack in one line; the semicolons in names are changed.
+/// Returns the stack of a sample as one line. Semicolons in names are replaced by colons.
 fn folded_line(profile: &Profile, sample: &Sample) -> String {
     let mut line = sample.command.replace(';', ":");
     for frame in profile.stack(sample).rev() {
@@ -29,7 +28,7 @@ fn folded_line(profile: &Profile, sample: &Sample) -> String {
     line
 }
 
-/// How many samples have each stack.
+/// Returns the number of samples of each stack.
 pub fn fold_stacks(profile: &Profile) -> BTreeMap<String, u64> {
     let mut all = BTreeMap::new();
     for sample in &profile.samples {

@@ -1,38 +1,40 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Names of functions that are in no ELF file: the kernel's, its modules', and those of
-//! just-in-time compilers.
+//! Names of functions that are in no ELF file: functions of the kernel and its modules, and
+//! functions of just-in-time compilers.
 
 use std::fs;
 
 use super::files::{has_trusted_owner, open_regular, read_whole};
 use super::symbols::Symbols;
 
-/// What the kernel is called.
+/// The object name of functions of the kernel's own text.
 pub const KERNEL_OBJECT: &str = "[kernel.kallsyms]";
 
-/// A function of the kernel.
+/// The name of a kernel function, and its object.
 #[derive(Debug)]
 pub struct KernelFunction<'a> {
     pub name: &'a str,
-    /// [`KERNEL_OBJECT`], or the module in brackets.
+    /// [`KERNEL_OBJECT`], or the name of the module in brackets.
     pub object: &'a str,
 }
 
-/// The running kernel's functions.
+/// The functions of the running kernel.
 pub struct KernelSymbols {
-    /// The kernel's list: a name is looked at when it is asked for.
+    /// The contents of /proc/kallsyms. The name of a function is parsed when the function is looked
+    /// up.
     text: String,
-    /// Their addresses, ascending, and where in `text` their names begin.
+    /// The address of each function, in ascending order, and the offset of its name in `text`.
     functions: Vec<(u64, usize)>,
-    /// Where the kernel's text begins.
+    /// The first address of the kernel's text; `None` if the symbol _text is missing.
     text_start: Option<u64>,
 }
 
 impl KernelSymbols {
-    /// Those that may be seen here. `None`: all addresses are hidden.
+    /// Reads the functions from /proc/kallsyms. Returns `None` if the file cannot be read, or if
+    /// all addresses are hidden.
     pub fn read_running() -> Option<Self> {
-        // Names are not all ASCII in every kernel.
+        // In some kernels, names contain bytes that are not UTF-8.
         let bytes = fs::read("/proc/kallsyms").ok()?;
         Self::parse(match String::from_utf8(bytes) {
             Ok(text) => text,
@@ -40,7 +42,7 @@ impl KernelSymbols {
         })
     }
 
-    /// Of lines "ADDRESS KIND NAME" or "ADDRESS KIND NAME [MODULE]".
+    /// Parses lines of the form "ADDRESS KIND NAME" or "ADDRESS KIND NAME [MODULE]".
     fn parse(text: String) -> Option<Self> {
         let mut functions = Vec::new();
         let mut at = 0;
@@ -58,7 +60,7 @@ impl KernelSymbols {
                 Ok(known) => functions.push((known, begin + address.len() + 3)),
             }
         }
-        // Of several names the first stays.
+        // If several functions have the same address, the first one in the list is kept.
         functions.sort_by_key(|&(address, _)| address);
         functions.dedup_by_key(|&mut (address, _)| address);
         let text_start = functions
@@ -72,12 +74,13 @@ impl KernelSymbols {
         })
     }
 
-    /// Where its text begins.
+    /// Returns the first address of the kernel's text.
     pub fn text_start(&self) -> Option<u64> {
         self.text_start
     }
 
-    /// The function of an address, and how far it is in it.
+    /// Returns the function that contains an address, and the offset of the address in the
+    /// function.
     pub fn find(&self, address: u64) -> Option<(KernelFunction<'_>, u64)> {
         let above = self
             .functions
@@ -95,17 +98,18 @@ impl KernelSymbols {
     }
 }
 
-/// The name that begins there.
+/// Returns the name at the offset `at` of the list, up to the next white space.
 fn name_at(text: &str, at: usize) -> &str {
     let rest = &text[at..];
     let end = rest.find(|c: char| c.is_ascii_whitespace());
     &rest[..end.unwrap_or(rest.len())]
 }
 
-/// Bytes of such a list.
+/// The maximum size of a perf map in bytes.
 const MAX_PERF_MAP_SIZE: u64 = 256 << 20;
 
-/// What a just-in-time compiler has written about its functions.
+/// Reads the perf map /tmp/perf-PID.map, in which a just-in-time compiler lists its functions.
+/// Returns `None` if there is no such file, or if its owner is not trusted.
 pub fn read_perf_map(pid: i32) -> Option<Symbols> {
     let path = format!("/tmp/perf-{pid}.map");
     let file = open_regular(path.as_ref()).ok()?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A file's records, in the order of time, made into samples with names.
+//! Reads the records of a file in the order of time, and makes samples with the names of functions.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io::Cursor;
@@ -21,15 +21,16 @@ use super::{Frame, Profile, Sample};
 use crate::data::{CONTEXT_MAX, KERNEL_START};
 use crate::error::Failure;
 
-/// PERF_CONTEXT_*: whose frames follow.
+/// Context markers in call chains, PERF_CONTEXT_*: the frames that follow are of the kernel or of
+/// user space.
 const CONTEXT_KERNEL: u64 = -128_i64 as u64;
 const CONTEXT_USER: u64 = -512_i64 as u64;
 
-/// What stands for the file of what ran in a guest of KVM.
+/// The object name of code that ran in a KVM guest.
 const GUEST_OBJECT: &str = "[guest]";
 
-/// The name of the mapping of the vDSO, and what names of mappings begin with that a just-in-time
-/// compiler may write its code into: anonymous memory, and files that only memory backs.
+/// The name of the vDSO's mapping, and prefixes of the names of mappings into which a just-in-time
+/// compiler may write code: anonymous memory, and files that exist only in memory.
 const VDSO: &str = "[vdso]";
 const JIT_PREFIXES: [&str; 6] = [
     "//anon",
@@ -47,7 +48,7 @@ fn cannot_read(path: &Path, why: &dyn std::fmt::Display) -> Failure {
     ))
 }
 
-/// What is in the file, and what is missing for more.
+/// Returns the profile of a file, and messages about missing names.
 pub fn read_profile(path: &Path) -> Result<(Profile, Vec<String>), Failure> {
     let error = |e: &dyn std::fmt::Display| cannot_read(path, e);
     let bytes = std::fs::read(path).map_err(|e| match e.kind() {
@@ -69,13 +70,14 @@ fn c_string(data: &RawData<'_>) -> String {
     String::from_utf8_lossy(&bytes[..end]).into_owned()
 }
 
-/// Files one after the other, as if they were one.
+/// Reads one or more files into one profile.
 #[derive(Default)]
 pub struct Reader {
     pub profile: Profile,
     processes: Processes,
     symbolizer: Symbolizer,
-    /// Frames by process (none in the kernel) and address, while mappings stay.
+    /// The index of the frame for each address of a process, or of the kernel (`None`). The entry
+    /// of a process is dropped when the mappings of the process change.
     frames_by_address: HashMap<Option<i32>, HashMap<u64, usize>>,
     /// The index of each frame, by address, file and function. The function is part of the key
     /// because two builds of a file may have run under one path.
@@ -83,7 +85,8 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// A file, all of it. The events are those of the first.
+    /// Adds the samples of a complete file. The names of the events and the command line become
+    /// those of this file.
     pub fn add_file(&mut self, bytes: Vec<u8>) -> Result<(), String> {
         check(&bytes)?;
         let PerfFileReader {
@@ -118,7 +121,7 @@ impl Reader {
             .map_err(|e| e.to_string())?
         {
             if let PerfFileRecord::EventRecord { attr_index, record } = record {
-                // Records of a kind that is newer are passed over.
+                // Records of unknown types are skipped.
                 if let Ok(record) = record.parse() {
                     self.handle_record(attr_index, record, &periods);
                 }
@@ -190,7 +193,7 @@ impl Reader {
         self.processes.insert_mapping(pid, start, region);
     }
 
-    /// What is mapped there changes.
+    /// Drops the frames of a process whose mappings change.
     fn drop_cached_frames(&mut self, pid: i32) {
         self.frames_by_address.remove(&Some(pid));
     }
@@ -216,7 +219,7 @@ impl Reader {
         }];
         if let Some(chain) = &r.callchain {
             self.profile.has_stacks = true;
-            // The innermost is the sample's own place.
+            // The first address of the call chain is usually the address of the sample.
             let mut is_first = true;
             for n in 0..chain.len() {
                 let Some(address) = chain.get(n) else {
@@ -233,8 +236,9 @@ impl Reader {
                 if std::mem::take(&mut is_first) && address == ip {
                     continue;
                 }
-                // Where it returns to may be another function already; the first
-                // frame of user space below the kernel's is where it really was.
+                // A return address may be the first address of the next function, so the address
+                // before it is looked up. The first address after a context marker is not a return
+                // address, but the address that was interrupted.
                 let is_return = n == 0 || chain.get(n - 1).is_some_and(|a| a < CONTEXT_MAX);
                 stack.push(self.frame_index(pid, address, in_kernel, u64::from(is_return)));
             }
@@ -251,7 +255,8 @@ impl Reader {
         });
     }
 
-    /// The frame of an address, looked for so many bytes before.
+    /// Returns the index of the frame for an address. The function is looked up at the address
+    /// minus `lookback`.
     fn frame_index(&mut self, pid: i32, address: u64, in_kernel: bool, lookback: u64) -> usize {
         let process = (!in_kernel).then_some(pid);
         if let Some(n) = self
@@ -277,7 +282,7 @@ impl Reader {
         n
     }
 
-    /// The number of a frame.
+    /// Returns the index of a frame in the profile, and adds the frame if it is new.
     fn intern_frame(&mut self, frame: Frame) -> usize {
         let key = (frame.address, frame.object.clone(), frame.symbol.clone());
         let frames = &mut self.profile.frames;
@@ -288,7 +293,7 @@ impl Reader {
     }
 }
 
-/// The identity of a mapped file, from the record of the mapping.
+/// Returns the identity of a mapped file, from the record of the mapping.
 fn mapping_identity(file: &Mmap2FileId) -> Identity {
     match file {
         Mmap2FileId::BuildId(id) if !id.is_empty() => Identity::BuildId(id.as_slice().into()),
@@ -300,7 +305,7 @@ fn mapping_identity(file: &Mmap2FileId) -> Identity {
     }
 }
 
-/// What a kernel's mapping is called in /proc/kallsyms.
+/// Returns the name that /proc/kallsyms uses for a mapping of the kernel or of a module.
 fn kernel_object_name(path: &str) -> String {
     if path.starts_with("[kernel.kallsyms]") {
         return kernel::KERNEL_OBJECT.to_owned();
@@ -312,20 +317,20 @@ fn kernel_object_name(path: &str) -> String {
     }
 }
 
-/// Symbols of everything that samples were in.
+/// The symbols for all samples: of mapped files, perf maps, the vDSO and the running kernel.
 #[derive(Default)]
 struct Symbolizer {
     symbols: HashMap<(Rc<str>, Identity), Result<Symbols, &'static str>>,
-    /// Files that were searched for by way of a process and not found.
+    /// The lookups of a file by way of a process that have been tried. A lookup is not repeated.
     failed_lookups: HashSet<(i32, Rc<str>, Identity)>,
-    /// The header's list of build ids, by path.
+    /// The list of build IDs in the file's header, by path.
     build_ids: HashMap<String, Vec<u8>>,
     perf_maps: HashMap<i32, Option<Symbols>>,
     vdso: Option<Option<Symbols>>,
     demangled: HashMap<Rc<str>, Rc<str>>,
-    /// `Some(None)`: its symbols are hidden.
+    /// The symbols of the running kernel. `Some(None)` means that kernel addresses are hidden.
     kernel: Option<Option<KernelSymbols>>,
-    /// Where the kernel's text was when the file was made.
+    /// The first address of the kernel's text when the file was written.
     recorded_text_start: Option<u64>,
     kernel_release: String,
 }
@@ -362,7 +367,8 @@ impl Symbolizer {
         let Some(kernel) = kernel else {
             return unknown;
         };
-        // Since another boot it lies somewhere else.
+        // The kernel's text has another address after a reboot, because of address space
+        // randomization.
         let text_shift = match (kernel.text_start(), self.recorded_text_start) {
             (Some(now), Some(then)) => now.wrapping_sub(then),
             _ => 0,
@@ -408,7 +414,7 @@ impl Symbolizer {
             let at = address.wrapping_sub(lookback);
             found = perf_map.and_then(|s| s.find(at)).map(owned);
         }
-        // A memfd may hold a program as well.
+        // A memfd may also contain an ELF file.
         let is_file = object.starts_with('/') && !object.starts_with("//");
         if found.is_none() && is_file {
             let symbols = self.file_symbols(pid, &object, identity);
@@ -430,7 +436,8 @@ impl Symbolizer {
         }
     }
 
-    /// The vDSO of 64-bit processes, if the file is of the kernel that runs.
+    /// Returns the symbols of the vDSO. Returns `None` for a 32-bit process, and if the file was
+    /// written on a kernel other than the running kernel.
     fn vdso(&mut self, address: u64) -> Option<&Symbols> {
         if address <= u32::MAX.into() || !self.is_this_kernel() {
             return None;
@@ -439,8 +446,8 @@ impl Symbolizer {
         self.vdso.get_or_insert_with(read).as_ref()
     }
 
-    /// The symbols of a file that a process has mapped. Where it was not found by way of one
-    /// process, it is looked for again by way of another, which may have another root.
+    /// Returns the symbols of a file that a process has mapped. If the file was not found by way of
+    /// one process, the next process is tried, because it may have another root directory.
     fn file_symbols(&mut self, pid: i32, path: &Rc<str>, mapped: Identity) -> Option<&Symbols> {
         let identity = match (mapped, self.build_ids.get(&**path)) {
             (Identity::BuildId(id), _) => Identity::BuildId(id),
@@ -458,7 +465,7 @@ impl Symbolizer {
         self.symbols.get(&key)?.as_ref().ok()
     }
 
-    /// Lines for people: what could not be named, and what to do.
+    /// Returns messages for the user: which functions have no names, and what the user can do.
     fn missing_names(&self, frames: &[Frame]) -> Vec<String> {
         let mut lines = Vec::new();
         let unknown = |is_kernel: bool| {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Names of functions, from the symbol tables of ELF files.
+//! Reads the names of functions from the symbol tables of ELF files.
 
 use std::fmt::Write;
 use std::fs;
@@ -13,24 +13,26 @@ use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, SectionFlags, S
 
 use super::files::{candidate_paths, read_mapped_file, Identity, ANOTHER_BUILD, NOT_FOUND};
 
-/// What has no name.
+/// The name of a function or an object that is not known.
 pub const UNKNOWN: &str = "[unknown]";
 
-/// Bytes of a vDSO at most.
+/// The maximum size of a vDSO in bytes.
 const MAX_VDSO_SIZE: u64 = 1 << 20;
 
-/// Functions by address.
+/// The functions of an ELF file or a perf map, by address.
 #[derive(Debug, Default)]
 pub struct Symbols {
-    /// Address, bytes or 0, name as it is in the file.
+    /// The address of each function, its size (0 if the size is unknown), and its name without
+    /// demangling.
     functions: Vec<(u64, u64, Rc<str>)>,
-    /// In the file: offset, bytes, address.
+    /// The segments of the ELF file: offset in the file, size in the file, address.
     segments: Vec<(u64, u64, u64)>,
 }
 
 impl Symbols {
     pub fn new(mut functions: Vec<(u64, u64, Rc<str>)>) -> Self {
-        // Of those at one address the largest; then what is not a local label.
+        // If several functions have the same address, the largest one is kept. Of functions with
+        // the same size, the first one is kept, so that a function precedes a local label.
         functions.sort_by(|a, b| (a.0, b.1).cmp(&(b.0, a.1)));
         functions.dedup_by_key(|s| s.0);
         Self {
@@ -39,20 +41,20 @@ impl Symbols {
         }
     }
 
-    /// Reads the symbols of the ELF file that a process has mapped, or what is installed of its
-    /// symbols elsewhere. The file is looked for where the process finds it, if that is still
-    /// there, and then here.
+    /// Reads the symbols of the ELF file that a process has mapped. If the file has no symbol
+    /// table, the symbols are read from an installed debug file. The file is searched for in the
+    /// root directory of the process, if the process still exists, and then in that of pfc.
     ///
     /// # Errors
     ///
-    /// The reason, in words; [`ANOTHER_BUILD`] if only other files have that path.
+    /// The reason, in words; [`ANOTHER_BUILD`] if all files with that path have another identity.
     pub fn read_mapped_file(
         pid: i32,
         path: &str,
         identity: &Identity,
     ) -> Result<Self, &'static str> {
         let mut why = None;
-        // Without an identity only the path says which file it is.
+        // Without an identity, only the path itself is used, and not the paths in /proc/PID.
         let is_usable = |candidate: &PathBuf| {
             *identity != Identity::Any || candidate.as_path() == Path::new(path)
         };
@@ -60,7 +62,8 @@ impl Symbols {
             let is_program = candidate.ends_with("exe") && !path.ends_with("exe");
             match read_mapped_file(&candidate, identity).and_then(|bytes| Self::parse_elf(&bytes)) {
                 Ok(symbols) => return Ok(symbols),
-                // The program is tried on the chance that it is meant.
+                // The program of the process is only a guess, so a failure to read the program is
+                // not reported.
                 Err(_) if is_program => {}
                 Err(e) if why != Some(ANOTHER_BUILD) => why = Some(e),
                 Err(_) => {}
@@ -69,11 +72,13 @@ impl Symbols {
         Err(why.unwrap_or("not a file"))
     }
 
-    /// Reads the symbols of an ELF file in memory.
+    /// Reads the symbols of an ELF file whose contents are `bytes`. If the file has no symbol
+    /// table, the symbols are read from an installed debug file, or else from the dynamic symbol
+    /// table.
     ///
     /// # Errors
     ///
-    /// The reason why the file has no symbols, in words.
+    /// The reason, in words, why the file has no symbols.
     pub fn parse_elf(bytes: &[u8]) -> Result<Self, &'static str> {
         let file = object::File::parse(bytes).map_err(|_| "it is no ELF file")?;
         let mut symbols = Self::from_symbol_table(&file, false);
@@ -99,11 +104,12 @@ impl Symbols {
         }
     }
 
-    /// The vDSO, which the kernel maps into each process: this one's, without its file.
+    /// Reads the symbols of the vDSO from the memory of pfc, because the kernel maps the vDSO into
+    /// each process and there is no file of the vDSO.
     ///
     /// # Errors
     ///
-    /// The reason why it has no symbols, in words.
+    /// The reason, in words, why the vDSO has no symbols.
     pub fn read_vdso() -> Result<Self, &'static str> {
         let maps = fs::read_to_string("/proc/self/maps").map_err(|_| NOT_FOUND)?;
         let line = maps.lines().find(|line| line.ends_with("[vdso]"));
@@ -135,7 +141,8 @@ impl Symbols {
             let symbol = (s.address(), s.size(), name.into());
             match s.kind() {
                 SymbolKind::Text if s.is_definition() => functions.push(symbol),
-                // A function in assembler without .type, or a local label.
+                // The symbol is a function in assembler without a .type directive, or a local
+                // label.
                 SymbolKind::Unknown if s.section_index().is_some_and(|i| code.contains(&i)) => {
                     labels.push(symbol);
                 }
@@ -147,7 +154,7 @@ impl Symbols {
             false => file.symbols().for_each(&mut take),
         }
         let mut symbols = Self::new(functions);
-        // Inside of a function it is a label of that function.
+        // A symbol inside a function is a local label of that function.
         labels.retain(|(at, ..)| !symbols.is_in_function(*at));
         symbols.functions.append(&mut labels);
         Self::new(symbols.functions)
@@ -160,16 +167,18 @@ impl Symbols {
         function.is_some_and(|(start, bytes, _)| address - start < *bytes)
     }
 
-    /// Of an address in the file as it is when loaded.
+    /// Returns the function that contains an address, and the offset of the address in the
+    /// function. The addresses are those of the ELF file or the perf map.
     pub fn find(&self, address: u64) -> Option<(&Rc<str>, u64)> {
         let above = self.functions.partition_point(|s| s.0 <= address);
         let (start, bytes, name) = self.functions.get(above.checked_sub(1)?)?;
         let offset = address - start;
-        // Written in assembler, some say no size: up to the next.
+        // The size of some functions in assembler is unknown. Such a function is taken to extend to
+        // the next function.
         (*bytes == 0 || offset < *bytes).then_some((name, offset))
     }
 
-    /// Of an offset in the file.
+    /// Returns the function at an offset in the ELF file, and the offset in the function.
     pub fn find_offset(&self, offset: u64) -> Option<(&Rc<str>, u64)> {
         let segment = self
             .segments
@@ -180,7 +189,7 @@ impl Symbols {
     }
 }
 
-/// Where packages of symbols put them.
+/// Returns the path under which distributions install the debug file for a build ID.
 fn debug_file_path(id: &[u8]) -> Option<PathBuf> {
     let (first, rest) = id.split_first()?;
     let mut path = format!("/usr/lib/debug/.build-id/{first:02x}/");
@@ -191,7 +200,7 @@ fn debug_file_path(id: &[u8]) -> Option<PathBuf> {
     Some(path.into())
 }
 
-/// As it was in the source.
+/// Returns the name of a function as in its source code.
 pub fn demangle(name: &str) -> String {
     if let Ok(rust) = rustc_demangle::try_demangle(name) {
         return format!("{rust:#}");
