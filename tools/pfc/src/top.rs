@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `pfc top`: where samples are, live: a table on a terminal, lines in a pipe.
+//! `pfc top`: shows continuously in which functions samples are taken, as a table on a terminal or
+//! as lines in a pipe.
 
 use std::io::Write;
 use std::path::Path;
@@ -25,11 +26,11 @@ use crate::record::{attach, now, prepare, Contexts};
 use crate::report::{group_rows, percent, Row};
 use crate::stat::{select_target, syscall_failure, Target};
 
-/// Rings are read, and keys are, at least so often.
+/// The maximum time between two reads of the rings, and between two checks for keys.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 const KEYS: [SortKey; 3] = [SortKey::Comm, SortKey::Dso, SortKey::Sym];
 
-/// What came in an interval.
+/// The samples of one interval, added up by thread name, object and function.
 struct Table {
     rows: Vec<Row>,
     samples: usize,
@@ -40,14 +41,15 @@ struct LiveProfile {
     contexts: Contexts,
     attributes: Vec<Attribute>,
     reader: Reader,
-    /// Records that were read, of later than the last table.
+    /// Records that were read from the rings and are newer than the last table.
     records: Vec<u8>,
 }
 
 impl LiveProfile {
     fn collect_table(&mut self) -> Result<Table, Failure> {
-        // The rings are read one after the other. Up to this time all of them are complete then: a
-        // sample that is newer may come before the exec that it follows.
+        // The rings are read one after the other. After all rings have been read, the records up to
+        // this time are complete. A newer sample may have been read before the record of the exec
+        // that precedes the sample.
         let until = now();
         self.contexts.poll()?;
         self.records.append(&mut self.contexts.tasks.take_records());
@@ -141,7 +143,7 @@ pub fn run(device: &Path, args: &TopArgs, out: &mut Out) -> Result<(), Failure> 
         return run_plain(&mut live, args, &stop, out);
     }
     let is_coloured = out.is_coloured();
-    // Also restores the terminal when something panics.
+    // try_init() also installs a panic hook that restores the terminal.
     let mut terminal = ratatui::try_init().map_err(Failure::Terminal)?;
     let result = run_terminal(&mut terminal, &mut live, args, &stop, is_coloured);
     ratatui::restore();
@@ -224,7 +226,7 @@ fn run_terminal(
     Ok(())
 }
 
-/// The kernel's functions stand out.
+/// Returns a line of the table for the terminal. Functions of the kernel are yellow.
 fn style_line(line: &str, is_coloured: bool) -> Line<'_> {
     match is_coloured && line.contains("[k] ") {
         true => Line::from(Span::styled(line, Style::new().fg(Color::Yellow))),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A perf.data file: a header, a `perf_event_attr` for each event, records, and what is
-//! to be known besides.
+//! Writes a perf.data file: a header, a `perf_event_attr` for each event, the records, and features
+//! such as the kernel release and the command line.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ const MAGIC: &[u8; 8] = b"PERFILE2";
 const HEADER_SIZE: u64 = 104;
 const ATTR_SIZE: u64 = 128;
 
-/// Bits of perf_event_attr.
+/// Bits of the flags in `struct perf_event_attr`.
 const INHERIT: u64 = 1 << 1;
 const EXCLUDE_USER: u64 = 1 << 4;
 const EXCLUDE_KERNEL: u64 = 1 << 5;
@@ -27,26 +27,27 @@ const COMM_EXEC: u64 = 1 << 24;
 const CLOCK_ID: u64 = 1 << 25;
 const CLOCK_MONOTONIC: u32 = 1;
 
-/// HEADER_*: features, ascending.
+/// Bit numbers of features, in ascending order: HEADER_* of perf.
 const BUILD_ID: u32 = 2;
 const OSRELEASE: u32 = 4;
 const ARCH: u32 = 6;
 const CMDLINE: u32 = 11;
 const EVENT_DESC: u32 = 12;
 
-/// An event.
+/// An event, as the attributes of a perf.data file describe the event.
 #[derive(Clone, Debug, Default)]
 pub struct Attribute {
     pub name: String,
-    /// PERF_TYPE_*.
+    /// The type of the event: PERF_TYPE_*.
     pub kind: u32,
     pub config: u64,
-    /// Counts from one sample to the next, or samples per second.
+    /// The number of events from one sample to the next, or the number of samples per second if
+    /// `is_frequency` is true.
     pub period: u64,
     pub is_frequency: bool,
     pub exclude_user: bool,
     pub exclude_kernel: bool,
-    /// In samples.
+    /// The ID by which samples refer to the event.
     pub id: u64,
 }
 
@@ -83,7 +84,8 @@ impl Attribute {
     }
 }
 
-/// A file in the making: of none if it is dropped before its end.
+/// A perf.data file that is being written. If the `Writer` is dropped before [`Self::finish`], the
+/// file is discarded: see [`AtomicFile`].
 pub struct Writer {
     file: AtomicFile,
     path: PathBuf,
@@ -91,7 +93,8 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// `command`: what was said to make it.
+    /// Creates a file and writes the part before the records. `command` is the command line of this
+    /// program, for the file's header.
     pub fn create(
         path: &Path,
         attributes: &[Attribute],
@@ -112,7 +115,7 @@ impl Writer {
         Ok(writer)
     }
 
-    /// Records, whole ones.
+    /// Appends complete records to the file.
     pub fn write(&mut self, records: &[u8]) -> io::Result<()> {
         self.layout.record_bytes += records.len() as u64;
         self.file.write_all(records)
@@ -122,8 +125,9 @@ impl Writer {
         &self.path
     }
 
-    /// Makes the file whole. Returns its bytes. `build_ids`: the header's list of build ids; empty
-    /// where the records of mappings have them.
+    /// Writes the features and the final header, and gives the file its name. Returns the size of
+    /// the file in bytes. `build_ids` is the list of build IDs for the header; the list is empty if
+    /// the records of mappings contain the build IDs.
     pub fn finish(mut self, build_ids: &[u8]) -> io::Result<u64> {
         let (features, tail) = self.layout.encode_features(build_ids);
         self.file.write_all(&tail)?;
@@ -134,7 +138,7 @@ impl Writer {
     }
 }
 
-/// A file in memory, of these records.
+/// Returns a perf.data file with these records, without writing the file to a disk.
 pub fn encode_file(attributes: &[Attribute], stacks: bool, records: &[&[u8]]) -> Vec<u8> {
     let layout = FileLayout {
         attributes: attributes.to_vec(),
@@ -149,12 +153,12 @@ pub fn encode_file(attributes: &[Attribute], stacks: bool, records: &[&[u8]]) ->
     to
 }
 
-/// What is around the records.
+/// The parts of a file that surround the records.
 struct FileLayout {
     attributes: Vec<Attribute>,
     command: Vec<String>,
     stacks: bool,
-    /// Of the records.
+    /// The size of all records in bytes.
     record_bytes: u64,
 }
 
@@ -163,12 +167,13 @@ impl FileLayout {
         self.attributes.len() as u64
     }
 
-    /// Where the records begin.
+    /// Returns the offset of the first record in the file.
     fn data_offset(&self) -> u64 {
         HEADER_SIZE + (8 + ATTR_SIZE + 16) * self.nr_events()
     }
 
-    /// All that is before the records.
+    /// Returns the part of the file before the records: the header, the IDs of the events, and the
+    /// attributes.
     fn encode_head(&self, features: &[u32]) -> Vec<u8> {
         let mut to = self.encode_header(features);
         for attribute in &self.attributes {
@@ -204,7 +209,8 @@ impl FileLayout {
         to
     }
 
-    /// Features, and all that is behind the records.
+    /// Returns the bit numbers of the features, and the part of the file after the records: the
+    /// table of features and their contents.
     fn encode_features(&self, build_ids: &[u8]) -> (Vec<u32>, Vec<u8>) {
         let uname = rustix::system::uname();
         let text = |t: &std::ffi::CStr| encode_string(&t.to_string_lossy());
@@ -245,7 +251,8 @@ impl FileLayout {
     }
 }
 
-/// Its length with zeros, and it with so many that it is a multiple of 64 bytes.
+/// Returns the text as a perf header string: a length of 32 bits, the text, and NUL bytes. The
+/// length is the size of the text with the NUL bytes, a multiple of 64.
 fn encode_string(text: &str) -> Vec<u8> {
     let bytes = text.len() / 64 * 64 + 64;
     let mut to = (bytes as u32).to_le_bytes().to_vec();
@@ -286,7 +293,7 @@ mod tests {
         assert_eq!(bytes[41] & 4, 4, "frequency");
     }
 
-    /// What is written is read again, whatever the order in the file.
+    /// A file that is read has the contents that were written, with samples in the order of time.
     #[test]
     fn r1_9_a_file_is_read_as_it_was_written() {
         let path = std::env::temp_dir().join(format!("pfc-data-{}", std::process::id()));
@@ -376,7 +383,7 @@ mod tests {
         assert_eq!(*profile.leaf_frame(second).object, *exe.to_string_lossy());
         let guest = profile.leaf_frame(third);
         assert_eq!((&*guest.object, guest.is_known()), ("[guest]", false));
-        // It has another build id.
+        // The build ID in the file's header differs from the build ID of this program.
         assert!(!profile.leaf_frame(second).is_known());
         let addresses = |n: usize| -> Vec<u64> {
             let stack = profile.stack(&profile.samples[n]);
