@@ -322,7 +322,7 @@ fn kernel_object_name(path: &str) -> String {
 struct Symbolizer {
     symbols: HashMap<(Rc<str>, Identity), Result<Symbols, &'static str>>,
     /// The lookups of a file by way of a process that have been tried. A lookup is not repeated.
-    failed_lookups: HashSet<(i32, Rc<str>, Identity)>,
+    tried_lookups: HashSet<(i32, Rc<str>, Identity)>,
     /// The list of build IDs in the file's header, by path.
     build_ids: HashMap<String, Vec<u8>>,
     perf_maps: HashMap<i32, Option<Symbols>>,
@@ -457,7 +457,7 @@ impl Symbolizer {
         let key = (path.clone(), identity);
         if !matches!(self.symbols.get(&key), Some(Ok(_))) {
             let (path, identity) = key.clone();
-            if self.failed_lookups.insert((pid, path, identity)) {
+            if self.tried_lookups.insert((pid, path, identity)) {
                 let found = Symbols::read_mapped_file(pid, &key.0, &key.1);
                 self.symbols.insert(key.clone(), found);
             }
