@@ -47,9 +47,9 @@ struct LiveProfile {
 
 impl LiveProfile {
     fn collect_table(&mut self) -> Result<Table, Failure> {
-        // The rings are read one after the other. After all rings have been read, the records up to
-        // this time are complete. A newer sample may have been read before the record of the exec
-        // that precedes the sample.
+        // pfc reads the rings one after the other. After all rings have been read, the records up
+        // to the time `until` are complete. A sample that is newer may have been read before the
+        // record of an exec that precedes the sample.
         let until = now();
         self.contexts.poll()?;
         self.records.append(&mut self.contexts.tasks.take_records());

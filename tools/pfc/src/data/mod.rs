@@ -21,6 +21,6 @@ pub const DEFAULT_FILE: &str = "pfc.data";
 
 /// The first address of the kernel. All lower addresses belong to user space.
 pub const KERNEL_START: u64 = 1 << 63;
-/// PERF_CONTEXT_MAX, the lowest context marker. A value from here on in a call chain is not an
-/// address: it says whether the frames that follow are of the kernel or of user space.
+/// PERF_CONTEXT_MAX, the lowest context marker. A value from PERF_CONTEXT_MAX on in a call chain is
+/// not an address, but says whether the frames that follow are of the kernel or of user space.
 pub const CONTEXT_MAX: u64 = -4095_i64 as u64;

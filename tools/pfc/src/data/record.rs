@@ -265,8 +265,8 @@ fn records_with_time(mut records: &[u8]) -> impl Iterator<Item = (&[u8], u64)> {
             // The time of a sample is after the header, the event's ID, the address, and the
             // process and thread ID.
             SAMPLE => Some(32),
-            // The time of another record is before the CPU and the event's ID, which end the
-            // record.
+            // The time of a record other than a sample is before the CPU and the event's ID, which
+            // end the record.
             _ => record.len().checked_sub(24),
         };
         Some((record, at.and_then(|at| read_u64(record, at)).unwrap_or(0)))

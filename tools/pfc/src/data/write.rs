@@ -138,7 +138,7 @@ impl Writer {
     }
 }
 
-/// Returns a perf.data file with these records, without writing the file to a disk.
+/// Returns the contents of a perf.data file with the given records. No file is created.
 pub fn encode_file(attributes: &[Attribute], stacks: bool, records: &[&[u8]]) -> Vec<u8> {
     let layout = FileLayout {
         attributes: attributes.to_vec(),

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Checks the sizes and offsets in a perf.data file before the crate linux-perf-data reads the
-//! file. The crate would allocate as much memory as a wrong size requests.
+//! file. The crate linux-perf-data would allocate as much memory as a wrong size requests.
 
 /// Bit numbers of features in the header: HEADER_* of perf.
 const FEATURE_CMDLINE: usize = 11;
 const FEATURE_EVENT_DESC: usize = 12;
-/// The maximum size of an attribute in bytes. The kernel's perf_event_attr is smaller.
+/// The maximum size of an attribute in bytes, which is more than the size of the kernel's
+/// perf_event_attr.
 const MAX_ATTR_SIZE: u64 = 4096;
 /// Types of perf's own records that contain, or are followed by, data that pfc cannot read:
 /// PERF_RECORD_AUXTRACE, PERF_RECORD_COMPRESSED, PERF_RECORD_COMPRESSED2.

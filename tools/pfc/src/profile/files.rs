@@ -21,10 +21,10 @@ pub const NOT_FOUND: &str = "not found";
 /// The reason, in a message, why a file is not used: the file is not the file that was mapped.
 pub const ANOTHER_BUILD: &str = "another build";
 
-/// The maximum size of an ELF file in bytes. Larger files are not read.
+/// The maximum size of an ELF file that is read, in bytes.
 const MAX_FILE_SIZE: u64 = 2 << 30;
 
-/// The maximum size of a note segment in bytes. Larger segments are not searched for a build ID.
+/// The maximum size in bytes of a note segment that is searched for a build ID.
 const MAX_NOTES_SIZE: u64 = 64 << 10;
 
 /// Magic numbers of file systems whose files can have a device in /proc/PID/maps that differs from
@@ -47,7 +47,7 @@ pub enum Identity {
 
 /// Returns the paths under which the file of a process's mapping may be found: the path in the root
 /// and mount namespace of the process, the program of the process, and the path in the namespace of
-/// pfc. Mappings without a file, such as anonymous memory, have no such paths.
+/// pfc. The list is empty for a mapping without a file, such as anonymous memory.
 pub fn candidate_paths(pid: i32, path: &str) -> impl Iterator<Item = PathBuf> {
     let is_file = path.starts_with('/') && !path.starts_with("//");
     let paths = [
@@ -103,8 +103,8 @@ pub fn read_whole(file: &File, max_size: u64) -> Result<Vec<u8>, &'static str> {
     Ok(bytes)
 }
 
-/// Returns true if the file belongs to root or to the user of pfc. The contents of such a file can
-/// be trusted.
+/// Returns true if the file belongs to root or to the user of pfc. The contents of a file with such
+/// an owner can be trusted.
 pub fn has_trusted_owner(metadata: &Metadata) -> bool {
     metadata.uid() == 0 || metadata.uid() == rustix::process::geteuid().as_raw()
 }
@@ -130,7 +130,7 @@ pub fn read_mapped_file(path: &Path, identity: &Identity) -> Result<Vec<u8>, &'s
 }
 
 /// Returns the build ID of an ELF file, from the notes of its program headers. The kernel reads the
-/// build ID of a mapped file from the same notes.
+/// build ID of a mapped file from its program headers, too.
 pub fn build_id(file: &File) -> Option<Vec<u8>> {
     let cache = ReadCache::new(file);
     find_build_id::<FileHeader64<Endianness>, _>(&cache)

@@ -109,7 +109,7 @@ fn name_at(text: &str, at: usize) -> &str {
 const MAX_PERF_MAP_SIZE: u64 = 256 << 20;
 
 /// Reads the perf map /tmp/perf-PID.map, in which a just-in-time compiler lists its functions.
-/// Returns `None` if there is no such file, or if its owner is not trusted.
+/// Returns `None` if the perf map cannot be read, or if the owner of the perf map is not trusted.
 pub fn read_perf_map(pid: i32) -> Option<Symbols> {
     let path = format!("/tmp/perf-{pid}.map");
     let file = open_regular(path.as_ref()).ok()?;

@@ -36,7 +36,7 @@ pub use symbols::UNKNOWN;
 /// The contents of one or more files of samples.
 #[derive(Debug, Default)]
 pub struct Profile {
-    /// The names of the events.
+    /// The names of the events of the profile.
     pub events: Vec<String>,
     /// The samples, in the order of time.
     pub samples: Vec<Sample>,
@@ -52,7 +52,7 @@ pub struct Profile {
     pub has_stacks: bool,
 }
 
-/// A sample of the profile.
+/// A sample: where a thread was when a counter overflowed.
 #[derive(Clone, Debug)]
 pub struct Sample {
     /// The index of the event in [`Profile::events`].

@@ -85,8 +85,8 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Adds the samples of a complete file. The names of the events and the command line become
-    /// those of this file.
+    /// Adds the samples of a complete file to the profile. The names of the events and the command
+    /// line of the profile become those of the added file.
     pub fn add_file(&mut self, bytes: Vec<u8>) -> Result<(), String> {
         check(&bytes)?;
         let PerfFileReader {
@@ -237,8 +237,8 @@ impl Reader {
                     continue;
                 }
                 // A return address may be the first address of the next function, so the address
-                // before it is looked up. The first address after a context marker is not a return
-                // address, but the address that was interrupted.
+                // before a return address is looked up. The first address after a context marker is
+                // not a return address, but the address that was interrupted.
                 let is_return = n == 0 || chain.get(n - 1).is_some_and(|a| a < CONTEXT_MAX);
                 stack.push(self.frame_index(pid, address, in_kernel, u64::from(is_return)));
             }
@@ -436,7 +436,7 @@ impl Symbolizer {
         }
     }
 
-    /// Returns the symbols of the vDSO. Returns `None` for a 32-bit process, and if the file was
+    /// Returns the symbols of the vDSO. `None` is returned for a 32-bit process, or if the file was
     /// written on a kernel other than the running kernel.
     fn vdso(&mut self, address: u64) -> Option<&Symbols> {
         if address <= u32::MAX.into() || !self.is_this_kernel() {
@@ -447,7 +447,8 @@ impl Symbolizer {
     }
 
     /// Returns the symbols of a file that a process has mapped. If the file was not found by way of
-    /// one process, the next process is tried, because it may have another root directory.
+    /// one process, the file is searched for again by way of the next process, which may have
+    /// another root directory.
     fn file_symbols(&mut self, pid: i32, path: &Rc<str>, mapped: Identity) -> Option<&Symbols> {
         let identity = match (mapped, self.build_ids.get(&**path)) {
             (Identity::BuildId(id), _) => Identity::BuildId(id),

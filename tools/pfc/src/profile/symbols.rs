@@ -41,13 +41,14 @@ impl Symbols {
         }
     }
 
-    /// Reads the symbols of the ELF file that a process has mapped. If the file has no symbol
-    /// table, the symbols are read from an installed debug file. The file is searched for in the
-    /// root directory of the process, if the process still exists, and then in that of pfc.
+    /// Reads the symbols of the ELF file that a process has mapped. The file is searched for in the
+    /// root directory of the process, if the process still exists, and then in the root directory
+    /// of pfc.
     ///
     /// # Errors
     ///
-    /// The reason, in words; [`ANOTHER_BUILD`] if all files with that path have another identity.
+    /// The reason, in words; [`ANOTHER_BUILD`] if a file with that path was found, but no file with
+    /// the given identity.
     pub fn read_mapped_file(
         pid: i32,
         path: &str,
@@ -168,13 +169,13 @@ impl Symbols {
     }
 
     /// Returns the function that contains an address, and the offset of the address in the
-    /// function. The addresses are those of the ELF file or the perf map.
+    /// function. The address is an address of the ELF file or of the perf map.
     pub fn find(&self, address: u64) -> Option<(&Rc<str>, u64)> {
         let above = self.functions.partition_point(|s| s.0 <= address);
         let (start, bytes, name) = self.functions.get(above.checked_sub(1)?)?;
         let offset = address - start;
-        // The size of some functions in assembler is unknown. Such a function is taken to extend to
-        // the next function.
+        // The size of some functions in assembler is unknown. A function of unknown size is taken
+        // to extend to the next function.
         (*bytes == 0 || offset < *bytes).then_some((name, offset))
     }
 

@@ -99,8 +99,8 @@ impl ActiveContext {
                     self.is_ended = true;
                     return ShortCauses::from_message(message, scope);
                 }
-                // Without messages, the end of the context cannot be detected, so the context
-                // counts as ended. The ring is still read.
+                // If messages cannot be read, the end of the context cannot be detected, so the
+                // context counts as ended. The ring of an ended context is still read.
                 Err(_) => self.is_ended = true,
             }
         }
@@ -193,7 +193,8 @@ impl Contexts {
         }
     }
 
-    /// Starts all contexts. A thread that has exited meanwhile is not an error.
+    /// Starts all contexts. A thread that has exited since its context was attached is not an
+    /// error.
     pub fn start(&self) -> io::Result<()> {
         for target in self.live.keys() {
             match self.start_context(*target) {
@@ -207,7 +208,8 @@ impl Contexts {
     /// Stops all contexts.
     pub fn stop(&self) {
         for (target, live) in &self.live {
-            // An error means that the context has ended, and such a context takes no samples.
+            // An error of the call means that the context has ended, and an ended context takes no
+            // samples.
             let _ = on_target(self.config.scope, *target, || live.context.stop());
         }
     }
@@ -221,8 +223,9 @@ impl Contexts {
         fds
     }
 
-    /// Reads the messages of all contexts, and the kernel's records of processes. Also reads the
-    /// rings of the contexts and adjusts periods, unless this is a flight recorder.
+    /// Reads the messages of all contexts, and the kernel's records of processes. Unless the
+    /// recording is a flight recorder, this function also reads the rings of the contexts and
+    /// adjusts the periods.
     pub fn poll(&mut self) -> io::Result<()> {
         let targets: Vec<u32> = self.live.keys().copied().collect();
         for target in targets {
@@ -240,16 +243,17 @@ impl Contexts {
         Ok(())
     }
 
-    /// Reads the kernel's records of processes. The caller has read the samples before, so that all
-    /// records that precede a sample have been read when the sample is written.
+    /// Reads the kernel's records of processes. The caller has read the samples before. All records
+    /// that precede a sample have therefore been read when the sample is written.
     fn drain_task_events(&mut self) {
         if let Some(events) = &mut self.task_events {
             self.tasks.drain(events);
         }
     }
 
-    /// Reads all rings, also the rings of a flight recorder. Contexts of a flight recorder are
-    /// paused meanwhile, and closed if they have ended.
+    /// Reads all rings, including the rings of a flight recorder. While the rings are read, the
+    /// contexts of a flight recorder are paused. Contexts of a flight recorder that have ended are
+    /// closed.
     pub fn drain_all(&mut self) {
         let targets: Vec<u32> = self.live.keys().copied().collect();
         for target in &targets {
@@ -301,8 +305,8 @@ impl Contexts {
 
     fn set_paused(&self, target: u32, paused: bool) {
         if let (true, Some(live)) = (self.is_flight_recorder, self.live.get(&target)) {
-            // Unless the context is paused, the kernel may overwrite the oldest records before they
-            // are read. An error means that the context has ended.
+            // Unless the context is paused, the kernel may overwrite the oldest records before pfc
+            // reads the records. An error of the call means that the context has ended.
             let _ = on_target(self.config.scope, target, || live.context.pause(paused));
         }
     }
@@ -339,7 +343,7 @@ impl Contexts {
                 Record::Throttle(time) => drained.records.throttle(true, &sample_id(time)),
                 Record::Unthrottle(time) => drained.records.throttle(false, &sample_id(time)),
                 Record::Exec(time) => self.tasks.record_thread_exec(target, time),
-                // A newer kernel module may write records of an unknown type.
+                // A kernel module that is newer than pfc may write records of an unknown type.
                 Record::Other { .. } => {}
             }
         }

@@ -58,7 +58,8 @@ pub fn run(device: &Path, args: &RecordArgs, file: Option<&Path>) -> Result<Exit
         Target::Cpus(_) => Scope::System,
         _ => Scope::Thread,
     };
-    // Signals are caught from here on, before the slow preparation of the contexts.
+    // Signals are caught from the creation of the event loop on. The event loop is created before
+    // the contexts, because the preparation of the contexts may take long.
     let event_loop = match args.switch_output || args.overwrite {
         true => EventLoop::with_sigusr2()?,
         false => EventLoop::new()?,
@@ -89,7 +90,8 @@ pub fn run(device: &Path, args: &RecordArgs, file: Option<&Path>) -> Result<Exit
     Ok(status.map_or(ExitCode::SUCCESS, exit_code))
 }
 
-/// Chooses the events and makes an empty set of contexts for them. No context is created yet.
+/// Chooses the events, and makes an empty set of contexts for the events. No context is created
+/// yet.
 pub fn prepare(
     device: &Path,
     args: &RecordArgs,
@@ -105,8 +107,9 @@ pub fn prepare(
     ))
 }
 
-/// Creates contexts and attaches them to the threads or CPUs of `target`, without starting them. A
-/// command gets no context here, because its process does not exist yet.
+/// Creates contexts and attaches the contexts to the threads or CPUs of `target`, without starting
+/// the contexts. If `target` is a command, no context is created, because the process of the
+/// command does not exist yet.
 pub fn attach(contexts: &mut Contexts, target: &Target, args: &TargetArgs) -> Result<(), Failure> {
     match target {
         Target::Command => {}
@@ -272,7 +275,7 @@ fn initial_period(event: &Event, args: &RecordArgs) -> (u64, Option<u64>) {
         EventSource::Soft(perfmon::CPU_CLOCK | perfmon::TASK_CLOCK) => {
             ((1_000_000_000 / frequency).max(1), None)
         }
-        // This period would be right if the event occurred once in each cycle. The frequency
+        // The initial period would be right if the event occurred once in each cycle. The frequency
         // controller corrects the period after the first samples.
         EventSource::Hardware(_) => (
             (cpu_mhz() * 1_000_000 / frequency).max(1000),
@@ -304,7 +307,7 @@ fn perf_attributes(events: &[Event], config: &ContextConfig, args: &RecordArgs) 
                 Some(generic) => (TYPE_HARDWARE, generic),
                 None => (TYPE_RAW, code.select),
             },
-            // PERF_COUNT_SW_DUMMY, because perf has no code for this event.
+            // Events that perf does not know get the code PERF_COUNT_SW_DUMMY.
             _ => (TYPE_SOFTWARE, 9),
         };
         let modes = match event.source {
@@ -384,8 +387,8 @@ impl Run<'_> {
         let keeps_task_records = self.args.overwrite || self.args.switch_output;
         let contexts = &mut self.contexts;
         if !keeps_task_records {
-            // There is only one file, so the records of processes are not needed again after they
-            // are written.
+            // All records are written to one file, so the records of processes are not needed
+            // again.
             let records = contexts.tasks.take_records();
             contexts.drained.records.bytes.extend(records);
         }
@@ -398,8 +401,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Reads all rings, completes the file, and prints a summary. A flight recorder opens its file
-    /// here. `is_last` is false if the file was requested by SIGUSR2.
+    /// Reads all rings, completes the file, and prints a summary. The file of a flight recorder is
+    /// opened by this function. `is_last` is false if the file was requested by SIGUSR2.
     fn finish_file(&mut self, is_last: bool) -> Result<(), Failure> {
         if self.args.overwrite {
             let path = match self.args.switch_output || !is_last {
@@ -544,7 +547,7 @@ impl Run<'_> {
                     }
                 }
                 WakeReason::Timeout | WakeReason::Ready | WakeReason::SwitchOutput => {
-                    // Without a command the recording ends when all contexts have ended.
+                    // If the user gave no command, the recording ends when all contexts have ended.
                     if child.is_none() && self.contexts.all_ended() {
                         break;
                     }

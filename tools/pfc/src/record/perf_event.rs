@@ -4,7 +4,7 @@
 //! contain records of processes: fork, comm (also at an exec), exit, and executable mappings with
 //! build IDs.
 //!
-//! The events have the type software/dummy. They need no PMU and never overflow.
+//! The events have the type software/dummy. A dummy event needs no PMU and never overflows.
 #![expect(unsafe_code, reason = "perf_event_open, mmap, ioctl")]
 
 use std::io;
@@ -52,10 +52,10 @@ const DATA_TAIL: usize = 1032;
 /// The tasks for which an event writes records.
 #[derive(Clone, Copy, Debug)]
 pub enum TaskFilter {
-    /// All tasks, while they run on the event's CPU.
+    /// The event writes records of all tasks, while the tasks run on the event's CPU.
     All,
-    /// A thread, and the threads and processes that the thread starts, while they run on the
-    /// event's CPU.
+    /// The event writes records of a thread, and of the threads and processes that the thread
+    /// starts, while they run on the event's CPU.
     Thread(u32),
 }
 
@@ -157,7 +157,7 @@ impl PerfRing {
     /// Makes the kernel write the records of another event on the same CPU into this ring.
     pub fn redirect_output(&self, other: &OwnedFd) -> io::Result<()> {
         // SAFETY: The argument of PERF_EVENT_IOC_SET_OUTPUT is a descriptor. The kernel accesses no
-        // memory of the caller.
+        // memory of the caller during this ioctl.
         let result = unsafe { libc::ioctl(other.as_raw_fd(), SET_OUTPUT, self.event.as_raw_fd()) };
         match result {
             -1 => Err(io::Error::last_os_error()),
@@ -168,8 +168,8 @@ impl PerfRing {
     fn control_word(&self, offset: usize) -> &AtomicU64 {
         debug_assert!(offset % 8 == 0 && offset < PAGE_SIZE);
         // SAFETY: The first page at `base` is mapped, by the type invariant. `offset` is DATA_HEAD
-        // or DATA_TAIL, which are aligned and in the first page. The kernel accesses these words
-        // atomically.
+        // or DATA_TAIL, which are aligned and in the first page. The kernel accesses the words
+        // data_head and data_tail atomically.
         unsafe { self.base.add(offset).cast().as_ref() }
     }
 
@@ -205,8 +205,8 @@ impl AsFd for PerfRing {
 
 impl Drop for PerfRing {
     fn drop(&mut self) {
-        // SAFETY: `base` is a mapping of this size, by the type invariant. No reference into the
-        // mapping outlives `self`.
+        // SAFETY: `base` is a mapping of `PAGE_SIZE + DATA_SIZE` bytes, by the type invariant. No
+        // reference into the mapping outlives `self`.
         let _ = unsafe { libc::munmap(self.base.as_ptr().cast(), PAGE_SIZE + DATA_SIZE) };
     }
 }

@@ -71,10 +71,11 @@ impl TaskEvents {
         Ok(events)
     }
 
-    /// Opens events for threads, and for all threads and processes that these threads will start.
+    /// Opens events for the given threads, and for all threads and processes that the given threads
+    /// will start.
     ///
-    /// An event is opened for each thread on each CPU. If these events would exceed the limit of
-    /// open files, events for all tasks are opened instead.
+    /// An event is opened for each thread on each CPU. If the events of threads would exceed the
+    /// limit of open files, events for all tasks are opened instead.
     ///
     /// # Errors
     ///
@@ -234,7 +235,7 @@ mod tests {
             .get()
             .unsigned_abs();
         let Ok(mut events) = TaskEvents::open_threads(&[tid]) else {
-            // The kernel refuses perf_event_open() in this environment.
+            // The kernel refuses perf_event_open() on this machine, so the test is skipped.
             return;
         };
         // The new thread sets its own name.

@@ -4,17 +4,17 @@
 //! executable mappings.
 //!
 //! Names and mappings that exist at the start are read from /proc. The kernel's records
-//! (`task_events.rs`) describe all later changes.
+//! (`task_events.rs`) describe all changes after the start.
 //!
-//! If perf_event_open(2) is refused, /proc is also read later, in these cases:
+//! If perf_event_open(2) is refused, /proc is also read later, in three cases:
 //!
 //! - at each exec, and before each exit of a traced thread;
 //! - when a sample is in no known mapping;
 //! - when a process has been sampled, to detect a new name or a new program.
 //!
-//! Each of the last two reads is done at most once in 50 ms per process. A mapping that is found by
-//! such a read is recorded as if it had existed since the exec, because libraries are mapped soon
-//! after the exec.
+//! The second and the third read are each done at most once in 50 ms per process. A mapping that is
+//! read after the exec of its process is recorded as if it had existed since the exec, because
+//! libraries are mapped soon after the exec.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
@@ -44,7 +44,7 @@ const MIN_REAP_SIZE: usize = 1024;
 
 struct Process {
     name: String,
-    /// The time of the process's exec or fork, or the time when the process was first seen. Unit:
+    /// The time of the process's exec or fork, or the time when the process was first seen, in
     /// nanoseconds of CLOCK_MONOTONIC.
     start_time: u64,
     regions: BTreeMap<u64, Region>,
@@ -80,7 +80,7 @@ impl Process {
 /// only once.
 pub type BuildIds = HashMap<((u32, u32), u64), Vec<u8>>;
 
-/// All known processes, and the records about them.
+/// All known processes, and the records about the known processes.
 pub struct Tasks {
     processes: BTreeMap<u32, Process>,
     /// The records that have been collected and not been taken yet.
@@ -149,9 +149,9 @@ impl Tasks {
         std::mem::take(&mut self.records.bytes)
     }
 
-    /// Removes processes that have ended, if the number of processes has reached `reap_size`. After
-    /// that, `reap_size` is twice the number of the remaining processes, or `MIN_REAP_SIZE` if that
-    /// is more.
+    /// Removes processes that have ended, if the number of processes has reached `reap_size`. The
+    /// new `reap_size` is twice the number of the remaining processes, but at least
+    /// `MIN_REAP_SIZE`.
     fn reap(&mut self) {
         if self.processes.len() < self.reap_size {
             return;
@@ -166,7 +166,8 @@ impl Tasks {
         self.reap_size = MIN_REAP_SIZE.max(2 * self.processes.len());
     }
 
-    /// Switches to the kernel's records. After this call, only [`Self::add_existing`] reads /proc.
+    /// Switches to the kernel's records. From this call on, only [`Self::add_existing`] reads
+    /// /proc.
     pub fn use_kernel_records(&mut self) {
         self.has_kernel_records = true;
     }
@@ -366,8 +367,8 @@ impl Tasks {
     }
 
     /// Checks the name and the program of each process whose samples were read. The caller has read
-    /// a ring to its end, so that an exec that the ring reports is already known. The check finds
-    /// an exec that no ring has reported.
+    /// a ring to its end, so that an exec that the ring reports is already known. The check of the
+    /// program finds an exec that no ring has reported.
     pub fn check_sampled(&mut self) {
         for pid in std::mem::take(&mut self.to_check) {
             self.check_process(pid, now());
@@ -505,9 +506,10 @@ fn encode_kernel_maps(output: &mut Encoder, id: u64) {
         return;
     };
     let modules = loaded_modules();
-    // The end of the kernel's text is not searched for, because it is near the end of
-    // /proc/kallsyms, which takes long to read. The range up to the first module is regarded as the
-    // kernel's, because BPF programs are also located there.
+    // The end of the kernel's text is not read from /proc/kallsyms, because the symbol is near the
+    // end of the list, and reading the list takes long. The range up to the first module is
+    // regarded as the kernel's, because BPF programs are also located between the kernel and the
+    // modules.
     let above = modules.iter().map(|m| m.1).filter(|at| *at > start);
     let end = above.min().unwrap_or(u64::MAX);
     output.kernel_mmap(start, end, start, "[kernel.kallsyms]_text", id);
