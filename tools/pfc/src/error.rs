@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Errors that end `pfc`: their messages, each with advice where there is any, and the exit status.
+//! Errors that end `pfc`, with their messages, advice for the user, and exit statuses.
 
 use std::fmt;
 use std::io::{self, ErrorKind};
@@ -10,28 +10,30 @@ use std::process::ExitCode;
 
 use perfcounters::Error;
 
-use crate::rights;
+use crate::permissions;
 
-/// The error that ends `pfc`.
+/// An error that ends `pfc`.
 #[derive(Debug)]
 pub enum Failure {
-    /// No instance matches the patterns. The text continues "nothing matches".
+    /// No instance matches the patterns. The text of the variant is printed after the words
+    /// "nothing matches".
     NoMatch(String),
     /// The counters could not be read.
     Counters(Error),
     /// Process accounting (`/dev/ppa`) could not be read.
     Accounting(ppa::Error),
-    /// There is no such trace, or it could not be read.
+    /// A trace does not exist or could not be read, or `/dev/perftrace` could not be used.
     Tracing(perftrace_reader::Error),
-    /// Output could not be written.
+    /// The output could not be written.
     Write(io::Error),
     /// The output file could not be created or written.
     Create(PathBuf, io::Error),
-    /// The request is impossible, or the user lacks a permission. The text is the whole message.
+    /// The request of the user is impossible, or the user lacks a permission. The text of the
+    /// variant is the whole error message.
     Refused(String),
-    /// The HTTP server could not listen on this address.
+    /// The HTTP server of `pfc export` could not listen on its address.
     Listen(SocketAddr, io::Error),
-    /// The command could not be executed.
+    /// The command that the user gave could not be executed.
     Command(String, io::Error),
     /// The terminal could not be used.
     Terminal(io::Error),
@@ -59,9 +61,9 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoMatch(what) => write!(f, "nothing matches{what}"),
-            Self::Counters(error) => f.write_str(&advice(error)),
-            Self::Accounting(error) => f.write_str(&accounting(error)),
-            Self::Tracing(error) => f.write_str(&tracing(error)),
+            Self::Counters(error) => f.write_str(&counters_message(error)),
+            Self::Accounting(error) => f.write_str(&accounting_message(error)),
+            Self::Tracing(error) => f.write_str(&tracing_message(error)),
             Self::Write(e) => write!(f, "cannot write: {e}"),
             Self::Create(path, e) => {
                 let hint = match e.kind() {
@@ -99,17 +101,17 @@ impl Failure {
         })
     }
 
-    /// Prints the message to standard error and returns the exit status.
+    /// Prints the error message to standard error and returns the exit status of `pfc`.
     pub fn report(&self) -> ExitCode {
         match self {
-            // The reader of the pipe has closed it, as in `pfc list | head -1`: a success.
+            // A pipe that its reader has closed is a success, as in `pfc list | head -1`.
             Self::Write(e) if e.kind() == ErrorKind::BrokenPipe => return ExitCode::SUCCESS,
             _ => eprintln!("pfc: {self}"),
         }
         ExitCode::from(match self {
             Self::NoMatch(_) => 1,
-            // The exit statuses that shells use: 127 if there is no such command, 126 if it cannot
-            // be executed.
+            // Shells use the same exit statuses: 127 if a command is not found, 126 if a command
+            // cannot be executed.
             Self::Command(_, e) if e.kind() == ErrorKind::NotFound => 127,
             Self::Command(..) => 126,
             _ => 2,
@@ -118,23 +120,23 @@ impl Failure {
 }
 
 /// Returns the message for an error of the counter pages, with advice.
-fn advice(error: &Error) -> String {
+fn counters_message(error: &Error) -> String {
     match error {
         Error::Open(path, e) => {
-            let todo = match e.kind() {
+            let remedy = match e.kind() {
                 ErrorKind::NotFound => {
                     "load the module: modprobe perfcounters (build it first: make)"
                 }
                 ErrorKind::PermissionDenied => "only root and group perfcounters may open it",
                 _ => "check that the module is loaded: lsmod | grep perfcounters",
             };
-            // Omits the "(os error 2)" that `io::Error` appends.
-            let what = match e.kind() {
+            // The returned message does not have the text "(os error 2)" that `io::Error` appends.
+            let reason = match e.kind() {
                 ErrorKind::NotFound => "no such device".to_owned(),
                 ErrorKind::PermissionDenied => "permission denied".to_owned(),
                 _ => e.to_string(),
             };
-            format!("{}: {what}; {todo}", path.display())
+            format!("{}: {reason}; {remedy}", path.display())
         }
         Error::Version(_) => format!("{error}; use the pfc that was built with the module"),
         Error::NotCounters(_) | Error::Corrupt(_) => {
@@ -145,7 +147,7 @@ fn advice(error: &Error) -> String {
 }
 
 /// Returns the message for an error of process accounting, with advice.
-fn accounting(error: &ppa::Error) -> String {
+fn accounting_message(error: &ppa::Error) -> String {
     use ppa::Error;
     match error {
         Error::Open(e) if e.kind() == ErrorKind::NotFound => format!(
@@ -180,14 +182,14 @@ fn accounting(error: &ppa::Error) -> String {
 }
 
 /// Returns the message for an error of tracing, with advice.
-fn tracing(error: &perftrace_reader::Error) -> String {
+fn tracing_message(error: &perftrace_reader::Error) -> String {
     use perftrace_reader::{Error, DEVICE};
     match error {
         Error::Open(e) if e.kind() == ErrorKind::NotFound => format!(
             "{DEVICE}: no such device; load the module: modprobe perfcounters (build it first: make)"
         ),
         Error::Open(e) if e.kind() == ErrorKind::PermissionDenied => {
-            format!("{DEVICE}: permission denied; {}", rights::remedy(DEVICE, true))
+            format!("{DEVICE}: permission denied; {}", permissions::remedy(DEVICE, true))
         }
         Error::Open(_) => format!("{error}; check that the module is loaded: lsmod | grep perfcounters"),
         Error::NoTrace(_) => format!("{error}, or it belongs to another user; see pfc trace list"),

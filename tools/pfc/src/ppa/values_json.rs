@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Values as JSON: exact, in ticks.
+//! Converts the values of process accounting to JSON, with exact times in ticks.
 
 use ppa::{
     micros, Cpu, Info, Task, LEVEL_IRQ, LEVEL_SCHED, LEVEL_SWITCH, LEVEL_SYSCALL, NR_CPU_VALUES,
@@ -9,7 +9,7 @@ use ppa::{
 use serde_json::{json, Map, Value};
 
 /// Names of a task's values, in the order of their indices.
-pub const VALUES: [&str; NR_VALUES] = [
+pub const VALUE_NAMES: [&str; NR_VALUES] = [
     "schedaccum",
     "scaccum",
     "intaccum",
@@ -24,7 +24,7 @@ pub const VALUES: [&str; NR_VALUES] = [
 ];
 
 /// Names of a CPU's values, in the order of their indices.
-const CPU_VALUES: [&str; NR_CPU_VALUES] = [
+const CPU_VALUE_NAMES: [&str; NR_CPU_VALUES] = [
     "user",
     "system",
     "interrupts",
@@ -45,13 +45,13 @@ const CPU_VALUES: [&str; NR_CPU_VALUES] = [
     "net_rx_count",
 ];
 
-fn named(names: &[&str], values: &[u64]) -> Value {
+fn named_values(names: &[&str], values: &[u64]) -> Value {
     let pairs = names.iter().zip(values);
     let map: Map<String, Value> = pairs.map(|(n, v)| ((*n).to_owned(), json!(v))).collect();
     Value::Object(map)
 }
 
-pub fn task(task: &Task, khz: u32) -> Value {
+pub fn task_json(task: &Task, khz: u32) -> Value {
     let latencies = task.has_flag(TASK_LATENCIES).then_some(task.latencies);
     json!({
         "pid": task.pid,
@@ -65,7 +65,7 @@ pub fn task(task: &Task, khz: u32) -> Value {
         "running": task.has_flag(TASK_RUNNING),
         "began_ns": task.began,
         "counted": task.counted,
-        "values": named(&VALUES, &task.values),
+        "values": named_values(&VALUE_NAMES, &task.values),
         "user": task.user(),
         "runq": task.runq,
         "latencies": latencies,
@@ -75,12 +75,14 @@ pub fn task(task: &Task, khz: u32) -> Value {
     })
 }
 
-pub fn cpus(cpus: &[Cpu]) -> Value {
-    cpus.iter().map(|c| named(&CPU_VALUES, &c.values)).collect()
+pub fn cpus_json(cpus: &[Cpu]) -> Value {
+    cpus.iter()
+        .map(|c| named_values(&CPU_VALUE_NAMES, &c.values))
+        .collect()
 }
 
-/// Returns the names of the levels that are set.
-pub fn levels(levels: u32) -> Vec<&'static str> {
+/// Returns the names of the levels in a bit mask.
+pub fn level_names(levels: u32) -> Vec<&'static str> {
     [
         (LEVEL_SCHED, "sched"),
         (LEVEL_IRQ, "irq"),
@@ -93,10 +95,10 @@ pub fn levels(levels: u32) -> Vec<&'static str> {
     .collect()
 }
 
-pub fn info(info: &Info) -> Value {
+pub fn info_json(info: &Info) -> Value {
     json!({
         "khz": info.khz,
-        "levels": levels(info.levels),
+        "levels": level_names(info.levels),
         "on": info.flags & 1 != 0,
         "latencies": info.flags & 2 != 0,
         "timers": info.flags & 4 != 0,
@@ -121,13 +123,13 @@ mod tests {
             values: std::array::from_fn(|n| u64::MAX - n as u64),
             ..Task::default()
         };
-        let value = task(&one, 1_000_000);
+        let value = task_json(&one, 1_000_000);
         assert_eq!(value["values"]["schedaccum"], u64::MAX);
         assert_eq!(value["values"]["avgctxt"], u64::MAX - 10);
         assert_eq!(value["latencies"], Value::Null);
         assert_eq!(value["signals"].as_array().map(Vec::len), Some(65));
         one.flags = TASK_LATENCIES;
-        assert_eq!(task(&one, 0)["latencies"], json!(vec![0; 8]));
+        assert_eq!(task_json(&one, 0)["latencies"], json!(vec![0; 8]));
     }
 
     #[test]
@@ -135,7 +137,7 @@ mod tests {
         let one = Cpu {
             values: std::array::from_fn(|n| n as u64),
         };
-        let value = cpus(&[one, one]);
+        let value = cpus_json(&[one, one]);
         assert_eq!(value[1]["net_rx_count"], 17);
         assert_eq!(value[0].as_object().map(Map::len), Some(NR_CPU_VALUES));
     }

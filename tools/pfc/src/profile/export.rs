@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Profiles for other programs: the Firefox Profiler (<https://profiler.firefox.com>),
-//! and pprof.
+//! Writes profiles in the formats of other programs: the Firefox Profiler
+//! (<https://profiler.firefox.com>) and pprof.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
@@ -14,28 +14,28 @@ use prost::Message;
 
 use super::Profile;
 
-/// The Firefox Profiler's processed format, JSON. All events together.
-pub fn firefox(profile: &Profile, to: &mut impl Write) -> io::Result<()> {
+/// Writes the samples of all events in the processed format of the Firefox Profiler, as JSON.
+pub fn write_firefox(profile: &Profile, to: &mut impl Write) -> io::Result<()> {
     let first = profile.samples.first().map_or(0, |s| s.time);
     let at = |time: u64| Timestamp::from_nanos_since_reference(time.saturating_sub(first));
-    let mut theirs = fxprof_processed_profile::Profile::new(
+    let mut output = fxprof_processed_profile::Profile::new(
         "pfc record",
         SystemTime::now().into(),
-        SamplingInterval::from_nanos(interval(profile)),
+        SamplingInterval::from_nanos(sampling_interval(profile)),
     );
-    theirs.set_os_name("Linux");
-    theirs.set_symbolicated(true);
-    let user = theirs.add_category("User", CategoryColor::Yellow);
-    let kernel = theirs.add_category("Kernel", CategoryColor::Orange);
+    output.set_os_name("Linux");
+    output.set_symbolicated(true);
+    let user = output.add_category("User", CategoryColor::Yellow);
+    let kernel = output.add_category("Kernel", CategoryColor::Orange);
     let (mut processes, mut threads) = (HashMap::new(), HashMap::new());
     for sample in &profile.samples {
         let (pid, tid) = (sample.pid.unsigned_abs(), sample.tid.unsigned_abs());
         let process = *processes
             .entry(pid)
-            .or_insert_with(|| theirs.add_process(&sample.command, pid, at(sample.time)));
+            .or_insert_with(|| output.add_process(&sample.command, pid, at(sample.time)));
         let thread = *threads.entry((pid, tid)).or_insert_with(|| {
-            let thread = theirs.add_thread(process, tid, at(sample.time), pid == tid);
-            theirs.set_thread_name(thread, &sample.command);
+            let thread = output.add_thread(process, tid, at(sample.time), pid == tid);
+            output.set_thread_name(thread, &sample.command);
             thread
         });
         let frames: Vec<FrameInfo> = profile
@@ -47,20 +47,20 @@ pub fn firefox(profile: &Profile, to: &mut impl Write) -> io::Result<()> {
                     false => format!("{:#x} ({})", frame.address, frame.short_object()),
                 };
                 FrameInfo {
-                    frame: Frame::Label(theirs.intern_string(&name)),
+                    frame: Frame::Label(output.intern_string(&name)),
                     category_pair: if frame.is_kernel { kernel } else { user }.into(),
                     flags: FrameFlags::empty(),
                 }
             })
             .collect();
-        let stack = theirs.intern_stack_frames(thread, frames.into_iter());
-        theirs.add_sample(thread, at(sample.time), stack, CpuDelta::ZERO, 1);
+        let stack = output.intern_stack_frames(thread, frames.into_iter());
+        output.add_sample(thread, at(sample.time), stack, CpuDelta::ZERO, 1);
     }
-    serde_json::to_writer(to, &theirs).map_err(io::Error::from)
+    serde_json::to_writer(to, &output).map_err(io::Error::from)
 }
 
-/// Nanoseconds from one sample to the next, the middle one; 0 is none.
-fn interval(profile: &Profile) -> u64 {
+/// Returns the median time between two consecutive samples, in nanoseconds. Returns at least 1.
+fn sampling_interval(profile: &Profile) -> u64 {
     let mut gaps: Vec<u64> = profile
         .samples
         .windows(2)
@@ -70,7 +70,8 @@ fn interval(profile: &Profile) -> u64 {
     gaps.get(gaps.len() / 2).copied().unwrap_or(0).max(1)
 }
 
-/// `profile.proto` of <https://github.com/google/pprof>, as far as it is used here.
+/// The messages of `profile.proto` of <https://github.com/google/pprof>, reduced to the fields that
+/// pfc uses.
 mod proto {
     #[derive(Clone, PartialEq, prost::Message)]
     pub struct Profile {
@@ -163,11 +164,12 @@ mod proto {
     }
 }
 
-/// Strings by their numbers; the first is the empty one.
-struct Strings(HashMap<String, i64>, Vec<String>);
+/// The string table of a pprof profile: the index of each string, and the strings. The caller
+/// interns the empty string first, because the format requires the index 0 for the empty string.
+struct StringTable(HashMap<String, i64>, Vec<String>);
 
-impl Strings {
-    fn number(&mut self, text: &str) -> i64 {
+impl StringTable {
+    fn intern(&mut self, text: &str) -> i64 {
         if let Some(n) = self.0.get(text) {
             return *n;
         }
@@ -178,28 +180,29 @@ impl Strings {
     }
 }
 
-/// pprof's format, not compressed: values are samples, and counts of each event.
-pub fn pprof(profile: &Profile, to: &mut impl Write) -> io::Result<()> {
-    let mut strings = Strings(HashMap::new(), Vec::new());
-    strings.number("");
-    let mut theirs = proto::Profile::default();
-    let count = strings.number("count");
+/// Writes a pprof profile without compression. The values of a sample are the number of samples and
+/// the number of each event.
+pub fn write_pprof(profile: &Profile, to: &mut impl Write) -> io::Result<()> {
+    let mut strings = StringTable(HashMap::new(), Vec::new());
+    strings.intern("");
+    let mut output = proto::Profile::default();
+    let count = strings.intern("count");
     for name in ["samples"]
         .into_iter()
         .chain(profile.events.iter().map(String::as_str))
     {
-        let kind = strings.number(name);
-        theirs
+        let kind = strings.intern(name);
+        output
             .sample_type
             .push(proto::ValueType { kind, unit: count });
     }
     let mut mappings = HashMap::new();
     let mut functions = HashMap::new();
     for (id, frame) in (1..).zip(&profile.frames) {
-        let object = strings.number(&frame.object);
+        let object = strings.intern(&frame.object);
         let mapping_id = *mappings.entry(object).or_insert_with(|| {
-            let id = theirs.mapping.len() as u64 + 1;
-            theirs.mapping.push(proto::Mapping {
+            let id = output.mapping.len() as u64 + 1;
+            output.mapping.push(proto::Mapping {
                 id,
                 filename: object,
                 has_functions: true,
@@ -207,10 +210,10 @@ pub fn pprof(profile: &Profile, to: &mut impl Write) -> io::Result<()> {
             });
             id
         });
-        let name = strings.number(&frame.symbol);
+        let name = strings.intern(&frame.symbol);
         let function_id = *functions.entry((object, name)).or_insert_with(|| {
-            let id = theirs.function.len() as u64 + 1;
-            theirs.function.push(proto::Function {
+            let id = output.function.len() as u64 + 1;
+            output.function.push(proto::Function {
                 id,
                 name,
                 system_name: name,
@@ -218,39 +221,39 @@ pub fn pprof(profile: &Profile, to: &mut impl Write) -> io::Result<()> {
             });
             id
         });
-        theirs.location.push(proto::Location {
+        output.location.push(proto::Location {
             id,
             mapping_id,
             address: frame.address,
             line: vec![proto::Line { function_id }],
         });
     }
-    let (command, thread) = (strings.number("command"), strings.number("tid"));
-    // Those that are alike are one.
-    let mut alike: BTreeMap<(&[usize], &str, i32), Vec<i64>> = BTreeMap::new();
+    let (command, thread) = (strings.intern("command"), strings.intern("tid"));
+    // Samples with the same stack, thread name and thread ID are added up.
+    let mut merged: BTreeMap<(&[usize], &str, i32), Vec<i64>> = BTreeMap::new();
     for sample in &profile.samples {
-        let values = alike
+        let values = merged
             .entry((&sample.stack, &sample.command, sample.tid))
             .or_insert_with(|| vec![0; 1 + profile.events.len()]);
         values[0] += 1;
         values[1 + sample.event] = values[1 + sample.event].saturating_add_unsigned(sample.period);
     }
-    for ((stack, name, tid), value) in alike {
+    for ((stack, name, tid), value) in merged {
         let label = |key, text, number| proto::Label { key, text, number };
-        theirs.sample.push(proto::Sample {
+        output.sample.push(proto::Sample {
             location_id: stack.iter().map(|n| *n as u64 + 1).collect(),
             value,
             label: vec![
-                label(command, strings.number(name), 0),
+                label(command, strings.intern(name), 0),
                 label(thread, 0, tid.into()),
             ],
         });
     }
     if let [first, .., last] = &profile.samples[..] {
-        theirs.duration_nanos = last.time.saturating_sub(first.time) as i64;
+        output.duration_nanos = last.time.saturating_sub(first.time) as i64;
     }
-    theirs.string_table = strings.1;
-    to.write_all(&theirs.encode_to_vec())
+    output.string_table = strings.1;
+    to.write_all(&output.encode_to_vec())
 }
 
 #[cfg(test)]
@@ -261,16 +264,16 @@ mod tests {
     #[test]
     fn r1_10_pprof_has_all_samples() {
         let mut bytes = Vec::new();
-        pprof(&synthetic(), &mut bytes).expect("room");
-        let theirs = proto::Profile::decode(&bytes[..]).expect("a profile");
-        let text = |n: i64| theirs.string_table[n as usize].as_str();
-        let kinds: Vec<&str> = theirs.sample_type.iter().map(|t| text(t.kind)).collect();
+        write_pprof(&synthetic(), &mut bytes).expect("room");
+        let output = proto::Profile::decode(&bytes[..]).expect("a profile");
+        let text = |n: i64| output.string_table[n as usize].as_str();
+        let kinds: Vec<&str> = output.sample_type.iter().map(|t| text(t.kind)).collect();
         assert_eq!(kinds, ["samples", "cycles", "faults"]);
         let sums: Vec<i64> = (0..3)
-            .map(|n| theirs.sample.iter().map(|s| s.value[n]).sum())
+            .map(|n| output.sample.iter().map(|s| s.value[n]).sum())
             .collect();
         assert_eq!(sums, [5, 400, 100]);
-        let most = theirs
+        let most = output
             .sample
             .iter()
             .max_by_key(|s| s.value[0])
@@ -279,9 +282,9 @@ mod tests {
             .location_id
             .iter()
             .map(|id| {
-                let location = &theirs.location[*id as usize - 1];
+                let location = &output.location[*id as usize - 1];
                 assert_eq!(location.id, *id);
-                let function = &theirs.function[location.line[0].function_id as usize - 1];
+                let function = &output.function[location.line[0].function_id as usize - 1];
                 text(function.name)
             })
             .collect();
@@ -292,7 +295,7 @@ mod tests {
     #[test]
     fn r1_10_firefoxs_profile_has_threads_and_stacks() {
         let mut bytes = Vec::new();
-        firefox(&synthetic(), &mut bytes).expect("room");
+        write_firefox(&synthetic(), &mut bytes).expect("room");
         let all: serde_json::Value = serde_json::from_slice(&bytes).expect("JSON");
         assert_eq!(all["meta"]["product"], "pfc record");
         let thread = &all["threads"][0];

@@ -1,41 +1,42 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Owner, group and mode of a device file, and advice for users who cannot open it.
+//! Reads the owner, group and mode of a device file, and gives advice to users who cannot open the
+//! file.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
-/// A device's owner, group and mode.
-pub struct Owners {
+/// Owner, group and mode of a device file.
+pub struct DevicePermissions {
     user: String,
     group: String,
     gid: u32,
     mode: u32,
-    /// The device's group is one of the supplementary groups of this process.
-    member: bool,
+    /// True if the device's group is one of the supplementary groups of this process.
+    is_member: bool,
 }
 
-impl Owners {
-    /// Reads the owner, group and mode of a file. Returns `None` if it cannot be examined, for
-    /// example because it does not exist.
-    pub fn of(path: &str) -> Option<Self> {
+impl DevicePermissions {
+    /// Reads the owner, group and mode of a file. Returns `None` if the file cannot be examined,
+    /// for example because the file does not exist.
+    pub fn read(path: &str) -> Option<Self> {
         let file = fs::metadata(path).ok()?;
         let gid = file.gid();
-        let member = rustix::process::getgroups().is_ok_and(|all| {
+        let is_member = rustix::process::getgroups().is_ok_and(|all| {
             let mut all = all.iter().map(|g| g.as_raw());
             all.any(|g| g == gid)
         });
         Some(Self {
-            user: name_of("/etc/passwd", file.uid()),
-            group: name_of("/etc/group", gid),
+            user: lookup_name("/etc/passwd", file.uid()),
+            group: lookup_name("/etc/group", gid),
             gid,
             mode: file.mode() & 0o7777,
-            member,
+            is_member,
         })
     }
 
-    /// Returns mode, owner and group, for example `0660 root:perfcounters`.
-    pub fn shown(&self) -> String {
+    /// Returns the mode, the owner and the group as text, for example `0660 root:perfcounters`.
+    pub fn describe(&self) -> String {
         format!("{:04o} {}:{}", self.mode, self.user, self.group)
     }
 
@@ -47,7 +48,7 @@ impl Owners {
             true => (0o060, "rw"),
             false => (0o040, "r"),
         };
-        match (self.gid, self.mode & bits == bits, self.member) {
+        match (self.gid, self.mode & bits == bits, self.is_member) {
             (0, ..) => format!(
                 "run this as root, or give the device to a group by a udev rule; until the next boot: chgrp perfcounters {path}"
             ),
@@ -64,17 +65,17 @@ impl Owners {
     }
 }
 
-/// Returns the advice of [`Owners::remedy`] for the device at this path.
+/// Returns the advice of [`DevicePermissions::remedy`] for the device at `path`.
 pub fn remedy(path: &str, write: bool) -> String {
-    match Owners::of(path) {
-        Some(owners) => owners.remedy(path, write),
+    match DevicePermissions::read(path) {
+        Some(permissions) => permissions.remedy(path, write),
         None => "run this as root".to_owned(),
     }
 }
 
-/// Returns the name of a user or group number, from `/etc/passwd` or `/etc/group`. Without an entry
-/// there it returns the number.
-fn name_of(file: &str, number: u32) -> String {
+/// Returns the name for a user or group number from `file`, which is `/etc/passwd` or `/etc/group`.
+/// Returns the number as text if the file has no entry for the number.
+fn lookup_name(file: &str, number: u32) -> String {
     let all = fs::read(file).unwrap_or_default();
     let all = String::from_utf8_lossy(&all);
     let found = all.lines().find_map(|line| {
@@ -91,29 +92,29 @@ mod tests {
 
     #[test]
     fn pfc_says_who_may_open_a_device() {
-        let say = |gid, mode, member, write| {
+        let remedy = |gid, mode, member, write| {
             let (user, group) = ("root".to_owned(), "perfcounters".to_owned());
-            let owners = Owners {
+            let owners = DevicePermissions {
                 user,
                 group,
                 gid,
                 mode,
-                member,
+                is_member: member,
             };
             owners.remedy("/dev/perfmon", write)
         };
         let join = "join its group: adduser USER perfcounters";
-        assert!(say(100, 0o660, false, true).starts_with(join));
-        assert!(say(100, 0o440, false, false).starts_with(join));
-        // The group has no permission itself: joining it would not help.
-        assert!(say(100, 0o600, false, true).contains("chmod g+rw /dev/perfmon"));
-        assert!(say(100, 0o640, true, true).contains("chmod g+rw /dev/perfmon"));
-        assert!(say(100, 0o400, true, false).contains("chmod g+r /dev/perfmon"));
-        assert!(say(100, 0o660, true, true).contains("something else"));
-        assert!(say(0, 0o660, false, true).contains("udev rule"));
+        assert!(remedy(100, 0o660, false, true).starts_with(join));
+        assert!(remedy(100, 0o440, false, false).starts_with(join));
+        // The group of the device has no permission, so joining the group would not help.
+        assert!(remedy(100, 0o600, false, true).contains("chmod g+rw /dev/perfmon"));
+        assert!(remedy(100, 0o640, true, true).contains("chmod g+rw /dev/perfmon"));
+        assert!(remedy(100, 0o400, true, false).contains("chmod g+r /dev/perfmon"));
+        assert!(remedy(100, 0o660, true, true).contains("something else"));
+        assert!(remedy(0, 0o660, false, true).contains("udev rule"));
         for mode in [0o600, 0o640, 0o660, 0o666] {
             for (gid, member) in [(0, false), (0, true), (100, false), (100, true)] {
-                assert!(!say(gid, mode, member, true).contains("0666"));
+                assert!(!remedy(gid, mode, member, true).contains("0666"));
             }
         }
     }
