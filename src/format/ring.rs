@@ -59,14 +59,14 @@ const FRAMES: usize = 127;
 /// Words of `struct perfmon_sample` after its header.
 const HEAD: usize = 7;
 /// Maximum number of PMDs that a sample records.
-const VALUES: usize = 64;
+const MAX_VALUES: usize = 64;
 
 /// The options, and the record that is being built: an NMI's stack has no room for a record.
 #[derive(Zeroable)]
 struct State {
     fields: u32,
     max_frames: u32,
-    record: [u64; HEAD + VALUES + 2 * (FRAMES + 1)],
+    record: [u64; HEAD + MAX_VALUES + 2 * (FRAMES + 1)],
 }
 
 fn layout(arg: &Arg, forced: u32) -> Result<Layout> {

@@ -232,7 +232,7 @@ fn adopt(accounts: &Accounts) -> Result<usize> {
         }
         if let Some(mut record) = blanks.pop() {
             record.fill(task);
-            record.words.set_out(false, latencies, accounts.clock.now());
+            record.words.begin(false, latencies, accounts.clock.now());
             if let Some(rejected) = accounts.enter_found(record, task) {
                 // Not freed inside the RCU read-side critical section. It takes the room of its
                 // blank.
@@ -266,7 +266,7 @@ pub(crate) fn settings(values: &mut [i32; 4], write: bool) -> Result {
                 break;
             };
             if !record.own {
-                record.words.tell_latencies(wanted.latencies);
+                record.words.set_latency_hist(wanted.latencies);
             }
             place = next;
         }
@@ -523,7 +523,7 @@ pub(crate) fn each_cpu(each: &mut dyn FnMut([u64; NR_CPU_VALUES])) -> Result {
 pub(crate) fn cpu_comes(here: bool) {
     let _preempt = NoPreempt::new();
     if let Some(words) = Here::get() {
-        words.words.set_away(!here);
+        words.words.set_offline(!here);
     }
 }
 
@@ -541,7 +541,7 @@ pub(crate) fn cpu_is_gone(cpu: u32) {
     let _preempt = NoPreempt::new();
     if let Some(here) = Here::of(cpu) {
         let last = here.task().map(|record| &record.words);
-        here.words.die(here.cpu, last, here.clock.now());
+        here.words.finish_offline(here.cpu, last, here.clock.now());
         here.set_task(None);
     }
 }

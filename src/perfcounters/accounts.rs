@@ -15,7 +15,7 @@
 //! - the last `sched_switch` of a task removes its record under `index_lock`;
 //! - `sched_process_exit` queues a worker if the task is accounted individually.
 
-use engine::accounting::{Bounds, Cpu, Leave};
+use engine::accounting::{Cpu, LatencyBounds, SwitchReason};
 use engine::sync::Word;
 use kernel::alloc::KBox;
 use kernel::prelude::*;
@@ -53,7 +53,7 @@ pub(crate) struct Accounts {
     /// The clock of all time stamps.
     pub(crate) clock: Clock,
     /// The bounds of the latency histogram.
-    pub(crate) bounds: Bounds,
+    pub(crate) bounds: LatencyBounds,
     /// CPUs per group: a task has one set of values for each group.
     pub(crate) scaling: u32,
     /// The levels that are measured.
@@ -99,7 +99,7 @@ pub(crate) fn count(word: &Word, more: u64) -> u64 {
     loop {
         let old = word.load_relaxed();
         let new = old.wrapping_add(more);
-        if word.replace(old, new) {
+        if word.try_cmpxchg_release(old, new) {
             return new;
         }
     }
@@ -113,7 +113,7 @@ impl Accounts {
             heres: Heres::new(clock)?,
             index: Index::new()?,
             clock,
-            bounds: Bounds::new(clock.khz.into()),
+            bounds: LatencyBounds::new(clock.khz.into()),
             scaling,
             levels,
             everyone,
@@ -205,7 +205,7 @@ impl Accounts {
         let rejected = self.enter(record, task);
         if self.levels & level::CALLS != 0 && task.is_in_call() {
             if let Some(record) = self.record_of(task) {
-                record.words.set_calling();
+                record.words.set_in_syscall();
             }
         }
         rejected
@@ -276,12 +276,12 @@ impl Accounts {
         if address(found) == address(here.task()) {
             return true;
         }
-        if here.words.is_looked_at() {
+        if here.words.is_updating() {
             return false;
         }
         let words = found.map(|record| &record.words);
         here.words.begin_switch();
-        here.words.replace(here.cpu, words, self.clock.now());
+        here.words.replace_task(here.cpu, words, self.clock.now());
         here.set_task(found);
         true
     }
@@ -297,13 +297,13 @@ impl Accounts {
         if here.words.has_begun() {
             return self.look_again();
         }
-        if here.words.is_looked_at() {
+        if here.words.is_updating() {
             return false;
         }
         let (task, now) = (ppa::running(), self.clock.now());
         here.words.begin(task.pid() == 0, now);
         if let Some(record) = self.record_of(task) {
-            record.words.adopt(here.cpu, now);
+            record.words.attach_running(here.cpu, now);
             here.set_task(Some(record));
         }
         true
@@ -361,7 +361,7 @@ impl Handler<SchedSwitch<'_>> for Accounts {
         let after = self.record_of(event.after);
         here.words.begin_switch();
         if let Some(record) = after {
-            record.words.comes();
+            record.words.begin_switch_in();
         }
         if !event.blocks {
             return self.switch_else(here, (event.after, after), false, event.dies);
@@ -370,15 +370,15 @@ impl Handler<SchedSwitch<'_>> for Accounts {
             return self.switch_else(here, (event.after, after), true, true);
         }
         let now = self.clock.quick();
-        let turn = now.and_then(|now| Some((now, here.words.quiet_turn(now)?)));
+        let turn = now.and_then(|now| Some((now, here.words.uninterrupted_run(now)?)));
         let Some((now, own)) = turn else {
             return self.switch_else(here, (event.after, after), true, false);
         };
         let before = here.task();
-        here.words.switch_quiet(
+        here.words.switch_fast(
             own,
             here.cpu,
-            (before.map(|record| &record.words), Leave::Blocked),
+            (before.map(|record| &record.words), SwitchReason::Blocked),
             (after.map(|record| &record.words), &self.bounds),
             || event.after.pid() == 0,
             now,
@@ -427,13 +427,13 @@ impl Accounts {
         // At this tracepoint the previous task is still the current one.
         let (before, now) = (ppa::running(), self.clock.now());
         let leave = if blocks {
-            Leave::Blocked
+            SwitchReason::Blocked
         } else if after.urgency() < before.urgency() {
-            Leave::Preempted
+            SwitchReason::Preempted
         } else if before.is_slice_over() || before.yields() {
-            Leave::Expired
+            SwitchReason::Expired
         } else {
-            Leave::Preempted
+            SwitchReason::Preempted
         };
         let task = here.task();
         here.words.switch(
@@ -505,7 +505,7 @@ impl Handler<ProcessExit<'_>> for Accounts {
 impl Handler<SignalDeliver<'_>> for Accounts {
     fn on(&self, event: SignalDeliver<'_>) {
         if let Some(record) = Here::get().and_then(Here::task) {
-            record.words.signal(event.number as usize);
+            record.words.count_signal(event.number as usize);
         }
     }
 }
@@ -516,7 +516,7 @@ impl Handler<SysEnter<'_>> for Accounts {
         let _preempt = NoPreempt::new();
         let Some(here) = Here::get() else { return };
         let task = here.task().map(|record| &record.words);
-        here.words.call(task, || self.clock.now());
+        here.words.syscall_enter(task, || self.clock.now());
     }
 }
 
@@ -526,21 +526,21 @@ impl Handler<SysExit<'_>> for Accounts {
         let _preempt = NoPreempt::new();
         let Some(here) = Here::get() else { return };
         let task = here.task().map(|record| &record.words);
-        here.words.call_ends(task, || self.clock.now());
+        here.words.syscall_exit(task, || self.clock.now());
     }
 }
 
 impl Handler<IrqEntry<'_>> for Accounts {
     #[inline]
     fn on(&self, event: IrqEntry<'_>) {
-        self.interrupt(event.action.is_first(event.irq));
+        self.irq_enter(event.action.is_first(event.irq));
     }
 }
 
 impl Handler<IrqExit<'_>> for Accounts {
     #[inline]
     fn on(&self, _: IrqExit<'_>) {
-        self.interrupt_ends();
+        self.irq_exit();
     }
 }
 
@@ -550,7 +550,7 @@ impl Handler<SoftirqEntry<'_>> for Accounts {
         let Some(here) = Here::get() else { return };
         let own = here.is_softirqd();
         here.words
-            .softirq(event.vector as usize, own, || self.clock.now());
+            .softirq_enter(event.vector as usize, own, || self.clock.now());
     }
 }
 
@@ -558,22 +558,22 @@ impl Handler<SoftirqExit<'_>> for Accounts {
     #[inline]
     fn on(&self, _: SoftirqExit<'_>) {
         let Some(here) = Here::get() else { return };
-        here.words.softirq_ends(|| self.clock.now());
+        here.words.softirq_exit(|| self.clock.now());
     }
 }
 
 impl Accounts {
     #[inline]
-    fn interrupt(&self, is_first: bool) {
+    fn irq_enter(&self, is_first: bool) {
         if let Some(here) = Here::get() {
-            here.words.interrupt(is_first, || self.clock.now());
+            here.words.irq_enter(is_first, || self.clock.now());
         }
     }
 
     #[inline]
-    fn interrupt_ends(&self) {
+    fn irq_exit(&self) {
         if let Some(here) = Here::get() {
-            here.words.interrupt_ends(|| self.clock.now());
+            here.words.irq_exit(|| self.clock.now());
         }
     }
 }
@@ -584,13 +584,13 @@ macro_rules! vectors {
             impl Handler<$entry<'_>> for Accounts {
                 #[inline]
                 fn on(&self, _: $entry<'_>) {
-                    self.interrupt(true);
+                    self.irq_enter(true);
                 }
             }
             impl Handler<$exit<'_>> for Accounts {
                 #[inline]
                 fn on(&self, _: $exit<'_>) {
-                    self.interrupt_ends();
+                    self.irq_exit();
                 }
             }
         )*

@@ -16,10 +16,10 @@
 //! probes take only the last. As they may hold a run-queue lock, none is taken under it. CPU
 //! hotplug callbacks must not take `SESSION`: attaching probes under `SESSION` waits for hotplug.
 
-use engine::claims::Claims;
+use engine::claims::RegisterMask;
 use engine::context::Error;
 use engine::pmu::Scope;
-use engine::program::Growth;
+use engine::program::VirtualCounter;
 use engine::selfpage;
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::{KBox, KVec};
@@ -67,7 +67,7 @@ pub(crate) struct State {
     /// A register could not be accessed. The notifier's irq_work ends the context.
     pub(crate) broken: bool,
     /// The hardware registers that `Session` has reserved. Written with `SESSION` held as well.
-    pub(crate) claims: Claims,
+    pub(crate) claims: RegisterMask,
     /// The self page (`struct perfmon_self`), allocated when it is first mapped.
     page: Option<Page>,
     /// The mappings of the self page, and whether the process that has them may execute RDPMC.
@@ -188,7 +188,7 @@ impl Context {
                     cpu: None,
                     elsewhere: Elsewhere::new(kind.core),
                     broken: false,
-                    claims: Claims::NONE,
+                    claims: RegisterMask::NONE,
                     page: None,
                     mapped: Mapped::default(),
                     tsc: 0,
@@ -243,7 +243,7 @@ impl Context {
 
     /// Returns the current value of a virtual counter.
     #[inline]
-    fn grown(&self, growth: &Growth, thread: Option<&ARef<Task>>) -> u64 {
+    fn grown(&self, growth: &VirtualCounter, thread: Option<&ARef<Task>>) -> u64 {
         self.value_now(growth.pmd, growth.address, growth.control, thread)
     }
 
@@ -267,21 +267,21 @@ impl Context {
     #[inline]
     pub(crate) fn enter(&self, state: &mut State) {
         let thread = state.thread.as_ref();
-        state.set.enter(nmi::now());
+        state.set.load(nmi::now());
         state
             .set
             .registers
-            .set_out(false, |g| self.grown(g, thread));
+            .start_virtual(false, |g| self.grown(g, thread));
         let mut there = true;
         if !state.set.registers.program.controls().is_empty() {
             session::quiet_first(&self.registers);
         }
         let held = state.sampling.is_throttled();
-        state.set.registers.set_held(held);
+        state.set.registers.set_throttled(held);
         state
             .set
             .registers
-            .begin(|c| there &= msr::write(c.address, c.start));
+            .start_hardware(|c| there &= msr::write(c.address, c.start));
         state.cpu = Some(sched::this_cpu());
         self.set_timer(state);
         state.publish(false);
@@ -297,7 +297,7 @@ impl Context {
             there &= self.let_count();
         }
         if !there {
-            state.set.registers.distrust();
+            state.set.registers.mark_hardware_incomplete();
             self.take_out(state);
             self.break_down(state);
         }
@@ -338,12 +338,12 @@ impl Context {
     #[inline]
     fn leave(&self, state: &mut State) {
         self.take_out(state);
-        if state.set.registers.program.carries {
+        if state.set.registers.program.has_armed_thread_counter {
             self.settle_carried(state);
         }
         self.tell(state, None);
         // The run of the set may be over before the timer could expire.
-        if state.sets.due || state.set.turns.left(0) == Some(0) {
+        if state.sets.due || state.set.turns.remaining(0) == Some(0) {
             if !state.sets.due {
                 costs::count(Cost::SetsLate);
             }
@@ -371,8 +371,11 @@ impl Context {
             msr::write(counter.address, 0);
         }
         let thread = state.thread.as_ref();
-        state.set.registers.grow(false, |g| self.grown(g, thread));
-        state.set.turns.leave(nmi::now());
+        state
+            .set
+            .registers
+            .sync_virtual(false, |g| self.grown(g, thread));
+        state.set.turns.unload(nmi::now());
         if state.is_timed() && !sched::in_nmi() {
             self.bell.hush();
         }
@@ -407,7 +410,10 @@ impl Context {
         let thread = state.thread.as_ref();
         if state.cpu.is_some() {
             let there = state.set.registers.fold(|c| msr::read_counter(c.rdpmc));
-            state.set.registers.grow(false, |g| self.grown(g, thread));
+            state
+                .set
+                .registers
+                .sync_virtual(false, |g| self.grown(g, thread));
             if !there {
                 self.take_out(state);
             }
@@ -422,14 +428,20 @@ impl Context {
     pub(crate) fn settle_carried(&self, state: &mut State) {
         let thread = state.thread.as_ref();
         if state.started && !state.sampling.masked {
-            state.set.registers.grow(true, |g| self.grown(g, thread));
+            state
+                .set
+                .registers
+                .sync_virtual(true, |g| self.grown(g, thread));
         }
     }
 
     /// Takes the current values of the thread's own virtual counters as their start values.
     pub(crate) fn set_out_carried(&self, state: &mut State) {
         let thread = state.thread.as_ref();
-        state.set.registers.set_out(true, |g| self.grown(g, thread));
+        state
+            .set
+            .registers
+            .start_virtual(true, |g| self.grown(g, thread));
     }
 
     /// Calls [`look`](Self::look) if the context is in this CPU's PMU. Interrupts off.
@@ -644,14 +656,14 @@ impl State {
     /// Returns whether a sampling clock, the active set or throttling needs the timer.
     #[inline]
     pub(crate) fn is_timed(&self) -> bool {
-        self.set.registers.program.clocks
-            || self.set.turns.terms.is_timed()
+        self.set.registers.program.has_armed_clock
+            || self.set.turns.policy.is_timed()
             || self.sampling.is_throttled()
     }
 
     /// Returns the nanoseconds until the timer may end the active set's run; `None` if it may not.
     pub(crate) fn turn_left(&self, now: u64) -> Option<u64> {
-        let left = self.set.turns.left(now)?;
+        let left = self.set.turns.remaining(now)?;
         Some(left.max(self.sets.held.saturating_sub(now)))
     }
 

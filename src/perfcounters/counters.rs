@@ -2,7 +2,7 @@
 
 //! The registry of this machine: the implementation of `perf_add()` and `perf_del()`.
 
-use engine::error::Error::Unsettled;
+use engine::error::Error::UpdatesInFlight;
 use engine::layout::{Layout, MAX_PAGES_PER_CHUNK};
 use engine::registry::Registry;
 use engine::spec::Spec;
@@ -78,7 +78,7 @@ pub(crate) fn add(spec: &Spec<'_>, owner: Owner) -> i32 {
                 return ENODEV.to_errno();
             };
             match registry.add(spec) {
-                Err(Unsettled(instance)) => registry.store().death(instance),
+                Err(UpdatesInFlight(instance)) => registry.store().death(instance),
                 Ok(instance) => {
                     registry.store_mut().set_owner(instance, owner);
                     break Ok(instance);

@@ -245,7 +245,7 @@ fn change(all: &mut Accounting, id: usize, wanted: Wanted) -> Result {
     if before.scaling == wanted.scaling {
         let _preempt = NoPreempt::new();
         if let Some(record) = accounts.index.get(sched::address(&entry.task)) {
-            record.words.tell_latencies(wanted.latencies);
+            record.words.set_latency_hist(wanted.latencies);
         }
     }
     if let Some(entry) = all.entries.find_any(id) {
@@ -314,7 +314,7 @@ pub(crate) fn remove_all() {
 
 /// The values of an entry's task.
 struct Had {
-    read: engine::accounting::Read,
+    read: engine::accounting::TaskSnapshot,
     groups: KVVec<[u64; NR_VALUES]>,
     signals: [u32; NR_SIGNALS],
     latencies: bool,
@@ -351,7 +351,7 @@ fn read(id: usize) -> Result<Had> {
                 return Ok(Had {
                     read,
                     signals: core::array::from_fn(|n| words.signals(n)),
-                    latencies: words.tells_latencies(),
+                    latencies: words.has_latency_hist(),
                     clock: accounts.clock,
                     groups,
                 });

@@ -12,7 +12,7 @@
 //! count there: `PERFMON_STATUS` reports for how long, and `PERFMON_REGFL_SHORT` marks its
 //! counters.
 
-use engine::claims::Claims;
+use engine::claims::RegisterMask;
 use engine::pmu::Register;
 
 use crate::contexts::{Context, State};
@@ -75,8 +75,8 @@ impl Kind {
     }
 
     /// Returns the registers that the CPU has.
-    fn has(&self) -> Claims {
-        Claims {
+    fn has(&self) -> RegisterMask {
+        RegisterMask {
             pmcs: self.pmcs,
             pmds: self.pmds,
         }
@@ -84,7 +84,7 @@ impl Kind {
 
     /// Returns whether a context can count on the CPU, with these registers and for this core type;
     /// 0 is any type.
-    fn fits(&self, uses: &Claims, core: u32) -> bool {
+    fn fits(&self, uses: &RegisterMask, core: u32) -> bool {
         uses.is_none() || (uses.is_within(&self.has()) && (core == 0 || core == self.core))
     }
 }
@@ -111,7 +111,7 @@ pub(crate) struct Elsewhere {
     /// The type of core that the context names; 0: any.
     core: u32,
     /// The hardware's registers that its sets use.
-    uses: Claims,
+    uses: RegisterMask,
     /// The `id` of the kind on which the context was last found to fit.
     fits: Option<u32>,
     /// While the context's thread is on a CPU that lacks registers: the thread's run time up to
@@ -131,7 +131,7 @@ impl Elsewhere {
     }
 
     /// Sets the registers that the context's sets use.
-    pub(crate) fn set_uses(&mut self, uses: Claims) {
+    pub(crate) fn set_uses(&mut self, uses: RegisterMask) {
         self.uses = uses;
         self.fits = None;
     }
@@ -161,7 +161,7 @@ impl Elsewhere {
 
 /// Returns whether a context with these registers and this core type (0: any) can count at all: on
 /// `cpu`, or for a thread (`None`) on some CPU.
-pub(crate) fn can_count(uses: &Claims, core: u32, cpu: Option<u32>) -> bool {
+pub(crate) fn can_count(uses: &RegisterMask, core: u32, cpu: Option<u32>) -> bool {
     match cpu {
         Some(cpu) => sched::kind_of(cpu).fits(uses, core),
         None => uses.is_none() || all().any(|(_, kind)| kind.fits(uses, core)),
@@ -193,7 +193,7 @@ impl Context {
         if is_new {
             state.elsewhere.since = Some(Self::run_time(state));
         }
-        if is_new || !state.set.registers.is_any_short() {
+        if is_new || !state.set.registers.is_any_incomplete() {
             self.miss(state);
         }
         false
@@ -210,7 +210,7 @@ impl Context {
     /// Marks all values as short, and updates the self page.
     fn miss(&self, state: &mut State) {
         for set in state.each_set_mut() {
-            set.registers.miss();
+            set.registers.mark_loaded_incomplete();
         }
         state.publish(false);
     }

@@ -65,7 +65,7 @@ fn in_parts() -> Result<Option<VVec<u8>>> {
     loop {
         let registry = REGISTRY.lock();
         let registry = registry.as_ref().ok_or(ENODEV)?;
-        let now = registry.store().header().generation().enter();
+        let now = registry.store().header().generation().read_begin();
         match generation {
             None => text.head(registry)?,
             Some(begun) if begun != now => return Ok(None),
@@ -85,7 +85,7 @@ impl Text {
     /// Writes the first line.
     fn head(&mut self, registry: &Registry<Pages>) -> Result {
         let header = registry.store().header();
-        let generation = header.generation().enter();
+        let generation = header.generation().read_begin();
         write!(self, "# perfcounters generation {generation} boot_id ").map_err(|_| ENOMEM)?;
         for byte in header.boot_id() {
             write!(self, "{byte:02x}").map_err(|_| ENOMEM)?;

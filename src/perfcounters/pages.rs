@@ -229,7 +229,7 @@ impl Store for Pages {
         }
     }
 
-    fn is_settled(&self, instance: u32) -> bool {
+    fn is_quiescent(&self, instance: u32) -> bool {
         self.death(instance).is_over()
     }
 

@@ -4,7 +4,7 @@
 //! the kernel. Each has a range of register numbers.
 
 use engine::context::Error;
-use engine::pmu::{kind, Map, Register, Tables, FIRST_SOFT, MOST, NUMBERS, ROWS};
+use engine::pmu::{kind, Map, Register, Tables, FIRST_SOFT, MAX_COUNTERS, MAX_ROWS, NR_REGISTERS};
 use kernel::alloc::flags::{GFP_KERNEL, GFP_KERNEL_ACCOUNT};
 use kernel::alloc::KVec;
 use kernel::ffi::CStr;
@@ -241,15 +241,17 @@ fn fault(new: &Description) -> Option<(Option<Row<'_>>, &'static str)> {
         return whole("first must be 0, or 256 or more");
     }
     let most = match hardware {
-        true => ROWS,
-        false => NUMBERS.saturating_sub(new.first().into()),
+        true => MAX_ROWS,
+        false => NR_REGISTERS.saturating_sub(new.first().into()),
     };
     let nr_pmcs = new.named_pmcs().count();
     if nr_pmcs > most || new.named_pmds().count() > most {
         return whole("more rows than register numbers from first on");
     }
     let controls = new.named_pmcs().filter(|(_, r)| r.exists()).count();
-    if hardware && (controls > MOST || new.named_pmds().filter(|(_, r)| r.exists()).count() > MOST)
+    if hardware
+        && (controls > MAX_COUNTERS
+            || new.named_pmds().filter(|(_, r)| r.exists()).count() > MAX_COUNTERS)
     {
         return whole("more than 32 counters or control registers");
     }
@@ -260,11 +262,11 @@ fn fault(new: &Description) -> Option<(Option<Row<'_>>, &'static str)> {
     let wrong_pmd = |r: &Register| match r.exists() && r.is(kind::VIRTUAL) == hardware {
         true if hardware => Some("a virtual register needs a number of 256 or more"),
         true => Some("registers from 256 on must be virtual"),
-        false => r.wrong_pmd(nr_pmcs as u16),
+        false => r.pmd_row_error(nr_pmcs as u16),
     };
     let number = |n| usize::from(new.first()).wrapping_add(n);
     let of_pmcs = new.named_pmcs().enumerate().find_map(|(n, (name, r))| {
-        let why = nameless(name, &r).or_else(|| r.wrong_pmc())?;
+        let why = nameless(name, &r).or_else(|| r.pmc_row_error())?;
         Some((Some(("PMC", number(n), name)), why))
     });
     of_pmcs.or_else(|| {

@@ -6,7 +6,7 @@
 use engine::calls::{Pmc, Pmd};
 use engine::context::{Error, SHORT};
 use engine::pmu::{kind, Scope};
-use engine::sampling::{is_read, Attr};
+use engine::sampling::{is_virtual, Attr};
 use kernel::prelude::*;
 
 use crate::contexts::{Context, State};
@@ -70,7 +70,7 @@ impl Context {
                 };
                 set.registers.set_pmd(&map, pmd.reg_num, pmd.reg_value);
                 let counts = map.pmd(pmd.reg_num).is_some_and(|r| r.is(kind::COUNTER));
-                let samples = counts && (in_format || pmd.samples());
+                let samples = counts && (in_format || pmd.is_sampling());
                 set.registers.set_armed(pmd.reg_num, samples);
                 if samples || set.attr(pmd.reg_num).is_some() {
                     set.sample(Attr::new(&map, pmd));
@@ -145,7 +145,7 @@ impl Context {
                 self.halt(state);
                 function(state);
                 for set in state.each_set_mut().filter(|set| touches(set.id)) {
-                    set.registers.plan(&map, self.scope());
+                    set.registers.build_program(&map, self.scope());
                 }
                 state.claims = counted;
                 state.elsewhere.set_uses(uses);
@@ -175,7 +175,7 @@ impl Context {
     /// the context is attached to.
     pub(crate) fn read_pmds(&self, pmds: &mut [Pmd]) -> Result {
         let map = self.registers.map();
-        let value_of = |number| map.pmd(number).filter(|row| is_read(row));
+        let value_of = |number| map.pmd(number).filter(|row| is_virtual(row));
         let any = pmds.iter().any(|pmd| value_of(pmd.reg_num).is_some());
         let (mut thread, mut done) = (None, Ok(()));
         self.call(&mut |state| {
@@ -193,7 +193,7 @@ impl Context {
                 };
                 pmd.reg_flags = pmd.reg_flags & !SHORT | set.registers.short_flag(pmd.reg_num);
                 if let Some(attr) = set.attr(pmd.reg_num) {
-                    pmd.reg_last_reset_val = attr.last;
+                    pmd.reg_last_reset_val = attr.last_reset;
                 }
                 pmd.reg_value = match value_of(pmd.reg_num) {
                     // Reading the register from its description takes longer: this is done below,

@@ -10,9 +10,9 @@
 
 use engine::calls::{status, Status};
 use engine::context::Error;
-use engine::pmu::{Rows, Scope};
+use engine::pmu::{PmdSet, Scope};
 use engine::ring::{THROTTLE, UNTHROTTLE};
-use engine::sampling::{self, action, Attr, Message, Queue, VALUES};
+use engine::sampling::{self, action, Attr, Message, Queue, MAX_VALUES};
 use engine::sets;
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::KBox;
@@ -34,14 +34,14 @@ use crate::target::Target;
 /// The sampling state of a context.
 pub(crate) struct Sampling {
     /// The values of the sample that is being taken. Not on the stack, because an NMI's is small.
-    values: KBox<[u64; VALUES]>,
+    values: KBox<[u64; MAX_VALUES]>,
     /// The sampling buffer; `None` for a context without a sampling format.
     pub(crate) buffer: Option<KBox<Buffer>>,
     pub(crate) queue: Queue,
     /// The context is masked: it does not count until `PERFMON_RESTART`.
     pub(crate) masked: bool,
     /// PMDs that overflowed before the context was masked. `PERFMON_RESTART` resets them.
-    pub(crate) ended: Rows,
+    pub(crate) ended: PmdSet,
     /// Begin and end of throttling ([`nmi::now`]): the context counts, but takes no samples.
     throttled: Option<(u64, u64)>,
     /// Statistics of throttling.
@@ -66,11 +66,11 @@ impl Sampling {
         let mut queue = Queue::default();
         queue.set_depth(buffer.as_ref().map_or(8, |b| b.format().queue_depth()));
         Ok(Self {
-            values: KBox::new([0; VALUES], GFP_KERNEL_ACCOUNT)?,
+            values: KBox::new([0; MAX_VALUES], GFP_KERNEL_ACCOUNT)?,
             buffer,
             queue,
             masked: false,
-            ended: Rows::default(),
+            ended: PmdSet::default(),
             throttled: None,
             storms: Storms::default(),
             untold: 0,
@@ -90,7 +90,7 @@ impl Sampling {
         self.throttled = None;
         self.storms = Storms::default();
         self.untold = 0;
-        self.ended = Rows::default();
+        self.ended = PmdSet::default();
         self.queue.clear();
     }
 }
@@ -190,7 +190,7 @@ impl Context {
             return (0, 0);
         }
         self.catch_up(&mut state);
-        let turned = state.set.registers.take_turned();
+        let turned = state.set.registers.take_wrapped();
         let told = self.tell(&mut state, Some(interrupted));
         self.go_on(&mut state);
         (told, turned)
@@ -211,7 +211,7 @@ impl Context {
         state.sampling.throttled = Some((now, now.wrapping_add(nanoseconds)));
         state.sampling.storms.nr = state.sampling.storms.nr.wrapping_add(1);
         if state.cpu.is_some() {
-            state.set.registers.hold(|c| {
+            state.set.registers.throttle(|c| {
                 msr::write(c.address, 0);
             });
             state.publish(true);
@@ -238,7 +238,7 @@ impl Context {
         };
         let storms = &mut state.sampling.storms;
         storms.time = storms.time.wrapping_add(ended.wrapping_sub(since));
-        state.set.registers.let_go();
+        state.set.registers.unthrottle();
         self.skip(state);
         self.tell_ring(state, UNTHROTTLE, ended);
         if state.sets.due && state.cpu.is_none() {
@@ -255,29 +255,29 @@ impl Context {
             return;
         }
         let State { set, sampling, .. } = &mut *state;
-        let (mut lost, mut last) = (0u64, Rows::default());
+        let (mut lost, mut last) = (0u64, PmdSet::default());
         let Set {
             registers, attrs, ..
         } = &mut **set;
         let Some(buffer) = &mut sampling.buffer else {
-            for attr in attrs.iter().filter(|a| skipped.meets(&a.row)) {
-                let nr = attr.overflows(registers.value(attr.pmd));
+            for attr in attrs.iter().filter(|a| skipped.intersects(&a.pmd_set)) {
+                let nr = attr.overflow_count(registers.value(attr.pmd));
                 lost = lost.wrapping_add(nr.saturating_sub(1));
             }
             sampling.storms.lost = sampling.storms.lost.wrapping_add(lost);
-            return registers.overflow(&skipped);
+            return registers.mark_overflowed(&skipped);
         };
-        for attr in attrs.iter_mut().filter(|a| skipped.meets(&a.row)) {
-            let nr = attr.overflows(registers.value(attr.pmd));
+        for attr in attrs.iter_mut().filter(|a| skipped.intersects(&a.pmd_set)) {
+            let nr = attr.overflow_count(registers.value(attr.pmd));
             lost = lost.wrapping_add(nr);
-            if attr.counts_down(nr) {
-                last.add(&attr.row);
+            if attr.count_down(nr) {
+                last.add(&attr.pmd_set);
             }
         }
-        buffer.lose(lost);
+        buffer.add_lost(lost);
         sampling.storms.lost = sampling.storms.lost.wrapping_add(lost);
         sampling.untold = sampling.untold.wrapping_add(lost);
-        if !last.is_empty() && set.turns.terms.counts_down() {
+        if !last.is_empty() && set.turns.policy.switches_on_overflow() {
             set.turns.ended_by = last;
             state.sets.due = true;
         }
@@ -324,7 +324,7 @@ impl Context {
         if buffer.tell(kind, word) && state.sampling.queue.is_empty() {
             let mut overflow = Overflow::default();
             nmi::find(&mut overflow, None, self.privileged, &self.ns);
-            self.notify(state, &overflow, Rows::default());
+            self.notify(state, &overflow, PmdSet::default());
         }
     }
 
@@ -357,7 +357,7 @@ impl Context {
         self.calm(&mut state);
         let ends = state.turn_left(nmi::now()) == Some(0);
         state.sets.due |= ends;
-        let samples = state.set.registers.program.clocks;
+        let samples = state.set.registers.program.has_armed_clock;
         let told = self.tell(&mut state, nmi::of_interrupt());
         self.go_on(&mut state);
         drop(state);
@@ -387,7 +387,7 @@ impl Context {
     /// resets the PMDs. Returns the number of these PMDs. All values are up to date.
     pub(crate) fn tell(&self, state: &mut State, interrupted: Option<Interrupted>) -> u32 {
         // The NMIs of counters that wrapped come later. Only a global status shows whose they are.
-        if state.set.registers.take_turned() != 0 && self.registers.map().global_status == 0 {
+        if state.set.registers.take_wrapped() != 0 && self.registers.map().global_status == 0 {
             nmi::expect(msr::time_stamp());
         }
         if state.set.registers.has_skipped() {
@@ -399,7 +399,7 @@ impl Context {
         let pending = state.set.registers.take_pending();
         let mut overflow = Overflow::default();
         nmi::find(&mut overflow, interrupted, self.privileged, &self.ns);
-        let (mut nr, mut todo, mut told) = (0u32, 0, Rows::default());
+        let (mut nr, mut todo, mut told) = (0u32, 0, PmdSet::default());
         let State {
             set,
             sampling,
@@ -418,11 +418,11 @@ impl Context {
         } = sampling;
         // The first sample reports the lost ones.
         overflow.lost = core::mem::take(untold);
-        let mut last = Rows::default();
-        let pend = |attr: &&mut Attr| pending.meets(&attr.row);
+        let mut last = PmdSet::default();
+        let pend = |attr: &&mut Attr| pending.intersects(&attr.pmd_set);
         for attr in attrs.iter_mut().filter(pend) {
-            if attr.counts_down(1) {
-                last.add(&attr.row);
+            if attr.count_down(1) {
+                last.add(&attr.pmd_set);
             }
             let buffer = buffer.as_deref_mut();
             let wants = self.sample(
@@ -435,12 +435,12 @@ impl Context {
             );
             overflow.lost = 0;
             if wants & action::NOTIFY != 0 {
-                told.add(&attr.row);
+                told.add(&attr.pmd_set);
             }
             todo |= wants;
             nr = nr.wrapping_add(1);
         }
-        if !last.is_empty() && set.turns.terms.counts_down() {
+        if !last.is_empty() && set.turns.policy.switches_on_overflow() {
             set.turns.ended_by = last;
             state.sets.due = true;
         }
@@ -485,7 +485,7 @@ impl Context {
         };
         let numbers = attr.values();
         let values = values.get_mut(..numbers.len()).unwrap_or(&mut []);
-        let plain = !attr.reads && registers.is_plain();
+        let plain = !attr.reads_virtual && registers.is_64bit();
         for (value, number) in values.iter_mut().zip(numbers) {
             *value = match plain {
                 true => registers.value(*number),
@@ -493,7 +493,7 @@ impl Context {
             };
         }
         overflow.pmd = attr.pmd;
-        overflow.last_reset = attr.last;
+        overflow.last_reset = attr.last_reset;
         overflow.eventid = attr.eventid;
         overflow.flags = match notify {
             true => description::OVERFLOW_NOTIFY,
@@ -517,7 +517,7 @@ impl Context {
     fn value_of(&self, registers: &Registers, pmd: u16, thread: Option<&ARef<Task>>) -> u64 {
         let map = self.described().map();
         match map.pmd(pmd) {
-            Some(row) if sampling::is_read(row) => {
+            Some(row) if sampling::is_virtual(row) => {
                 let control = registers.control_of(&map, row);
                 self.value_now(pmd, row.address, control, thread)
             }
@@ -527,7 +527,7 @@ impl Context {
 
     /// Queues a message for these PMDs and wakes readers. Returns MASK if the queue is full.
     #[cold]
-    fn notify(&self, state: &mut State, overflow: &Overflow, pmds: Rows) -> u32 {
+    fn notify(&self, state: &mut State, overflow: &Overflow, pmds: PmdSet) -> u32 {
         let message = Message {
             msg_type: sampling::OVFL,
             msg_ovfl_pid: overflow.pid,
@@ -535,7 +535,7 @@ impl Context {
             msg_ovfl_cpu: overflow.cpu as u16,
             msg_ovfl_tid: overflow.tid,
             msg_ovfl_ip: overflow.ip,
-            msg_ovfl_pmds: pmds.numbers(),
+            msg_ovfl_pmds: pmds.to_bitmap(),
         };
         let kept = self.silent || state.sampling.queue.push(&message);
         self.bell.ring();
@@ -562,19 +562,19 @@ impl Context {
 
     /// Starts the next period of these PMDs, and resets the PMDs linked to them.
     #[inline(always)]
-    fn reset(&self, state: &mut State, pmds: Rows, long: bool) {
+    fn reset(&self, state: &mut State, pmds: PmdSet, long: bool) {
         costs::count(Cost::Resets);
         let Set {
             registers, attrs, ..
         } = &mut *state.set;
-        let mut others = Rows::default();
-        let ended = |attr: &&mut Attr| pmds.meets(&attr.row);
+        let mut others = PmdSet::default();
+        let ended = |attr: &&mut Attr| pmds.intersects(&attr.pmd_set);
         for attr in attrs.iter_mut().filter(ended) {
-            let value = attr.next(long);
+            let value = attr.next_value(long);
             others.add(&attr.reset_pmds);
-            match (long, registers.is_plain()) {
+            match (long, registers.is_64bit()) {
                 (true, _) => registers.set_value(attr.pmd, value),
-                (false, true) => registers.reset_plain(attr.pmd, value),
+                (false, true) => registers.reset_64bit(attr.pmd, value),
                 (false, false) => {
                     let beyond = self.value_of(registers, attr.pmd, None);
                     registers.reset(attr.pmd, value, beyond);
@@ -634,7 +634,7 @@ impl Context {
         let calm = storm.map(|(_, until)| until.saturating_sub(now));
         if let Some(left) = [clock, turn, calm].into_iter().flatten().min() {
             // Shorter times would leave the CPU no time for anything else.
-            self.bell.ring_after(left.max(sets::LEAST));
+            self.bell.ring_after(left.max(sets::MIN_RUN_NS));
         }
     }
 

@@ -6,7 +6,7 @@
 
 use core::cell::Cell;
 
-use engine::claims::{Claims, Shares};
+use engine::claims::{RegisterMask, RegisterUsers};
 use engine::pmu::Scope;
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::KVec;
@@ -47,7 +47,7 @@ pub(crate) struct Session {
     /// attached.
     threads: usize,
     /// The hardware registers that attached contexts have claimed.
-    shares: Shares,
+    shares: RegisterUsers,
     /// The reservation of the PMU; `None` while no attached context uses hardware registers.
     held: Option<Held>,
     /// The attached contexts.
@@ -60,7 +60,7 @@ impl Session {
     /// The state while nothing is attached.
     pub(crate) const IDLE: Self = Self {
         threads: 0,
-        shares: Shares::NONE,
+        shares: RegisterUsers::NONE,
         held: None,
         attached: KVec::new(),
         probes: None,
@@ -95,20 +95,22 @@ impl Session {
 
     /// Returns whether these registers would be free if all users' contexts of the other scope
     /// ended. They would not if a context that was attached with `CAP_PERFMON` has one of them.
-    fn would_be_free(&self, scope: Scope, claims: &Claims) -> bool {
+    fn would_be_free(&self, scope: Scope, claims: &RegisterMask) -> bool {
         self.attached.iter().all(|one| {
             // SAFETY: A context is removed from the list by `delist()` before it is freed, and
             // `delist()` needs `SESSION`, which protects `self`.
             let context = unsafe { &*one.context };
-            one.yields || context.scope() == scope || !context.state.lock().claims.meets(claims)
+            one.yields
+                || context.scope() == scope
+                || !context.state.lock().claims.intersects(claims)
         })
     }
 
     /// Ends the users' contexts of the other scope that use one of these registers. The caller's
     /// context has claimed the registers, and no step of the caller may fail after this. Preemption
     /// may be off.
-    pub(crate) fn evict(&mut self, scope: Scope, claims: &Claims) {
-        if self.shares.fits(scope, claims) {
+    pub(crate) fn evict(&mut self, scope: Scope, claims: &RegisterMask) {
+        if self.shares.is_available(scope, claims) {
             return;
         }
         let Self {
@@ -119,7 +121,7 @@ impl Session {
             // `delist()` needs `SESSION`, which protects `self`.
             let context = unsafe { &*one.context };
             if context.scope() != scope {
-                let had = context.evict(&|state| state.claims.meets(claims));
+                let had = context.evict(&|state| state.claims.intersects(claims));
                 shares.remove(context.scope(), &had);
             }
         }
@@ -167,10 +169,10 @@ impl Session {
         &mut self,
         scope: Scope,
         registers: &Arc<pmu::Registers>,
-        old: &Claims,
-        new: &Claims,
+        old: &RegisterMask,
+        new: &RegisterMask,
     ) -> Result {
-        let fits = self.shares.fits(scope, new);
+        let fits = self.shares.is_available(scope, new);
         if !fits && !(rights::is_admin() && self.would_be_free(scope, new)) {
             return Err(EBUSY);
         }
@@ -186,8 +188,8 @@ impl Session {
     }
 
     /// Returns the registers that contexts of this scope can claim, if the PMU can be reserved.
-    pub(crate) fn free(&self, scope: Scope) -> Claims {
-        self.shares.free(scope)
+    pub(crate) fn available(&self, scope: Scope) -> RegisterMask {
+        self.shares.available(scope)
     }
 
     /// Counts one more context of a thread that is about to be attached. Attaches the probes if

@@ -9,12 +9,12 @@ use core::cmp::Ordering;
 use core::iter::once;
 
 use engine::calls::{Runs, SetInfo};
-use engine::claims::Claims;
+use engine::claims::RegisterMask;
 use engine::context::Error;
-use engine::pmu::{Numbers, Rows};
-use engine::program::{Memory, Needs, Room};
+use engine::pmu::{PmdSet, RegisterBitmap};
+use engine::program::{Allocator, MemorySize, RegisterMemory};
 use engine::sampling::Attr;
-use engine::sets::{self, Moments, Terms, Turns};
+use engine::sets::{self, RunningMoments, SetRuns, SwitchPolicy};
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::{KBox, KVec};
 use kernel::prelude::*;
@@ -32,8 +32,8 @@ use crate::target::Target;
 #[derive(Default)]
 pub(crate) struct Heap;
 
-impl Memory for Heap {
-    type Of<T: Copy + Default> = KVec<T>;
+impl Allocator for Heap {
+    type Slice<T: Copy + Default> = KVec<T>;
 }
 
 /// The registers of a set.
@@ -43,18 +43,18 @@ pub(crate) type Registers = engine::context::Registers<Heap>;
 #[derive(Default)]
 pub(crate) struct Asked {
     /// PMCs that are written.
-    pub(crate) pmcs: Numbers,
+    pub(crate) pmcs: RegisterBitmap,
     /// PMDs that are written, sampled with another one or reset with another one.
-    pub(crate) pmds: Numbers,
+    pub(crate) pmds: RegisterBitmap,
     /// PMDs that are themselves written.
-    pub(crate) own: Numbers,
+    pub(crate) own: RegisterBitmap,
 }
 
 impl Asked {
     /// Returns the hardware registers among them.
-    pub(crate) fn claims(&self) -> Claims {
-        let first = |numbers: &Numbers| numbers.0.first().copied().unwrap_or(0);
-        Claims {
+    pub(crate) fn claims(&self) -> RegisterMask {
+        let first = |numbers: &RegisterBitmap| numbers.0.first().copied().unwrap_or(0);
+        RegisterMask {
             pmcs: first(&self.pmcs),
             pmds: first(&self.pmds),
         }
@@ -62,18 +62,18 @@ impl Asked {
 }
 
 /// Allocates room for the values and the program of a set.
-fn memory(needs: &Needs) -> Result<Room<Heap>> {
+fn memory(needs: &MemorySize) -> Result<RegisterMemory<Heap>> {
     fn some<T: Copy + Default>(nr: usize) -> Result<KVec<T>> {
         Ok(KVec::from_elem(T::default(), nr, GFP_KERNEL_ACCOUNT)?)
     }
     let [pmcs, soft_pmcs] = needs.pmcs;
     let [pmds, soft_pmds] = needs.pmds;
-    Ok(Room {
+    Ok(RegisterMemory {
         pmcs: [some(pmcs)?, some(soft_pmcs)?],
         pmds: [some(pmds)?, some(soft_pmds)?],
         controls: some(needs.controls)?,
         counters: some(needs.counters)?,
-        growths: some(needs.growths)?,
+        virtual_counters: some(needs.virtual_counters)?,
     })
 }
 
@@ -84,11 +84,11 @@ pub(crate) struct Set {
     /// The values of the registers, and the program for the PMU.
     pub(crate) registers: Registers,
     /// The conditions that end a run of the set, and how often and how long it ran.
-    pub(crate) turns: Turns,
+    pub(crate) turns: SetRuns,
     /// PMDs that sample, in ascending order.
     pub(crate) attrs: KVec<Attr>,
     /// PMDs that count, with statistics over the runs.
-    moments: KVec<Moments>,
+    moments: KVec<RunningMoments>,
     /// The memory that is charged for this set.
     charge: Charge,
 }
@@ -103,7 +103,7 @@ impl Set {
         let new = Self {
             id,
             registers: Registers::default(),
-            turns: Turns::default(),
+            turns: SetRuns::default(),
             attrs: KVec::new(),
             moments: KVec::new(),
             charge,
@@ -147,7 +147,9 @@ impl Set {
         match self.moments.iter_mut().find(|m| m.pmd == pmd) {
             Some(moments) => moments.set(value),
             None => {
-                let _ = self.moments.push_within_capacity(Moments::new(pmd, value));
+                let _ = self
+                    .moments
+                    .push_within_capacity(RunningMoments::new(pmd, value));
             }
         }
     }
@@ -155,7 +157,7 @@ impl Set {
     /// Resets a PMD that is linked to one that overflowed.
     pub(crate) fn reset_other(&mut self, pmd: u16, long: bool) {
         let attr = self.attrs.iter_mut().find(|attr| attr.pmd == pmd);
-        let value = attr.map_or(0, |attr| attr.next(long));
+        let value = attr.map_or(0, |attr| attr.next_value(long));
         let before = self.registers.value(pmd);
         if let Some(moments) = self.moments.iter_mut().find(|m| m.pmd == pmd) {
             moments.reset(before, value);
@@ -166,19 +168,19 @@ impl Set {
     /// Notes that the set is about to be programmed. The first time in a run, it also restarts the
     /// overflow counts of its PMDs.
     #[inline]
-    pub(crate) fn enter(&mut self, now: u64) {
-        if self.turns.enter(now) {
-            self.turns.ended_by = Rows::default();
+    pub(crate) fn load(&mut self, now: u64) {
+        if self.turns.load(now) {
+            self.turns.ended_by = PmdSet::default();
             for attr in &mut self.attrs {
-                attr.begin_turn();
+                attr.begin_run();
             }
         }
     }
 
     /// Ends the run of the set and adds it to the statistics. The set is in no PMU, and its values
     /// are up to date.
-    pub(crate) fn end_turn(&mut self) {
-        let time = self.turns.end();
+    pub(crate) fn end_run(&mut self) {
+        let time = self.turns.end_run();
         for moments in &mut self.moments {
             moments.end(self.registers.value(moments.pmd), time);
         }
@@ -301,10 +303,10 @@ impl State {
     pub(crate) fn claims_with(
         &self,
         map: &engine::pmu::Map<'_>,
-        more: impl Fn(u16) -> Claims,
-    ) -> Claims {
-        self.each_set().fold(Claims::NONE, |all, set| {
-            all.with(&set.registers.claims(map, more(set.id)))
+        more: impl Fn(u16) -> RegisterMask,
+    ) -> RegisterMask {
+        self.each_set().fold(RegisterMask::NONE, |all, set| {
+            all.with(&set.registers.claimed_registers(map, more(set.id)))
         })
     }
 
@@ -313,10 +315,10 @@ impl State {
     pub(crate) fn uses_with(
         &self,
         map: &engine::pmu::Map<'_>,
-        more: impl Fn(u16) -> Claims,
-    ) -> Claims {
-        self.each_set().fold(Claims::NONE, |all, set| {
-            all.with(&set.registers.uses(map, more(set.id)))
+        more: impl Fn(u16) -> RegisterMask,
+    ) -> RegisterMask {
+        self.each_set().fold(RegisterMask::NONE, |all, set| {
+            all.with(&set.registers.required_registers(map, more(set.id)))
         })
     }
 
@@ -336,8 +338,8 @@ impl State {
             let id = self.sets.slots.get(at).map_or(0, |slot| slot.id);
             let terms = self
                 .find_set(id)
-                .map_or(Terms::default(), |s| s.turns.terms);
-            let after = sets::after(&terms, at, nr, |id| self.sets.place(id))?;
+                .map_or(SwitchPolicy::default(), |s| s.turns.policy);
+            let after = sets::next_index(&terms, at, nr, |id| self.sets.place(id))?;
             if let Some(slot) = self.sets.slots.get_mut(at) {
                 slot.after = after;
             }
@@ -380,7 +382,7 @@ impl Context {
     /// Ends the run of the active set and makes the set of the slot `place` active. The context is
     /// in no PMU.
     fn make_active(&self, state: &mut State, place: usize) {
-        state.set.end_turn();
+        state.set.end_run();
         state.sets.due = false;
         let State { set, sets, .. } = &mut *state;
         sets.activate(set, place);
@@ -421,9 +423,9 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// `EBUSY` if the context is attached, `ENOSPC` if it would have more than [`sets::MOST`] sets,
-    /// `EDQUOT`, `ENOMEM`.
-    pub(crate) fn create_sets(&self, wanted: &[(u16, Terms)]) -> Result {
+    /// `EBUSY` if the context is attached, `ENOSPC` if it would have more than [`sets::MAX_SETS`]
+    /// sets, `EDQUOT`, `ENOMEM`.
+    pub(crate) fn create_sets(&self, wanted: &[(u16, SwitchPolicy)]) -> Result {
         let _growing = self.growing.lock();
         let nr = {
             let state = self.state.lock();
@@ -440,7 +442,7 @@ impl Context {
                 fresh.push(Set::new(*id, &self.charge)?, GFP_KERNEL_ACCOUNT)?;
             }
         }
-        if nr.saturating_add(fresh.len()) > sets::MOST {
+        if nr.saturating_add(fresh.len()) > sets::MAX_SETS {
             return Err(ENOSPC);
         }
         let _session = SESSION.lock();
@@ -463,7 +465,7 @@ impl Context {
         state.sets.active = state.sets.place(active).unwrap_or(0);
         for (id, terms) in wanted {
             if let Some(set) = state.find_set_mut(*id) {
-                set.turns.terms = *terms;
+                set.turns.policy = *terms;
             }
         }
         // The old slots are freed without the lock.
@@ -510,13 +512,13 @@ impl Context {
     /// Fills in `PERFMON_GETINFO_EVTSETS`: switch conditions, statistics of runs and the available
     /// registers. `EINVAL` if a set does not exist.
     pub(crate) fn set_infos(&self, infos: &mut [SetInfo]) -> Result {
-        let free = SESSION.lock().free(self.scope());
+        let free = SESSION.lock().available(self.scope());
         let map = self.registers.map();
         let usable = |row: Option<&engine::pmu::Register>| {
-            row.is_some_and(|r| r.exists() && r.usable(self.scope()).is_ok())
+            row.is_some_and(|r| r.exists() && r.check_scope(self.scope()).is_ok())
         };
-        let (mut pmcs, mut pmds) = (Numbers::default(), Numbers::default());
-        for number in 0..engine::pmu::NUMBERS as u16 {
+        let (mut pmcs, mut pmds) = (RegisterBitmap::default(), RegisterBitmap::default());
+        for number in 0..engine::pmu::NR_REGISTERS as u16 {
             let bit = 1u64.checked_shl(number.into()).unwrap_or(0);
             if usable(map.pmc(number)) && (bit == 0 || free.pmcs & bit != 0) {
                 pmcs.set(number.into());
@@ -527,14 +529,14 @@ impl Context {
         }
         self.ask(infos, |state, now, info| {
             let set = state.find_set(info.set_id).ok_or(Error::NoSet)?;
-            let terms = set.turns.terms;
+            let terms = set.turns.policy;
             *info = SetInfo {
                 set_id: info.set_id,
                 set_id_next: terms.next().unwrap_or(0),
                 set_flags: terms.flags(),
-                set_ovfl_pmds: set.turns.ended_by.numbers(),
+                set_ovfl_pmds: set.turns.ended_by.to_bitmap(),
                 set_runs: set.turns.runs(),
-                set_timeout: set.turns.left(now).unwrap_or(0),
+                set_timeout: set.turns.remaining(now).unwrap_or(0),
                 set_act_duration: set.turns.duration(now).0,
                 set_avail_pmcs: pmcs,
                 set_avail_pmds: pmds,
@@ -554,7 +556,7 @@ impl Context {
             let halves = |sum: u128| [sum as u64, (sum >> 64) as u64];
             let (time, time2) = set.turns.duration(now);
             let value = set.registers.value(runs.reg_num);
-            let (value, value2, products) = moments.totals(value, set.turns.spent(now));
+            let (value, value2, products) = moments.totals(value, set.turns.elapsed(now));
             (runs.runs, runs.time, runs.time2) = (set.turns.runs(), time, halves(time2));
             (runs.value, runs.value2) = (value, halves(value2));
             runs.value_time = halves(products);
@@ -589,12 +591,12 @@ impl Context {
             let state = self.state.lock();
             let set = state.find_set(id).ok_or_else(|| refused(Error::NoSet))?;
             let map = self.registers.map();
-            let needs = set.registers.needs(&map, &more.pmcs, &more.pmds);
+            let needs = set.registers.memory_needed(&map, &more.pmcs, &more.pmds);
             let (mut attrs, mut moments) = (more.own, more.own);
             set.attrs.iter().for_each(|a| attrs.set(a.pmd.into()));
             set.moments.iter().for_each(|m| moments.set(m.pmd.into()));
             let (attrs, moments) = (attrs.count(), moments.count());
-            if needs == set.registers.room()
+            if needs == set.registers.capacity()
                 && attrs <= set.attrs.capacity()
                 && moments <= set.moments.capacity()
             {
@@ -605,7 +607,7 @@ impl Context {
         let bytes = Set::BYTES
             .saturating_add(needs.bytes())
             .saturating_add(attrs.saturating_mul(size_of::<Attr>()))
-            .saturating_add(moments.saturating_mul(size_of::<Moments>()));
+            .saturating_add(moments.saturating_mul(size_of::<RunningMoments>()));
         let mut charge = self.charge.more(bytes.saturating_sub(charged))?;
         let mut room = memory(&needs)?;
         let mut attrs = KVec::with_capacity(attrs, GFP_KERNEL_ACCOUNT)?;
@@ -613,7 +615,7 @@ impl Context {
         let mut state = self.state.lock();
         if let Some(set) = state.find_set_mut(id) {
             set.charge.take(&mut charge);
-            set.registers.move_into(&mut room);
+            set.registers.move_to(&mut room);
             for attr in &set.attrs {
                 let _ = attrs.push_within_capacity(*attr);
             }

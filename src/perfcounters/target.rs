@@ -3,7 +3,7 @@
 //! Attaching and detaching contexts: the targets (threads and CPUs), the permissions that this
 //! needs, and what happens when a target ends. The lock order is in [`crate::contexts`].
 
-use engine::claims::Claims;
+use engine::claims::RegisterMask;
 use engine::context::Error;
 use engine::pmu::Scope;
 use engine::sampling;
@@ -78,7 +78,7 @@ impl Context {
         // set below.
         let (uses, core) = {
             let state = self.state.lock();
-            let uses = state.uses_with(&self.registers.map(), |_| Claims::NONE);
+            let uses = state.uses_with(&self.registers.map(), |_| RegisterMask::NONE);
             (uses, state.elsewhere.core())
         };
         let cpu = task.is_none().then_some(number);
@@ -105,11 +105,11 @@ impl Context {
             }
             state.elsewhere.set_uses(uses);
             self.choose(&mut state, set).map_err(refused)?;
-            state.claims_with(&self.registers.map(), |_| Claims::NONE)
+            state.claims_with(&self.registers.map(), |_| RegisterMask::NONE)
         };
         session.enlist(self)?;
         session
-            .claim(self.scope(), &self.registers, &Claims::NONE, &claims)
+            .claim(self.scope(), &self.registers, &RegisterMask::NONE, &claims)
             .inspect_err(|_| session.delist(self))?;
         let attached = match task.zip(place) {
             Some(((task, watch), place)) => session.watch().and_then(|()| {
@@ -133,11 +133,11 @@ impl Context {
                 self.state.lock().loading = false;
                 ready
                     .and_then(|()| self.take_cpu(&mut session, number, &claims))
-                    .inspect_err(|_| self.state.lock().claims = Claims::NONE)
+                    .inspect_err(|_| self.state.lock().claims = RegisterMask::NONE)
             }
         };
         attached.inspect_err(|_| {
-            let _ = session.claim(self.scope(), &self.registers, &claims, &Claims::NONE);
+            let _ = session.claim(self.scope(), &self.registers, &claims, &RegisterMask::NONE);
             session.delist(self);
         })
     }
@@ -151,7 +151,7 @@ impl Context {
         task: ARef<Task>,
         watch: Option<Watch>,
         place: Unplaced,
-        claims: Claims,
+        claims: RegisterMask,
     ) -> Result {
         let address = sched::address(&task);
         let again = task.clone();
@@ -178,7 +178,7 @@ impl Context {
             let ended = sched::has_ended(&task);
             if ended {
                 self.forget(&mut state);
-                state.claims = Claims::NONE;
+                state.claims = RegisterMask::NONE;
             } else {
                 state.listed = Some(place);
             }
@@ -195,7 +195,7 @@ impl Context {
             if state.target == Target::Thread(address) {
                 self.forget(&mut state);
             }
-            (state.target, state.claims) = (Target::None, Claims::NONE);
+            (state.target, state.claims) = (Target::None, RegisterMask::NONE);
             let place = state.listed.take();
             drop(state);
             drop(place);
@@ -237,7 +237,7 @@ impl Context {
     /// Attaches the context to the given CPU, on which the caller must be. Contexts of threads are
     /// evicted only after this CPU was found free. It stays free, because attaching to a CPU needs
     /// `SESSION`.
-    fn take_cpu(&self, session: &mut Session, number: u32, claims: &Claims) -> Result {
+    fn take_cpu(&self, session: &mut Session, number: u32, claims: &RegisterMask) -> Result {
         let _stays = sched::NoPreempt::new();
         Self::is_free_here(number)?;
         session.evict(Scope::System, claims);
@@ -281,7 +281,7 @@ impl Context {
         if self.state.lock().loading {
             return Err(EBUSY);
         }
-        let (mut was, mut thread, mut claims) = (Target::None, None, Claims::NONE);
+        let (mut was, mut thread, mut claims) = (Target::None, None, RegisterMask::NONE);
         let (mut place, mut loader, mut watch) = (None, None, None);
         self.with(&mut |state| {
             was = state.target;
@@ -295,15 +295,15 @@ impl Context {
             state.elsewhere.rest();
             let _ = state.set.registers.take_pending();
             let _ = state.set.registers.take_skipped();
-            state.set.end_turn();
+            state.set.end_run();
             state.sets.due = false;
             self.bell.let_go();
             state.broken = false;
-            claims = core::mem::replace(&mut state.claims, Claims::NONE);
+            claims = core::mem::replace(&mut state.claims, RegisterMask::NONE);
         });
         self.bell.go();
         drop((place, loader, watch));
-        session.claim(self.scope(), &self.registers, &claims, &Claims::NONE)?;
+        session.claim(self.scope(), &self.registers, &claims, &RegisterMask::NONE)?;
         session.delist(self);
         if was != Target::None && self.scope() == Scope::Thread {
             session.unwatch();
@@ -368,8 +368,8 @@ impl Context {
     /// Ends the context, because an administrator's context needs its registers or its thread. Does
     /// nothing unless `has` returns true for its state. The reader gets a message. Returns the
     /// registers that the context had claimed.
-    pub(crate) fn evict(&self, has: &dyn Fn(&State) -> bool) -> Claims {
-        let (mut claims, mut place) = (Claims::NONE, None);
+    pub(crate) fn evict(&self, has: &dyn Fn(&State) -> bool) -> RegisterMask {
+        let (mut claims, mut place) = (RegisterMask::NONE, None);
         // No IPI is sent for a context that is not concerned.
         if !has(&self.state.lock()) {
             return claims;
@@ -379,7 +379,7 @@ impl Context {
                 self.cut_short(state);
                 self.tell_of(state, sampling::EVICTED);
                 self.bell.let_go();
-                claims = core::mem::replace(&mut state.claims, Claims::NONE);
+                claims = core::mem::replace(&mut state.claims, RegisterMask::NONE);
                 // Another context may be attached to the thread from now on.
                 place = state.listed.take();
             }
@@ -414,7 +414,7 @@ impl Context {
         state.broken = false;
         if counts {
             for set in state.each_set_mut() {
-                set.registers.cut_short();
+                set.registers.mark_all_incomplete();
             }
         }
         state.publish(false);

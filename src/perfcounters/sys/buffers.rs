@@ -7,7 +7,7 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use engine::sync::Word;
-use engine::trace::{self, Counts, Span};
+use engine::trace::{self, BufferRange, Counts};
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::KVVec;
 use kernel::bindings;
@@ -151,7 +151,7 @@ impl Buffer {
         // INVARIANT: `page(0)` has set the first word.
         // SAFETY: The page is aligned, zeroed and held by the buffer, and no other thread has it
         // yet.
-        trace::begin(unsafe { &*(counts as *const Counts) }, bytes, flight);
+        trace::init_counts(unsafe { &*(counts as *const Counts) }, bytes, flight);
         Ok(buffer)
     }
 
@@ -243,7 +243,7 @@ impl Buffer {
             self.looked.store_release(now);
             return believed;
         }
-        match trace::plausible(believed, claimed, now.saturating_sub(looked)) {
+        match trace::plausible_lost(believed, claimed, now.saturating_sub(looked)) {
             Some(lost) => {
                 self.believed.store_relaxed(lost);
                 // Release: pairs with the acquire above.
@@ -273,9 +273,9 @@ impl Buffer {
 
     /// Returns the range of bytes that can be read; `None` if there is none. Corrupt counts discard
     /// the range, which is added to [`faults`](Self::faults).
-    pub(crate) fn span(&self) -> Option<Span> {
+    pub(crate) fn span(&self) -> Option<BufferRange> {
         if self.flight {
-            return match trace::recorded(self.counts(), self.bytes) {
+            return match trace::flight_range(self.counts(), self.bytes) {
                 Ok(span) => (span.bytes != 0).then_some(span),
                 Err(_) => {
                     // Stored, not added: a flight recorder is read again from the same counts,
@@ -286,12 +286,12 @@ impl Buffer {
             };
         }
         let since = self.position.load_relaxed();
-        match trace::written(self.counts(), since, self.bytes) {
+        match trace::unread_range(self.counts(), since, self.bytes) {
             Ok(span) => (span.bytes != 0).then_some(span),
             Err(senseless) => {
                 let cut = self.cut.load_relaxed().wrapping_add(self.bytes.into());
                 self.cut.store_relaxed(cut);
-                self.read_up_to(senseless.next);
+                self.read_up_to(senseless.resume_at);
                 None
             }
         }
@@ -300,9 +300,9 @@ impl Buffer {
     /// Returns what a reader has to get: the range of bytes that can be read, or an empty range if
     /// the number of lost events has changed since it was last returned. The empty range matters
     /// for a writer that has ended, as no later records report the loss.
-    pub(crate) fn news(&self) -> Option<Span> {
+    pub(crate) fn news(&self) -> Option<BufferRange> {
         let position = self.position.load_relaxed();
-        let nothing = Span {
+        let nothing = BufferRange {
             position,
             from: 0,
             bytes: 0,
@@ -319,9 +319,9 @@ impl Buffer {
 
     /// Returns how many bytes of a span are valid, after it was copied. In a flight recorder the
     /// writer may have overwritten the rest meanwhile.
-    pub(crate) fn good(&self, span: &Span) -> u32 {
+    pub(crate) fn good(&self, span: &BufferRange) -> u32 {
         match self.flight {
-            true => trace::left(self.counts(), span, self.bytes),
+            true => trace::valid_bytes(self.counts(), span, self.bytes),
             false => span.bytes,
         }
     }
@@ -366,7 +366,7 @@ impl Buffer {
 
     /// Copies words of a span to `to`, from byte `done` of the span on. Each word is loaded once,
     /// so that a concurrent writer cannot change a word that was copied.
-    pub(crate) fn copy(&self, span: &Span, done: usize, to: &mut [u64]) {
+    pub(crate) fn copy(&self, span: &BufferRange, done: usize, to: &mut [u64]) {
         const WORDS: usize = PAGE / 8;
         let mask = (self.bytes as usize).wrapping_sub(1);
         let mut at = (span.from as usize).wrapping_add(done) & mask;

@@ -13,7 +13,7 @@
 //! silently. If there is no memory for a row, a later event requests it again.
 //!
 //! The size of the table is fixed, so that creating devices cannot exhaust memory. A thing that
-//! finds no place in the table gets no instances: its events remain missed, and the log says so
+//! finds no bucket in the table gets no instances: its events remain missed, and the log says so
 //! once.
 
 use core::cell::UnsafeCell;
@@ -34,7 +34,7 @@ use super::shim;
 
 /// The maximum number of rows.
 const ROWS: usize = 1024;
-/// Places in the table. At most one in four holds a row, so that a free place is usually within
+/// Places in the table. At most one in four holds a row, so that a free bucket is usually within
 /// [`REACH`].
 const PLACES: usize = 4 * ROWS;
 /// Places that are searched for one key.
@@ -43,9 +43,9 @@ const REACH: usize = 64;
 const WAITING: usize = 32;
 /// The time for which no row is requested after a failed allocation, in nanoseconds.
 const PAUSE_NS: u64 = 1_000_000_000;
-/// State of a place whose row was dropped; searches continue past it.
+/// State of a bucket whose row was dropped; searches continue past it.
 const GONE: u64 = 1;
-/// States of a place whose row was removed but not dropped. No search finds it any more, but a
+/// States of a bucket whose row was removed but not dropped. No search finds it any more, but a
 /// probe that found it before may still use it. `remove` sets the first state, the worker the
 /// second before it waits for the probes.
 const LEAVES: u64 = 2;
@@ -93,7 +93,7 @@ impl Key {
         }
         key.hash = (key.hash ^ u64::from(number)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         key.hash ^= key.hash >> 29;
-        // The values 0 to 3 are states of a place and of a wish, and no hashes.
+        // The values 0 to 3 are states of a bucket and of a wish, and no hashes.
         key.hash |= 4;
         key
     }
@@ -145,7 +145,7 @@ impl fmt::Display for Text<'_> {
     }
 }
 
-/// One place of the table. `hash` is 0 (free), one of the states above, or the hash of the row's
+/// One bucket of the table. `hash` is 0 (free), one of the states above, or the hash of the row's
 /// key.
 struct Place<R> {
     hash: Atomic<u64>,
@@ -196,7 +196,7 @@ impl Drop for Notices {
 ///
 /// # Invariants
 ///
-/// - A place's `row` is written before its `hash` is published, and is freed a grace period after
+/// - A bucket's `row` is written before its `hash` is published, and is freed a grace period after
 ///   the hash was replaced.
 /// - Only one thread at a time inserts and removes. In a family whose things are announced
 ///   ([`add`](Self::add)) it is the holder of the RTNL mutex; in another family
@@ -221,7 +221,7 @@ pub struct Family<R> {
     /// announcements; and their number.
     late: UnsafeCell<KVec<Late>>,
     nr_late: Atomic<usize>,
-    /// Log lines: whether a thing found no place, and whether a row could not be created.
+    /// Log lines: whether a thing found no bucket, and whether a row could not be created.
     full: Atomic<u32>,
     refused: Atomic<u32>,
     /// The time before which no row is requested, because there was no memory for the last one.
@@ -243,11 +243,11 @@ impl<R: Send + Sync> Family<R> {
     pub fn new(what: &'static str, make: fn(&Key) -> Result<R>) -> Result<Pin<KBox<Self>>> {
         let mut places = KVec::with_capacity(PLACES, GFP_KERNEL)?;
         for _ in 0..PLACES {
-            let place = Place {
+            let bucket = Place {
                 hash: Atomic::new(0),
                 row: UnsafeCell::new(null_mut()),
             };
-            places.push(place, GFP_KERNEL)?;
+            places.push(bucket, GFP_KERNEL)?;
         }
         // The memory is allocated first. If that failed with the family already built, it would be
         // dropped, and drop uses the work, which is initialised later.
@@ -291,16 +291,16 @@ impl<R: Send + Sync> Family<R> {
     /// be created.
     #[inline]
     fn find_place(&self, key: &Key) -> Result<Option<&Row<R>>, ()> {
-        for place in self.around(key) {
+        for bucket in self.around(key) {
             // Pairs with the release in `insert`: the row is complete.
-            let hash = place.hash.load(Acquire);
+            let hash = bucket.hash.load(Acquire);
             if hash == 0 {
                 break;
             }
             if hash == key.hash {
                 // SAFETY: By the type's invariants the row was written before the hash was
                 // published, and is not freed while this probe runs.
-                match unsafe { place.row.get().read().as_ref() } {
+                match unsafe { bucket.row.get().read().as_ref() } {
                     None => return Ok(None),
                     Some(row) if row.key == *key => return Ok(Some(row)),
                     Some(_) => {}
@@ -316,16 +316,16 @@ impl<R: Send + Sync> Family<R> {
         (0..REACH).filter_map(move |i| self.places.get(start.wrapping_add(i) % PLACES))
     }
 
-    /// Returns whether a row of this key would find a place. Any context.
+    /// Returns whether a row of this key would find a bucket. Any context.
     #[inline]
     fn has_room(&self, key: &Key) -> bool {
         self.rows.load(Relaxed) < ROWS
             && self
                 .around(key)
-                .any(|place| place.hash.load(Relaxed) <= GONE)
+                .any(|bucket| bucket.hash.load(Relaxed) <= GONE)
     }
 
-    /// Records that a thing found no place, for a log line. Any context but NMI, and without a
+    /// Records that a thing found no bucket, for a log line. Any context but NMI, and without a
     /// run-queue lock.
     #[cold]
     fn is_full(&self) {
@@ -341,7 +341,7 @@ impl<R: Send + Sync> Family<R> {
         if self.find_place(key).is_ok() || now_ns() < self.resume.load(Relaxed) {
             return;
         }
-        // Without a place, instances would be added only to be removed again.
+        // Without a bucket, instances would be added only to be removed again.
         if !self.has_room(key) {
             return self.is_full();
         }
@@ -455,15 +455,15 @@ impl<R: Send + Sync> Family<R> {
             Some(value) => KBox::into_raw(KBox::new(Row { key: *key, value }, GFP_KERNEL)?),
             None => null_mut(),
         };
-        for place in self.around(key) {
+        for bucket in self.around(key) {
             // Pairs with the worker's release in `drop_those_that_left`: the old row was read.
-            let hash = place.hash.load(Acquire);
+            let hash = bucket.hash.load(Acquire);
             if hash <= GONE {
                 // SAFETY: No hash is published here, so no search reads `row`. For earlier readers
                 // the worker has waited.
-                unsafe { place.row.get().write(row) };
+                unsafe { bucket.row.get().write(row) };
                 // Pairs with the acquire in `find_place`.
-                place.hash.store(key.hash, Release);
+                bucket.hash.store(key.hash, Release);
                 self.rows.add(1, Relaxed);
                 return Ok(());
             }
@@ -489,20 +489,20 @@ impl<R: Send + Sync> Family<R> {
                 return;
             }
         }
-        for place in self.around(key) {
-            if place.hash.load(Relaxed) != key.hash {
+        for bucket in self.around(key) {
+            if bucket.hash.load(Relaxed) != key.hash {
                 continue;
             }
             // SAFETY: Only the holder of the RTNL mutex writes rows of this family, by the type's
             // invariant.
-            let row = unsafe { place.row.get().read() };
+            let row = unsafe { bucket.row.get().read() };
             // SAFETY: The pointer is null or to a row that is not dropped: the worker drops rows of
             // places in state `LEFT` only.
             if unsafe { row.as_ref() }.is_some_and(|row| row.key != *key) {
                 continue;
             }
             self.leaves.add(1, Relaxed);
-            place.hash.store(LEAVES, Relaxed);
+            bucket.hash.store(LEAVES, Relaxed);
             // SAFETY: `new` has initialised the work.
             unsafe { shim::pfc_work_queue(self.work.get()) };
             return;
@@ -515,22 +515,22 @@ impl<R: Send + Sync> Family<R> {
         if self.leaves.load(Relaxed) == 0 {
             return;
         }
-        for place in &self.places {
-            let _ = place.hash.cmpxchg(LEAVES, LEFT, Relaxed);
+        for bucket in &self.places {
+            let _ = bucket.hash.cmpxchg(LEAVES, LEFT, Relaxed);
         }
         // SAFETY: Process context; no lock is held that a probe could need.
         unsafe { shim::pfc_tracepoint_sync() };
-        let left = |place: &&Place<R>| place.hash.load(Relaxed) == LEFT;
-        for place in self.places.iter().filter(left) {
+        let left = |bucket: &&Place<R>| bucket.hash.load(Relaxed) == LEFT;
+        for bucket in self.places.iter().filter(left) {
             // SAFETY: In state `LEFT` only the worker accesses the row.
-            let row = unsafe { place.row.get().read() };
+            let row = unsafe { bucket.row.get().read() };
             if let Some(row) = NonNull::new(row) {
                 // SAFETY: The pointer is from `into_raw`. No search finds the row any more, and the
                 // probes that had found it have returned.
                 drop(unsafe { KBox::from_raw(row.as_ptr()) });
             }
             // Pairs with the acquire in `insert`: the row was read.
-            place.hash.store(GONE, Release);
+            bucket.hash.store(GONE, Release);
             self.rows.add(usize::MAX, Relaxed);
             self.leaves.add(usize::MAX, Relaxed);
         }
@@ -580,10 +580,10 @@ impl<R> Drop for Family<R> {
         // SAFETY: `new` has initialised the work. No probe queues it again, as a provider's probes
         // are detached before its state is dropped.
         unsafe { bindings::cancel_work_sync(self.work.get()) };
-        for place in &self.places {
+        for bucket in &self.places {
             // SAFETY: `&mut self` and the cancelled work exclude all other accesses.
-            let row = unsafe { place.row.get().read() };
-            if place.hash.load(Relaxed) > GONE && !row.is_null() {
+            let row = unsafe { bucket.row.get().read() };
+            if bucket.hash.load(Relaxed) > GONE && !row.is_null() {
                 // SAFETY: The pointer is from `into_raw` in `insert`, and is dropped once.
                 drop(unsafe { KBox::from_raw(row) });
             }

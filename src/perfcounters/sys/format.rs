@@ -6,7 +6,7 @@
 use core::ptr::NonNull;
 
 use engine::abi::PAGE_SIZE;
-use engine::ring::{self, Page, Shared, Writer, Written};
+use engine::ring::{self, Page, Shared, WriteResult, Writer};
 use engine::sync::Word;
 use kernel::alloc::flags::{GFP_KERNEL, GFP_KERNEL_ACCOUNT};
 use kernel::alloc::{KBox, KVec};
@@ -334,7 +334,7 @@ impl Ring {
     }
 
     #[inline(always)]
-    fn write<const N: usize>(&mut self, kind: u16, parts: &[&[u64]; N]) -> Written {
+    fn write<const N: usize>(&mut self, kind: u16, parts: &[&[u64]; N]) -> WriteResult {
         // SAFETY: The page, the tail and the data are valid by the type's invariant. They are
         // atomic words, separate from the writer's own state.
         let shared = unsafe {
@@ -349,11 +349,11 @@ impl Ring {
 
     /// Calls [`write`](Self::write), not inlined, for formats that write several parts.
     #[inline(never)]
-    fn write_parts<const N: usize>(&mut self, kind: u16, parts: &[&[u64]; N]) -> Written {
+    fn write_parts<const N: usize>(&mut self, kind: u16, parts: &[&[u64]; N]) -> WriteResult {
         self.write(kind, parts)
     }
 
-    fn lose(&mut self, nr: u64) {
+    fn add_lost(&mut self, nr: u64) {
         // SAFETY: The page, the tail and the data are valid by the type's invariant. They are
         // atomic words, separate from the writer's own state.
         let shared = unsafe {
@@ -363,7 +363,7 @@ impl Ring {
                 data: &self.data,
             }
         };
-        self.writer.lose(&shared, nr);
+        self.writer.add_lost(&shared, nr);
     }
 }
 
@@ -506,20 +506,20 @@ impl Buffer {
     pub(crate) fn tell(&mut self, kind: u16, word: u64) -> bool {
         let ring = self.ring.as_mut();
         ring.is_some_and(|ring| match ring.write(kind, &[&[word]]) {
-            Written::Due | Written::Full => true,
-            Written::Lost => {
+            WriteResult::Due | WriteResult::Full => true,
+            WriteResult::Lost => {
                 costs::count(Cost::SamplesLost);
                 false
             }
-            Written::Kept => false,
+            WriteResult::Kept => false,
         })
     }
 
     /// Counts `nr` samples that were not taken, also in the ring if there is one.
-    pub(crate) fn lose(&mut self, nr: u64) {
+    pub(crate) fn add_lost(&mut self, nr: u64) {
         costs::add(Cost::SamplesLost, nr);
         if let Some(ring) = &mut self.ring {
-            ring.lose(nr);
+            ring.add_lost(nr);
         }
     }
 
@@ -589,7 +589,7 @@ unsafe extern "C" fn perfmon_ring_write(
         3 => ring.write_parts(kind, &[slice(0), slice(1), slice(2)]),
         _ => return description::RING_LOST,
     };
-    if matches!(written, Written::Lost) {
+    if matches!(written, WriteResult::Lost) {
         costs::count(Cost::SamplesLost);
     }
     written.number()

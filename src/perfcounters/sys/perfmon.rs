@@ -358,7 +358,7 @@ fn pmds(
     for pmd in &given {
         check(pmd).map_err(refused)?;
         let register = map.pmd(pmd.reg_num).ok_or(refused(Error::NoRegister))?;
-        register.usable(context.scope()).map_err(refused)?;
+        register.check_scope(context.scope()).map_err(refused)?;
     }
     Ok(given)
 }
@@ -373,10 +373,10 @@ fn write_pmds(context: &Context, vector: Vector) -> Result {
         let counts = |number: u16| map.pmd(number).is_some_and(|r| r.is(kind::COUNTER));
         let usable = |number: u16| {
             map.pmd(number)
-                .is_some_and(|r| r.usable(context.scope()).is_ok())
+                .is_some_and(|r| r.check_scope(context.scope()).is_ok())
         };
         let (mut smpl, mut reset) = (pmd.reg_smpl_pmds.iter(), pmd.reg_reset_pmds.iter());
-        if (pmd.samples() && !counts(pmd.reg_num))
+        if (pmd.is_sampling() && !counts(pmd.reg_num))
             || !smpl.all(|n| usable(n as u16))
             || !reset.all(|n| usable(n as u16) && counts(n as u16))
         {
@@ -418,7 +418,7 @@ fn create_sets(context: &Context, vector: Vector) -> Result {
     let mut given = elements::<SetDesc>(&vector)?;
     let mut wanted = KVec::with_capacity(given.len(), GFP_KERNEL)?;
     for set in &mut given {
-        let terms = set.terms(nmi::resolution()).map_err(refused)?;
+        let terms = set.switch_policy(nmi::resolution()).map_err(refused)?;
         set.set_timeout = terms.timeout();
         wanted.push((set.set_id, terms), GFP_KERNEL)?;
     }

@@ -337,7 +337,7 @@ impl Told {
             flags: bit(record.kernel, KERNEL)
                 | bit(ended, ENDED)
                 | bit(read.running && !ended, RUNNING)
-                | bit(record.words.tells_latencies(), LATENCIES),
+                | bit(record.words.has_latency_hist(), LATENCIES),
             pid: who.pid,
             tgid: who.tgid,
             ppid: who.ppid,

@@ -47,8 +47,8 @@ unsafe impl Send for Record {}
 unsafe impl Sync for Record {}
 
 impl Record {
-    /// Creates the record of a task, with values for each group of `scaling` CPUs. `calling` says
-    /// whether the task is in a system call. `ENOMEM`. May sleep.
+    /// Creates the record of a task, with values for each group of `scaling` CPUs. `in_syscall`
+    /// says whether the task is in a system call. `ENOMEM`. May sleep.
     pub(crate) fn new(
         task: TaskRef<'_>,
         calling: bool,
@@ -57,7 +57,7 @@ impl Record {
         now: u64,
     ) -> Result<KBox<Self>> {
         let mut record = Self::blank(scaling)?;
-        record.words.set_out(calling, latencies, now);
+        record.words.begin(calling, latencies, now);
         record.fill(task);
         Ok(record)
     }
@@ -333,7 +333,10 @@ impl List {
             // SAFETY: `Taken` has passed the record's ownership to this call.
             unsafe { record.as_ref() }.next.store_relaxed(first);
             // Release: pairs with the acquires in `each` and `all`: the record is complete.
-            if self.first.replace(first, record.as_ptr() as u64) {
+            if self
+                .first
+                .try_cmpxchg_release(first, record.as_ptr() as u64)
+            {
                 return;
             }
         }
@@ -356,7 +359,7 @@ impl List {
         loop {
             // Acquire: pairs with the release in `push`.
             let first = self.first.load_acquire();
-            if first == 0 || self.first.replace(first, 0) {
+            if first == 0 || self.first.try_cmpxchg_release(first, 0) {
                 return first;
             }
         }

@@ -72,7 +72,7 @@ impl Page {
     pub(crate) fn update(&self, set: &Set, flags: (u32, u64), tsc: u64, ran: u64) {
         let value = |pmd| set.registers.value(pmd);
         let counters = match set.id {
-            0 if !set.registers.is_any_short() => set.registers.program.counters(),
+            0 if !set.registers.is_any_incomplete() => set.registers.program.counters(),
             // The page shows no counters of other sets than 0, or if a value is short (`SHORT`):
             // the reader then calls PERFMON_READ_PMDS.
             _ => &[],

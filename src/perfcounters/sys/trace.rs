@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use engine::filter;
 use engine::trace::{self, call, Attach, Create, Describe, Info, Marker, Markers, Notify};
-use engine::trace::{Control, Process, Read, Release, Room, Span};
+use engine::trace::{BufferRange, Control, Process, Read, Release, Room};
 use engine::trace::{FILTER_MAX, NO_NUMBER, NR_MARKERS};
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::{KBox, KVVec};
@@ -113,8 +113,8 @@ impl Opened {
         self.role.lock().clone()
     }
 
-    /// Gives the file its use, which it can get only once. If another call is faster, the new use is
-    /// given to `undo` and dropped.
+    /// Gives the file its use, which it can get only once. If another call is faster, the new use
+    /// is given to `undo` and dropped.
     ///
     /// # Errors
     ///
@@ -530,7 +530,13 @@ fn read_next(opened: &Opened, held: &Held, arg: UserPtr) -> Result {
 /// The right is checked after each piece was copied to a buffer of the kernel. So nothing is
 /// returned that the process has written after the right was lost, however long the copy to user
 /// memory takes.
-fn give(held: &Held, key: u64, buffer: &Buffer, span: &Span, to: UserPtr) -> Result<Option<u32>> {
+fn give(
+    held: &Held,
+    key: u64,
+    buffer: &Buffer,
+    span: &BufferRange,
+    to: UserPtr,
+) -> Result<Option<u32>> {
     let all = span.bytes as usize;
     let mut writer = UserSlice::new(to, all).writer();
     let mut piece = KVVec::from_elem(0u64, all.min(PIECE).div_ceil(8), GFP_KERNEL_ACCOUNT)?;

@@ -35,7 +35,7 @@ const SLOT: usize = 4;
 pub(crate) struct Slot {
     /// Odd while a trace is in the slot. Changes with each trace.
     pub(crate) generation: u32,
-    /// Flags of the trace; the process sees those in `SEEN`.
+    /// Flags of the trace; the process sees those in `PROCESS_VISIBLE`.
     pub(crate) flags: u32,
     /// Bytes of a buffer's records, minus 1.
     pub(crate) mask: u32,
@@ -541,7 +541,7 @@ impl Process {
     pub(crate) fn begin_slot(&self, number: usize, slot: Slot) {
         let Some(control) = &self.control else { return };
         let at = SLOTS.wrapping_add(number.min(NR_TRACES).wrapping_mul(SLOT));
-        control.put(at.wrapping_add(1), slot.flags & flag::SEEN);
+        control.put(at.wrapping_add(1), slot.flags & flag::PROCESS_VISIBLE);
         control.put(at.wrapping_add(2), slot.mask);
         control.put(at.wrapping_add(3), slot.wait_ms);
         // Stored last, with release: a process that sees the new generation sees the words above.

@@ -18,7 +18,7 @@ pub(crate) struct Signal {
     /// Wakes threads that wait until the reader has read.
     room: Bell,
     /// The trace has ended.
-    over: Word,
+    ended: Word,
 }
 
 impl Signal {
@@ -27,7 +27,7 @@ impl Signal {
             bell: Bell::new()?,
             news: Word::new(0),
             room: Bell::new()?,
-            over: Word::new(0),
+            ended: Word::new(0),
         };
         Ok(Arc::new(signal, GFP_KERNEL_ACCOUNT)?)
     }
@@ -55,7 +55,7 @@ impl Signal {
 
     /// Wakes all waiting threads, as the trace has ended.
     pub(crate) fn end(&self) {
-        self.over.store_relaxed(1);
+        self.ended.store_relaxed(1);
         self.room.ring();
         self.ring();
     }
@@ -67,7 +67,7 @@ impl Signal {
         mut read: impl FnMut() -> bool,
         nanoseconds: u64,
     ) -> Result<bool> {
-        let ready = || read() || self.over.load_relaxed() != 0;
+        let ready = || read() || self.ended.load_relaxed() != 0;
         self.room.wait_for(ready, nanoseconds).map_err(|_| EINTR)
     }
 

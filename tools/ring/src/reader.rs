@@ -5,7 +5,7 @@
 
 use std::vec;
 
-use engine::ring::{head, read, release, Found, Shared, BACKWARD};
+use engine::ring::{head, read, release, ReadResult, Shared, BACKWARD};
 
 use crate::record::Record;
 
@@ -48,18 +48,20 @@ impl Reader {
 
     /// Copies the record at position `at`. Returns the record and its size in bytes, or the reason
     /// why it could not be read.
-    fn copy(&mut self, ring: &Shared<'_>, head: u64, at: u64) -> Result<(Record, u64), Found> {
+    fn copy(&mut self, ring: &Shared<'_>, head: u64, at: u64) -> Result<(Record, u64), ReadResult> {
         loop {
             match read(ring, head, at, &mut self.buffer) {
-                Found::Record { kind, words } => {
+                ReadResult::Record { kind, words } => {
                     let record = Record::parse(kind, self.buffer.get(1..words).unwrap_or_default());
                     return Ok((record, (words as u64).wrapping_mul(8)));
                 }
                 // A record that claims to be larger than the ring is invalid.
-                Found::Long(words) if words <= ring.data.len() && words > self.buffer.len() => {
+                ReadResult::TooLong(words)
+                    if words <= ring.data.len() && words > self.buffer.len() =>
+                {
                     self.buffer.resize(words.next_power_of_two(), 0);
                 }
-                Found::Long(_) => return Err(Found::Broken),
+                ReadResult::TooLong(_) => return Err(ReadResult::Corrupt),
                 other => return Err(other),
             }
         }
@@ -76,7 +78,7 @@ impl Reader {
                     at = at.wrapping_add(bytes);
                 }
                 Err(why) => {
-                    self.broken = why == Found::Broken;
+                    self.broken = why == ReadResult::Corrupt;
                     break;
                 }
             }
@@ -101,7 +103,7 @@ impl Reader {
             Err(why) => {
                 // In a forward ring that is overwritten, the start of the oldest intact record
                 // cannot be found. Continue at the head, where the next record will start.
-                self.broken = why == Found::Broken;
+                self.broken = why == ReadResult::Corrupt;
                 self.at = head;
                 None
             }
