@@ -10,22 +10,23 @@
 #![deny(missing_docs)]
 
 mod accounting;
-mod accounts;
 mod contexts;
 mod costs;
 pub mod counters;
+mod cpu_stats;
 #[allow(missing_docs, reason = "documented in the C header")]
 #[path = "../../include/linux/perfmon.rs"]
 pub mod description;
 #[path = "../../include/linux/perfcounters.rs"]
 pub mod driver;
-mod entries;
 mod formats;
 mod kinds;
 mod messages;
 mod names;
 mod pages;
+mod per_task;
 mod pmu;
+mod probes;
 pub mod provider;
 mod registers;
 mod sampling;
@@ -33,7 +34,6 @@ mod session;
 mod sets;
 pub mod sys;
 mod target;
-mod totals;
 mod tracing;
 mod watch;
 

@@ -305,9 +305,9 @@ impl Tracing {
     }
 
     /// Removes from one trace the processes that have ended and were read.
-    fn tidy(&mut self, id: u64) {
+    fn reap(&mut self, id: u64) {
         for trace in self.traces.iter_mut().filter(|trace| trace.id == id) {
-            trace.tidy();
+            trace.reap();
         }
     }
 

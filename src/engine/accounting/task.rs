@@ -67,7 +67,7 @@ pub struct Task<V> {
     /// Time at which the accounting of the task ended; 0 before that.
     ended: Word,
     /// Number of CPUs per group.
-    scaling: NonZeroU32,
+    cpus_per_group: NonZeroU32,
     /// Index of the first value of the task's present group.
     group_base: Word,
     /// Nonzero while wakeup latencies are counted by class.
@@ -119,7 +119,8 @@ pub struct TaskSnapshot {
 }
 
 impl<V: Values> Task<V> {
-    /// Creates the words of a task. `values` are 0, [`NR_VALUES`] for each group of `scaling` CPUs.
+    /// Creates the words of a task. `values` are 0, [`NR_VALUES`] for each group of
+    /// `cpus_per_group` CPUs.
     pub fn new(values: V, scaling: u32) -> Self {
         Self {
             seqcount: SeqCount::default(),
@@ -130,7 +131,7 @@ impl<V: Values> Task<V> {
             runq: Word::new(0),
             began: Word::new(0),
             ended: Word::new(0),
-            scaling: NonZeroU32::new(scaling).unwrap_or(NonZeroU32::MIN),
+            cpus_per_group: NonZeroU32::new(scaling).unwrap_or(NonZeroU32::MIN),
             group_base: Word::new(0),
             latency_hist: Word::new(0),
             latencies: from_fn(|_| Word::new(0)),
@@ -180,7 +181,7 @@ impl<V: Values> Task<V> {
         self.on_cpu.store_relaxed(on);
         if self.last_cpu.load_relaxed() != on {
             self.last_cpu.store_relaxed(on);
-            let part = (cpu / self.scaling).wrapping_mul(NR_VALUES as u32);
+            let part = (cpu / self.cpus_per_group).wrapping_mul(NR_VALUES as u32);
             self.group_base.store_relaxed(part.into());
         }
     }

@@ -42,7 +42,7 @@ unsafe extern "C" fn online(cpu: c_uint) -> c_int {
         crate::counters::cpu_online(cpu, true);
         crate::session::cpu_online();
         crate::pmu::cpu(cpu, true);
-        crate::accounting::cpu_comes(true);
+        crate::accounting::cpu_hotplug(true);
         Ok(0)
     })
 }
@@ -55,7 +55,7 @@ unsafe extern "C" fn online(cpu: c_uint) -> c_int {
 /// Called only by the kernel, as a hotplug callback on that CPU.
 unsafe extern "C" fn offline(cpu: c_uint) -> c_int {
     from_result(|| {
-        crate::accounting::cpu_comes(false);
+        crate::accounting::cpu_hotplug(false);
         crate::pmu::cpu(cpu, false);
         crate::session::cpu_offline();
         crate::counters::cpu_online(cpu, false);
@@ -69,7 +69,7 @@ unsafe extern "C" fn offline(cpu: c_uint) -> c_int {
 ///
 /// Called only by the kernel, as a hotplug callback, when `cpu` runs no code.
 unsafe extern "C" fn gone(cpu: c_uint) -> c_int {
-    crate::accounting::cpu_is_gone(cpu);
+    crate::accounting::cpu_dead(cpu);
     0
 }
 

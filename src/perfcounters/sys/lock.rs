@@ -6,7 +6,7 @@
 //! may be taken before an innermost one:
 //!
 //! - `SESSION`, then `HELD`;
-//! - `ENTRIES`, then `ACCOUNTING`, then `REGISTRY`;
+//! - `TASK_FILES`, then `ACCOUNTING`, then `REGISTRY`;
 //! - `TRACING` and `SHARING`, each alone;
 //! - `PMUS`, `FORMATS` and `REGISTRY` are innermost: under them no other mutex of this module is
 //!   taken and no user memory is accessed. Page faults of counter pages do not take `REGISTRY`.
@@ -76,7 +76,7 @@ kernel::sync::global_lock! {
     /// Serialises the selection of single tasks for accounting, which creates `/proc/ppa/PID`.
     /// Taken before `ACCOUNTING`, which is not held while these files are created or removed, as
     /// their readers take it.
-    pub(crate) unsafe(uninit) static ENTRIES: Mutex<()> = ();
+    pub(crate) unsafe(uninit) static TASK_FILES: Mutex<()> = ();
 }
 
 kernel::sync::global_lock! {
@@ -104,7 +104,7 @@ pub(crate) fn init() {
         SESSION.init();
         HELD.init();
         ACCOUNTING.init();
-        ENTRIES.init();
+        TASK_FILES.init();
         TRACING.init();
         SHARING.init();
     }

@@ -99,11 +99,11 @@ event! {
         before: TaskRef<'a> = unsafe { TaskRef::new(prev) },
         /// The next task.
         // SAFETY: The task is valid during the call.
-        after: TaskRef<'a> = unsafe { TaskRef::new(next) },
+        next: TaskRef<'a> = unsafe { TaskRef::new(next) },
         /// The previous task blocks or exits.
         blocks: bool = !preempt && prev_state != 0,
         /// The previous task will never run again.
-        dies: bool = prev_state & bindings::TASK_DEAD != 0,
+        is_dead: bool = prev_state & bindings::TASK_DEAD != 0,
     }
 }
 event! {

@@ -256,24 +256,24 @@ extern "C" {
     pub(crate) fn pfm_uncharge(user: *mut bindings::user_struct, pages: u64);
     pub(crate) fn register_netdevice_notifier(block: *mut bindings::notifier_block) -> c_int;
     pub(crate) fn unregister_netdevice_notifier(block: *mut bindings::notifier_block) -> c_int;
-    pub(crate) static ppa_here: usize;
+    pub(crate) static ppa_percpu: usize;
     pub(crate) fn ppa_tsc_khz() -> u32;
     pub(crate) fn ppa_local_clock() -> u64;
     pub(crate) fn ppa_idle_ns(cpu: c_uint) -> u64;
     pub(crate) fn ppa_cpu_online(cpu: c_uint) -> bool;
-    pub(crate) fn ppa_set_here(cpu: c_uint, here: *mut c_void);
-    pub(crate) fn ppa_here_of(cpu: c_uint) -> usize;
-    pub(crate) fn ppa_in_call(task: *mut bindings::task_struct) -> bool;
+    pub(crate) fn ppa_set_percpu(cpu: c_uint, here: *mut c_void);
+    pub(crate) fn ppa_percpu_of(cpu: c_uint) -> usize;
+    pub(crate) fn ppa_in_syscall(task: *mut bindings::task_struct) -> bool;
     pub(crate) fn ppa_has_ended(task: *mut bindings::task_struct) -> bool;
     pub(crate) fn ppa_yields(task: *mut bindings::task_struct) -> bool;
-    pub(crate) fn ppa_who(
+    pub(crate) fn ppa_task_ids(
         task: *mut bindings::task_struct,
         initial: bool,
         who: *mut super::task::Who,
     );
     pub(crate) fn pfm_account_line(seq: *mut bindings::seq_file, uid: u32, bytes: u64);
-    pub(crate) fn ppa_lock() -> c_ulong;
-    pub(crate) fn ppa_unlock(flags: c_ulong);
+    pub(crate) fn ppa_index_lock() -> c_ulong;
+    pub(crate) fn ppa_index_unlock(flags: c_ulong);
     pub(crate) fn ppa_each_task(
         each: unsafe extern "C" fn(*mut bindings::task_struct, *mut c_void),
         arg: *mut c_void,

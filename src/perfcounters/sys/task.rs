@@ -18,7 +18,7 @@ use super::shim;
 #[derive(Clone, Copy)]
 pub struct TaskRef<'a>(NonNull<bindings::task_struct>, PhantomData<&'a ()>);
 
-/// `struct ppa_who`: the ids of a task.
+/// `struct ppa_task_ids`: the ids of a task.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub struct Who {
@@ -143,7 +143,7 @@ impl TaskRef<'_> {
     /// Always false for a task that is running, and for a kernel thread.
     pub(crate) fn is_in_call(&self) -> bool {
         // SAFETY: The task is valid by the type's invariant.
-        unsafe { shim::ppa_in_call(self.0.as_ptr()) }
+        unsafe { shim::ppa_in_syscall(self.0.as_ptr()) }
     }
 
     /// Returns whether the task is a zombie or dead (`exit_state`): it will soon run for the last
@@ -165,7 +165,7 @@ impl TaskRef<'_> {
     pub(crate) fn who(&self, initial: bool) -> Who {
         let mut who = Who::default();
         // SAFETY: The task is valid by the type's invariant; the callee fills in a local structure.
-        unsafe { shim::ppa_who(self.0.as_ptr(), initial, &mut who) };
+        unsafe { shim::ppa_task_ids(self.0.as_ptr(), initial, &mut who) };
         who
     }
 }

@@ -113,8 +113,8 @@ impl Opened {
         self.role.lock().clone()
     }
 
-    /// Gives the file its use, which it can get only once. If another call is faster, the new use
-    /// is given to `undo` and dropped.
+    /// Gives the file its use, which it can get only once. If another call is faster, the new use is
+    /// given to `undo` and dropped.
     ///
     /// # Errors
     ///

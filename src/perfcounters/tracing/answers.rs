@@ -41,7 +41,7 @@ impl Wishes {
 }
 
 /// Most names in the cache: as many as a process can register. Further names are matched each time.
-const MOST: usize = NR_MARKERS;
+const MAX_ENTRIES: usize = NR_MARKERS;
 /// Size of the first table, and the factor by which it grows.
 const FIRST: usize = 64;
 const LARGER: usize = 4;
@@ -118,7 +118,7 @@ impl Answers {
         if self.used.wrapping_mul(2) >= self.places.len() {
             let larger = match self.places.len() {
                 0 => FIRST,
-                nr => nr.wrapping_mul(LARGER).min(MOST.wrapping_mul(2)),
+                nr => nr.wrapping_mul(LARGER).min(MAX_ENTRIES.wrapping_mul(2)),
             };
             return (!self.stays && larger > self.places.len()).then_some(larger);
         }

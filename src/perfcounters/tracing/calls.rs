@@ -158,7 +158,7 @@ pub(crate) fn next(held: &Held, key: u64, cpu: u32) -> Result<(u64, u32, Arc<Buf
         trace.signal.answer();
         // In this trace only: readers of other traces may still ask for the processes and markers
         // of what they have read.
-        all.tidy(id);
+        all.reap(id);
         all.forget();
     }
     all.trace(id)?.next(key, cpu).ok_or(ENOENT)

@@ -137,7 +137,7 @@ fn pair(first: u32, second: u32) -> u64 {
 
 impl Handler<SchedSwitch<'_>> for KernelEvents {
     fn on(&self, event: SchedSwitch<'_>) {
-        let (before, after) = (event.before, event.after);
+        let (before, after) = (event.before, event.next);
         let fields = [
             pair(before.pid(), after.pid()),
             pair(event.blocks.into(), after.prio() as u32),

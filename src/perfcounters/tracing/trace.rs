@@ -25,7 +25,7 @@ use crate::tracing::signal::Signal;
 use crate::tracing::Shares;
 
 /// Limits for ended processes that were not read, beyond which the oldest are dropped.
-const ENDED_BYTES: u64 = 64 << 20;
+const MAX_ENDED_BYTES: u64 = 64 << 20;
 const ENDED_MOST: u64 = 4096;
 
 /// Flags that exclude `WAIT`. A flight recorder is never full. A trace that is kept may have no
@@ -86,14 +86,14 @@ impl Set {
     }
 
     /// Iterates over the buffers that exist.
-    pub(crate) fn there(&self) -> impl Iterator<Item = &Arc<Buffer>> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Buffer>> {
         self.buffers.iter().flatten()
     }
 
     /// Returns the bytes of the set and its buffers.
     fn memory(&self) -> u64 {
         let empty = Self::empty_bytes(self.buffers.len() as u32) as u64;
-        self.there()
+        self.iter()
             .fold(empty, |sum: u64, buffer| sum.wrapping_add(buffer.memory()))
     }
 
@@ -194,7 +194,7 @@ struct Losses {
 impl Losses {
     /// Adds the losses of a set's buffers.
     fn add(&mut self, set: &Set) {
-        for buffer in set.there() {
+        for buffer in set.iter() {
             let (cut, refused) = buffer.faults();
             self.lost = self.lost.wrapping_add(buffer.lost());
             self.cut = self.cut.wrapping_add(cut);
@@ -605,7 +605,7 @@ impl Trace {
     }
 
     /// Removes the sets of ended processes that were read.
-    pub(crate) fn tidy(&mut self) {
+    pub(crate) fn reap(&mut self) {
         if self.flags & (flag::FLIGHT | flag::SHARED) != 0 || self.ended_nr == 0 {
             return;
         }
@@ -619,7 +619,7 @@ impl Trace {
             ..
         } = self;
         sets.retain(|set| {
-            let is_read = || set.there().all(|buffer| buffer.news().is_none());
+            let is_read = || set.iter().all(|buffer| buffer.news().is_none());
             let Some(bytes) = set.ended().filter(|_| is_read()) else {
                 return true;
             };
@@ -646,7 +646,7 @@ impl Trace {
 
     /// Removes the oldest ended process if a limit is exceeded. Returns its key.
     pub(crate) fn drop_oldest(&mut self) -> Option<u64> {
-        if self.ended_bytes <= ENDED_BYTES && self.ended_nr <= ENDED_MOST {
+        if self.ended_bytes <= MAX_ENDED_BYTES && self.ended_nr <= ENDED_MOST {
             return None;
         }
         // The sets are sorted by key, so the oldest come first.
