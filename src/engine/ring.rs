@@ -194,7 +194,7 @@ pub struct Writer {
     flags: u32,
     size: u64,
     /// Number of lost records that no record in the ring reports yet.
-    untold: u64,
+    unreported_lost: u64,
     lost: u64,
     /// Bytes after which the reader is woken; 0: never.
     watermark: u64,
@@ -232,7 +232,7 @@ impl Writer {
             head: 0,
             flags,
             size,
-            untold: 0,
+            unreported_lost: 0,
             lost: 0,
             watermark,
             bytes_since_wakeup: 0,
@@ -312,7 +312,7 @@ impl Writer {
     /// Writes a record that reports how many records were lost since the last one that was kept.
     #[cold]
     fn put_lost<D: Data + ?Sized>(&mut self, ring: &Shared<'_, D>) {
-        let untold = core::mem::take(&mut self.untold);
+        let untold = core::mem::take(&mut self.unreported_lost);
         self.put(ring, LOST, 16, &[&[untold]]);
     }
 
@@ -320,7 +320,7 @@ impl Writer {
     /// of [`write`](Self::write).
     pub fn add_lost<D: ?Sized>(&mut self, ring: &Shared<'_, D>, nr: u64) {
         self.lost = self.lost.wrapping_add(nr);
-        self.untold = self.untold.wrapping_add(nr);
+        self.unreported_lost = self.unreported_lost.wrapping_add(nr);
         ring.page.lost.store_relaxed(self.lost);
     }
 
@@ -341,11 +341,11 @@ impl Writer {
             bytes = bytes.wrapping_add((part.len() as u64).wrapping_mul(8));
         }
         let room = self.free_bytes(ring);
-        let first = if self.untold != 0 { 16 } else { 0 };
+        let first = if self.unreported_lost != 0 { 16 } else { 0 };
         if bytes.wrapping_add(first) > room || ring.page.paused.load_relaxed() != 0 {
             return self.lose_record(ring);
         }
-        if self.untold != 0 {
+        if self.unreported_lost != 0 {
             self.put_lost(ring);
         }
         self.put(ring, kind, bytes, parts);

@@ -82,7 +82,7 @@ impl SwitchPolicy {
 }
 
 /// Returns the index of the set that follows the one at the index `at`, among `nr` sets in the
-/// order of their numbers. `place` finds the index of a number. [`Error::NoSet`] if there is no
+/// order of their numbers. `index_of` finds the index of a number. [`Error::NoSet`] if there is no
 /// such set.
 pub fn next_index(
     terms: &SwitchPolicy,
@@ -216,7 +216,8 @@ impl RunningMoments {
 
     /// Returns the increment of the PMD in this run.
     fn run_delta(&self, value: u64) -> u64 {
-        self.delta_before.wrapping_add(value.wrapping_sub(self.start_value))
+        self.delta_before
+            .wrapping_add(value.wrapping_sub(self.start_value))
     }
 
     /// Ends a run of `time` nanoseconds.

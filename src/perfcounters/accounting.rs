@@ -8,16 +8,16 @@ use kernel::alloc::flags::GFP_KERNEL;
 use kernel::alloc::{KBox, KVVec, KVec};
 use kernel::prelude::*;
 
-use crate::costs::Cost;
+use crate::costs::SelfStat;
 use crate::cpu_stats::{self, CpuStats};
 use crate::per_task::TaskEntries;
 use crate::probes::{add_return, level, AccountingState};
 use crate::provider::Probes;
+use crate::sys::access;
 use crate::sys::lock::ACCOUNTING;
 use crate::sys::ppa::{self, Info, PerCpu, TaskStats};
 use crate::sys::proc;
 use crate::sys::records::TaskRecord;
-use crate::sys::rights;
 use crate::sys::sched::{self, NoPreempt};
 use crate::sys::{costs, cpu};
 
@@ -423,7 +423,7 @@ pub(crate) fn collect_tasks(at: &mut u64, most: usize) -> Result<KVVec<TaskStats
             let bytes = record.bytes();
             if unread.push(Some(record), GFP_KERNEL).is_err() {
                 add_return(&accounts.lost, 1);
-                costs::count(Cost::RecordsLost);
+                costs::count(SelfStat::RecordsLost);
                 accounts.subtract_ended(bytes);
             }
         });
@@ -477,7 +477,7 @@ pub(crate) fn free_delivered(told: &[TaskStats]) {
 /// not accounted, `EAGAIN` if its values kept changing.
 pub(crate) fn collect_task(pid: u32) -> Result<TaskStats> {
     let task = sched::find(pid).ok_or(ESRCH)?;
-    if !rights::may_watch(&task) && !rights::is_perfmon_capable() {
+    if !access::may_watch(&task) && !access::is_perfmon_capable() {
         return Err(EPERM);
     }
     let all = ACCOUNTING.lock();

@@ -17,11 +17,11 @@ use kernel::task::Task;
 
 use crate::accounting::{each_cpu, enodata, Accounting, AccountingConfig, MAX_READ_ATTEMPTS};
 use crate::probes::AccountingState;
+use crate::sys::access;
 use crate::sys::lock::{ACCOUNTING, TASK_FILES};
 use crate::sys::ppa::{self, Clock};
 use crate::sys::proc::{self, Directory};
 use crate::sys::records::TaskRecord;
-use crate::sys::rights;
 use crate::sys::sched::{self, NoPreempt};
 use crate::sys::task::TaskRef;
 
@@ -149,7 +149,7 @@ impl TaskEntries {
 /// files of an older entry with this number are being removed, `ENOSPC` if [`MAX_ENTRIES`] is
 /// reached, `ENOMEM`, or an error of [`AccountingConfig::new`].
 pub(crate) fn set(pid: u32, values: &[i32; 4]) -> Result {
-    rights::is_perfmon_capable().then_some(()).ok_or(EPERM)?;
+    access::is_perfmon_capable().then_some(()).ok_or(EPERM)?;
     let wanted = AccountingConfig::new(values)?;
     let task = proc::find(pid).ok_or(ESRCH)?;
     if sched::has_ended(&task) {
@@ -278,7 +278,7 @@ pub(crate) fn settings(id: usize) -> Result<[i32; 4]> {
 
 /// Sets the four values of an entry. `EPERM` without `CAP_PERFMON`; see [`set`] for other errors.
 pub(crate) fn set_settings(id: usize, values: &[i32; 4]) -> Result {
-    rights::is_perfmon_capable().then_some(()).ok_or(EPERM)?;
+    access::is_perfmon_capable().then_some(()).ok_or(EPERM)?;
     let wanted = AccountingConfig::new(values)?;
     change(&mut ACCOUNTING.lock(), id, wanted)
 }
@@ -336,7 +336,7 @@ struct TaskValues {
 fn read(id: usize) -> Result<TaskValues> {
     let all = ACCOUNTING.lock();
     let entry = all.entries.find(id)?;
-    if !rights::may_watch(&entry.task) && !rights::is_perfmon_capable() {
+    if !access::may_watch(&entry.task) && !access::is_perfmon_capable() {
         return Err(EPERM);
     }
     let accounts = all.state().ok_or_else(enodata)?;

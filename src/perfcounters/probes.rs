@@ -20,14 +20,14 @@ use engine::sync::Word;
 use kernel::alloc::KBox;
 use kernel::prelude::*;
 
-use crate::costs::Cost;
+use crate::costs::SelfStat;
 use crate::provider::probe::{self, *};
 use crate::provider::{Handler, Probes};
 use crate::sys::costs;
 use crate::sys::ppa::{self, Clock, PerCpu, PerCpuTable};
 use crate::sys::proc;
 use crate::sys::records::{RetireList, TaskIndex, TaskRecord};
-use crate::sys::sched::{self, CpusStay, NoPreempt};
+use crate::sys::sched::{self, CpusReadGuard, NoPreempt};
 use crate::sys::task::TaskRef;
 
 /// The levels that can be measured: `PPA_LEVEL_*`.
@@ -265,7 +265,7 @@ impl AccountingState {
     fn replace_record(&self, task: TaskRef<'_>, record: Option<KBox<TaskRecord>>) {
         // With the hotplug lock held, retry_on_each_cpu() reaches every CPU that may use the old
         // record. A CPU that is offline has dropped its reference in cpu_dead().
-        let _cpus = CpusStay::new();
+        let _cpus = CpusReadGuard::new();
         let before = self.index.take(task.address());
         if before.is_some() {
             add_return(&self.nr_tasks, u64::MAX);
@@ -368,7 +368,7 @@ impl AccountingState {
         if nr > MAX_ENDED_RECORDS || all > MAX_ENDED_BYTES {
             self.subtract_ended(bytes);
             add_return(&self.lost, 1);
-            costs::count(Cost::RecordsLost);
+            costs::count(SelfStat::RecordsLost);
             self.retired.push(record);
         } else {
             self.ended.push(record);

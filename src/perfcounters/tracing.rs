@@ -40,13 +40,13 @@ use self::process::{Alive, Process};
 use self::signal::Signal;
 use self::trace::{move_to, room_beyond, search, Trace};
 use crate::provider::Probes;
-use crate::sys::account::{Share, Thing};
+use crate::sys::access::{self, AccessSnapshot};
+use crate::sys::account::{ResourceCharge, Thing};
 use crate::sys::buffers::Page;
 use crate::sys::lock::TRACING;
 use crate::sys::misc;
 use crate::sys::ppa::Clock;
 use crate::sys::process::{uid_of, Kept, Who};
-use crate::sys::rights::{self, Seen};
 
 /// Maximum number of traces of one user without `CAP_PERFMON`.
 const OF_ONE_USER: usize = 8;
@@ -90,9 +90,9 @@ fn place_of(processes: &[KBox<Process>], key: u64) -> Option<usize> {
 /// A trace's part of the quotas of the user that created it.
 pub(crate) struct Shares {
     /// Counted until the trace is freed.
-    _held: Share,
+    _held: ResourceCharge,
     /// Counted until the trace ends.
-    going: Option<Share>,
+    going: Option<ResourceCharge>,
 }
 
 /// The calling process and its rights.
@@ -107,7 +107,7 @@ impl Caller {
     fn new() -> Self {
         Self {
             uid: Who::calls().uid,
-            capable: rights::is_perfmon_capable(),
+            capable: access::is_perfmon_capable(),
         }
     }
 
@@ -118,7 +118,7 @@ impl Caller {
 
     /// Returns whether the caller may trace a process. May sleep; `TRACING` is not held.
     fn may_trace(&self, leader: &Task) -> bool {
-        self.capable || rights::may(leader, false).is_ok()
+        self.capable || access::check_access(leader, false).is_ok()
     }
 }
 
@@ -195,7 +195,7 @@ impl Tracing {
     }
 
     /// Returns the index of the process with this key.
-    pub(crate) fn place(&self, key: u64) -> Option<usize> {
+    pub(crate) fn index_of(&self, key: u64) -> Option<usize> {
         place_of(&self.processes, key)
     }
 
@@ -208,7 +208,7 @@ impl Tracing {
     /// Counts a process, or its child, that could not be traced for lack of memory or because of a
     /// limit: in all traces that it would be in.
     pub(crate) fn miss(&mut self, key: u64) {
-        let Some(at) = self.place(key) else { return };
+        let Some(at) = self.index_of(key) else { return };
         let Self {
             traces, processes, ..
         } = self;
@@ -222,7 +222,7 @@ impl Tracing {
 
     /// Returns the process with this key. `ESRCH` if it does not exist.
     pub(crate) fn process(&mut self, key: u64) -> Result<&mut Process> {
-        let place = self.place(key).ok_or(ESRCH)?;
+        let place = self.index_of(key).ok_or(ESRCH)?;
         Ok(self.processes.get_mut(place).ok_or(ESRCH)?)
     }
 
@@ -242,7 +242,7 @@ impl Tracing {
 
     /// Returns a trace and a process; `None` unless both exist.
     fn both(&mut self, id: u64, key: u64) -> Option<(&mut KBox<Trace>, &mut KBox<Process>)> {
-        let at = self.place(key)?;
+        let at = self.index_of(key)?;
         let trace = self.traces.iter_mut().find(|trace| trace.id == id)?;
         Some((trace, self.processes.get_mut(at)?))
     }
@@ -254,13 +254,13 @@ impl Tracing {
     ///
     /// `EBUSY` if a limit is reached, `ENOMEM`.
     fn free_slot(&self) -> Result<(usize, Shares)> {
-        let capable = rights::is_perfmon_capable();
+        let capable = access::is_perfmon_capable();
         let most = |limit: usize| if capable { usize::MAX } else { limit };
         let used = self.slots.iter().filter(|id| **id != 0).count();
         if used >= NR_TRACES.wrapping_sub(if capable { 0 } else { LEFT }) {
             return Err(EBUSY);
         }
-        let share = |thing, limit| Share::of_caller(thing, most(limit), EBUSY);
+        let share = |thing, limit| ResourceCharge::of_caller(thing, most(limit), EBUSY);
         let shares = Shares {
             _held: share(Thing::Held, HELD)?,
             going: Some(share(Thing::Traces, OF_ONE_USER)?),
@@ -332,7 +332,7 @@ impl Tracing {
         after: u64,
         wanted: impl Fn(&Trace, &Process) -> bool,
     ) -> Option<(&Trace, &Process)> {
-        let process: &Process = self.processes.get(self.place(key)?)?;
+        let process: &Process = self.processes.get(self.index_of(key)?)?;
         let later = self.traces.iter().filter(|trace| trace.id > after);
         let trace = later
             .filter(|trace| wanted(trace, process))
@@ -353,7 +353,7 @@ impl Tracing {
     /// If the process has executed another program since then, the answers are about that program.
     /// Permission for the old program is then checked by the rule alone (see
     /// [`trace::Asks::might`]).
-    fn settle(&mut self, key: u64, seen: Seen) {
+    fn settle(&mut self, key: u64, seen: AccessSnapshot) {
         if self
             .process(key)
             .is_ok_and(|process| !process.set_seen(seen))
@@ -393,7 +393,7 @@ impl Tracing {
     /// with this key or, in a shared trace, the first member with a key above `after`.
     fn changed(&self, id: u64, key: u64, after: u64) -> Option<(u64, ARef<Task>)> {
         let has_changed = |key: u64| {
-            let process = self.processes.get(self.place(key)?)?;
+            let process = self.processes.get(self.index_of(key)?)?;
             let changed = !process.has_ended() && process.has_changed();
             let leader = process.leader().filter(|_| changed)?;
             Some((key, leader.clone()))
@@ -429,7 +429,7 @@ impl Tracing {
     /// the memory of its markers does so. A trace that cannot pay before that, or whose maker has
     /// no permission any more, loses the process.
     pub(crate) fn keep_ended(&mut self, key: u64) {
-        let at = self.place(key);
+        let at = self.index_of(key);
         let Self {
             traces, processes, ..
         } = self;
@@ -520,7 +520,7 @@ pub(crate) fn create(create: &Create, filter: KVVec<u8>) -> Result<(Held, usize)
     if kernels().next().is_some() {
         // The capability as well: perf's sysctl lets users monitor the kernel on behalf of their
         // own threads, and these events are of all tasks.
-        let may = rights::is_perfmon_capable() && rights::is_kernel_open();
+        let may = access::is_perfmon_capable() && access::may_monitor_kernel();
         may.then_some(()).ok_or(EPERM)?;
         trace.add_kernel()?;
         going = Some(attach_kernel(&trace, filter, &wants)?);

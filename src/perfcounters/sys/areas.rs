@@ -13,12 +13,12 @@ use kernel::prelude::*;
 use engine::trace::map;
 
 use super::buffers::PAGE;
-use super::costs::Span;
+use super::costs::CostTimer;
 use super::file::Ops;
 use super::process::Mm;
 use super::shim;
 use super::trace::{opened, Role};
-use crate::costs::Cost;
+use crate::costs::SelfStat;
 use crate::tracing::{self, children};
 
 pub(super) static VM_OPS: Ops<bindings::vm_operations_struct> =
@@ -195,7 +195,7 @@ fn wake(key: u64) -> bool {
 ///
 /// Called only by the kernel, as `vm_operations_struct.fault` of a mapping of this device.
 unsafe extern "C" fn fault(vmf: *mut bindings::vm_fault) -> bindings::vm_fault_t {
-    let _span = Span::begin(Cost::Faults, Cost::FaultTime);
+    let _span = CostTimer::begin(SelfStat::Faults, SelfStat::FaultTime);
     // SAFETY: The fault is the kernel's, and valid during the call.
     let (vma, pgoff) = unsafe {
         let at = &(*vmf).__bindgen_anon_1;

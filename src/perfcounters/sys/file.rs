@@ -17,9 +17,9 @@ use kernel::ffi::{c_char, c_int, c_void, CStr};
 use kernel::prelude::*;
 use kernel::sync::atomic::{Acquire, Atomic, Release};
 
-use super::costs::Span;
+use super::costs::CostTimer;
 use super::{misc, shim};
-use crate::costs::Cost;
+use crate::costs::SelfStat;
 use crate::{names, pages};
 
 /// A structure of function pointers that is passed to C.
@@ -121,7 +121,7 @@ unsafe extern "C" fn counters_mmap(
 ///
 /// Called only by the kernel, as `vm_operations_struct.fault` of a mapping of `/dev/perfcounters`.
 unsafe extern "C" fn counters_fault(vmf: *mut bindings::vm_fault) -> bindings::vm_fault_t {
-    let _span = Span::begin(Cost::Faults, Cost::FaultTime);
+    let _span = CostTimer::begin(SelfStat::Faults, SelfStat::FaultTime);
     // SAFETY: The fault is the kernel's, and valid during the call.
     let (vma, address, pgoff) = unsafe {
         let at = &(*vmf).__bindgen_anon_1;

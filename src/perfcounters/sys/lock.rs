@@ -5,7 +5,7 @@
 //! Lock order, outermost first. Locks of different items are not nested, except that any of them
 //! may be taken before an innermost one:
 //!
-//! - `SESSION`, then `HELD`;
+//! - `SESSION`, then `RESERVED_PMU`;
 //! - `TASK_FILES`, then `ACCOUNTING`, then `REGISTRY`;
 //! - `TRACING` and `SHARING`, each alone;
 //! - `PMUS`, `FORMATS` and `REGISTRY` are innermost: under them no other mutex of this module is
@@ -59,7 +59,7 @@ kernel::sync::global_lock! {
     // used.
     /// The registers of the reserved PMU, for CPUs that come online. Taken under `SESSION`, and by
     /// CPU hotplug callbacks.
-    pub(crate) unsafe(uninit) static HELD: Mutex<Option<Arc<pmu::Registers>>> = None;
+    pub(crate) unsafe(uninit) static RESERVED_PMU: Mutex<Option<Arc<pmu::Registers>>> = None;
 }
 
 kernel::sync::global_lock! {
@@ -102,7 +102,7 @@ pub(crate) fn init() {
         PMUS.init();
         FORMATS.init();
         SESSION.init();
-        HELD.init();
+        RESERVED_PMU.init();
         ACCOUNTING.init();
         TASK_FILES.init();
         TRACING.init();

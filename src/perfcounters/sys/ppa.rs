@@ -21,7 +21,7 @@ use super::file::{is_ready, Device, Ops};
 use super::records::TaskRecord;
 use super::task::TaskRef;
 use super::user::{bytes_of, read, write, Given};
-use super::{cpu, rights, sched, shim};
+use super::{access, cpu, sched, shim};
 use crate::accounting as files;
 
 /// A clock: its ticks per millisecond, and whether it is the TSC.
@@ -428,7 +428,7 @@ unsafe extern "C" fn read_tasks(
     position: *mut bindings::loff_t,
 ) -> isize {
     let done = || -> Result<usize> {
-        if !rights::is_perfmon_capable() {
+        if !access::is_perfmon_capable() {
             return Err(EACCES);
         }
         if count < size_of::<TaskStats>() {

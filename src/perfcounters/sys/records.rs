@@ -47,8 +47,8 @@ unsafe impl Send for TaskRecord {}
 unsafe impl Sync for TaskRecord {}
 
 impl TaskRecord {
-    /// Creates the record of a task, with values for each group of `cpus_per_group` CPUs.
-    /// `in_syscall` says whether the task is in a system call. `ENOMEM`. May sleep.
+    /// Creates the record of a task, with values for each group of `cpus_per_group` CPUs. `in_syscall` says
+    /// whether the task is in a system call. `ENOMEM`. May sleep.
     pub(crate) fn new(
         task: TaskRef<'_>,
         calling: bool,
@@ -172,9 +172,9 @@ const NR_BUCKETS: usize = 1 << 14;
 ///
 /// # Invariants
 ///
-/// A head, and the `hash_next` of each record, is 0 or the address of a record. A record that is
-/// taken out is freed after a grace period, and its chain remains valid until then. There are
-/// `NR_BUCKETS` heads.
+/// A head, and the `hash_next` of each record, is 0 or the address of a record. A record that is taken
+/// out is freed after a grace period, and its chain remains valid until then. There are `NR_BUCKETS`
+/// heads.
 pub(crate) struct TaskIndex(KVVec<Word>);
 
 impl TaskIndex {
@@ -188,8 +188,8 @@ impl TaskIndex {
     fn head(&self, address: usize) -> &Word {
         // Task structures are at least 64 bytes apart; the multiplication spreads the other bits.
         let hash = ((address >> 6) as u32).wrapping_mul(0x9e37_79b9) >> (32 - NR_BUCKETS.ilog2());
-        // SAFETY: The hash is below `NR_BUCKETS`, a power of two, and there are as many heads, by
-        // the type's invariant.
+        // SAFETY: The hash is below `NR_BUCKETS`, a power of two, and there are as many heads, by the
+        // type's invariant.
         unsafe { self.0.get_unchecked(hash as usize) }
     }
 

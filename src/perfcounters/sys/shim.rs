@@ -8,36 +8,36 @@ use kernel::bindings;
 use kernel::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
 
 use super::costs::File;
-use crate::costs::NR;
+use crate::costs::NR_STATS;
+use crate::cpu_kinds::CpuKind;
 use crate::description::Overflow;
-use crate::kinds::Kind;
 
 /// Bits that [`pfc_netdev_change`] returns: the interface is removed, or is added. A rename sets
 /// both.
 pub(crate) const PFC_NETDEV_LEFT: c_uint = 1;
 pub(crate) const PFC_NETDEV_ARRIVED: c_uint = 2;
 
-/// `struct pfm_bell`, opaque to Rust: the wait queue, timer and deferred work of a context.
+/// `struct pfm_notifier`, opaque to Rust: the wait queue, timer and deferred work of a context.
 #[repr(C)]
-pub(crate) struct Bell {
+pub(crate) struct Notifier {
     _opaque: [u8; 0],
 }
 
-/// `struct pfm_place`, opaque to Rust: an entry of the table of monitored threads.
+/// `struct pfm_thread_entry`, opaque to Rust: an entry of the table of monitored threads.
 #[repr(C)]
-pub(crate) struct Place {
+pub(crate) struct ThreadEntry {
     _opaque: [u8; 0],
 }
 
-/// `struct pfm_seen`: credentials, `exec_state` and dumpability of a task at one moment.
+/// `struct pfm_access_snapshot`: credentials, `exec_state` and dumpability of a task at one moment.
 #[repr(C)]
-pub(crate) struct Seen {
+pub(crate) struct AccessSnapshot {
     pub(crate) cred: *const bindings::cred,
     pub(crate) state: *mut c_void,
     pub(crate) dumpable: u32,
 }
 
-/// `enum pfm_thing`: the resources that are counted per user.
+/// `enum pfm_resource`: the resources that are counted per user.
 #[repr(u32)]
 #[derive(Clone, Copy)]
 pub(crate) enum Thing {
@@ -57,11 +57,11 @@ pub(crate) enum Thing {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct Amount {
-    pub(crate) thing: Thing,
+    pub(crate) resource: Thing,
     pub(crate) nr: u64,
 }
 
-/// `struct pfm_global`: the PMU's global registers, as the NMI handler uses them.
+/// `struct pfm_nmi_registers`: the PMU's global registers, as the NMI handler uses them.
 #[repr(C)]
 pub(crate) struct Global {
     pub(crate) control: u64,
@@ -72,7 +72,7 @@ pub(crate) struct Global {
 }
 
 extern "C" {
-    pub(crate) static mut pfc_costs: [*mut i64; NR];
+    pub(crate) static mut pfc_costs: [*mut i64; NR_STATS];
     pub(crate) static pfc_costs_scale: u32;
     pub(crate) fn pfc_costs_init();
     pub(crate) fn pfc_costs_show(cpu: c_uint, files: *const File, nr: c_uint);
@@ -109,21 +109,21 @@ extern "C" {
     pub(crate) fn pfc_skb_wire_len(skb: *const bindings::sk_buff) -> u32;
     pub(crate) static pfm_loaded: [usize; 2];
     pub(crate) static pfm_counting: [u64; 2];
-    pub(crate) static pfm_kind: Kind;
-    pub(crate) fn pfm_kind_of(cpu: u32, kind: *mut Kind);
-    pub(crate) fn pfm_kind_set(cpu: u32, kind: *const Kind);
+    pub(crate) static pfm_kind: CpuKind;
+    pub(crate) fn pfm_kind_of(cpu: u32, kind: *mut CpuKind);
+    pub(crate) fn pfm_kind_set(cpu: u32, kind: *const CpuKind);
     pub(crate) fn pfm_run_time(task: *const bindings::task_struct) -> u64;
-    pub(crate) static pfm_quiet_since: u64;
-    pub(crate) fn pfm_quiet_since_of(cpu: u32) -> u64;
+    pub(crate) static pfm_reset_for: u64;
+    pub(crate) fn pfm_reset_for_of(cpu: u32) -> u64;
     pub(crate) fn pfm_lock_init(lock: *mut bindings::raw_spinlock_t);
-    pub(crate) fn pfm_say_fault();
-    pub(crate) fn pfm_say_lacking(cpu: c_int);
+    pub(crate) fn pfm_log_fault();
+    pub(crate) fn pfm_log_lacking(cpu: c_int);
     pub(crate) fn pfm_msr_exists(msr: u32) -> bool;
-    pub(crate) fn pfm_msr_holds(msr: u32) -> bool;
-    pub(crate) fn pfm_reserve(msr: u32) -> bool;
-    pub(crate) fn pfm_release(msr: u32);
-    pub(crate) fn pfm_rights_of_caller() -> *mut bindings::cred;
-    pub(crate) fn pfm_account_is_free() -> bool;
+    pub(crate) fn pfm_msr_keeps_value(msr: u32) -> bool;
+    pub(crate) fn pfm_reserve_msr(msr: u32) -> bool;
+    pub(crate) fn pfm_release_msr(msr: u32);
+    pub(crate) fn pfm_get_current_cred() -> *mut bindings::cred;
+    pub(crate) fn pfm_account_is_unlimited() -> bool;
     pub(crate) fn pfm_account_bytes() -> u64;
     pub(crate) fn pfm_account_add(cred: *const bindings::cred, more: Amount, most: u64) -> c_int;
     pub(crate) fn pfm_account_sub(cred: *const bindings::cred, less: Amount);
@@ -132,97 +132,113 @@ extern "C" {
     ) -> c_int;
     pub(crate) fn pfm_map_remove();
     pub(crate) fn pfm_tree_create();
-    pub(crate) fn pfm_tree_grow(pmu: *const c_void);
-    pub(crate) fn pfm_tree_cut(pmu: *const c_void);
+    pub(crate) fn pfm_tree_add_pmu(pmu: *const c_void);
+    pub(crate) fn pfm_tree_remove_pmu(pmu: *const c_void);
     pub(crate) fn pfm_tree_remove();
     pub(crate) fn pfm_work_start() -> c_int;
     pub(crate) fn pfm_work_end();
-    pub(crate) fn pfm_idle_later(milliseconds: c_uint);
-    pub(crate) fn pfm_rounds_start(milliseconds: c_uint);
-    pub(crate) fn pfm_rounds_stop();
-    pub(crate) fn pfm_sleep_register(sleep: unsafe extern "C" fn(bool));
-    pub(crate) fn pfm_sleep_unregister();
-    pub(crate) fn pfm_vma_self(
+    pub(crate) fn pfm_idle_queue(milliseconds: c_uint);
+    pub(crate) fn pfm_wrap_timer_start(milliseconds: c_uint);
+    pub(crate) fn pfm_wrap_timer_stop();
+    pub(crate) fn pfm_power_register(sleep: unsafe extern "C" fn(bool));
+    pub(crate) fn pfm_power_unregister();
+    pub(crate) fn pfm_vma_self_page(
         vma: *mut bindings::vm_area_struct,
         ops: *const bindings::vm_operations_struct,
     ) -> c_int;
     pub(crate) fn pfm_rdpmc_allow() -> bool;
-    pub(crate) fn pfm_make_perf_forget() -> c_int;
-    pub(crate) fn pfm_threads_begin() -> c_int;
-    pub(crate) fn pfm_threads_end();
-    pub(crate) fn pfm_place_new() -> *mut Place;
-    pub(crate) fn pfm_place_free(place: *mut Place);
-    pub(crate) fn pfm_thread_add(place: *mut Place, task: usize, context: *const c_void) -> c_int;
-    pub(crate) fn pfm_thread_remove(place: *mut Place);
+    pub(crate) fn pfm_flush_perf_dirty_counters() -> c_int;
+    pub(crate) fn pfm_threads_init() -> c_int;
+    pub(crate) fn pfm_threads_destroy();
+    pub(crate) fn pfm_thread_entry_new() -> *mut ThreadEntry;
+    pub(crate) fn pfm_thread_entry_free(place: *mut ThreadEntry);
+    pub(crate) fn pfm_thread_add(
+        place: *mut ThreadEntry,
+        task: usize,
+        context: *const c_void,
+    ) -> c_int;
+    pub(crate) fn pfm_thread_remove(place: *mut ThreadEntry);
     pub(crate) fn pfm_thread_find(task: usize) -> *const c_void;
     pub(crate) fn pfm_rdpmc_keep(mm: *mut bindings::mm_struct);
     pub(crate) fn pfm_rdpmc_forbid(mm: *mut bindings::mm_struct);
-    pub(crate) fn pfm_rights_begin() -> c_int;
-    pub(crate) fn pfm_rights_end();
-    pub(crate) fn pfm_may(task: *mut bindings::task_struct, attach: bool) -> c_int;
-    pub(crate) fn pfm_rule_by(
+    pub(crate) fn pfm_procfs_mount() -> c_int;
+    pub(crate) fn pfm_procfs_unmount();
+    pub(crate) fn pfm_check_access(task: *mut bindings::task_struct, attach: bool) -> c_int;
+    pub(crate) fn pfm_ptrace_allows(
         cred: *const bindings::cred,
         task: *mut bindings::task_struct,
-        seen: *const Seen,
+        seen: *const AccessSnapshot,
     ) -> bool;
-    pub(crate) fn pfm_may_by(
+    pub(crate) fn pfm_check_access_as(
         cred: *const bindings::cred,
         task: *mut bindings::task_struct,
         attach: bool,
     ) -> c_int;
-    pub(crate) fn pfm_may_see(cred: *const bindings::cred) -> c_int;
-    pub(crate) fn pfm_covers(cred: *const bindings::cred) -> bool;
-    pub(crate) fn pfm_see(seen: *mut Seen, task: *mut bindings::task_struct) -> c_int;
-    pub(crate) fn pfm_unsee(seen: *mut Seen);
-    pub(crate) fn pfm_is_as_seen(seen: *const Seen, task: *mut bindings::task_struct) -> bool;
-    pub(crate) fn pfm_was_as_seen(seen: *const Seen, task: *mut bindings::task_struct) -> bool;
-    pub(crate) fn pfm_runs_as_seen(seen: *const Seen, task: *mut bindings::task_struct) -> bool;
+    pub(crate) fn pfm_check_cred_access(cred: *const bindings::cred) -> c_int;
+    pub(crate) fn pfm_has_rights_of(cred: *const bindings::cred) -> bool;
+    pub(crate) fn pfm_snapshot_take(
+        seen: *mut AccessSnapshot,
+        task: *mut bindings::task_struct,
+    ) -> c_int;
+    pub(crate) fn pfm_snapshot_put(seen: *mut AccessSnapshot);
+    pub(crate) fn pfm_snapshot_is_unchanged(
+        seen: *const AccessSnapshot,
+        task: *mut bindings::task_struct,
+    ) -> bool;
+    pub(crate) fn pfm_snapshot_was_unchanged(
+        seen: *const AccessSnapshot,
+        task: *mut bindings::task_struct,
+    ) -> bool;
+    pub(crate) fn pfm_snapshot_same_program(
+        seen: *const AccessSnapshot,
+        task: *mut bindings::task_struct,
+    ) -> bool;
     pub(crate) fn pfm_may_watch(task: *mut bindings::task_struct) -> bool;
     pub(crate) fn pfm_is_kernel_thread(task: *const bindings::task_struct) -> bool;
     pub(crate) fn pfm_is_exiting(task: *const bindings::task_struct) -> bool;
-    pub(crate) fn pfm_is_kernel_open() -> bool;
+    pub(crate) fn pfm_may_monitor_kernel() -> bool;
     pub(crate) fn pfm_thread_pointer() -> u64;
-    pub(crate) fn pfm_where(task: *const bindings::task_struct) -> c_int;
+    pub(crate) fn pfm_running_cpu(task: *const bindings::task_struct) -> c_int;
     pub(crate) fn pfm_exec_is_secret(bprm: *const c_void) -> bool;
     pub(crate) fn pfm_preempt_disable();
     pub(crate) fn pfm_preempt_enable();
-    pub(crate) fn pfm_bell_new() -> *mut Bell;
-    pub(crate) fn pfm_bell_free(bell: *mut Bell);
-    pub(crate) fn pfm_bell_leave(bell: *mut Bell);
-    pub(crate) fn pfm_bell_hang(bell: *mut Bell, context: *const c_void);
-    pub(crate) fn pfm_bell_ring(bell: *mut Bell);
-    pub(crate) fn pfm_bell_call(bell: *mut Bell);
-    pub(crate) fn pfm_bell_ask(bell: *mut Bell);
-    pub(crate) fn pfm_bell_after(bell: *mut Bell, nanoseconds: u64);
-    pub(crate) fn pfm_bell_hush(bell: *mut Bell);
-    pub(crate) fn pfm_bell_block(bell: *mut Bell, asker: *mut bindings::pid);
-    pub(crate) fn pfm_my_process() -> *mut bindings::pid;
-    pub(crate) fn pfm_bell_let(bell: *mut Bell);
-    pub(crate) fn pfm_bell_go(bell: *mut Bell);
+    pub(crate) fn pfm_notifier_new() -> *mut Notifier;
+    pub(crate) fn pfm_notifier_free(notifier: *mut Notifier);
+    pub(crate) fn pfm_notifier_free_context(notifier: *mut Notifier);
+    pub(crate) fn pfm_notifier_attach(notifier: *mut Notifier, context: *const c_void);
+    pub(crate) fn pfm_notifier_wake_readers(notifier: *mut Notifier);
+    pub(crate) fn pfm_notifier_queue_work(notifier: *mut Notifier);
+    pub(crate) fn pfm_notifier_queue_permission_check(notifier: *mut Notifier);
+    pub(crate) fn pfm_notifier_start_timer(notifier: *mut Notifier, nanoseconds: u64);
+    pub(crate) fn pfm_notifier_cancel_timer(notifier: *mut Notifier);
+    pub(crate) fn pfm_notifier_block_thread(notifier: *mut Notifier, asker: *mut bindings::pid);
+    pub(crate) fn pfm_current_process() -> *mut bindings::pid;
+    pub(crate) fn pfm_notifier_resume(notifier: *mut Notifier);
+    pub(crate) fn pfm_notifier_wake_blocked(notifier: *mut Notifier);
     pub(crate) fn pfc_works_end();
-    pub(crate) fn pfm_bell_poll(
-        bell: *mut Bell,
+    pub(crate) fn pfm_notifier_poll(
+        notifier: *mut Notifier,
         file: *mut bindings::file,
         table: *mut bindings::poll_table_struct,
     );
-    pub(crate) fn pfm_bell_wait_for(
-        bell: *mut Bell,
+    pub(crate) fn pfm_notifier_wait_for(
+        notifier: *mut Notifier,
         ready: unsafe extern "C" fn(*mut c_void) -> bool,
         arg: *mut c_void,
         nanoseconds: u64,
     ) -> c_int;
-    pub(crate) fn pfm_bell_wait(
-        bell: *mut Bell,
+    pub(crate) fn pfm_notifier_wait(
+        notifier: *mut Notifier,
         ready: unsafe extern "C" fn(*mut c_void) -> bool,
         arg: *mut c_void,
     ) -> c_int;
-    pub(crate) fn pfm_bell_fasync(
-        bell: *mut Bell,
+    pub(crate) fn pfm_notifier_fasync(
+        notifier: *mut Notifier,
         fd: c_int,
         file: *mut bindings::file,
         on: c_int,
     ) -> c_int;
-    pub(crate) fn pfm_find(
+    pub(crate) fn pfm_fill_overflow(
         overflow: *mut Overflow,
         regs: *const bindings::pt_regs,
         ip: u64,
@@ -233,18 +249,18 @@ extern "C" {
     pub(crate) fn pfm_resolution() -> u64;
     pub(crate) fn pfm_in_nmi() -> bool;
     pub(crate) fn pfm_irq_regs() -> *const bindings::pt_regs;
-    pub(crate) fn pfm_nmi_start() -> c_int;
-    pub(crate) fn pfm_nmi_own(global: *const Global);
-    pub(crate) fn pfm_nmi_stop();
-    pub(crate) fn pfm_lvtpc();
-    pub(crate) fn pfm_miss(regs: *const bindings::pt_regs);
-    pub(crate) fn pfm_missed() -> u64;
-    pub(crate) fn pfm_missed_since() -> u64;
-    pub(crate) fn pfm_late_nmis() -> bool;
-    pub(crate) static pfm_expected_since: u64;
-    pub(crate) static pfm_storm_left: u32;
-    pub(crate) fn pfm_expected() -> bool;
-    pub(crate) fn pfm_storm(began: u64, regs: *const bindings::pt_regs) -> u64;
+    pub(crate) fn pfm_nmi_register() -> c_int;
+    pub(crate) fn pfm_nmi_set_registers(global: *const Global);
+    pub(crate) fn pfm_nmi_unregister();
+    pub(crate) fn pfm_unmask_lvtpc();
+    pub(crate) fn pfm_defer_nmi(regs: *const bindings::pt_regs);
+    pub(crate) fn pfm_deferred_ip() -> u64;
+    pub(crate) fn pfm_deferred_since() -> u64;
+    pub(crate) fn pfm_may_be_stale() -> bool;
+    pub(crate) static pfm_stale_nmi_since: u64;
+    pub(crate) static pfm_timed_sample_in: u32;
+    pub(crate) fn pfm_take_stale_nmi() -> bool;
+    pub(crate) fn pfm_throttle_time(began: u64, regs: *const bindings::pt_regs) -> u64;
     pub(crate) fn pfm_memory_new(size: u64) -> *mut c_void;
     pub(crate) fn pfm_memory_free(memory: *mut c_void);
     pub(crate) fn pfm_memory_map(

@@ -21,13 +21,13 @@ use kernel::prelude::*;
 use kernel::sync::{Arc, Mutex, UniqueArc};
 use kernel::uaccess::{UserPtr, UserSlice};
 
+use super::access;
 use super::areas;
 use super::buffers::Buffer;
 use super::file::{is_ready, Device, Ops};
 use super::leave::Wake;
 use super::ppa::Clock;
 use super::process::{is_dying, is_limit, say_refused, Mapping, Mm};
-use super::rights;
 use super::user::{bytes_of, read, read_all, write, write_all, Given};
 use crate::tracing::attached::Nobodys;
 use crate::tracing::{self, children, Held};
@@ -113,8 +113,8 @@ impl Opened {
         self.role.lock().clone()
     }
 
-    /// Gives the file its use, which it can get only once. If another call is faster, the new use is
-    /// given to `undo` and dropped.
+    /// Gives the file its use, which it can get only once. If another call is faster, the new use
+    /// is given to `undo` and dropped.
     ///
     /// # Errors
     ///
@@ -229,9 +229,9 @@ unsafe extern "C" fn poll(
     let Some(Role::Trace(held)) = role.as_deref() else {
         return bindings::POLLERR;
     };
-    // SAFETY: The arguments are those of poll(). The file holds its role and thereby the bell, and
-    // a waiter holds the file.
-    unsafe { held.signal.bell().poll(file, table) };
+    // SAFETY: The arguments are those of poll(). The file holds its role and thereby the notifier,
+    // and a waiter holds the file.
+    unsafe { held.signal.notifier().poll(file, table) };
     let mut events = 0;
     if held.signal.has_rung() {
         events |= bindings::POLLIN | bindings::POLLRDNORM;
@@ -332,7 +332,7 @@ unsafe fn serve(file: *mut bindings::file, command: u32, arg: UserPtr) -> Result
 
 fn release_all(opened: &Opened, arg: UserPtr) -> Result {
     let mut given: Release = sized(arg)?;
-    if !rights::may_unload() {
+    if !access::may_unload() {
         return Err(EPERM);
     }
     let left = match (given.flags, given.wake as i32) {

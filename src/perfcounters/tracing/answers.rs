@@ -86,7 +86,7 @@ impl Answers {
     ///
     /// `EDQUOT` beyond the user's limit, `ENOMEM`.
     pub(crate) fn new(places: usize, payer: &Charge) -> Result<Self> {
-        let charge = payer.more(places.wrapping_mul(size_of::<Place>()))?;
+        let charge = payer.charge(places.wrapping_mul(size_of::<Place>()))?;
         let mut table = KVVec::with_capacity(places, GFP_KERNEL_ACCOUNT)?;
         table.resize(places, Place::FREE, GFP_KERNEL_ACCOUNT)?;
         Ok(Self {

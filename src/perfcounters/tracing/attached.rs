@@ -355,7 +355,7 @@ fn may_stop(key: u64, id: u64, anyhow: bool) -> Result {
         }
         (trace.asks(), process.leader().ok_or(ENOENT)?.clone())
     };
-    if asks.ask(&leader)? {
+    if asks.check(&leader)? {
         return Ok(());
     }
     TRACING.lock().deny(id, key);
@@ -424,7 +424,7 @@ pub(crate) fn fault<T>(
 
 /// Returns the trace in a slot if the process is in it.
 fn taking(all: &mut Tracing, key: u64, slot: usize) -> Option<(u64, &mut KBox<Trace>)> {
-    let at = all.place(key)?;
+    let at = all.index_of(key)?;
     let Tracing {
         traces, processes, ..
     } = all;
@@ -440,7 +440,7 @@ fn taking(all: &mut Tracing, key: u64, slot: usize) -> Option<(u64, &mut KBox<Tr
 /// words, or the filter of a trace.
 fn read_page(all: &mut Tracing, key: u64, place: usize) -> Option<usize> {
     let filters = map::FILTERS as usize / PAGE;
-    let at = all.place(key)?;
+    let at = all.index_of(key)?;
     let Some(slot) = place.checked_sub(filters).filter(|slot| *slot < NR_TRACES) else {
         return all.processes.get(at)?.page(place);
     };

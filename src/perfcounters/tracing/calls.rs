@@ -17,11 +17,11 @@ use super::process::Process;
 use super::trace::Trace;
 use super::{Caller, Held, Tracing};
 use crate::sys;
-use crate::sys::account::{Share, Thing};
+use crate::sys::access::{self, AccessSnapshot};
+use crate::sys::account::{ResourceCharge, Thing};
 use crate::sys::buffers::Buffer;
 use crate::sys::lock::TRACING;
 use crate::sys::process::uid_of;
-use crate::sys::rights::{self, Seen};
 
 /// Limit for concurrent calls of [`open`] by one user without CAP_PERFMON.
 const QUESTIONS: usize = 8;
@@ -42,9 +42,9 @@ pub(crate) fn open(name: &[u8]) -> Result<(Held, Info)> {
     let (id, maker) = (found.id, found.maker());
     drop(all);
     if !caller.capable {
-        // may_see() creates a kernel thread for the time of the call: limit them by user.
-        let _asks = Share::of_caller(Thing::Questions, QUESTIONS, EBUSY)?;
-        rights::may_see(&maker)?;
+        // check_cred_access() creates a kernel thread for the time of the call: limit them by user.
+        let _asks = ResourceCharge::of_caller(Thing::Questions, QUESTIONS, EBUSY)?;
+        access::check_cred_access(&maker)?;
     }
     let mut all = TRACING.lock();
     let trace = all.trace(id).map_err(|_| ENOENT)?;
@@ -178,7 +178,7 @@ pub(crate) fn may_have(held: &Held, key: u64) -> Result<bool> {
         if sys::process::is_dying() {
             return Err(EINTR);
         }
-        ask_again(changed, &leader)?;
+        recheck_permission(changed, &leader)?;
         after = changed;
     }
     Ok(TRACING.lock().trace(held.id)?.set(key).is_some())
@@ -187,9 +187,9 @@ pub(crate) fn may_have(held: &Held, key: u64) -> Result<bool> {
 /// Checks permission to trace a process that has changed, for the makers of all traces that it is
 /// in. Data that it has written since the change need the new permission. The lock is not held.
 /// `EINTR`, `ENOMEM`.
-fn ask_again(key: u64, leader: &Task) -> Result {
+fn recheck_permission(key: u64, leader: &Task) -> Result {
     // Recorded before the check, so that a later change is noticed.
-    let seen = Seen::of(leader)?;
+    let seen = AccessSnapshot::of(leader)?;
     let mut after = 0u64;
     loop {
         let found = TRACING
@@ -198,7 +198,7 @@ fn ask_again(key: u64, leader: &Task) -> Result {
             .map(|(trace, _)| trace.asks());
         let Some(asks) = found else { break };
         after = asks.id;
-        if !asks.ask(leader)? {
+        if !asks.check(leader)? {
             TRACING.lock().deny(asks.id, key);
         }
     }

@@ -121,7 +121,7 @@ impl Tracing {
 
     /// Removes a process that has ended if it is in no trace.
     pub(super) fn forget_process(&mut self, key: u64) -> Option<KBox<Process>> {
-        let at = self.place(key)?;
+        let at = self.index_of(key)?;
         let ended = self.processes.get(at)?.has_ended();
         if !ended || self.traces.iter().any(|trace| trace.set(key).is_some()) {
             return None;

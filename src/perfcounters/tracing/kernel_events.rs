@@ -9,7 +9,7 @@ use kernel::alloc::{KVVec, KVec};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-use crate::costs::Cost;
+use crate::costs::SelfStat;
 use crate::provider::probe::{SchedSwitch, SysEnter, SysExit};
 use crate::provider::{Handler, Probes};
 use crate::sys::buffers::Buffer;
@@ -123,7 +123,7 @@ impl KernelEvents {
         let lost = buffer.claimed();
         let due = writer.write(&record);
         if buffer.claimed() != lost {
-            costs::count(Cost::EventsLost);
+            costs::count(SelfStat::EventsLost);
         }
         if due && !self.signal.has_rung() {
             self.signal.ring();

@@ -84,7 +84,7 @@ impl Tracing {
         let (trace, process) = self.both(wishes.id, key)?;
         set_wanted(trace, process, wishes, answer);
         let larger = trace.answers.put(&known.name, answer.1)?;
-        Some((larger, trace.payer().none()))
+        Some((larger, trace.payer().empty()))
     }
 
     /// Returns the key of the next process and, if that can join the trace, the question of

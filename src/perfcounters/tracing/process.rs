@@ -12,12 +12,12 @@ use kernel::sync::aref::ARef;
 use kernel::sync::Arc;
 use kernel::task::Task;
 
-use crate::sys::account::{Charge, Share, Thing};
+use crate::sys::access::AccessSnapshot;
+use crate::sys::account::{Charge, ResourceCharge, Thing};
 use crate::sys::buffers::{Page, PAGE};
 use crate::sys::cpu;
 use crate::sys::ppa::Clock;
 use crate::sys::process::{self, max_traced, Mapping, Mm, Pid, Who};
-use crate::sys::rights::Seen;
 use crate::sys::user::bytes_of;
 use crate::tracing::known::Known;
 use crate::tracing::trace::{move_to, room_beyond};
@@ -89,14 +89,14 @@ impl Nobodys {
 /// last checked.
 pub(crate) struct Alive {
     pub(crate) leader: ARef<Task>,
-    pub(crate) seen: Seen,
+    pub(crate) seen: AccessSnapshot,
 }
 
 impl Alive {
     /// Returns the leader of the calling process and its current state.
     fn new() -> Result<Self> {
         let leader = process::leader();
-        let seen = Seen::of(&leader)?;
+        let seen = AccessSnapshot::of(&leader)?;
         Ok(Self { leader, seen })
     }
 }
@@ -177,7 +177,7 @@ pub(crate) struct Inheritance {
     refs: KVVec<u32>,
     order: KVVec<u16>,
     charge: Charge,
-    share: Share,
+    share: ResourceCharge,
     pid: Pid,
     alive: Alive,
 }
@@ -270,7 +270,7 @@ pub(crate) struct Process {
     charge: Charge,
     /// The process's place in the quota of its user or, after its end, of the owner of the trace
     /// that keeps it. `None`: the process is about to be dropped.
-    share: Option<Share>,
+    share: Option<ResourceCharge>,
 }
 
 /// Returns the maximum number of processes of one user: a quarter of all.
@@ -279,8 +279,8 @@ fn most_of_one() -> usize {
 }
 
 /// Counts a process for the caller's user. `ENOSPC`, `ENOMEM`.
-fn share_of_caller() -> Result<Share> {
-    Share::of_caller(Thing::Processes, most_of_one(), ENOSPC)
+fn share_of_caller() -> Result<ResourceCharge> {
+    ResourceCharge::of_caller(Thing::Processes, most_of_one(), ENOSPC)
 }
 
 impl Process {
@@ -444,7 +444,7 @@ impl Process {
     /// permission to trace it was checked.
     pub(crate) fn has_changed(&self) -> bool {
         let alive = self.alive.as_ref();
-        alive.is_some_and(|alive| !alive.seen.was_still(&alive.leader))
+        alive.is_some_and(|alive| !alive.seen.was_unchanged(&alive.leader))
     }
 
     /// Returns the leader and its last checked state; `None` after
@@ -460,11 +460,11 @@ impl Process {
 
     /// Records the state for which permission was checked. Returns false if the process has
     /// executed another program since then: the state is then of no use.
-    pub(crate) fn set_seen(&mut self, seen: Seen) -> bool {
+    pub(crate) fn set_seen(&mut self, seen: AccessSnapshot) -> bool {
         let Some(alive) = &mut self.alive else {
             return true;
         };
-        let same = seen.runs_still(&alive.leader, &alive.seen);
+        let same = seen.runs_same_program(&alive.leader, &alive.seen);
         if same {
             alive.seen = seen;
         }
@@ -497,7 +497,7 @@ impl Process {
         let order = core::mem::replace(&mut self.order, KVVec::new());
         let bytes = pages.wrapping_mul(PAGE);
         self.charge
-            .give_back(bytes.wrapping_add(order.len().wrapping_mul(2)));
+            .uncharge(bytes.wrapping_add(order.len().wrapping_mul(2)));
         true
     }
 
@@ -510,10 +510,10 @@ impl Process {
     /// keeps it. `EDQUOT`, `ENOSPC`: the owner has too much. After an error the process may be
     /// counted for no user: the caller offers it to the next trace, or drops it.
     pub(crate) fn pay(&mut self, payer: &Charge) -> Result {
-        let charge = payer.more(self.charge.bytes())?;
+        let charge = payer.charge(self.charge.bytes())?;
         // First given back: the owner of the trace may be its user, at the limit.
         self.share = None;
-        self.share = Some(Share::of(
+        self.share = Some(ResourceCharge::of(
             payer.user(),
             Thing::Processes,
             most_of_one(),
@@ -602,11 +602,11 @@ impl Process {
                     return Err(EAGAIN);
                 }
                 let place = self.words.get_mut(number / WORDS).ok_or(ENOSPC)?;
-                let mut charge = self.charge.more(new.memory())?;
+                let mut charge = self.charge.charge(new.memory())?;
                 if place.is_none() {
-                    let mut page = self.charge.more(PAGE)?;
+                    let mut page = self.charge.charge(PAGE)?;
                     *place = Some(room.page.take().ok_or(EAGAIN)?);
-                    charge.take(&mut page);
+                    charge.absorb(&mut page);
                     if let Some(mapping) = &self.mapping {
                         let page = number / WORDS * PAGE;
                         let at = trace::map::WORDS.wrapping_add(page as u64);
@@ -616,7 +616,7 @@ impl Process {
                 let _ = self.markers.push_within_capacity(new.clone());
                 let _ = self.refs.push_within_capacity(0);
                 let _ = self.order.insert_within_capacity(at, number as u16);
-                self.charge.take(&mut charge);
+                self.charge.absorb(&mut charge);
                 number
             }
         };

@@ -7,16 +7,16 @@ use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-use crate::sys::bell::Bell;
+use crate::sys::notifier::Notifier;
 
 /// Wakes the reader of a trace, and the threads that wait for room.
 pub(crate) struct Signal {
     /// Wakes the reader.
-    bell: Bell,
+    bell: Notifier,
     /// Data may be unread.
     news: Word,
     /// Wakes threads that wait until the reader has read.
-    room: Bell,
+    room: Notifier,
     /// The trace has ended.
     ended: Word,
 }
@@ -24,9 +24,9 @@ pub(crate) struct Signal {
 impl Signal {
     pub(crate) fn new() -> Result<Arc<Self>> {
         let signal = Self {
-            bell: Bell::new()?,
+            bell: Notifier::new()?,
             news: Word::new(0),
-            room: Bell::new()?,
+            room: Notifier::new()?,
             ended: Word::new(0),
         };
         Ok(Arc::new(signal, GFP_KERNEL_ACCOUNT)?)
@@ -35,7 +35,7 @@ impl Signal {
     /// Wakes the reader, as data are unread. Any context.
     pub(crate) fn ring(&self) {
         self.news.store_relaxed(1);
-        self.bell.ring();
+        self.bell.wake_readers();
     }
 
     /// Clears the notification, when the reader begins a pass.
@@ -50,13 +50,13 @@ impl Signal {
 
     /// Wakes threads that wait for room, after something was read.
     pub(crate) fn has_read(&self) {
-        self.room.ring();
+        self.room.wake_readers();
     }
 
     /// Wakes all waiting threads, as the trace has ended.
     pub(crate) fn end(&self) {
         self.ended.store_relaxed(1);
-        self.room.ring();
+        self.room.wake_readers();
         self.ring();
     }
 
@@ -72,7 +72,7 @@ impl Signal {
     }
 
     /// Returns the notifier for poll().
-    pub(crate) fn bell(&self) -> &Bell {
+    pub(crate) fn notifier(&self) -> &Notifier {
         &self.bell
     }
 }

@@ -13,11 +13,11 @@ use kernel::sync::Arc;
 use kernel::task::Task;
 
 use crate::provider::Probes;
+use crate::sys::access;
 use crate::sys::account::Charge;
 use crate::sys::buffers::{Buffer, Page, PAGE};
 use crate::sys::cpu;
 use crate::sys::process::{Kept, Who};
-use crate::sys::rights;
 use crate::tracing::answers::{Answers, Wishes};
 use crate::tracing::kernel_events::KernelEvents;
 use crate::tracing::process::{Alive, Process, Slot};
@@ -163,16 +163,16 @@ impl Spare {
             Need::Room(nr) => self.room = room_beyond(nr)?,
             Need::Set => {
                 let nr = cpu::nr_cpu_ids();
-                let charge = terms.payer.more(Set::empty_bytes(nr))?;
+                let charge = terms.payer.charge(Set::empty_bytes(nr))?;
                 self.set = Some((Set::new(0, nr)?, charge));
             }
             Need::Buffer => {
-                let charge = terms.payer.more(Buffer::empty_bytes(terms.bytes))?;
+                let charge = terms.payer.charge(Buffer::empty_bytes(terms.bytes))?;
                 let buffer = Buffer::new(terms.bytes, terms.flight)?;
                 self.buffer = Some((Arc::new(buffer, GFP_KERNEL_ACCOUNT)?, charge));
             }
             Need::Page => {
-                self.of_page = Some(terms.payer.more(PAGE)?);
+                self.of_page = Some(terms.payer.charge(PAGE)?);
                 self.page = Some(Page::new()?);
             }
         }
@@ -215,18 +215,18 @@ pub(crate) struct Asks {
 }
 
 impl Asks {
-    /// Like [`ask`](Self::ask), with errors counted as no. Sleeps; the lock is not held.
+    /// Like [`check`](Self::check), with errors counted as no. Sleeps; the lock is not held.
     pub(crate) fn may(&self, leader: &Task) -> bool {
-        self.ask(leader) == Ok(true)
+        self.check(leader) == Ok(true)
     }
 
     /// Returns whether the maker may trace the process, and stop it if it waits. `EINTR` or
     /// `ENOMEM` if that could not be determined. Sleeps; the lock is not held.
-    pub(crate) fn ask(&self, leader: &Task) -> Result<bool> {
+    pub(crate) fn check(&self, leader: &Task) -> Result<bool> {
         if self.all {
             return Ok(true);
         }
-        match rights::may_by(&self.maker, leader, self.attach) {
+        match access::check_access_as(&self.maker, leader, self.attach) {
             Ok(()) => Ok(true),
             Err(error) if error == EINTR || error == ENOMEM => Err(error),
             Err(_) => Ok(false),
@@ -236,7 +236,7 @@ impl Asks {
     /// Returns whether the maker may trace the process as it was when it was last checked, by the
     /// rule of ptrace alone. For a process that has ended or has executed another program.
     pub(crate) fn might(&self, alive: &Alive) -> bool {
-        self.all || rights::rule_by(&self.maker, &alive.leader, &alive.seen)
+        self.all || access::ptrace_allows(&self.maker, &alive.leader, &alive.seen)
     }
 }
 
@@ -320,7 +320,7 @@ impl Trace {
         if !bytes.is_power_of_two() || !(trace::BYTES_MIN..=trace::BYTES_MAX).contains(&bytes) {
             return Err(EINVAL);
         }
-        if create.flags & flag::ALL_USERS != 0 && !rights::is_perfmon_capable() {
+        if create.flags & flag::ALL_USERS != 0 && !access::is_perfmon_capable() {
             return Err(EPERM);
         }
         let page = if filter.is_some() { PAGE } else { 0 };
@@ -367,7 +367,7 @@ impl Trace {
     /// Returns whether the caller may use the trace without `CAP_PERFMON`: it has all rights of the
     /// maker, and the trace has neither processes of all users nor kernel events.
     pub(crate) fn is_own(&self) -> bool {
-        rights::covers(self.charge.user())
+        access::has_rights_of(self.charge.user())
             && !self.is(flag::ALL_USERS)
             && self.set(KEY_KERNEL).is_none()
     }
@@ -460,9 +460,9 @@ impl Trace {
                 *place = Some(Arc::new(buffer, GFP_KERNEL_ACCOUNT)?);
             }
         }
-        let mut charge = self.charge.more(set.memory() as usize)?;
+        let mut charge = self.charge.charge(set.memory() as usize)?;
         self.sets.push(set, GFP_KERNEL_ACCOUNT)?;
-        self.charge.take(&mut charge);
+        self.charge.absorb(&mut charge);
         Ok(())
     }
 
@@ -472,7 +472,7 @@ impl Trace {
             trace: self.id,
             bytes: self.bytes,
             flight: self.is(flag::FLIGHT),
-            payer: self.charge.none(),
+            payer: self.charge.empty(),
         }
     }
 
@@ -510,7 +510,7 @@ impl Trace {
                 set.key = key;
                 let done = self.sets.insert_within_capacity(place, set);
                 done.map_err(|_| Need::Set)?;
-                self.charge.take(&mut charge);
+                self.charge.absorb(&mut charge);
                 self.signal.ring();
                 Ok(())
             }
@@ -549,7 +549,7 @@ impl Trace {
                 return Ok(None);
             }
             let (buffer, mut of_it) = spare.buffer.take().ok_or(Need::Buffer)?;
-            charge.take(&mut of_it);
+            charge.absorb(&mut of_it);
             *place = Some(buffer);
         }
         let page = place
@@ -557,7 +557,7 @@ impl Trace {
             .and_then(|b| b.page_or(number, &mut spare.page));
         if spare.page.is_none() {
             if let Some(of_page) = &mut spare.of_page {
-                charge.take(of_page);
+                charge.absorb(of_page);
             }
         }
         page.map(Some).ok_or(Need::Page)
@@ -596,7 +596,7 @@ impl Trace {
     fn remove(&mut self, place: usize) {
         if let Ok(set) = self.sets.remove(place) {
             self.gone.add(&set);
-            self.charge.give_back(set.memory() as usize);
+            self.charge.uncharge(set.memory() as usize);
             if let Some(bytes) = set.ended() {
                 self.ended_nr = self.ended_nr.wrapping_sub(1);
                 self.ended_bytes = self.ended_bytes.wrapping_sub(bytes);
@@ -625,7 +625,7 @@ impl Trace {
             };
             *shrunk = true;
             gone.add(set);
-            charge.give_back(set.memory() as usize);
+            charge.uncharge(set.memory() as usize);
             *ended_nr = ended_nr.wrapping_sub(1);
             *ended_bytes = ended_bytes.wrapping_sub(bytes);
             false

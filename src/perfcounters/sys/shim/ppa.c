@@ -19,8 +19,7 @@
 #include "ppa.h"
 
 /*
- * Address of each CPU's accounting state (PerCpu in sys/ppa.rs) while accounting is on, otherwise
- * 0.
+ * Address of each CPU's accounting state (PerCpu in sys/ppa.rs) while accounting is on, otherwise 0.
  */
 DEFINE_PER_CPU(unsigned long, ppa_percpu);
 

@@ -9,7 +9,7 @@
 
 #include "pmu.h"
 
-struct pfm_place {
+struct pfm_thread_entry {
 	struct rhash_head node;
 	unsigned long task;
 	const void *context;
@@ -24,8 +24,8 @@ static u32 hash_of(const void *task, u32 length, u32 seed)
 
 static const struct rhashtable_params params = {
 	.key_len = sizeof(unsigned long),
-	.key_offset = offsetof(struct pfm_place, task),
-	.head_offset = offsetof(struct pfm_place, node),
+	.key_offset = offsetof(struct pfm_thread_entry, task),
+	.head_offset = offsetof(struct pfm_thread_entry, node),
 	.hashfn = hash_of,
 	.automatic_shrinking = true,
 	/* User space cannot choose the addresses of tasks, hence cannot make them collide. */
@@ -34,13 +34,13 @@ static const struct rhashtable_params params = {
 
 static struct rhashtable threads;
 
-int pfm_threads_begin(void)
+int pfm_threads_init(void)
 {
 	return rhashtable_init(&threads, &params);
 }
 
 /* Frees the table, which must be empty. May sleep. */
-void pfm_threads_end(void)
+void pfm_threads_destroy(void)
 {
 	rhashtable_destroy(&threads);
 }
@@ -49,13 +49,13 @@ void pfm_threads_end(void)
  * Allocates an entry that is not in the table yet, charged to the caller's memory cgroup. Returns
  * NULL if out of memory. May sleep.
  */
-struct pfm_place *pfm_place_new(void)
+struct pfm_thread_entry *pfm_thread_entry_new(void)
 {
-	return kzalloc(sizeof(struct pfm_place), GFP_KERNEL_ACCOUNT);
+	return kzalloc(sizeof(struct pfm_thread_entry), GFP_KERNEL_ACCOUNT);
 }
 
 /* Frees an entry that is not in the table. */
-void pfm_place_free(struct pfm_place *place)
+void pfm_thread_entry_free(struct pfm_thread_entry *place)
 {
 	kfree(place);
 }
@@ -65,7 +65,7 @@ void pfm_place_free(struct pfm_place *place)
  * rhashtable_lookup_insert_fast(). @task and @context are stored and compared, but neither is
  * dereferenced here.
  */
-int pfm_thread_add(struct pfm_place *place, unsigned long task, const void *context)
+int pfm_thread_add(struct pfm_thread_entry *place, unsigned long task, const void *context)
 {
 	place->task = task;
 	place->context = context;
@@ -76,7 +76,7 @@ int pfm_thread_add(struct pfm_place *place, unsigned long task, const void *cont
  * Removes an entry and frees it after a grace period. Caller holds no raw spinlock, because the
  * removal may queue work that shrinks the table.
  */
-void pfm_thread_remove(struct pfm_place *place)
+void pfm_thread_remove(struct pfm_thread_entry *place)
 {
 	rhashtable_remove_fast(&threads, &place->node, params);
 	kfree_rcu(place, rcu);
@@ -85,7 +85,7 @@ void pfm_thread_remove(struct pfm_place *place)
 /* Returns the context of a task, or NULL. Caller keeps preemption off while it uses the context. */
 const void *pfm_thread_find(unsigned long task)
 {
-	const struct pfm_place *place;
+	const struct pfm_thread_entry *place;
 
 	rcu_read_lock();
 	place = rhashtable_lookup(&threads, &task, params);
