@@ -58,7 +58,7 @@ module! {
 /// the counter pages are freed. By then no file is open and no driver is loaded, because each holds
 /// a reference to this module.
 struct PerfCounters {
-    _trace: sys::trace::Tracer,
+    _trace: sys::trace::TraceDevice,
     _perfmon: sys::file::Device,
     _work: sys::wrap_timer::Workqueues,
     _nmi: sys::nmi::Handler,
@@ -107,7 +107,7 @@ impl kernel::Module for PerfCounters {
             _perfmon: sys::perfmon::register()?,
             _ppa_files: sys::proc::Files::create()?,
             _ppa: sys::ppa::register()?,
-            _trace: sys::trace::Tracer::register()?,
+            _trace: sys::trace::TraceDevice::register()?,
         };
         sys::file::ready();
         Ok(this)

@@ -100,8 +100,8 @@ impl Session {
     /// ended. They would not if a context that was attached with `CAP_PERFMON` has one of them.
     fn is_available_after_evict(&self, scope: Scope, claims: &RegisterMask) -> bool {
         self.attached.iter().all(|one| {
-            // SAFETY: A context is removed from the list by `remove_context()` before it is freed,
-            // and `remove_context()` needs `SESSION`, which protects `self`.
+            // SAFETY: A context is removed from the list by `remove_context()` before it is freed, and
+            // `remove_context()` needs `SESSION`, which protects `self`.
             let context = unsafe { &*one.context };
             one.evictable
                 || context.scope() == scope
@@ -122,8 +122,8 @@ impl Session {
             ..
         } = self;
         for one in attached.iter().filter(|one| one.evictable) {
-            // SAFETY: A context is removed from the list by `remove_context()` before it is freed,
-            // and `remove_context()` needs `SESSION`, which protects `self`.
+            // SAFETY: A context is removed from the list by `remove_context()` before it is freed, and
+            // `remove_context()` needs `SESSION`, which protects `self`.
             let context = unsafe { &*one.context };
             if context.scope() != scope {
                 let had = context.evict(&|state| state.claims.intersects(claims));
@@ -145,8 +145,8 @@ impl Session {
         } = self;
         let ended = Cell::new(false);
         for one in attached.iter().filter(|one| one.evictable) {
-            // SAFETY: A context is removed from the list by `remove_context()` before it is freed,
-            // and `remove_context()` needs `SESSION`, which protects `self`.
+            // SAFETY: A context is removed from the list by `remove_context()` before it is freed, and
+            // `remove_context()` needs `SESSION`, which protects `self`.
             let context = unsafe { &*one.context };
             let had = context.evict(&|state| {
                 let is = state.target == Target::Thread(task);

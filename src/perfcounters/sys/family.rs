@@ -147,7 +147,7 @@ impl fmt::Display for Text<'_> {
 
 /// One bucket of the table. `hash` is 0 (free), one of the states above, or the hash of the row's
 /// key.
-struct Place<R> {
+struct Bucket<R> {
     hash: Atomic<u64>,
     row: UnsafeCell<*mut Row<R>>,
 }
@@ -201,7 +201,7 @@ impl Drop for Notices {
 /// - Only one thread at a time inserts and removes. In a family whose things are announced
 ///   ([`add`](Self::add)) it is the holder of the RTNL mutex; in another family
 ///   ([`want`](Self::want)) it is the worker.
-/// - Only the worker frees rows: those of places that it has found in state [`LEAVES`], after one
+/// - Only the worker frees rows: those of buckets that it has found in state [`LEAVES`], after one
 ///   grace period for all of them.
 /// - `late` is accessed by the holder of the RTNL mutex only.
 #[repr(C)]
@@ -211,11 +211,11 @@ pub struct Family<R> {
     make: fn(&Key) -> Result<R>,
     /// The plural noun for the things, for log lines.
     what: &'static str,
-    places: KVec<Place<R>>,
+    buckets: KVec<Bucket<R>>,
     wishes: [Wish; WAITING],
-    /// The number of places that hold a key.
+    /// The number of buckets that hold a key.
     rows: Atomic<usize>,
-    /// The number of these places that are in state [`LEAVES`] or [`LEFT`].
+    /// The number of these buckets that are in state [`LEAVES`] or [`LEFT`].
     leaves: Atomic<usize>,
     /// Things whose rows are created after the removed rows are dropped, in the order of their
     /// announcements; and their number.
@@ -241,13 +241,13 @@ impl<R: Send + Sync> Family<R> {
     /// instances of a new row. Process context.
     #[inline]
     pub fn new(what: &'static str, make: fn(&Key) -> Result<R>) -> Result<Pin<KBox<Self>>> {
-        let mut places = KVec::with_capacity(PLACES, GFP_KERNEL)?;
+        let mut buckets = KVec::with_capacity(PLACES, GFP_KERNEL)?;
         for _ in 0..PLACES {
-            let bucket = Place {
+            let bucket = Bucket {
                 hash: Atomic::new(0),
                 row: UnsafeCell::new(null_mut()),
             };
-            places.push(bucket, GFP_KERNEL)?;
+            buckets.push(bucket, GFP_KERNEL)?;
         }
         // The memory is allocated first. If that failed with the family already built, it would be
         // dropped, and drop uses the work, which is initialised later.
@@ -258,7 +258,7 @@ impl<R: Send + Sync> Family<R> {
                 work: Opaque::uninit(),
                 make,
                 what,
-                places,
+                buckets,
                 wishes: [const {
                     Wish {
                         state: Atomic::new(0),
@@ -311,9 +311,9 @@ impl<R: Send + Sync> Family<R> {
     }
 
     #[inline]
-    fn around(&self, key: &Key) -> impl Iterator<Item = &Place<R>> {
+    fn around(&self, key: &Key) -> impl Iterator<Item = &Bucket<R>> {
         let start = (key.hash >> 20) as usize;
-        (0..REACH).filter_map(move |i| self.places.get(start.wrapping_add(i) % PLACES))
+        (0..REACH).filter_map(move |i| self.buckets.get(start.wrapping_add(i) % PLACES))
     }
 
     /// Returns whether a row of this key would find a bucket. Any context.
@@ -497,7 +497,7 @@ impl<R: Send + Sync> Family<R> {
             // invariant.
             let row = unsafe { bucket.row.get().read() };
             // SAFETY: The pointer is null or to a row that is not dropped: the worker drops rows of
-            // places in state `LEFT` only.
+            // buckets in state `LEFT` only.
             if unsafe { row.as_ref() }.is_some_and(|row| row.key != *key) {
                 continue;
             }
@@ -515,13 +515,13 @@ impl<R: Send + Sync> Family<R> {
         if self.leaves.load(Relaxed) == 0 {
             return;
         }
-        for bucket in &self.places {
+        for bucket in &self.buckets {
             let _ = bucket.hash.cmpxchg(LEAVES, LEFT, Relaxed);
         }
         // SAFETY: Process context; no lock is held that a probe could need.
         unsafe { shim::pfc_tracepoint_sync() };
-        let left = |bucket: &&Place<R>| bucket.hash.load(Relaxed) == LEFT;
-        for bucket in self.places.iter().filter(left) {
+        let left = |bucket: &&Bucket<R>| bucket.hash.load(Relaxed) == LEFT;
+        for bucket in self.buckets.iter().filter(left) {
             // SAFETY: In state `LEFT` only the worker accesses the row.
             let row = unsafe { bucket.row.get().read() };
             if let Some(row) = NonNull::new(row) {
@@ -580,7 +580,7 @@ impl<R> Drop for Family<R> {
         // SAFETY: `new` has initialised the work. No probe queues it again, as a provider's probes
         // are detached before its state is dropped.
         unsafe { bindings::cancel_work_sync(self.work.get()) };
-        for bucket in &self.places {
+        for bucket in &self.buckets {
             // SAFETY: `&mut self` and the cancelled work exclude all other accesses.
             let row = unsafe { bucket.row.get().read() };
             if bucket.hash.load(Relaxed) > GONE && !row.is_null() {

@@ -7,7 +7,7 @@
 //!
 //! - `SESSION`, then `RESERVED_PMU`;
 //! - `TASK_FILES`, then `ACCOUNTING`, then `REGISTRY`;
-//! - `TRACING` and `SHARING`, each alone;
+//! - `TRACING` and `SHARED_MEMORY_PROBE`, each alone;
 //! - `PMUS`, `FORMATS` and `REGISTRY` are innermost: under them no other mutex of this module is
 //!   taken and no user memory is accessed. Page faults of counter pages do not take `REGISTRY`.
 
@@ -22,7 +22,7 @@ use crate::pages::Pages;
 use crate::pmu::{self, Pmus};
 use crate::provider::Probes;
 use crate::session::Session;
-use crate::tracing::children::Sharing;
+use crate::tracing::children::SharedMemoryProbe;
 use crate::tracing::Tracing;
 
 kernel::sync::global_lock! {
@@ -91,7 +91,7 @@ kernel::sync::global_lock! {
     // SAFETY: `init` initialises it, before `/dev/perftrace` can be opened.
     /// The probe that reports new processes which share the memory of a traced one. The kernel's
     /// tracepoint locks are taken under it.
-    pub(crate) unsafe(uninit) static SHARING: Mutex<Option<Probes<Sharing>>> = None;
+    pub(crate) unsafe(uninit) static SHARED_MEMORY_PROBE: Mutex<Option<Probes<SharedMemoryProbe>>> = None;
 }
 
 /// Initialises the mutexes. Called once, first of all in module init.
@@ -106,6 +106,6 @@ pub(crate) fn init() {
         ACCOUNTING.init();
         TASK_FILES.init();
         TRACING.init();
-        SHARING.init();
+        SHARED_MEMORY_PROBE.init();
     }
 }

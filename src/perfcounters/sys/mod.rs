@@ -29,7 +29,7 @@
 //! | `wrap_timer` | periodic and delayed work of perfmon; suspend and resume |
 //! | `ppa`, `records`, `proc` | process accounting: CPUs and `/dev/ppa`, tasks, `/proc` files |
 //! | `trace`, `process`, `buffers` | `/dev/perftrace`, traced processes, memory of buffers |
-//! | `areas`, `leave` | mappings of `/dev/perftrace`; their removal from traced processes |
+//! | `trace_vma`, `detach` | mappings of `/dev/perftrace`; their removal from traced processes |
 //! | `release` | differences between kernel versions |
 //! | `user` | structures copied from and to user space |
 //! | `probe` | tracepoint probes |
@@ -39,18 +39,17 @@
 pub(crate) mod access;
 pub(crate) mod account;
 pub(crate) mod adjust;
-pub(crate) mod areas;
 pub mod block;
 pub(crate) mod buffers;
 pub(crate) mod costs;
 pub(crate) mod cpu;
 pub mod cpuid;
+pub(crate) mod detach;
 pub(crate) mod export;
 pub mod family;
 pub(crate) mod file;
 pub(crate) mod format;
 pub mod irq;
-pub(crate) mod leave;
 pub(crate) mod lock;
 pub(crate) mod misc;
 pub(crate) mod modules;
@@ -76,5 +75,6 @@ pub(crate) mod tables;
 pub mod task;
 pub(crate) mod threads;
 pub(crate) mod trace;
+pub(crate) mod trace_vma;
 pub(crate) mod user;
 pub(crate) mod wrap_timer;

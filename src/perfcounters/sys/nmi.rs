@@ -54,8 +54,8 @@ pub(crate) fn resolution() -> u64 {
     unsafe { shim::pfm_resolution() }
 }
 
-/// Defers an overflow whose context was locked by the interrupted code:
-/// [`sampling::handle_deferred_nmi`] runs as soon as interrupts are on.
+/// Defers an overflow whose context was locked by the interrupted code: [`sampling::handle_deferred_nmi`]
+/// runs as soon as interrupts are on.
 pub(crate) fn defer(interrupted: IrqRegs) {
     // SAFETY: In an NMI.
     unsafe { shim::pfm_defer_nmi(interrupted.0) }
@@ -98,9 +98,9 @@ pub(crate) fn take_stale_nmi() -> bool {
 #[inline]
 pub(crate) fn throttle_time(began: u64, interrupted: Option<IrqRegs>) -> u64 {
     let timed: u8;
-    // `le`, not `z`: `pfm_throttle_time` writes the word at its end. If this is an interrupt, NMIs
-    // may come before that, and find 0 or less. Each of them must be timed: if every NMI causes the
-    // next one, the interrupted call does not reach its end.
+    // `le`, not `z`: `pfm_throttle_time` writes the word at its end. If this is an interrupt, NMIs may come
+    // before that, and find 0 or less. Each of them must be timed: if every NMI causes the next
+    // one, the interrupted call does not reach its end.
     //
     // SAFETY: Decrements a per-CPU word of this module, in one instruction that no NMI can split.
     unsafe {

@@ -144,8 +144,8 @@ impl PerCpu {
     #[inline(always)]
     pub(crate) fn this_cpu<'a>() -> Option<&'a Self> {
         let here: usize;
-        // SAFETY: The per-CPU word is 0 or the address of this CPU's element of [`PerCpuTable`],
-        // whose drop clears the word and waits for sections with preemption off.
+        // SAFETY: The per-CPU word is 0 or the address of this CPU's element of [`PerCpuTable`], whose
+        // drop clears the word and waits for sections with preemption off.
         unsafe {
             asm!("movq %gs:{p}, {h}", p = sym shim::ppa_percpu,
                 h = out(reg) here, options(att_syntax, nostack, readonly, preserves_flags));
@@ -165,8 +165,8 @@ impl PerCpu {
     #[inline(always)]
     pub(crate) fn task<'a>(&self) -> Option<&'a TaskRecord> {
         // SAFETY: A record is freed a grace period after it was taken out of the index: by the
-        // task's last switch, which has replaced it here, or by
-        // `AccountingState::replace_record()`, which has run `refresh_current()` on this CPU.
+        // task's last switch, which has replaced it here, or by `AccountingState::replace_record()`, which has run
+        // `refresh_current()` on this CPU.
         unsafe { (self.task.load_relaxed() as *const TaskRecord).as_ref() }
     }
 

@@ -310,7 +310,7 @@ extern "C" {
         ops: *const bindings::vm_operations_struct,
         writable: bool,
     ) -> c_int;
-    pub(crate) fn pt_say_refused(markers: bool, error: c_int);
+    pub(crate) fn pt_log_refused(markers: bool, error: c_int);
     pub(crate) fn pt_wipe_on_fork(vma: *mut bindings::vm_area_struct);
     pub(crate) fn pt_insert(vmf: *mut bindings::vm_fault, page: c_ulong) -> bindings::vm_fault_t;
     pub(crate) fn pt_mm_get() -> *mut bindings::mm_struct;
@@ -319,22 +319,22 @@ extern "C" {
     pub(crate) fn pt_pid_get(leader: *mut bindings::task_struct) -> *mut bindings::pid;
     pub(crate) fn pt_pid_nr(pid: *mut bindings::pid) -> u32;
     pub(crate) fn pt_pid_bytes(pid: *mut bindings::pid) -> usize;
-    pub(crate) fn pt_pid_own(pid: *mut bindings::pid) -> u32;
+    pub(crate) fn pt_pid_own_nr(pid: *mut bindings::pid) -> u32;
     pub(crate) fn pt_thread_nr() -> u32;
-    pub(crate) fn pt_thread_change(at: i64, was: u64, first: u64, second: u64);
-    pub(crate) fn pt_begins_later() -> c_int;
-    pub(crate) fn pt_traced(mm: usize, is: bool);
-    pub(crate) fn pt_shares_later(child: *mut bindings::task_struct);
-    pub(crate) fn pt_untold_end();
-    pub(crate) fn pt_who(who: *mut super::process::Who, task: *mut bindings::task_struct);
+    pub(crate) fn pt_thread_replace(at: i64, was: u64, first: u64, second: u64);
+    pub(crate) fn pt_queue_announce() -> c_int;
+    pub(crate) fn pt_set_traced(mm: usize, is: bool);
+    pub(crate) fn pt_queue_shared_thread(child: *mut bindings::task_struct);
+    pub(crate) fn pt_unreported_exit();
+    pub(crate) fn pt_identity(who: *mut super::process::Identity, task: *mut bindings::task_struct);
     pub(crate) fn pt_is_dying() -> bool;
     pub(crate) fn pt_time_offset() -> i64;
     pub(crate) fn pt_uid(uid: u32) -> u32;
-    pub(crate) fn pt_leave_later(
+    pub(crate) fn pt_detach_later(
         leader: *mut bindings::task_struct,
-        ours: *const super::leave::Ours,
+        ours: *const super::detach::DeviceOps,
         wake: *mut bindings::file,
     ) -> c_int;
-    pub(crate) fn pt_wake_get(fd: c_int) -> *mut bindings::file;
-    pub(crate) fn pt_wake_put(wake: *mut bindings::file);
+    pub(crate) fn pt_wake_file_get(fd: c_int) -> *mut bindings::file;
+    pub(crate) fn pt_wake_file_put(wake: *mut bindings::file);
 }

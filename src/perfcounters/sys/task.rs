@@ -98,7 +98,7 @@ impl TaskRef<'_> {
     /// [`crate::tracing::children`].
     pub(crate) fn shares_later(&self) {
         // SAFETY: The current task is creating this one, which is valid by the type's invariant.
-        unsafe { shim::pt_shares_later(self.0.as_ptr()) }
+        unsafe { shim::pt_queue_shared_thread(self.0.as_ptr()) }
     }
 
     /// Returns whether this is a kernel thread.

@@ -12,11 +12,11 @@ use crate::sys::notifier::Notifier;
 /// Wakes the reader of a trace, and the threads that wait for room.
 pub(crate) struct Signal {
     /// Wakes the reader.
-    bell: Notifier,
+    readers: Notifier,
     /// Data may be unread.
-    news: Word,
+    pending: Word,
     /// Wakes threads that wait until the reader has read.
-    room: Notifier,
+    writers: Notifier,
     /// The trace has ended.
     ended: Word,
 }
@@ -24,40 +24,40 @@ pub(crate) struct Signal {
 impl Signal {
     pub(crate) fn new() -> Result<Arc<Self>> {
         let signal = Self {
-            bell: Notifier::new()?,
-            news: Word::new(0),
-            room: Notifier::new()?,
+            readers: Notifier::new()?,
+            pending: Word::new(0),
+            writers: Notifier::new()?,
             ended: Word::new(0),
         };
         Ok(Arc::new(signal, GFP_KERNEL_ACCOUNT)?)
     }
 
     /// Wakes the reader, as data are unread. Any context.
-    pub(crate) fn ring(&self) {
-        self.news.store_relaxed(1);
-        self.bell.wake_readers();
+    pub(crate) fn notify(&self) {
+        self.pending.store_relaxed(1);
+        self.readers.wake_readers();
     }
 
     /// Clears the notification, when the reader begins a pass.
-    pub(crate) fn answer(&self) {
-        self.news.store_relaxed(0);
+    pub(crate) fn clear_pending(&self) {
+        self.pending.store_relaxed(0);
     }
 
     /// Returns whether the reader was notified since it last began a pass.
-    pub(crate) fn has_rung(&self) -> bool {
-        self.news.load_relaxed() != 0
+    pub(crate) fn has_data(&self) -> bool {
+        self.pending.load_relaxed() != 0
     }
 
     /// Wakes threads that wait for room, after something was read.
-    pub(crate) fn has_read(&self) {
-        self.room.wake_readers();
+    pub(crate) fn wake_writers(&self) {
+        self.writers.wake_readers();
     }
 
     /// Wakes all waiting threads, as the trace has ended.
     pub(crate) fn end(&self) {
         self.ended.store_relaxed(1);
-        self.room.wake_readers();
-        self.ring();
+        self.writers.wake_readers();
+        self.notify();
     }
 
     /// Waits until `read` returns true, the trace has ended or the time is over. Returns false if
@@ -68,11 +68,11 @@ impl Signal {
         nanoseconds: u64,
     ) -> Result<bool> {
         let ready = || read() || self.ended.load_relaxed() != 0;
-        self.room.wait_for(ready, nanoseconds).map_err(|_| EINTR)
+        self.writers.wait_for(ready, nanoseconds).map_err(|_| EINTR)
     }
 
     /// Returns the notifier for poll().
     pub(crate) fn notifier(&self) -> &Notifier {
-        &self.bell
+        &self.readers
     }
 }

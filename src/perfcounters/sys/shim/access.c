@@ -279,8 +279,7 @@ static void access_check_work(struct work_struct *work)
  * Checks whether a task with the credentials @cred may read the memory of that process, or with
  * @attach stop it, by ptrace's rule and by the security modules. The caller may be a thread of the
  * process itself. Security modules allow such a thread everything, so a worker asks in its place.
- * Returns the same errors as pfm_check_access(). May sleep. Caller holds none of the module's
- * locks.
+ * Returns the same errors as pfm_check_access(). May sleep. Caller holds none of the module's locks.
  */
 int pfm_check_access_as(const struct cred *cred, struct task_struct *task, bool attach)
 {

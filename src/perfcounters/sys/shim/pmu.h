@@ -110,8 +110,8 @@ bool pfm_has_rights_of(const struct cred *cred);
 const struct cred *pfm_get_current_cred(void);
 
 /*
- * Snapshot of a thread's credentials and program, with references. AccessSnapshot in sys/shim.rs
- * has the same layout.
+ * Snapshot of a thread's credentials and program, with references. AccessSnapshot in sys/shim.rs has the same
+ * layout.
  */
 struct pfm_access_snapshot {
 	const struct cred *cred;

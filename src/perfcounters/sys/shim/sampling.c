@@ -86,9 +86,9 @@ static void notifier_put(struct pfm_notifier *notifier)
 }
 
 /*
- * Task work of the monitored thread: sleeps until @may_continue is set. A signal ends the sleep, as
- * in perfmon2. So does the exit of the process on whose behalf the thread sleeps, or the loss of
- * its permission to stop the thread, which is checked every second.
+ * Task work of the monitored thread: sleeps until @may_continue is set. A signal ends the sleep, as in
+ * perfmon2. So does the exit of the process on whose behalf the thread sleeps, or the loss of its
+ * permission to stop the thread, which is checked every second.
  */
 static void notifier_block_work(struct callback_head *head)
 {
@@ -161,8 +161,8 @@ struct pfm_notifier *pfm_notifier_new(void)
 }
 
 /*
- * Frees the notifier. A thread that sleeps in notifier_block_work() is woken, and drops the last
- * reference. No other function of the notifier may run meanwhile or later. May sleep.
+ * Frees the notifier. A thread that sleeps in notifier_block_work() is woken, and drops the last reference.
+ * No other function of the notifier may run meanwhile or later. May sleep.
  */
 void pfm_notifier_free(struct pfm_notifier *notifier)
 {
@@ -194,8 +194,8 @@ void pfm_notifier_free_context(struct pfm_notifier *notifier)
 }
 
 /*
- * Makes the current thread sleep before it returns to user mode, on behalf of the process
- * @requester. Any context.
+ * Makes the current thread sleep before it returns to user mode, on behalf of the process @requester.
+ * Any context.
  */
 void pfm_notifier_block_thread(struct pfm_notifier *notifier, struct pid *requester)
 {
@@ -216,8 +216,8 @@ void pfm_notifier_block_thread(struct pfm_notifier *notifier, struct pid *reques
 }
 
 /*
- * Allows the blocked thread to continue, when pfm_notifier_wake_blocked() wakes it. Any context,
- * under the lock that also orders pfm_notifier_block_thread().
+ * Allows the blocked thread to continue, when pfm_notifier_wake_blocked() wakes it. Any context, under the lock
+ * that also orders pfm_notifier_block_thread().
  */
 void pfm_notifier_resume(struct pfm_notifier *notifier)
 {
@@ -418,8 +418,7 @@ void pfm_nmi_set_registers(const struct pfm_nmi_registers *of)
 		global = *of;
 	}
 	/*
-	 * Pairs with the acquire in nmi_handler(): the registers are written before the handler
-	 * reads them.
+	 * Pairs with the acquire in nmi_handler(): the registers are written before the handler reads them.
 	 */
 	smp_store_release(&handles_overflows, true);
 }
