@@ -22,10 +22,10 @@
 mod irq_time;
 mod task;
 
-pub use task::{LatencyBounds, TaskSnapshot, Task, Values};
+pub use task::{LatencyBounds, Task, TaskSnapshot, Values};
 
 use crate::sync::{fence_acquire, fence_release, Word};
-use irq_time::{time_diff, time_diff_63, retry, toggle, SeqCount, IrqTimeStart, IrqTime};
+use irq_time::{retry, time_diff, time_diff_63, toggle, IrqTime, IrqTimeStart, SeqCount};
 
 /// Number of values of a task for each group of CPUs: `PPA_*`.
 pub const NR_VALUES: usize = 11;
@@ -92,7 +92,8 @@ pub struct Cpu {
     mode_start: Word,
     /// Time at which this run began; 0 if accounting has not begun.
     run_start: Word,
-    /// The word `irq_time` when this run began. No interrupt was running, so it was twice the total.
+    /// The word `irq_time` when this run began. No interrupt was running, so it was twice the
+    /// total.
     run_irq_time: IrqTimeStart,
     /// Number of interrupts when this run began.
     run_irq_count: Word,
@@ -193,7 +194,8 @@ impl Cpu {
     fn start_run_irqs(&self, now: u64) {
         let total = self.irq_time.total(now);
         self.run_irq_time.0.store_relaxed(total.wrapping_shl(1));
-        self.run_irq_count.store_relaxed(self.irq_count.load_relaxed());
+        self.run_irq_count
+            .store_relaxed(self.irq_count.load_relaxed());
     }
 
     /// Marks the CPU as offline or online. Idle time in between is not counted.
@@ -208,7 +210,13 @@ impl Cpu {
         self.set_offline(true);
         self.begin_switch();
         let bounds = LatencyBounds::default();
-        self.switch(cpu, (last, SwitchReason::Blocked), (None, &bounds), || true, now,);
+        self.switch(
+            cpu,
+            (last, SwitchReason::Blocked),
+            (None, &bounds),
+            || true,
+            now,
+        );
     }
 
     /// Marks the beginning of a switch for readers. Called before the clock is read, so that the
@@ -232,8 +240,8 @@ impl Cpu {
         }
     }
 
-    /// Accounts a switch from one task to another; `SwitchReason` says why the first one leaves. A task is
-    /// `None` if it is not accounted, or is the idle task. Interrupts off. Called after
+    /// Accounts a switch from one task to another; `SwitchReason` says why the first one leaves. A
+    /// task is `None` if it is not accounted, or is the idle task. Interrupts off. Called after
     /// [`begin_switch`](Self::begin_switch), and after [`Task::begin_switch_in`] of the next task.
     #[inline]
     pub fn switch<V: Values>(
@@ -339,7 +347,9 @@ impl Cpu {
     /// otherwise the same task continues. Preemption off.
     #[inline(always)]
     pub fn switched<V: Values>(&self, task: &Task<V>, other: bool, now: u64) {
-        let Some(values) = task.group_values() else { return; };
+        let Some(values) = task.group_values() else {
+            return;
+        };
         match other {
             true => add(
                 &values[value::SWITCHING],
@@ -413,7 +423,8 @@ impl Cpu {
     }
 
     /// Returns true if the current interrupt has interrupted an update of the words of system
-    /// calls, so that [`replace_task`](Self::replace_task) and [`begin`](Self::begin) must not be called.
+    /// calls, so that [`replace_task`](Self::replace_task) and [`begin`](Self::begin) must not be
+    /// called.
     /// Context: an interrupt on this CPU.
     pub fn is_updating(&self) -> bool {
         self.updating.load_acquire() != 0
@@ -459,8 +470,8 @@ impl Cpu {
     /// Marks the time stamp that was taken as written.
     #[inline(always)]
     fn stamp_written(&self) {
-        // Release: pairs with the acquire in `stable_irq_time`, so that a reader that sees this count sees
-        // the word.
+        // Release: pairs with the acquire in `stable_irq_time`, so that a reader that sees this
+        // count sees the word.
         let turning = self.pending_stamps.load_relaxed().wrapping_sub(1);
         self.pending_stamps.store_release(turning);
     }
@@ -532,7 +543,12 @@ impl Cpu {
                 add(&self.irq_depth, 1);
             } else if on == 1 && depth != 0 {
                 self.irq_depth.store_relaxed(depth.wrapping_sub(1));
-            } else if word & 1 == on && !self.irq_time.0.try_cmpxchg_release(word, IrqTime::toggled(word, clock())) {
+            } else if word & 1 == on
+                && !self
+                    .irq_time
+                    .0
+                    .try_cmpxchg_release(word, IrqTime::toggled(word, clock()))
+            {
                 continue;
             }
             break;

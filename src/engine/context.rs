@@ -8,9 +8,10 @@
 //! PMD's 64-bit value. Counts of another task therefore cannot show up in a PMD.
 
 use crate::claims::RegisterMask;
-use crate::pmu::{kind, Map, RegisterBitmap, Register, PmdSet, Scope, FIRST_SOFT, MAX_ROWS};
+use crate::pmu::{kind, Map, PmdSet, Register, RegisterBitmap, Scope, FIRST_SOFT, MAX_ROWS};
 use crate::program::{
-    delta, copy_and_swap, value, value_mut, Counter, VirtualCounter, Allocator, MemorySize, Program, RegisterMemory,
+    copy_and_swap, delta, value, value_mut, Allocator, Counter, MemorySize, Program,
+    RegisterMemory, VirtualCounter,
 };
 
 /// The reason for which a call was refused. A refused call has changed nothing.
@@ -143,7 +144,12 @@ pub struct Registers<M: Allocator> {
 
 impl<M: Allocator> Registers<M> {
     /// Returns the memory that the registers need if `pmcs` and `pmds` are written as well.
-    pub fn memory_needed(&self, map: &Map<'_>, pmcs: &RegisterBitmap, pmds: &RegisterBitmap,) -> MemorySize {
+    pub fn memory_needed(
+        &self,
+        map: &Map<'_>,
+        pmcs: &RegisterBitmap,
+        pmds: &RegisterBitmap,
+    ) -> MemorySize {
         let (mut all_pmcs, mut all_pmds) = (self.pmc_used, self.pmd_used);
         all_pmcs.add(pmcs);
         all_pmds.add(pmds);
@@ -163,8 +169,7 @@ impl<M: Allocator> Registers<M> {
             pmds: MemorySize::values_for(&all_pmds),
             controls: claims.pmcs.count_ones() as usize,
             counters: claims.pmds.count_ones() as usize,
-            virtual_counters:
-            growths,
+            virtual_counters: growths,
         }
     }
 
@@ -176,8 +181,7 @@ impl<M: Allocator> Registers<M> {
             pmds: self.pmd.each_ref().map(|values| values.len()),
             controls,
             counters,
-            virtual_counters:
-            growths,
+            virtual_counters: growths,
         }
     }
 
@@ -354,7 +358,12 @@ impl<M: Allocator> Registers<M> {
     /// thread ran on a CPU that lacks a register.
     pub fn mark_loaded_incomplete(&mut self) {
         self.mark_hardware_incomplete();
-        for growth in self.program.virtual_counters().iter().filter(|g| !g.follows_thread) {
+        for growth in self
+            .program
+            .virtual_counters()
+            .iter()
+            .filter(|g| !g.follows_thread)
+        {
             self.incomplete.set(growth.pmd);
         }
     }
@@ -494,8 +503,7 @@ impl<M: Allocator> Registers<M> {
                     address: register.address,
                     control: self.control_of(map, register),
                     pmd: number,
-                    follows_thread:
-                    carried,
+                    follows_thread: carried,
                     mask: register.mask(),
                     start: 0,
                 });

@@ -35,7 +35,7 @@ impl Error {
             Self::NotText => 84,                   // EILSEQ
             Self::Exists => 17,                    // EEXIST
             Self::Unknown => 2,                    // ENOENT
-            Self::UpdatesInFlight(_) => 11,              // EAGAIN
+            Self::UpdatesInFlight(_) => 11,        // EAGAIN
             Self::Full => 28,                      // ENOSPC
             Self::NoMemory => 12,                  // ENOMEM
         }

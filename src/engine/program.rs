@@ -7,7 +7,7 @@
 use core::mem::size_of;
 use core::ops::{Deref, DerefMut};
 
-use crate::pmu::{RegisterBitmap, Register, FIRST_SOFT};
+use crate::pmu::{Register, RegisterBitmap, FIRST_SOFT};
 
 /// A control register to write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -163,7 +163,8 @@ impl MemorySize {
             values.wrapping_mul(size_of::<u64>()),
             self.controls.wrapping_mul(size_of::<Control>()),
             self.counters.wrapping_mul(size_of::<Counter>()),
-            self.virtual_counters.wrapping_mul(size_of::<VirtualCounter>()),
+            self.virtual_counters
+                .wrapping_mul(size_of::<VirtualCounter>()),
         ]
         .iter()
         .fold(0, sum)
@@ -263,11 +264,19 @@ impl<M: Allocator> Program<M> {
     }
 
     pub(crate) fn virtual_counters(&self) -> &[VirtualCounter] {
-        self.virtual_counters.get(..self.nr_virtual_counters).unwrap_or(&[])
+        self.virtual_counters
+            .get(..self.nr_virtual_counters)
+            .unwrap_or(&[])
     }
 
-    pub(crate) fn virtual_counters_mut(&mut self, carried: bool,) -> impl Iterator<Item = &mut VirtualCounter> {
-        let all = self.virtual_counters.get_mut(..self.nr_virtual_counters).unwrap_or(&mut []);
+    pub(crate) fn virtual_counters_mut(
+        &mut self,
+        carried: bool,
+    ) -> impl Iterator<Item = &mut VirtualCounter> {
+        let all = self
+            .virtual_counters
+            .get_mut(..self.nr_virtual_counters)
+            .unwrap_or(&mut []);
         all.iter_mut().filter(move |g| g.follows_thread == carried)
     }
 
@@ -293,8 +302,7 @@ impl<M: Allocator> Program<M> {
                 rdpmc: register.rdpmc,
                 pmd,
                 mask: register.mask(),
-                no_emul64:
-                narrow,
+                no_emul64: narrow,
                 armed,
                 start: 0,
             };
@@ -318,6 +326,10 @@ impl<M: Allocator> Program<M> {
 
     /// Returns the number of elements that the memory has room for.
     pub(crate) fn capacity(&self) -> [usize; 3] {
-        [self.controls.len(), self.counters.len(), self.virtual_counters.len(),]
+        [
+            self.controls.len(),
+            self.counters.len(),
+            self.virtual_counters.len(),
+        ]
     }
 }

@@ -122,8 +122,8 @@ impl<S: Store> Registry<S> {
     ///
     /// # Errors
     ///
-    /// [`Error::UpdatesInFlight`] if updates of the dormant instance may still be running. The caller
-    /// need not hold the lock while it waits for them.
+    /// [`Error::UpdatesInFlight`] if updates of the dormant instance may still be running. The
+    /// caller need not hold the lock while it waits for them.
     pub fn add(&mut self, spec: &Spec<'_>) -> Result<u32, Error> {
         let wanted = spec.check()?;
         let bucket = self.bucket(wanted.name());

@@ -3,7 +3,7 @@
 //! Sampling: the attributes of a PMD that samples, and the messages about overflows.
 
 use crate::calls::Pmd;
-use crate::pmu::{kind, Map, RegisterBitmap, Register, PmdSet};
+use crate::pmu::{kind, Map, PmdSet, Register, RegisterBitmap};
 use crate::random::Random;
 
 /// `PFM_REGFL_OVFL_NOTIFY`.
@@ -120,7 +120,11 @@ impl Attr {
     /// which are subtracted, make a period longer.
     #[inline]
     pub fn next_value(&mut self, long: bool) -> u64 {
-        let mut value = if long { self.long_reset } else { self.short_reset };
+        let mut value = if long {
+            self.long_reset
+        } else {
+            self.short_reset
+        };
         if self.flags & RANDOM != 0 {
             value = value.wrapping_sub(self.random.next() & self.random_mask);
         }

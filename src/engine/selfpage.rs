@@ -31,8 +31,8 @@ const SIZE: usize = 48 + COUNTERS * 24;
 /// `PERFMON_SELF_OFFSET`.
 pub const OFFSET: u64 = 1 << 40;
 
-/// A counter of the page. `rdpmc_pmd_width` holds the RDPMC number (bits 0 to 31), the PMD (32 to 47) and the
-/// width (48 and up).
+/// A counter of the page. `rdpmc_pmd_width` holds the RDPMC number (bits 0 to 31), the PMD (32 to
+/// 47) and the width (48 and up).
 #[repr(C)]
 pub struct Counter {
     sum: Word,
@@ -149,7 +149,13 @@ impl SelfPage {
     }
 
     #[inline]
-    fn read_counter(&self, pmd: u16, flags: u32, thread: u64, rdpmc: impl FnOnce(u32) -> u64,) -> Reading {
+    fn read_counter(
+        &self,
+        pmd: u16,
+        flags: u32,
+        thread: u64,
+        rdpmc: impl FnOnce(u32) -> u64,
+    ) -> Reading {
         let nr = self.nr.load_relaxed() as usize;
         for counter in self.counters.iter().take(nr) {
             let what = counter.rdpmc_pmd_width.load_relaxed();

@@ -216,7 +216,8 @@ impl RunningMoments {
 
     /// Returns the increment of the PMD in this run.
     fn run_delta(&self, value: u64) -> u64 {
-        self.delta_before.wrapping_add(value.wrapping_sub(self.start_value))
+        self.delta_before
+            .wrapping_add(value.wrapping_sub(self.start_value))
     }
 
     /// Ends a run of `time` nanoseconds.

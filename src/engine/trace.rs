@@ -349,7 +349,9 @@ pub fn unread_range(counts: &Counts, since: u64, bytes: u32) -> Result<BufferRan
     let head = head.load_acquire();
     let new = head.wrapping_sub(since);
     if new > bytes.into() || head % 8 != 0 {
-        return Err(CorruptCounts { resume_at: head & !7, });
+        return Err(CorruptCounts {
+            resume_at: head & !7,
+        });
     }
     Ok(BufferRange {
         position: since,

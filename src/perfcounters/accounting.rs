@@ -379,7 +379,8 @@ pub(crate) fn bytes_by_user() -> Result<KVVec<(u32, u64)>> {
 }
 
 /// Returns at most `most` tasks from the position `at` on, first the living ones, then those that
-/// have ended. Records of the latter are kept until [`free_delivered`]. `ENODATA` if accounting is off.
+/// have ended. Records of the latter are kept until [`free_delivered`]. `ENODATA` if accounting is
+/// off.
 pub(crate) fn collect_tasks(at: &mut u64, most: usize) -> Result<KVVec<TaskStats>> {
     let most = most.min(MAX_TASKS_PER_READ);
     let mut found = KVVec::with_capacity(most, GFP_KERNEL)?;

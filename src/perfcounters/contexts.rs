@@ -12,9 +12,10 @@
 //! one's count. Values that perf left on a CPU are cleared when the first context is programmed
 //! there after the PMU was reserved (`session::reset_pmu_once`), so reserving interrupts no CPU.
 //!
-//! Lock order, outermost first: a context's `alloc_lock`, `SESSION`, `RESERVED_PMU`, the context's lock. The
-//! probes take only the last. As they may hold a run-queue lock, none is taken under it. CPU
-//! hotplug callbacks must not take `SESSION`: attaching probes under `SESSION` waits for hotplug.
+//! Lock order, outermost first: a context's `alloc_lock`, `SESSION`, `RESERVED_PMU`, the context's
+//! lock. The probes take only the last. As they may hold a run-queue lock, none is taken under it.
+//! CPU hotplug callbacks must not take `SESSION`: attaching probes under `SESSION` waits for
+//! hotplug.
 
 use engine::claims::RegisterMask;
 use engine::context::Error;
@@ -198,8 +199,7 @@ impl Context {
                     recheck_pending: false,
                     loading: false,
                     pins,
-sampling_memory:
-                    areas,
+sampling_memory:                    areas,
                     sampling,
                 })),
             }? kernel::error::Error),
@@ -228,7 +228,8 @@ sampling_memory:
         drop(given);
         let context = Arc::into_raw(self);
         // SAFETY: `context` is the reference that `Arc::into_raw()` gave up. It is valid until
-        // `unload_pmu()`'s worker drops it, and `unload_pmu()` is called once, as the file is closed.
+        // `unload_pmu()`'s worker drops it, and `unload_pmu()` is called once, as the file is
+        // closed.
         unsafe { (*context).notifier.free_context() }
     }
 
@@ -445,7 +446,8 @@ sampling_memory:
             .start_virtual(true, |g| self.virtual_value(g, thread));
     }
 
-    /// Calls [`sync_and_deliver`](Self::sync_and_deliver) if the context is in this CPU's PMU. Interrupts off.
+    /// Calls [`sync_and_deliver`](Self::sync_and_deliver) if the context is in this CPU's PMU.
+    /// Interrupts off.
     pub(crate) fn sync_if_local(&self) -> u32 {
         let mut state = self.state.lock();
         match state.cpu == Some(sched::this_cpu()) {
@@ -513,8 +515,8 @@ sampling_memory:
         }
     }
 
-    /// Calls a function like [`with_state`](Self::with_state), on behalf of a system call. `OtherCpu` if this
-    /// is the context of a CPU that the caller is not on.
+    /// Calls a function like [`with_state`](Self::with_state), on behalf of a system call.
+    /// `OtherCpu` if this is the context of a CPU that the caller is not on.
     pub(crate) fn try_with_state(&self, function: &mut dyn FnMut(&mut State)) -> Result<(), Error> {
         if self.scope == Scope::Thread {
             self.with_state(function);
@@ -526,7 +528,8 @@ sampling_memory:
         Ok(())
     }
 
-    /// Returns the result of [`check_cpu`](Self::check_cpu), which is valid while preemption is off.
+    /// Returns the result of [`check_cpu`](Self::check_cpu), which is valid while preemption is
+    /// off.
     pub(crate) fn check_callable(&self) -> Result<(), Error> {
         self.check_cpu(&self.state.lock())
     }

@@ -11,7 +11,7 @@ use kernel::alloc::KVec;
 use kernel::ffi::CStr;
 use kernel::prelude::*;
 
-use crate::provider::{Instance, What};
+use crate::provider::{Instance, InstanceSpec};
 use crate::sys::costs::{self, File};
 
 /// The statistics, each of which is an instance. The order is that of [`LIST`].
@@ -53,20 +53,20 @@ const fn events(
     cost: SelfStat,
     name: &'static str,
     help: &'static CStr,
-) -> (SelfStat, &'static str, What) {
-    (cost, name, What::events(help))
+) -> (SelfStat, &'static str, InstanceSpec) {
+    (cost, name, InstanceSpec::events(help))
 }
 
 const fn time(
     cost: SelfStat,
     name: &'static str,
     help: &'static CStr,
-) -> (SelfStat, &'static str, What) {
-    (cost, name, What::nanoseconds(help))
+) -> (SelfStat, &'static str, InstanceSpec) {
+    (cost, name, InstanceSpec::nanoseconds(help))
 }
 
 /// The names of the instances, without the prefix `perfcounters/`.
-const LIST: [(SelfStat, &str, What); NR_STATS] = {
+const LIST: [(SelfStat, &str, InstanceSpec); NR_STATS] = {
     use SelfStat::*;
     [
         events(
@@ -226,7 +226,7 @@ impl SelfStats {
         costs::init();
         let mut instances = KVec::with_capacity(NR_STATS, GFP_KERNEL)?;
         for (cost, name, what) in &LIST {
-            let instance = what.named(fmt!("perfcounters/{name}"))?;
+            let instance = what.add(fmt!("perfcounters/{name}"))?;
             costs::publish(*cost, instance.counter());
             instances.push(instance, GFP_KERNEL)?;
         }

@@ -3,8 +3,8 @@
 //! The per-CPU values of process accounting as instances of the counter pages, for programs that
 //! read these: `pfc`, PCP, OpenMetrics.
 //!
-//! A worker copies the values of all CPUs every [`PERIOD_MS`]. Reading a CPU's words does not disturb
-//! that CPU, so no IPI is sent, and the values of an idle CPU are current as well.
+//! A worker copies the values of all CPUs every [`PERIOD_MS`]. Reading a CPU's words does not
+//! disturb that CPU, so no IPI is sent, and the values of an idle CPU are current as well.
 //!
 //! The instances are added when accounting is first started, and stay. When accounting is stopped
 //! and started again, they continue from the old values.

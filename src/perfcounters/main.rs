@@ -70,18 +70,19 @@ struct PerfCounters {
     _hotplug: sys::cpu::Hotplug,
     _tree: sys::pmu::DebugfsTree,
     _costs: costs::SelfStats,
-    _modules: sys::modules::Watch,
-    _registry: counters::Loaded,
-    _works: sys::task::Works,
+    _modules: sys::modules::UnloadNotifier,
+    _registry: counters::RegistryGuard,
+    _works: sys::task::TaskWorks,
     _threads: sys::threads::ThreadTable,
     _rights: sys::access::ProcfsMount,
 }
 
 impl kernel::Module for PerfCounters {
     fn init(_module: &'static ThisModule) -> Result<Self> {
-        let registry =
-            counters::Loaded::new(sys::release::given(&module_parameters::pages_per_chunk))?;
-        let modules = sys::modules::Watch::begin()?;
+        let registry = counters::RegistryGuard::new(sys::release::param_value(
+            &module_parameters::pages_per_chunk,
+        ))?;
+        let modules = sys::modules::UnloadNotifier::register()?;
         let costs = costs::SelfStats::new()?;
         // Created before `Hotplug`, whose callbacks create a directory in it for each CPU.
         let tree = sys::pmu::DebugfsTree::create();
@@ -98,7 +99,7 @@ impl kernel::Module for PerfCounters {
             _hotplug: hotplug,
             _map: sys::pmu::MapFile::create()?,
             _sleep: sys::wrap_timer::Power::register(),
-            _works: sys::task::Works,
+            _works: sys::task::TaskWorks,
             _threads: threads,
             _rights: rights,
             _devices: sys::file::Devices::register()?,

@@ -146,8 +146,8 @@ impl TaskEntries {
 /// # Errors
 ///
 /// `EPERM` without `CAP_PERFMON`, `ESRCH` if the task does not exist or exits, `EBUSY` while the
-/// files of an older entry with this number are being removed, `ENOSPC` if [`MAX_ENTRIES`] is reached,
-/// `ENOMEM`, or an error of [`AccountingConfig::new`].
+/// files of an older entry with this number are being removed, `ENOSPC` if [`MAX_ENTRIES`] is
+/// reached, `ENOMEM`, or an error of [`AccountingConfig::new`].
 pub(crate) fn set(pid: u32, values: &[i32; 4]) -> Result {
     access::is_perfmon_capable().then_some(()).ok_or(EPERM)?;
     let wanted = AccountingConfig::new(values)?;

@@ -79,8 +79,9 @@ impl Context {
         }
     }
 
-    /// The part of [`recheck_if_changed`](Self::recheck_if_changed) for contexts whose permission can be lost. Most contexts
-    /// monitor threads of the process that attached them, and do not need it.
+    /// The part of [`recheck_if_changed`](Self::recheck_if_changed) for contexts whose permission
+    /// can be lost. Most contexts monitor threads of the process that attached them, and do not
+    /// need it.
     #[inline(never)]
     fn recheck_revocable(&self, state: &mut State) {
         if state.is_permission_stale() {
@@ -89,9 +90,10 @@ impl Context {
         }
     }
 
-    /// If the context is still attached to the target, writes the record of an exec into the ring of a
-    /// started context, and calls [`recheck_if_changed`](Self::recheck_if_changed). Called when the current thread has executed
-    /// a program: samples before the record belong to the former program.
+    /// If the context is still attached to the target, writes the record of an exec into the ring
+    /// of a started context, and calls [`recheck_if_changed`](Self::recheck_if_changed). Called
+    /// when the current thread has executed a program: samples before the record belong to the
+    /// former program.
     pub(crate) fn executed(&self, target: Target) {
         let mut state = self.state.lock();
         if state.target == target {

@@ -3,8 +3,8 @@
 //! Tracepoint probes of process accounting.
 //!
 //! Most probes read a time stamp and update two groups of counters: those of the current CPU
-//! ([`PerCpu`]) and those of the task that runs on it ([`TaskRecord`]); a wakeup updates the record of
-//! the task that is woken. The arithmetic is in `engine::accounting`, which `tools/engine` tests
+//! ([`PerCpu`]) and those of the task that runs on it ([`TaskRecord`]); a wakeup updates the record
+//! of the task that is woken. The arithmetic is in `engine::accounting`, which `tools/engine` tests
 //! against a model.
 //!
 //! Some probes run under the run-queue lock or in hard interrupts. The frequent ones (switch,
@@ -209,7 +209,7 @@ impl AccountingState {
         task: TaskRef<'_>,
     ) -> Option<KBox<TaskRecord>> {
         let rejected = self.insert(record, task);
-        if self.levels & level::CALLS != 0 && task.is_in_call() {
+        if self.levels & level::CALLS != 0 && task.is_in_syscall() {
             if let Some(record) = self.record_of(task) {
                 record.words.set_in_syscall();
             }
@@ -263,8 +263,8 @@ impl AccountingState {
 
     /// Replaces or removes the record of a task. May sleep.
     fn replace_record(&self, task: TaskRef<'_>, record: Option<KBox<TaskRecord>>) {
-        // With the hotplug lock held, retry_on_each_cpu() reaches every CPU that may use the old record. A CPU
-        // that is offline has dropped its reference in cpu_dead().
+        // With the hotplug lock held, retry_on_each_cpu() reaches every CPU that may use the old
+        // record. A CPU that is offline has dropped its reference in cpu_dead().
         let _cpus = CpusReadGuard::new();
         let before = self.index.take(task.address());
         if before.is_some() {
@@ -350,8 +350,9 @@ impl AccountingState {
     /// Moves the record of a task to the list of ended tasks. Called at the task's last switch,
     /// with the run-queue lock held.
     ///
-    /// The record is kept until `/dev/ppa` is read. If [`MAX_ENDED_RECORDS`] or [`MAX_ENDED_BYTES`] is exceeded it
-    /// is dropped, and counted in `lost` and in the instance `perfcounters/accounting/lost`.
+    /// The record is kept until `/dev/ppa` is read. If [`MAX_ENDED_RECORDS`] or [`MAX_ENDED_BYTES`]
+    /// is exceeded it is dropped, and counted in `lost` and in the instance
+    /// `perfcounters/accounting/lost`.
     #[cold]
     fn retire(&self, task: TaskRef<'_>, now: u64) {
         let Some(record) = self.index.take(task.address()) else {

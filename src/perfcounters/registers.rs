@@ -133,7 +133,8 @@ impl Context {
         }
         let counted = if attached { new } else { old };
         session.claim(self.scope(), &self.registers, &old, &counted)?;
-        // The caller stays on this CPU, so that try_with_state() is not refused after contexts were evicted.
+        // The caller stays on this CPU, so that try_with_state() is not refused after contexts were
+        // evicted.
         let stays = (self.scope() == Scope::System).then(sched::NoPreempt::new);
         let here = self.check_callable();
         if here.is_ok() {

@@ -27,7 +27,7 @@ use crate::pmu::to_kernel_error;
 use crate::sets::{Registers, Set};
 use crate::sys::costs::{self, CostTimer};
 use crate::sys::format::Buffer;
-use crate::sys::nmi::{self, Global, IrqRegs};
+use crate::sys::nmi::{self, IrqRegs, NmiRegisters};
 use crate::sys::{msr, sched};
 use crate::target::Target;
 
@@ -96,7 +96,7 @@ impl Sampling {
 }
 
 /// Handles an NMI. Returns the number of overflows that it is for; 0 if it is not for this module.
-pub(crate) fn handle_nmi(interrupted: IrqRegs, global: &Global) -> u32 {
+pub(crate) fn handle_nmi(interrupted: IrqRegs, global: &NmiRegisters) -> u32 {
     let began = msr::time_stamp();
     if global.control != 0 {
         msr::write(global.control, 0);
@@ -128,10 +128,10 @@ pub(crate) fn handle_nmi(interrupted: IrqRegs, global: &Global) -> u32 {
     }
     // Without a status register, one NMI may find the overflows of two. On AMD one overflow may
     // cause two NMIs even with a status register, which the first has cleared.
-    if global.late != 0 || global.status == 0 {
+    if global.may_be_stale != 0 || global.status == 0 {
         if handled == 0 && nmi::take_stale_nmi() {
             handled = 1;
-        } else if handled > u32::from(global.late == 0) {
+        } else if handled > u32::from(global.may_be_stale == 0) {
             nmi::expect_stale_nmi(began);
         }
     }

@@ -24,7 +24,7 @@ use crate::sys::access;
 use crate::sys::costs::CostTimer;
 use crate::sys::lock::{RESERVED_PMU, SESSION};
 use crate::sys::msr::{self, ReservedMsrs};
-use crate::sys::nmi::{self, Global};
+use crate::sys::nmi::{self, NmiRegisters};
 use crate::sys::sched;
 use crate::sys::threads::context_of;
 use crate::sys::wrap_timer::{self, WrapTimer};
@@ -100,8 +100,8 @@ impl Session {
     /// ended. They would not if a context that was attached with `CAP_PERFMON` has one of them.
     fn is_available_after_evict(&self, scope: Scope, claims: &RegisterMask) -> bool {
         self.attached.iter().all(|one| {
-            // SAFETY: A context is removed from the list by `remove_context()` before it is freed, and
-            // `remove_context()` needs `SESSION`, which protects `self`.
+            // SAFETY: A context is removed from the list by `remove_context()` before it is freed,
+            // and `remove_context()` needs `SESSION`, which protects `self`.
             let context = unsafe { &*one.context };
             one.evictable
                 || context.scope() == scope
@@ -122,8 +122,8 @@ impl Session {
             ..
         } = self;
         for one in attached.iter().filter(|one| one.evictable) {
-            // SAFETY: A context is removed from the list by `remove_context()` before it is freed, and
-            // `remove_context()` needs `SESSION`, which protects `self`.
+            // SAFETY: A context is removed from the list by `remove_context()` before it is freed,
+            // and `remove_context()` needs `SESSION`, which protects `self`.
             let context = unsafe { &*one.context };
             if context.scope() != scope {
                 let had = context.evict(&|state| state.claims.intersects(claims));
@@ -145,8 +145,8 @@ impl Session {
         } = self;
         let ended = Cell::new(false);
         for one in attached.iter().filter(|one| one.evictable) {
-            // SAFETY: A context is removed from the list by `remove_context()` before it is freed, and
-            // `remove_context()` needs `SESSION`, which protects `self`.
+            // SAFETY: A context is removed from the list by `remove_context()` before it is freed,
+            // and `remove_context()` needs `SESSION`, which protects `self`.
             let context = unsafe { &*one.context };
             let had = context.evict(&|state| {
                 let is = state.target == Target::Thread(task);
@@ -347,26 +347,26 @@ fn wrap_period_ms(width: u32) -> u32 {
 }
 
 /// Returns the description of the global registers that the NMI handler needs.
-fn nmi_registers(registers: &pmu::Registers) -> Global {
+fn nmi_registers(registers: &pmu::Registers) -> NmiRegisters {
     let map = registers.map();
-    Global {
+    NmiRegisters {
         control: map.global_ctrl,
         status: map.global_status,
         clear: map.global_clear,
         bits: registers
             .counters()
             .fold(0, |bits, r| bits | r.global_bit()),
-        late: u64::from(nmi::may_be_stale()),
+        may_be_stale: u64::from(nmi::may_be_stale()),
     }
 }
 
 /// Clears the overflow status of this CPU, and unmasks the overflow interrupt (LVTPC).
-fn clear_overflow_status(global: &Global) {
+fn clear_overflow_status(global: &NmiRegisters) {
     if global.clear != 0 {
         // The NMI of such an overflow may still arrive; it is then recognised as expected. Only
         // bits that are set are written: those of counters that this CPU lacks would fault.
         let over = msr::read(global.status) & global.bits;
-        if global.late != 0 && over != 0 {
+        if global.may_be_stale != 0 && over != 0 {
             nmi::expect_stale_nmi(msr::time_stamp());
         }
         msr::write(global.clear, over);

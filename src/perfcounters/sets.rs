@@ -423,8 +423,8 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// `EBUSY` if the context is attached, `ENOSPC` if it would have more than [`sets::MAX_SETS`] sets,
-    /// `EDQUOT`, `ENOMEM`.
+    /// `EBUSY` if the context is attached, `ENOSPC` if it would have more than [`sets::MAX_SETS`]
+    /// sets, `EDQUOT`, `ENOMEM`.
     pub(crate) fn create_sets(&self, wanted: &[(u16, SwitchPolicy)]) -> Result {
         let _growing = self.alloc_lock.lock();
         let nr = {

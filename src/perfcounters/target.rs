@@ -122,7 +122,8 @@ impl Context {
             None => {
                 // Making perf forget this CPU's counters may take 100 ms, so `SESSION` is dropped.
                 // Until then `loading` makes `unload()` and writes of registers fail. The claims
-                // are in the state already: is_available_after_evict() of other contexts must see them.
+                // are in the state already: is_available_after_evict() of other contexts must see
+                // them.
                 {
                     let mut state = self.state.lock();
                     (state.loading, state.claims) = (true, claims);
@@ -341,8 +342,8 @@ impl Context {
     /// Ends a context: it stops counting, is marked as ended, and its reader gets a message. Called
     /// when the thread or CPU ends, or when the permission to watch the thread is lost.
     ///
-    /// Runs on the CPU whose PMU holds the registers. The caller then calls `Notifier::wake_blocked()`, which
-    /// wakes the thread if it is blocked after a notification.
+    /// Runs on the CPU whose PMU holds the registers. The caller then calls
+    /// `Notifier::wake_blocked()`, which wakes the thread if it is blocked after a notification.
     pub(crate) fn end_state(&self, state: &mut State) {
         self.stop_counting(state);
         self.detach_state(state);

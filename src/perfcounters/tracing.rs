@@ -41,7 +41,7 @@ use self::signal::Signal;
 use self::trace::{move_to, reserve_beyond, search, Trace};
 use crate::provider::Probes;
 use crate::sys::access::{self, AccessSnapshot};
-use crate::sys::account::{ResourceCharge, Thing};
+use crate::sys::account::{Resource, ResourceCharge};
 use crate::sys::buffers::Page;
 use crate::sys::lock::TRACING;
 use crate::sys::misc;
@@ -266,8 +266,8 @@ impl Tracing {
         }
         let share = |thing, limit| ResourceCharge::of_caller(thing, most(limit), EBUSY);
         let shares = TraceQuota {
-            _until_freed: share(Thing::Held, MAX_HELD_PER_USER)?,
-            until_ended: Some(share(Thing::Traces, MAX_TRACES_PER_USER)?),
+            _until_freed: share(Resource::HeldTraces, MAX_HELD_PER_USER)?,
+            until_ended: Some(share(Resource::Traces, MAX_TRACES_PER_USER)?),
         };
         let mut slots = (0..NR_TRACES).map(|n| self.next_slot.wrapping_add(n) % NR_TRACES);
         let free = slots.find(|slot| self.slots.get(*slot) == Some(&0));

@@ -6,7 +6,7 @@ use core::array::from_fn;
 use core::num::NonZeroU32;
 use core::ops::Deref;
 
-use super::irq_time::{time_diff, retry, SeqCount};
+use super::irq_time::{retry, time_diff, SeqCount};
 use super::{add, value, Cpu, SwitchReason, NR_LATENCIES, NR_SIGNALS, NR_VALUES, SYSTEM};
 use crate::sync::{fence_acquire, Word};
 
@@ -119,7 +119,8 @@ pub struct TaskSnapshot {
 }
 
 impl<V: Values> Task<V> {
-    /// Creates the words of a task. `values` are 0, [`NR_VALUES`] for each group of `cpus_per_group` CPUs.
+    /// Creates the words of a task. `values` are 0, [`NR_VALUES`] for each group of
+    /// `cpus_per_group` CPUs.
     pub fn new(values: V, scaling: u32) -> Self {
         Self {
             seqcount: SeqCount::default(),
@@ -330,7 +331,12 @@ impl<V: Values> Task<V> {
     }
 
     /// Adds values that are not accounted yet to those that were read.
-    fn add_unaccounted(&self, read: &mut TaskSnapshot, apart: &mut [[u64; NR_VALUES]], more: &[u64; NR_VALUES],) {
+    fn add_unaccounted(
+        &self,
+        read: &mut TaskSnapshot,
+        apart: &mut [[u64; NR_VALUES]],
+        more: &[u64; NR_VALUES],
+    ) {
         add_all(&mut read.values, more);
         let group = self.group_base.load_relaxed() as usize / NR_VALUES;
         if let Some(values) = apart.get_mut(group) {

@@ -121,8 +121,8 @@ pub(crate) fn check_access_as(cred: &Credential, task: &Task, attach: bool) -> R
 /// Returns whether a user with these credentials could have read the process's state while it ran
 /// the program of `snapshot`, by the rules of ptrace alone.
 pub(crate) fn ptrace_allows(cred: &Credential, task: &Task, seen: &AccessSnapshot) -> bool {
-    // SAFETY: The references keep the credentials and the task, and `pfm_snapshot_take()` has filled in the
-    // structure; process context.
+    // SAFETY: The references keep the credentials and the task, and `pfm_snapshot_take()` has
+    // filled in the structure; process context.
     unsafe { shim::pfm_ptrace_allows(cred.as_ptr(), task.as_ptr(), &raw const seen.0) }
 }
 
@@ -223,8 +223,8 @@ impl AccessSnapshot {
     }
 
     /// Returns whether the thread still has the same credentials, and the program of `self` the
-    /// same dumpability. Unlike [`is_unchanged`](Self::is_unchanged), this looks at the program that the
-    /// thread ran then, which it need not run any more.
+    /// same dumpability. Unlike [`is_unchanged`](Self::is_unchanged), this looks at the program
+    /// that the thread ran then, which it need not run any more.
     pub(crate) fn was_unchanged(&self, task: &Task) -> bool {
         // SAFETY: The structure is filled in by the type's invariant; the reference keeps the task.
         unsafe { shim::pfm_snapshot_was_unchanged(&raw const self.0, task.as_ptr()) }

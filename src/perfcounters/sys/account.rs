@@ -12,7 +12,7 @@ use kernel::error::{code::ENOMEM, to_result, Error, Result};
 use kernel::sync::aref::ARef;
 
 use super::shim::Amount;
-pub(crate) use super::shim::Thing;
+pub(crate) use super::shim::Resource;
 use super::{access, shim};
 
 /// Bytes that are accounted to a user. Drop subtracts them.
@@ -69,7 +69,7 @@ impl Charge {
             // SAFETY: Reads a module parameter and the size of memory; no requirements.
             false => unsafe { shim::pfm_account_bytes() },
         };
-        add(&more.user, (Thing::Bytes, bytes as u64), most)?;
+        add(&more.user, (Resource::Bytes, bytes as u64), most)?;
         more.bytes = bytes as u64;
         Ok(more)
     }
@@ -94,7 +94,7 @@ impl Charge {
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        sub(&self.user, (Thing::Bytes, self.bytes));
+        sub(&self.user, (Resource::Bytes, self.bytes));
     }
 }
 
@@ -104,13 +104,13 @@ impl Drop for Charge {
 /// Context: drop in process context.
 pub(crate) struct ResourceCharge {
     user: ARef<Credential>,
-    resource: Thing,
+    resource: Resource,
 }
 
 impl ResourceCharge {
     /// Counts one more for the caller. Returns `error` if the caller would have more than `most`,
     /// or `ENOMEM`. Process context.
-    pub(crate) fn of_caller(thing: Thing, most: usize, error: Error) -> Result<Self> {
+    pub(crate) fn of_caller(thing: Resource, most: usize, error: Error) -> Result<Self> {
         Self::of(&access::of_caller(), thing, most, error)
     }
 
@@ -118,7 +118,7 @@ impl ResourceCharge {
     /// `ENOMEM`. Process context.
     pub(crate) fn of(
         user: &ARef<Credential>,
-        thing: Thing,
+        thing: Resource,
         most: usize,
         error: Error,
     ) -> Result<Self> {
@@ -141,7 +141,7 @@ impl Drop for ResourceCharge {
 
 /// Adds `nr` to the user's account and to those of the owners of its user namespaces. `EDQUOT` if
 /// one of them would exceed `most`; then none is changed. `ENOMEM`.
-fn add(user: &Credential, (thing, nr): (Thing, u64), most: u64) -> Result {
+fn add(user: &Credential, (thing, nr): (Resource, u64), most: u64) -> Result {
     // SAFETY: The reference keeps the credentials alive; the callee takes its own lock.
     to_result(unsafe {
         shim::pfm_account_add(
@@ -155,7 +155,7 @@ fn add(user: &Credential, (thing, nr): (Thing, u64), most: u64) -> Result {
     })
 }
 
-fn sub(user: &Credential, (thing, nr): (Thing, u64)) {
+fn sub(user: &Credential, (thing, nr): (Resource, u64)) {
     // SAFETY: The reference keeps the credentials alive, and `nr` was added to their accounts
     // before.
     unsafe {

@@ -104,7 +104,7 @@ unsafe extern "C" fn counters_mmap(
 ) -> c_int {
     from_result(|| {
         if misc::is_32bit() {
-            if misc::may_log(misc::Line::Reader) {
+            if misc::may_log(misc::LogKind::Reader) {
                 pr_notice!("32-bit programs cannot map the counters, as they cannot read 64 bits at once; use a 64-bit program\n");
             }
             return Err(EOPNOTSUPP);

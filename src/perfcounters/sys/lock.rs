@@ -91,7 +91,8 @@ kernel::sync::global_lock! {
     // SAFETY: `init` initialises it, before `/dev/perftrace` can be opened.
     /// The probe that reports new processes which share the memory of a traced one. The kernel's
     /// tracepoint locks are taken under it.
-    pub(crate) unsafe(uninit) static SHARED_MEMORY_PROBE: Mutex<Option<Probes<SharedMemoryProbe>>> = None;
+    pub(crate) unsafe(uninit) static SHARED_MEMORY_PROBE:
+        Mutex<Option<Probes<SharedMemoryProbe>>> = None;
 }
 
 /// Initialises the mutexes. Called once, first of all in module init.

@@ -34,7 +34,7 @@
 //! | `user` | structures copied from and to user space |
 //! | `probe` | tracepoint probes |
 //! | `task`, `block`, `irq`, `net` | kernel objects as probes see them |
-//! | `family` | tables that find instances by key in a probe |
+//! | `keyed_counters` | tables that find instances by key in a probe |
 
 pub(crate) mod access;
 pub(crate) mod account;
@@ -46,10 +46,10 @@ pub(crate) mod cpu;
 pub mod cpuid;
 pub(crate) mod detach;
 pub(crate) mod export;
-pub mod family;
 pub(crate) mod file;
 pub(crate) mod format;
 pub mod irq;
+pub mod keyed_counters;
 pub(crate) mod lock;
 pub(crate) mod misc;
 pub(crate) mod modules;

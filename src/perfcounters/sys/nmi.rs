@@ -17,7 +17,7 @@ use crate::sampling;
 pub(crate) struct IrqRegs(*const bindings::pt_regs);
 
 /// The PMU registers that the handler uses.
-pub(crate) use super::shim::Global;
+pub(crate) use super::shim::NmiRegisters;
 
 /// Fills in where and when an overflow happened.
 ///
@@ -54,8 +54,8 @@ pub(crate) fn resolution() -> u64 {
     unsafe { shim::pfm_resolution() }
 }
 
-/// Defers an overflow whose context was locked by the interrupted code: [`sampling::handle_deferred_nmi`]
-/// runs as soon as interrupts are on.
+/// Defers an overflow whose context was locked by the interrupted code:
+/// [`sampling::handle_deferred_nmi`] runs as soon as interrupts are on.
 pub(crate) fn defer(interrupted: IrqRegs) {
     // SAFETY: In an NMI.
     unsafe { shim::pfm_defer_nmi(interrupted.0) }
@@ -98,9 +98,9 @@ pub(crate) fn take_stale_nmi() -> bool {
 #[inline]
 pub(crate) fn throttle_time(began: u64, interrupted: Option<IrqRegs>) -> u64 {
     let timed: u8;
-    // `le`, not `z`: `pfm_throttle_time` writes the word at its end. If this is an interrupt, NMIs may come
-    // before that, and find 0 or less. Each of them must be timed: if every NMI causes the next
-    // one, the interrupted call does not reach its end.
+    // `le`, not `z`: `pfm_throttle_time` writes the word at its end. If this is an interrupt, NMIs
+    // may come before that, and find 0 or less. Each of them must be timed: if every NMI causes the
+    // next one, the interrupted call does not reach its end.
     //
     // SAFETY: Decrements a per-CPU word of this module, in one instruction that no NMI can split.
     unsafe {
@@ -141,7 +141,7 @@ pub(crate) struct OverflowHandling(());
 
 impl OverflowHandling {
     /// Begins to handle overflows of the PMU with the registers `global`. May sleep.
-    pub(crate) fn new(global: &Global) -> Self {
+    pub(crate) fn new(global: &NmiRegisters) -> Self {
         // SAFETY: `SESSION` is held, so that only one call runs at a time.
         unsafe { shim::pfm_nmi_set_registers(global) }
         Self(())
@@ -166,7 +166,10 @@ impl Drop for Handler {
 ///
 /// Called by the shim in an NMI; `regs` and `global` are valid until it returns.
 #[no_mangle]
-unsafe extern "C" fn pfm_handle_nmi(regs: *const bindings::pt_regs, global: *const Global) -> u32 {
+unsafe extern "C" fn pfm_handle_nmi(
+    regs: *const bindings::pt_regs,
+    global: *const NmiRegisters,
+) -> u32 {
     // SAFETY: `pfm_nmi_set_registers` changes `global` only while no handler uses it.
     sampling::handle_nmi(IrqRegs(regs), unsafe { &*global })
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The notifier: wakes the readers of a context, and defers work of the context to interrupts, a timer,
-//! a worker or its thread's return to user mode.
+//! The notifier: wakes the readers of a context, and defers work of the context to interrupts, a
+//! timer, a worker or its thread's return to user mode.
 
 use core::ptr::NonNull;
 
@@ -16,13 +16,13 @@ use super::{sched, shim};
 use crate::contexts::Context;
 use crate::target::Target;
 
-/// A `struct pfm_notifier` (`sys/shim/sampling.c`). It belongs to a context, or to a trace, which only
-/// wakes and waits.
+/// A `struct pfm_notifier` (`sys/shim/sampling.c`). It belongs to a context, or to a trace, which
+/// only wakes and waits.
 ///
 /// # Invariants
 ///
-/// `raw` is a valid notifier that this owns. If a context is attached to it, the notifier is a field of
-/// that context.
+/// `raw` is a valid notifier that this owns. If a context is attached to it, the notifier is a
+/// field of that context.
 pub(crate) struct Notifier {
     raw: NonNull<shim::Notifier>,
 }
@@ -44,25 +44,26 @@ impl Notifier {
         })
     }
 
-    /// Attaches the context that the notifier is a field of: the deferred work below is done for it.
-    /// Called once, before any other thread can reach the context, which must not move afterwards.
+    /// Attaches the context that the notifier is a field of: the deferred work below is done for
+    /// it. Called once, before any other thread can reach the context, which must not move
+    /// afterwards.
     pub(crate) fn attach(&self, context: &Context) {
         let context: *const Context = context;
-        // SAFETY: `raw` is valid by the type's invariant. The notifier is dropped with its context, and
-        // its drop waits until no callback runs.
+        // SAFETY: `raw` is valid by the type's invariant. The notifier is dropped with its context,
+        // and its drop waits until no callback runs.
         unsafe { shim::pfm_notifier_attach(self.raw.as_ptr(), context.cast()) }
     }
 
-    /// Wakes the readers, and a thread that [`block_thread`](Self::block_thread) made sleep, and sends SIGIO, as
-    /// soon as interrupts are on. Any context.
+    /// Wakes the readers, and a thread that [`block_thread`](Self::block_thread) made sleep, and
+    /// sends SIGIO, as soon as interrupts are on. Any context.
     #[inline]
     pub(crate) fn wake_readers(&self) {
         // SAFETY: `raw` is valid by the type's invariant; an irq_work can be queued in any context.
         unsafe { shim::pfm_notifier_wake_readers(self.raw.as_ptr()) }
     }
 
-    /// Has [`Context::deferred_work`] called on this CPU, in hard interrupt context, as soon as interrupts
-    /// are on. Any context.
+    /// Has [`Context::deferred_work`] called on this CPU, in hard interrupt context, as soon as
+    /// interrupts are on. Any context.
     #[inline]
     pub(crate) fn queue_work(&self) {
         // SAFETY: `raw` is valid by the type's invariant; an irq_work can be queued in any context.
@@ -76,8 +77,8 @@ impl Notifier {
         unsafe { shim::pfm_notifier_queue_permission_check(self.raw.as_ptr()) }
     }
 
-    /// Starts the timer: [`Context::deferred_work`] is called on this CPU after `nanoseconds`. Replaces an
-    /// earlier expiry. Interrupts off; not in an NMI.
+    /// Starts the timer: [`Context::deferred_work`] is called on this CPU after `nanoseconds`.
+    /// Replaces an earlier expiry. Interrupts off; not in an NMI.
     #[inline]
     pub(crate) fn start_timer(&self, nanoseconds: u64) {
         // SAFETY: `raw` is valid by the type's invariant; the caller is not in an NMI.
@@ -101,16 +102,16 @@ impl Notifier {
         unsafe { shim::pfm_notifier_block_thread(self.raw.as_ptr(), asker.as_ptr()) }
     }
 
-    /// Allows a thread that [`block_thread`](Self::block_thread) made sleep to continue. It notices when
-    /// [`wake_blocked`](Self::wake_blocked) or [`wake_readers`](Self::wake_readers) wakes it, at the latest a second later. Any
-    /// context.
+    /// Allows a thread that [`block_thread`](Self::block_thread) made sleep to continue. It notices
+    /// when [`wake_blocked`](Self::wake_blocked) or [`wake_readers`](Self::wake_readers) wakes it,
+    /// at the latest a second later. Any context.
     pub(crate) fn resume(&self) {
         // SAFETY: `raw` is valid by the type's invariant; the callee only writes a flag.
         unsafe { shim::pfm_notifier_resume(self.raw.as_ptr()) }
     }
 
-    /// Wakes a thread that [`block_thread`](Self::block_thread) made sleep. Preemption may be off, but the caller
-    /// holds no lock of this module.
+    /// Wakes a thread that [`block_thread`](Self::block_thread) made sleep. Preemption may be off,
+    /// but the caller holds no lock of this module.
     pub(crate) fn wake_blocked(&self) {
         // SAFETY: `raw` is valid by the type's invariant.
         unsafe { shim::pfm_notifier_wake_blocked(self.raw.as_ptr()) }
@@ -161,7 +162,8 @@ impl Notifier {
     ///
     /// # Safety
     ///
-    /// The arguments are those of `file_operations.poll`. The notifier lives as long as `file` is open.
+    /// The arguments are those of `file_operations.poll`. The notifier lives as long as `file` is
+    /// open.
     pub(super) unsafe fn poll(
         &self,
         file: *mut bindings::file,
@@ -208,15 +210,17 @@ impl Drop for Notifier {
 ///
 /// # Safety
 ///
-/// Called only by `sys/shim/sampling.c`, in a worker, once for each call of [`Notifier::free_context`].
+/// Called only by `sys/shim/sampling.c`, in a worker, once for each call of
+/// [`Notifier::free_context`].
 #[no_mangle]
 unsafe extern "C" fn pfm_context_put(context: *const c_void) {
-    // SAFETY: The pointer is from `Arc::into_raw`, by the requirement of [`Notifier::free_context`].
+    // SAFETY: The pointer is from `Arc::into_raw`, by the requirement of
+    // [`Notifier::free_context`].
     drop(unsafe { Arc::from_raw(context.cast::<Context>()) });
 }
 
-/// Ends a context whose thread sleeps in [`Notifier::block_thread`], because its user may not stop that thread
-/// any more.
+/// Ends a context whose thread sleeps in [`Notifier::block_thread`], because its user may not stop
+/// that thread any more.
 ///
 /// # Safety
 ///
@@ -225,8 +229,8 @@ unsafe extern "C" fn pfm_context_put(context: *const c_void) {
 #[no_mangle]
 unsafe extern "C" fn pfm_end_refused(context: *const c_void) {
     let _preempt = sched::NoPreempt::new();
-    // SAFETY: [`Notifier::free_context`] clears the pointer before it starts the grace period after which the
-    // context is freed. The caller read it inside an RCU read-side critical section.
+    // SAFETY: [`Notifier::free_context`] clears the pointer before it starts the grace period after
+    // which the context is freed. The caller read it inside an RCU read-side critical section.
     unsafe { (*context.cast::<Context>()).end(Target::Thread(sched::current())) };
 }
 
@@ -238,8 +242,8 @@ unsafe extern "C" fn pfm_end_refused(context: *const c_void) {
 /// notifier.
 #[no_mangle]
 unsafe extern "C" fn pfm_recheck_permission(context: *const c_void) {
-    // SAFETY: The notifier is a field of the context, and its drop cancels this work and waits for it.
-    // An error means that the check could not be made; it is made again when the thread is next
+    // SAFETY: The notifier is a field of the context, and its drop cancels this work and waits for
+    // it. An error means that the check could not be made; it is made again when the thread is next
     // switched to.
     let _ = unsafe { (*context.cast::<Context>()).recheck_permission() };
 }

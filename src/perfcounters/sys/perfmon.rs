@@ -23,7 +23,7 @@ use kernel::uaccess::{UserPtr, UserSlice};
 
 use super::file::{is_ready, Device, Ops};
 use super::format::{self, Buffer, SamplingMemory};
-use super::user::{read, read_all, write, write_all, Given};
+use super::user::{read, read_all, write, write_all, FromBytes};
 use super::{access, misc, nmi};
 use crate::contexts::{Context, ContextConfig};
 use crate::formats::{self, FormatId};
@@ -241,33 +241,33 @@ fn dispatch(opened: &Opened, command: u32, address: usize) -> Result {
 }
 
 // SAFETY: Integers without padding: src/engine/sampling.rs asserts the size.
-unsafe impl Given for Message {}
+unsafe impl FromBytes for Message {}
 // SAFETY: Integers without padding: src/engine/calls.rs asserts the sizes.
-unsafe impl Given for Ctx {}
+unsafe impl FromBytes for Ctx {}
 // SAFETY: Integers without padding: src/engine/calls.rs asserts the sizes.
-unsafe impl Given for Create {}
+unsafe impl FromBytes for Create {}
 // SAFETY: Integers without padding: src/engine/calls.rs asserts the sizes.
-unsafe impl Given for Load {}
+unsafe impl FromBytes for Load {}
 // SAFETY: Integers without padding: src/engine/calls.rs asserts the sizes.
-unsafe impl Given for Start {}
+unsafe impl FromBytes for Start {}
 // SAFETY: Integers without padding: src/engine/calls.rs asserts the sizes.
-unsafe impl Given for Vector {}
+unsafe impl FromBytes for Vector {}
 // SAFETY: Integers without padding: src/engine/calls.rs asserts the sizes.
-unsafe impl Given for Pmc {}
+unsafe impl FromBytes for Pmc {}
 // SAFETY: Integers without padding: src/engine/calls.rs asserts the sizes.
-unsafe impl Given for Pmd {}
+unsafe impl FromBytes for Pmd {}
 // SAFETY: Integers without padding: src/engine/calls.rs asserts the sizes.
-unsafe impl Given for SetDesc {}
+unsafe impl FromBytes for SetDesc {}
 // SAFETY: Integers without padding: src/engine/calls.rs asserts the sizes.
-unsafe impl Given for SetInfo {}
+unsafe impl FromBytes for SetInfo {}
 // SAFETY: Integers without padding: src/engine/calls.rs asserts the sizes.
-unsafe impl Given for Runs {}
+unsafe impl FromBytes for Runs {}
 // SAFETY: Integers without padding: src/engine/calls.rs asserts the sizes.
-unsafe impl Given for Status {}
+unsafe impl FromBytes for Status {}
 
 /// Copies the elements of a vector from user space. `EINVAL` if they have another size than `T`,
 /// `E2BIG` if there are too many.
-fn elements<T: Given>(vector: &Vector) -> Result<KVVec<T>> {
+fn elements<T: FromBytes>(vector: &Vector) -> Result<KVVec<T>> {
     let nr = vector.nr as usize;
     if vector.size as usize != size_of::<T>() {
         return Err(EINVAL);
@@ -415,7 +415,7 @@ fn read_pmds(context: &Context, vector: Vector) -> Result {
 }
 
 /// Copies the elements of a vector back to user space.
-fn write_back<T: Given>(vector: &Vector, all: &[T]) -> Result {
+fn write_back<T: FromBytes>(vector: &Vector, all: &[T]) -> Result {
     write_all(UserPtr::from_addr(usize::try_from(vector.items)?), all)
 }
 

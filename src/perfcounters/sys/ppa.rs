@@ -20,7 +20,7 @@ use kernel::uaccess::{UserPtr, UserSlice};
 use super::file::{is_ready, Device, Ops};
 use super::records::TaskRecord;
 use super::task::TaskRef;
-use super::user::{bytes_of, read, write, Given};
+use super::user::{bytes_of, read, write, FromBytes};
 use super::{access, cpu, sched, shim};
 use crate::accounting as files;
 
@@ -144,8 +144,8 @@ impl PerCpu {
     #[inline(always)]
     pub(crate) fn this_cpu<'a>() -> Option<&'a Self> {
         let here: usize;
-        // SAFETY: The per-CPU word is 0 or the address of this CPU's element of [`PerCpuTable`], whose
-        // drop clears the word and waits for sections with preemption off.
+        // SAFETY: The per-CPU word is 0 or the address of this CPU's element of [`PerCpuTable`],
+        // whose drop clears the word and waits for sections with preemption off.
         unsafe {
             asm!("movq %gs:{p}, {h}", p = sym shim::ppa_percpu,
                 h = out(reg) here, options(att_syntax, nostack, readonly, preserves_flags));
@@ -165,8 +165,8 @@ impl PerCpu {
     #[inline(always)]
     pub(crate) fn task<'a>(&self) -> Option<&'a TaskRecord> {
         // SAFETY: A record is freed a grace period after it was taken out of the index: by the
-        // task's last switch, which has replaced it here, or by `AccountingState::replace_record()`, which has run
-        // `refresh_current()` on this CPU.
+        // task's last switch, which has replaced it here, or by
+        // `AccountingState::replace_record()`, which has run `refresh_current()` on this CPU.
         unsafe { (self.task.load_relaxed() as *const TaskRecord).as_ref() }
     }
 
@@ -289,7 +289,7 @@ pub(crate) struct TaskStats {
 
 const _: () = assert!(size_of::<TaskStats>() == 488);
 // SAFETY: Integers without padding: the sizes of the fields add up to the size of the structure.
-unsafe impl Given for TaskStats {}
+unsafe impl FromBytes for TaskStats {}
 
 /// Values of `flags`: `PPA_TASK_*`.
 const KERNEL: u32 = 1;
@@ -323,7 +323,7 @@ impl TaskStats {
                 // task is freed a grace period after its last switch, which takes its record out of
                 // the index.
                 let task = unsafe { TaskRef::new(record.address as *mut _) };
-                (task.who(all), task.name())
+                (task.ids(all), task.name())
             }
         };
         // A reaped task has no ids. After its last switch, which is near, its record is returned
@@ -387,7 +387,7 @@ pub(crate) struct Info {
 
 const _: () = assert!(size_of::<Info>() == 72);
 // SAFETY: Integers without padding, as the asserted size shows.
-unsafe impl Given for Info {}
+unsafe impl FromBytes for Info {}
 
 static PPA_OPS: Ops<bindings::file_operations> = Ops(bindings::file_operations {
     owner: crate::sys::release::module(),

@@ -14,7 +14,7 @@ use kernel::bindings;
 use kernel::prelude::*;
 use kernel::types::Opaque;
 
-use super::task::{TaskRef, Who};
+use super::task::{TaskIds, TaskRef};
 use super::{cpu, sched, shim};
 
 /// The record of a task: its values and its identity. `words` is the first field, at the address of
@@ -47,8 +47,8 @@ unsafe impl Send for TaskRecord {}
 unsafe impl Sync for TaskRecord {}
 
 impl TaskRecord {
-    /// Creates the record of a task, with values for each group of `cpus_per_group` CPUs. `in_syscall` says
-    /// whether the task is in a system call. `ENOMEM`. May sleep.
+    /// Creates the record of a task, with values for each group of `cpus_per_group` CPUs.
+    /// `in_syscall` says whether the task is in a system call. `ENOMEM`. May sleep.
     pub(crate) fn new(
         task: TaskRef<'_>,
         calling: bool,
@@ -102,7 +102,7 @@ impl TaskRecord {
         self.address = task.address();
         self.kernel = task.is_kernel();
         self.softirqd = task.is_softirqd();
-        self.began = task.began();
+        self.began = task.start_time();
         // Kept now, because the task may be exiting already: its `sched_process_exit` may have run
         // before the record could be found.
         self.save_ids(task);
@@ -110,7 +110,7 @@ impl TaskRecord {
 
     /// Keeps the ids and the name of the task, which are needed after it has ended.
     pub(crate) fn save_ids(&self, task: TaskRef<'_>) {
-        let who = task.who(true);
+        let who = task.ids(true);
         let name = task.name();
         let [ids, numbers, first, second] = &self.saved;
         ids.store_relaxed(u64::from(who.uid) | u64::from(who.ppid) << 32);
@@ -130,14 +130,14 @@ impl TaskRecord {
     }
 
     /// Returns the ids and the name that were kept.
-    pub(super) fn saved_ids(&self) -> (Who, [u8; 16]) {
+    pub(super) fn saved_ids(&self) -> (TaskIds, [u8; 16]) {
         let [ids, numbers, first, second] = &self.saved;
         let (ids, numbers) = (ids.load_relaxed(), numbers.load_relaxed());
         let mut name = [0; 16];
         for (to, word) in name.chunks_exact_mut(8).zip([first, second]) {
             to.copy_from_slice(&word.load_relaxed().to_ne_bytes());
         }
-        let who = Who {
+        let who = TaskIds {
             uid: ids as u32,
             ppid: (ids >> 32) as u32,
             pid: numbers as u32,
@@ -172,9 +172,9 @@ const NR_BUCKETS: usize = 1 << 14;
 ///
 /// # Invariants
 ///
-/// A head, and the `hash_next` of each record, is 0 or the address of a record. A record that is taken
-/// out is freed after a grace period, and its chain remains valid until then. There are `NR_BUCKETS`
-/// heads.
+/// A head, and the `hash_next` of each record, is 0 or the address of a record. A record that is
+/// taken out is freed after a grace period, and its chain remains valid until then. There are
+/// `NR_BUCKETS` heads.
 pub(crate) struct TaskIndex(KVVec<Word>);
 
 impl TaskIndex {
@@ -188,8 +188,8 @@ impl TaskIndex {
     fn head(&self, address: usize) -> &Word {
         // Task structures are at least 64 bytes apart; the multiplication spreads the other bits.
         let hash = ((address >> 6) as u32).wrapping_mul(0x9e37_79b9) >> (32 - NR_BUCKETS.ilog2());
-        // SAFETY: The hash is below `NR_BUCKETS`, a power of two, and there are as many heads, by the
-        // type's invariant.
+        // SAFETY: The hash is below `NR_BUCKETS`, a power of two, and there are as many heads, by
+        // the type's invariant.
         unsafe { self.0.get_unchecked(hash as usize) }
     }
 

@@ -250,8 +250,8 @@ pub(crate) fn run_time(task: &Task) -> u64 {
     unsafe { shim::pfm_run_time(task.as_ptr()) }
 }
 
-/// Returns for which reservation of the PMU (`session::RESERVATIONS`) this CPU's registers were last
-/// reset. Interrupts off.
+/// Returns for which reservation of the PMU (`session::RESERVATIONS`) this CPU's registers were
+/// last reset. Interrupts off.
 #[inline]
 pub(crate) fn pmu_reset_for() -> u64 {
     let taken;
@@ -293,7 +293,8 @@ pub(crate) fn loaded<'a>(scope: Scope) -> Option<&'a Context> {
 }
 
 /// Sets the context of this CPU. Interrupts off. A context is removed before it is closed;
-/// [`Notifier::free_context`](super::notifier::Notifier::free_context) frees it after an RCU grace period.
+/// [`Notifier::free_context`](super::notifier::Notifier::free_context) frees it after an RCU grace
+/// period.
 #[inline]
 pub(crate) fn set_loaded(scope: Scope, context: Option<&Context>) {
     let context = context.map_or(core::ptr::null(), core::ptr::from_ref);

@@ -14,8 +14,8 @@ use crate::description::Overflow;
 
 /// Bits that [`pfc_netdev_change`] returns: the interface is removed, or is added. A rename sets
 /// both.
-pub(crate) const PFC_NETDEV_LEFT: c_uint = 1;
-pub(crate) const PFC_NETDEV_ARRIVED: c_uint = 2;
+pub(crate) const PFC_NETDEV_REMOVED: c_uint = 1;
+pub(crate) const PFC_NETDEV_ADDED: c_uint = 2;
 
 /// `struct pfm_notifier`, opaque to Rust: the wait queue, timer and deferred work of a context.
 #[repr(C)]
@@ -40,35 +40,35 @@ pub(crate) struct AccessSnapshot {
 /// `enum pfm_resource`: the resources that are counted per user.
 #[repr(u32)]
 #[derive(Clone, Copy)]
-pub(crate) enum Thing {
+pub(crate) enum Resource {
     Bytes,
     /// Processes that are traced or whose trace was not read completely.
     Processes,
     /// Traces that have not ended.
     Traces,
     /// All traces, also those that have ended and that an open file still holds.
-    Held,
+    HeldTraces,
     /// Calls of `PERFTRACE_OPEN` in progress that ask the security modules. Each uses a kernel
     /// thread.
-    Questions,
+    PermissionChecks,
 }
 
 /// `struct pfm_amount`: a number of one resource.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct Amount {
-    pub(crate) resource: Thing,
+    pub(crate) resource: Resource,
     pub(crate) nr: u64,
 }
 
 /// `struct pfm_nmi_registers`: the PMU's global registers, as the NMI handler uses them.
 #[repr(C)]
-pub(crate) struct Global {
+pub(crate) struct NmiRegisters {
     pub(crate) control: u64,
     pub(crate) status: u64,
     pub(crate) clear: u64,
     pub(crate) bits: u64,
-    pub(crate) late: u64,
+    pub(crate) may_be_stale: u64,
 }
 
 extern "C" {
@@ -78,8 +78,8 @@ extern "C" {
     pub(crate) fn pfc_costs_show(cpu: c_uint, files: *const File, nr: c_uint);
     pub(crate) static mut perf_counter_seqflag: *mut u64;
     pub(crate) static perf_counter_nowhere: *mut i64;
-    pub(crate) fn pfc_modules_watch() -> c_int;
-    pub(crate) fn pfc_modules_unwatch();
+    pub(crate) fn pfc_module_notifier_register() -> c_int;
+    pub(crate) fn pfc_module_notifier_unregister();
     pub(crate) fn pfc_percpu_pfn(p: *mut c_void, cpu: c_uint) -> c_ulong;
     pub(crate) fn pfc_virt_pfn(p: *const c_void) -> c_ulong;
     pub(crate) fn pfc_may_sleep() -> bool;
@@ -99,8 +99,8 @@ extern "C" {
         func: unsafe extern "C" fn(*mut bindings::work_struct),
     );
     pub(crate) fn pfc_work_queue(work: *mut bindings::work_struct);
-    pub(crate) fn pfc_notices_lock();
-    pub(crate) fn pfc_notices_unlock();
+    pub(crate) fn pfc_rtnl_lock();
+    pub(crate) fn pfc_rtnl_unlock();
     pub(crate) fn pfc_netdev_index(dev: *const bindings::net_device) -> c_uint;
     pub(crate) fn pfc_netdev_name(dev: *const bindings::net_device, name: *mut c_char) -> c_uint;
     pub(crate) fn pfc_netdev_change(event: c_ulong) -> c_uint;
@@ -211,11 +211,11 @@ extern "C" {
     pub(crate) fn pfm_notifier_queue_permission_check(notifier: *mut Notifier);
     pub(crate) fn pfm_notifier_start_timer(notifier: *mut Notifier, nanoseconds: u64);
     pub(crate) fn pfm_notifier_cancel_timer(notifier: *mut Notifier);
-    pub(crate) fn pfm_notifier_block_thread(notifier: *mut Notifier, asker: *mut bindings::pid);
+    pub(crate) fn pfm_notifier_block_thread(notifier: *mut Notifier, requester: *mut bindings::pid);
     pub(crate) fn pfm_current_process() -> *mut bindings::pid;
     pub(crate) fn pfm_notifier_resume(notifier: *mut Notifier);
     pub(crate) fn pfm_notifier_wake_blocked(notifier: *mut Notifier);
-    pub(crate) fn pfc_works_end();
+    pub(crate) fn pfc_task_works_wait();
     pub(crate) fn pfm_notifier_poll(
         notifier: *mut Notifier,
         file: *mut bindings::file,
@@ -250,7 +250,7 @@ extern "C" {
     pub(crate) fn pfm_in_nmi() -> bool;
     pub(crate) fn pfm_irq_regs() -> *const bindings::pt_regs;
     pub(crate) fn pfm_nmi_register() -> c_int;
-    pub(crate) fn pfm_nmi_set_registers(global: *const Global);
+    pub(crate) fn pfm_nmi_set_registers(global: *const NmiRegisters);
     pub(crate) fn pfm_nmi_unregister();
     pub(crate) fn pfm_unmask_lvtpc();
     pub(crate) fn pfm_defer_nmi(regs: *const bindings::pt_regs);
@@ -285,7 +285,7 @@ extern "C" {
     pub(crate) fn ppa_task_ids(
         task: *mut bindings::task_struct,
         initial: bool,
-        who: *mut super::task::Who,
+        who: *mut super::task::TaskIds,
     );
     pub(crate) fn pfm_account_line(seq: *mut bindings::seq_file, uid: u32, bytes: u64);
     pub(crate) fn ppa_index_lock() -> c_ulong;

@@ -36,8 +36,8 @@ impl Drop for ThreadTable {
 /// under its lock.
 #[inline]
 pub(crate) fn context_of<'a>(task: usize) -> Option<&'a Context> {
-    // SAFETY: The entry's context is freed after an RCU grace period (`Notifier::free_context`), before which
-    // the entry was removed, so it is valid with preemption off.
+    // SAFETY: The entry's context is freed after an RCU grace period (`Notifier::free_context`),
+    // before which the entry was removed, so it is valid with preemption off.
     unsafe { shim::pfm_thread_find(task).cast::<Context>().as_ref() }
 }
 

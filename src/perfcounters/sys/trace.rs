@@ -28,7 +28,7 @@ use super::file::{is_ready, Device, Ops};
 use super::ppa::Clock;
 use super::process::{is_dying, is_limit, log_refused, Mapping, Mm};
 use super::trace_vma;
-use super::user::{bytes_of, read, read_all, write, write_all, Given};
+use super::user::{bytes_of, read, read_all, write, write_all, FromBytes};
 use crate::tracing::attached::PlaceholderPage;
 use crate::tracing::{self, children, TraceRef};
 
@@ -242,12 +242,13 @@ unsafe extern "C" fn poll(
     events
 }
 
-/// Implements `Given` for structures of integers without padding, as src/engine/trace.rs asserts.
+/// Implements `FromBytes` for structures of integers without padding, as src/engine/trace.rs
+/// asserts.
 macro_rules! given {
     ($($name:ident)*) => {
         $(
             // SAFETY: Integers without padding: src/engine/trace.rs asserts the sizes.
-            unsafe impl Given for $name {}
+            unsafe impl FromBytes for $name {}
         )*
     };
 }
@@ -351,7 +352,7 @@ fn release_all(opened: &Opened, arg: UserPtr) -> Result {
 }
 
 /// Copies a structure whose first field is its size. `EINVAL` if that is not the expected size.
-fn sized<T: Given>(arg: UserPtr) -> Result<T> {
+fn sized<T: FromBytes>(arg: UserPtr) -> Result<T> {
     match read::<u32>(arg)? as usize == size_of::<T>() {
         true => read(arg),
         false => Err(EINVAL),

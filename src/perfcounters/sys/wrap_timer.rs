@@ -18,7 +18,8 @@ extern "C" fn pfm_idle_work() {
     session::detach_idle_probes();
 }
 
-/// Queues [`session::detach_idle_probes`], which detaches the scheduler's probes if no thread is monitored, after ` milliseconds`. The delay saves the cost of attaching them again.
+/// Queues [`session::detach_idle_probes`], which detaches the scheduler's probes if no thread is
+/// monitored, after `milliseconds`. The delay saves the cost of attaching them again.
 pub(crate) fn queue_idle_work(milliseconds: u32) {
     // SAFETY: [`Workqueues`] exists as long as there are contexts.
     unsafe { shim::pfm_idle_queue(milliseconds) }
@@ -63,7 +64,8 @@ pub(crate) struct WrapTimer(());
 impl WrapTimer {
     /// Starts the work, with this period.
     pub(crate) fn start(milliseconds: u32) -> Self {
-        // SAFETY: [`Workqueues`] exists as long as there are contexts, and drop stops the periodic work.
+        // SAFETY: [`Workqueues`] exists as long as there are contexts, and drop stops the periodic
+        // work.
         unsafe { shim::pfm_wrap_timer_start(milliseconds) }
         Self(())
     }
@@ -82,7 +84,8 @@ pub(crate) struct Power(());
 impl Power {
     /// Registers the callbacks.
     pub(crate) fn register() -> Self {
-        // SAFETY: Called once. `suspend_or_resume` is a function of this module, and drop unregisters it.
+        // SAFETY: Called once. `suspend_or_resume` is a function of this module, and drop
+        // unregisters it.
         unsafe { shim::pfm_power_register(suspend_or_resume) };
         Self(())
     }

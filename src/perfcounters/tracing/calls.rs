@@ -18,7 +18,7 @@ use super::trace::Trace;
 use super::{Caller, TraceRef, Tracing};
 use crate::sys;
 use crate::sys::access::{self, AccessSnapshot};
-use crate::sys::account::{ResourceCharge, Thing};
+use crate::sys::account::{Resource, ResourceCharge};
 use crate::sys::buffers::Buffer;
 use crate::sys::lock::TRACING;
 use crate::sys::process::uid_of;
@@ -43,7 +43,8 @@ pub(crate) fn open(name: &[u8]) -> Result<(TraceRef, Info)> {
     drop(all);
     if !caller.capable {
         // check_cred_access() creates a kernel thread for the time of the call: limit them by user.
-        let _asks = ResourceCharge::of_caller(Thing::Questions, MAX_PERMISSION_CHECKS, EBUSY)?;
+        let _asks =
+            ResourceCharge::of_caller(Resource::PermissionChecks, MAX_PERMISSION_CHECKS, EBUSY)?;
         access::check_cred_access(&maker)?;
     }
     let mut all = TRACING.lock();

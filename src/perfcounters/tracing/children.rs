@@ -33,7 +33,7 @@ pub(crate) struct SharedMemoryProbe;
 impl Handler<TaskNew<'_>> for SharedMemoryProbe {
     fn on(&self, event: TaskNew<'_>) {
         if event.shares {
-            event.task.shares_later();
+            event.task.queue_shared_work();
         }
     }
 }

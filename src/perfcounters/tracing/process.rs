@@ -13,7 +13,7 @@ use kernel::sync::Arc;
 use kernel::task::Task;
 
 use crate::sys::access::AccessSnapshot;
-use crate::sys::account::{Charge, ResourceCharge, Thing};
+use crate::sys::account::{Charge, Resource, ResourceCharge};
 use crate::sys::buffers::{Page, PAGE};
 use crate::sys::cpu;
 use crate::sys::ppa::Clock;
@@ -280,7 +280,7 @@ fn max_per_user() -> usize {
 
 /// Counts a process for the caller's user. `ENOSPC`, `ENOMEM`.
 fn share_of_caller() -> Result<ResourceCharge> {
-    ResourceCharge::of_caller(Thing::Processes, max_per_user(), ENOSPC)
+    ResourceCharge::of_caller(Resource::Processes, max_per_user(), ENOSPC)
 }
 
 impl Process {
@@ -515,7 +515,7 @@ impl Process {
         self.share = None;
         self.share = Some(ResourceCharge::of(
             payer.user(),
-            Thing::Processes,
+            Resource::Processes,
             max_per_user(),
             ENOSPC,
         )?);

@@ -5,7 +5,7 @@
 
 use std::cell::Cell;
 
-use engine::accounting::{value, LatencyBounds, Cpu, SwitchReason, Task, NR_VALUES};
+use engine::accounting::{value, Cpu, LatencyBounds, SwitchReason, Task, NR_VALUES};
 use engine::sync::Word;
 use proptest::prelude::*;
 
@@ -103,7 +103,11 @@ proptest! {
                     if next == on {
                         continue;
                     }
-                    let reasons = [SwitchReason::Blocked, SwitchReason::Expired, SwitchReason::Preempted,];
+                    let reasons = [
+                        SwitchReason::Blocked,
+                        SwitchReason::Expired,
+                        SwitchReason::Preempted,
+                    ];
                     let leave = reasons[usize::from(why)];
                     let now = clock.get();
                     if let Some(t) = tasks.get(on).map(|_| on) {
@@ -312,7 +316,13 @@ fn r4_9_a_cpu_that_is_off_has_no_time() {
             task.begin_switch_in();
         }
         let after = (next, &bounds);
-        cpu.switch(0, (prev, SwitchReason::Blocked), after, || next.is_none(), now,);
+        cpu.switch(
+            0,
+            (prev, SwitchReason::Blocked),
+            after,
+            || next.is_none(),
+            now,
+        );
     };
     switch(&cpu, None, Some(&last), 1100);
     // The CPU is about to go offline. The running task still counts, but idle time does not.

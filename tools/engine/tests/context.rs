@@ -7,8 +7,8 @@
 use engine::calls::{Ctx, Load, Pmc, Pmd, Start};
 use engine::claims::{RegisterMask, RegisterUsers};
 use engine::context::{check_pmc, Error, Registers, NO_EMUL64};
-use engine::pmu::{kind, Map, RegisterBitmap, Register, Scope, Tables, FIRST_SOFT};
-use engine::program::{Allocator, MemorySize, RegisterMemory, FixedArrays};
+use engine::pmu::{kind, Map, Register, RegisterBitmap, Scope, Tables, FIRST_SOFT};
+use engine::program::{Allocator, FixedArrays, MemorySize, RegisterMemory};
 use proptest::prelude::*;
 
 const ENABLE: u64 = 1 << 22;
@@ -585,14 +585,20 @@ fn r1_6_a_context_claims_what_it_uses() {
     r.set_pmd(&map, 3, 0);
     r.set_pmd(&map, FIRST_SOFT, 0);
     let of = |pmcs, pmds| RegisterMask { pmcs, pmds };
-    assert_eq!(r.claimed_registers(&map, RegisterMask::NONE), of(0b1010, 0b1010));
+    assert_eq!(
+        r.claimed_registers(&map, RegisterMask::NONE),
+        of(0b1010, 0b1010)
+    );
     assert_eq!(r.claimed_registers(&map, of(1, 0)), of(0b1011, 0b1011));
     assert_eq!(r.claimed_registers(&map, of(0, 1)), of(0b1011, 0b1011));
 }
 
 #[test]
 fn r1_6_both_kinds_of_contexts_share_by_registers() {
-    let (a, b) = (RegisterMask { pmcs: 1, pmds: 1 }, RegisterMask { pmcs: 2, pmds: 2 },);
+    let (a, b) = (
+        RegisterMask { pmcs: 1, pmds: 1 },
+        RegisterMask { pmcs: 2, pmds: 2 },
+    );
     let mut shares = RegisterUsers::NONE;
     shares.add(Scope::Thread, &a);
     shares.add(Scope::Thread, &a);

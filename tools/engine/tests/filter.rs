@@ -6,8 +6,8 @@
 
 use engine::filter::{
     check, check_event, check_fields, check_globs, check_name, glob, globs, text, Event, Filter,
-    Step, ACCEPT, ANY, EQ, FIELD_NAME_MAX, FLOAT, GE, GLOB, GT, HEADER, LE, LT, NE, OP_MASK, REJECT,
-    SIGNED, STEP,
+    Step, ACCEPT, ANY, EQ, FIELD_NAME_MAX, FLOAT, GE, GLOB, GT, HEADER, LE, LT, NE, OP_MASK,
+    REJECT, SIGNED, STEP,
 };
 use engine::sync::Word;
 use engine::trace::{FIELDS_MAX, FILTER_MAX, NAME_MAX};

@@ -8,7 +8,7 @@
 #![cfg(loom)]
 
 use engine::ring::{
-    head, read, release, ReadResult, Page, Shared, Writer, WriteResult, BACKWARD, LOST, OVERWRITE,
+    head, read, release, Page, ReadResult, Shared, WriteResult, Writer, BACKWARD, LOST, OVERWRITE,
 };
 use engine::sync::Word;
 use loom::sync::Arc;
@@ -114,7 +114,10 @@ fn backward(records: &'static [usize]) {
                     end => break end,
                 }
             };
-            assert!(matches!(end, ReadResult::Overwritten | ReadResult::End), "{end:?}");
+            assert!(
+                matches!(end, ReadResult::Overwritten | ReadResult::End),
+                "{end:?}"
+            );
             (known, known + 1 - newer)
         };
         look();

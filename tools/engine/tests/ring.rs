@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use engine::ring::{
-    head, read, release, ReadResult, Page, Shared, Writer, WriteResult, BACKWARD, LOST, OVERWRITE,
+    head, read, release, Page, ReadResult, Shared, WriteResult, Writer, BACKWARD, LOST, OVERWRITE,
 };
 use engine::sync::Word;
 use proptest::prelude::*;
@@ -140,7 +140,11 @@ impl Bench {
         self.writer = writer;
 
         self.written += 1;
-        assert_eq!(said != WriteResult::Lost, keep, "{words} words, room {room}");
+        assert_eq!(
+            said != WriteResult::Lost,
+            keep,
+            "{words} words, room {room}"
+        );
         if keep {
             if self.untold != 0 {
                 self.grown((LOST, vec![self.untold]));
@@ -217,7 +221,10 @@ impl Bench {
             if bytes > left {
                 // The first record that is partly overwritten.
                 let mut to = vec![0; self.words];
-                assert_eq!(read(&self.shared(), head, at, &mut to), ReadResult::Overwritten);
+                assert_eq!(
+                    read(&self.shared(), head, at, &mut to),
+                    ReadResult::Overwritten
+                );
                 return;
             }
             assert_eq!(*place, at);

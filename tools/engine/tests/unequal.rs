@@ -128,7 +128,10 @@ fn r1_4_a_counter_that_nobody_asked_for_does_not_keep_others_from_cpus_that_lack
     // If all CPUs have the counter, it is treated like any other.
     let mut r = registers();
     r.set_pmc(4, 0, 0x2022);
-    assert_eq!(r.required_registers(&pmu.map(), RegisterMask::NONE), claims(0xf0));
+    assert_eq!(
+        r.required_registers(&pmu.map(), RegisterMask::NONE),
+        claims(0xf0)
+    );
 }
 
 #[test]

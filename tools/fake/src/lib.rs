@@ -202,8 +202,8 @@ impl Cpu {
     /// Adds to several instances in one update, if all of them are live.
     pub fn group(&self, deltas: &[(u32, i64)]) {
         self.begin();
-        // Pairs with the fence in is_quiescent: either this thread sees that an instance is dormant,
-        // or is_quiescent sees that this update is in flight.
+        // Pairs with the fence in is_quiescent: either this thread sees that an instance is
+        // dormant, or is_quiescent sees that this update is in flight.
         fence(Ordering::SeqCst);
         if deltas.iter().all(|(n, _)| self.pages.is_live(*n)) {
             for (instance, delta) in deltas {

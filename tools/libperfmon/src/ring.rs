@@ -9,7 +9,7 @@ use core::ptr::{null_mut, NonNull};
 use core::slice;
 
 use engine::abi::PAGE_SIZE;
-use engine::ring::{head, read, release, ReadResult, Page, Shared};
+use engine::ring::{head, read, release, Page, ReadResult, Shared};
 use engine::ring::{BACKWARD, OVERWRITE, PAGE_BYTES, TAIL_OFFSET};
 use engine::sync::Word;
 use libc::{off_t, MAP_ANONYMOUS, MAP_PRIVATE, MAP_SHARED, PROT_READ, PROT_WRITE};

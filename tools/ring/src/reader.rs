@@ -56,7 +56,9 @@ impl Reader {
                     return Ok((record, (words as u64).wrapping_mul(8)));
                 }
                 // A record that claims to be larger than the ring is invalid.
-                ReadResult::TooLong(words) if words <= ring.data.len() && words > self.buffer.len() => {
+                ReadResult::TooLong(words)
+                    if words <= ring.data.len() && words > self.buffer.len() =>
+                {
                     self.buffer.resize(words.next_power_of_two(), 0);
                 }
                 ReadResult::TooLong(_) => return Err(ReadResult::Corrupt),

@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use engine::ring::{Page, Shared, Writer, WriteResult, BACKWARD, OVERWRITE};
+use engine::ring::{Page, Shared, WriteResult, Writer, BACKWARD, OVERWRITE};
 use engine::sync::Word;
 use ring::{Argument, Reader, Record, Sample};
 

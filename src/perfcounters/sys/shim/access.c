@@ -249,7 +249,8 @@ int pfm_check_access(struct task_struct *task, bool attach)
  * process. With @snapshot, the rule is applied to the program of that snapshot, even if the process
  * runs another one by now. Process context.
  */
-bool pfm_ptrace_allows(const struct cred *cred, struct task_struct *task, const struct pfm_access_snapshot *snapshot)
+bool pfm_ptrace_allows(const struct cred *cred, struct task_struct *task,
+		       const struct pfm_access_snapshot *snapshot)
 {
 	const struct cred *old = override_creds(cred);
 	bool may = ptrace_rule(task, snapshot ? snapshot->state : NULL);
@@ -279,7 +280,8 @@ static void access_check_work(struct work_struct *work)
  * Checks whether a task with the credentials @cred may read the memory of that process, or with
  * @attach stop it, by ptrace's rule and by the security modules. The caller may be a thread of the
  * process itself. Security modules allow such a thread everything, so a worker asks in its place.
- * Returns the same errors as pfm_check_access(). May sleep. Caller holds none of the module's locks.
+ * Returns the same errors as pfm_check_access(). May sleep. Caller holds none of the module's
+ * locks.
  */
 int pfm_check_access_as(const struct cred *cred, struct task_struct *task, bool attach)
 {
@@ -427,7 +429,8 @@ bool pfm_snapshot_is_unchanged(const struct pfm_access_snapshot *snapshot, struc
  * unchanged. If the thread is executing another program, it still has the dumpability of the old
  * one read here; once exec has changed the credentials, the result is false.
  */
-bool pfm_snapshot_was_unchanged(const struct pfm_access_snapshot *snapshot, struct task_struct *task)
+bool pfm_snapshot_was_unchanged(const struct pfm_access_snapshot *snapshot,
+				struct task_struct *task)
 {
 	guard(rcu)();
 	return READ_ONCE(snapshot->state->dumpable) == snapshot->dumpable &&

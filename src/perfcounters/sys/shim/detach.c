@@ -40,8 +40,9 @@ struct pt_stand_in {
 	struct file *wake, *memory;
 };
 
-static unsigned long stand_in_get_unmapped_area(struct file *file, unsigned long addr, unsigned long len,
-				   unsigned long pgoff, unsigned long flags)
+static unsigned long stand_in_get_unmapped_area(struct file *file, unsigned long addr,
+						unsigned long len, unsigned long pgoff,
+						unsigned long flags)
 {
 	const struct pt_stand_in *in = file->private_data;
 	const struct vm_area_struct *vma = find_vma(current->mm, in->from);
@@ -108,7 +109,8 @@ static int replace_vma(const struct pt_device_ops *ops, struct file *wake, struc
 }
 
 /* Finds the first VMA of the device that ends behind @after. */
-static bool find_device_vma(const struct pt_device_ops *ops, unsigned long after, struct pt_stand_in *in)
+static bool find_device_vma(const struct pt_device_ops *ops, unsigned long after,
+			    struct pt_stand_in *in)
 {
 	struct mm_struct *mm = current->mm;
 	struct vm_area_struct *vma;
@@ -193,7 +195,7 @@ static void detach(struct callback_head *head)
 	if (work->wake)
 		fput(work->wake);
 	kfree(work);
-	pfc_work_done();
+	pfc_task_work_done();
 }
 
 /*
@@ -213,7 +215,7 @@ int pt_detach_later(struct task_struct *leader, const struct pt_device_ops *ops,
 	scoped_guard(rcu) {
 		for_each_thread(leader, thread) {
 			if (!(thread->flags & PF_EXITING) &&
-			    pfc_work_add(thread, &work->head, TWA_SIGNAL))
+			    pfc_task_work_add(thread, &work->head, TWA_SIGNAL))
 				return 0;
 		}
 	}

@@ -322,8 +322,8 @@ void pfm_work_end(void)
 }
 
 /*
- * PMU registers lose their contents in suspend: @power_callback unloads the contexts before and loads
- * them afterwards.
+ * PMU registers lose their contents in suspend: @power_callback unloads the contexts before and
+ * loads them afterwards.
  */
 static void (*power_callback)(bool suspend);
 

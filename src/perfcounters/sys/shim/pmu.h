@@ -24,7 +24,9 @@ struct vm_operations_struct;
 
 DECLARE_PER_CPU(unsigned long[2], pfm_loaded);
 DECLARE_PER_CPU(u64[2], pfm_counting);
-/* Registers and core type of a CPU. CpuKind in src/perfcounters/cpu_kinds.rs has the same layout. */
+/*
+ * Registers and core type of a CPU. CpuKind in src/perfcounters/cpu_kinds.rs has the same layout.
+ */
 struct pfm_kind {
 	u32 id;
 	u32 core;
@@ -48,7 +50,7 @@ bool pfm_msr_keeps_value(u32 msr);
 bool pfm_reserve_msr(u32 msr);
 void pfm_release_msr(u32 msr);
 
-/* Resources that are counted for each user. Thing in sys/shim.rs has the same values. */
+/* Resources that are counted for each user. Resource in sys/shim.rs has the same values. */
 enum pfm_resource {
 	PFM_BYTES,
 	/* Processes that are traced, or have ended and are not read yet. */
@@ -110,8 +112,8 @@ bool pfm_has_rights_of(const struct cred *cred);
 const struct cred *pfm_get_current_cred(void);
 
 /*
- * Snapshot of a thread's credentials and program, with references. AccessSnapshot in sys/shim.rs has the same
- * layout.
+ * Snapshot of a thread's credentials and program, with references. AccessSnapshot in sys/shim.rs
+ * has the same layout.
  */
 struct pfm_access_snapshot {
 	const struct cred *cred;
@@ -121,10 +123,14 @@ struct pfm_access_snapshot {
 
 int pfm_snapshot_take(struct pfm_access_snapshot *snapshot, struct task_struct *task);
 void pfm_snapshot_put(struct pfm_access_snapshot *snapshot);
-bool pfm_snapshot_is_unchanged(const struct pfm_access_snapshot *snapshot, struct task_struct *task);
-bool pfm_snapshot_was_unchanged(const struct pfm_access_snapshot *snapshot, struct task_struct *task);
-bool pfm_snapshot_same_program(const struct pfm_access_snapshot *snapshot, struct task_struct *task);
-bool pfm_ptrace_allows(const struct cred *cred, struct task_struct *task, const struct pfm_access_snapshot *snapshot);
+bool pfm_snapshot_is_unchanged(const struct pfm_access_snapshot *snapshot,
+			       struct task_struct *task);
+bool pfm_snapshot_was_unchanged(const struct pfm_access_snapshot *snapshot,
+				struct task_struct *task);
+bool pfm_snapshot_same_program(const struct pfm_access_snapshot *snapshot,
+			       struct task_struct *task);
+bool pfm_ptrace_allows(const struct cred *cred, struct task_struct *task,
+		       const struct pfm_access_snapshot *snapshot);
 bool pfm_is_kernel_thread(const struct task_struct *task);
 bool pfm_is_exiting(const struct task_struct *task);
 bool pfm_may_monitor_kernel(void);

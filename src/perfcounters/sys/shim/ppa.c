@@ -19,7 +19,8 @@
 #include "ppa.h"
 
 /*
- * Address of each CPU's accounting state (PerCpu in sys/ppa.rs) while accounting is on, otherwise 0.
+ * Address of each CPU's accounting state (PerCpu in sys/ppa.rs) while accounting is on, otherwise
+ * 0.
  */
 DEFINE_PER_CPU(unsigned long, ppa_percpu);
 
@@ -101,18 +102,18 @@ bool ppa_yields(struct task_struct *task)
  * Fills in the ids of a task. @initial: as numbers of the initial namespaces, otherwise as those of
  * the caller's namespaces.
  */
-void ppa_task_ids(struct task_struct *task, bool initial, struct ppa_task_ids *who)
+void ppa_task_ids(struct task_struct *task, bool initial, struct ppa_task_ids *ids)
 {
 	struct user_namespace *users = initial ? &init_user_ns : current_user_ns();
 	struct pid_namespace *pids = initial ? &init_pid_ns : task_active_pid_ns(current);
 
 	rcu_read_lock();
-	who->uid = from_kuid_munged(users, task_uid(task));
-	who->pid = task_pid_nr_ns(task, pids);
-	who->tgid = task_tgid_nr_ns(task, pids);
+	ids->uid = from_kuid_munged(users, task_uid(task));
+	ids->pid = task_pid_nr_ns(task, pids);
+	ids->tgid = task_tgid_nr_ns(task, pids);
 	/* 0 if the task has been reaped, because its parent may have exited. */
-	who->ppid = task_ppid_nr_ns(task, pids);
-	who->reaped = !pid_alive(task);
+	ids->ppid = task_ppid_nr_ns(task, pids);
+	ids->reaped = !pid_alive(task);
 	rcu_read_unlock();
 }
 

@@ -26,7 +26,7 @@ struct ppa_task_ids {
 	u32 reaped;
 };
 
-void ppa_task_ids(struct task_struct *task, bool initial, struct ppa_task_ids *who);
+void ppa_task_ids(struct task_struct *task, bool initial, struct ppa_task_ids *ids);
 unsigned long ppa_index_lock(void);
 void ppa_index_unlock(unsigned long flags);
 void ppa_each_task(void (*each)(struct task_struct *task, void *arg), void *arg);

@@ -48,7 +48,7 @@ EXPORT_SYMBOL_GPL(perfmon_format_unregister);
 EXPORT_SYMBOL_GPL(perfmon_ring_write);
 
 /*
- * The notifier  of a context or of a trace. It can be used in any context, NMIs included,
+ * The notifier of a context or of a trace. It can be used in any context, NMIs included,
  * and defers its work to where that is possible:
  *
  * - @wake_work wakes readers and pollers, and sends SIGIO;
@@ -86,9 +86,9 @@ static void notifier_put(struct pfm_notifier *notifier)
 }
 
 /*
- * Task work of the monitored thread: sleeps until @may_continue is set. A signal ends the sleep, as in
- * perfmon2. So does the exit of the process on whose behalf the thread sleeps, or the loss of its
- * permission to stop the thread, which is checked every second.
+ * Task work of the monitored thread: sleeps until @may_continue is set. A signal ends the sleep, as
+ * in perfmon2. So does the exit of the process on whose behalf the thread sleeps, or the loss of
+ * its permission to stop the thread, which is checked every second.
  */
 static void notifier_block_work(struct callback_head *head)
 {
@@ -99,7 +99,8 @@ static void notifier_block_work(struct callback_head *head)
 
 	/* From here on another overflow can queue this task work again. */
 	atomic_set(&notifier->is_blocking, 0);
-	while (may && !wait_event_interruptible_timeout(notifier->restart_waiters, READ_ONCE(notifier->may_continue), HZ))
+	while (may && !wait_event_interruptible_timeout(notifier->restart_waiters,
+							READ_ONCE(notifier->may_continue), HZ))
 		may = pfm_may_stop_current(requester);
 	put_pid(requester);
 	if (!may) {
@@ -111,7 +112,7 @@ static void notifier_block_work(struct callback_head *head)
 		rcu_read_unlock();
 	}
 	notifier_put(notifier);
-	pfc_work_done();
+	pfc_task_work_done();
 }
 
 static void notifier_wake_work(struct irq_work *work)
@@ -156,13 +157,14 @@ struct pfm_notifier *pfm_notifier_new(void)
 	init_waitqueue_head(&notifier->restart_waiters);
 	init_task_work(&notifier->block_work, notifier_block_work);
 	refcount_set(&notifier->refs, 1);
-	hrtimer_setup(&notifier->timer, notifier_timer, CLOCK_MONOTONIC, HRTIMER_MODE_REL_PINNED_HARD);
+	hrtimer_setup(&notifier->timer, notifier_timer, CLOCK_MONOTONIC,
+		      HRTIMER_MODE_REL_PINNED_HARD);
 	return notifier;
 }
 
 /*
- * Frees the notifier. A thread that sleeps in notifier_block_work() is woken, and drops the last reference.
- * No other function of the notifier may run meanwhile or later. May sleep.
+ * Frees the notifier. A thread that sleeps in notifier_block_work() is woken, and drops the last
+ * reference. No other function of the notifier may run meanwhile or later. May sleep.
  */
 void pfm_notifier_free(struct pfm_notifier *notifier)
 {
@@ -177,7 +179,8 @@ void pfm_notifier_free(struct pfm_notifier *notifier)
 
 static void notifier_free_work(struct work_struct *work)
 {
-	struct pfm_notifier *notifier = container_of(to_rcu_work(work), struct pfm_notifier, free_work);
+	struct pfm_notifier *notifier =
+		container_of(to_rcu_work(work), struct pfm_notifier, free_work);
 
 	pfm_context_put(notifier->context);
 }
@@ -194,8 +197,8 @@ void pfm_notifier_free_context(struct pfm_notifier *notifier)
 }
 
 /*
- * Makes the current thread sleep before it returns to user mode, on behalf of the process @requester.
- * Any context.
+ * Makes the current thread sleep before it returns to user mode, on behalf of the process
+ * @requester. Any context.
  */
 void pfm_notifier_block_thread(struct pfm_notifier *notifier, struct pid *requester)
 {
@@ -204,7 +207,8 @@ void pfm_notifier_block_thread(struct pfm_notifier *notifier, struct pid *reques
 		return;
 	refcount_inc(&notifier->refs);
 	notifier->requester = get_pid(requester);
-	if (!pfc_work_add(current, &notifier->block_work, in_nmi() ? TWA_NMI_CURRENT : TWA_RESUME)) {
+	if (!pfc_task_work_add(current, &notifier->block_work,
+			       in_nmi() ? TWA_NMI_CURRENT : TWA_RESUME)) {
 		/*
 		 * The thread is exiting. Neither reference is the last one, because the context
 		 * holds both the notifier and the pid.
@@ -216,8 +220,8 @@ void pfm_notifier_block_thread(struct pfm_notifier *notifier, struct pid *reques
 }
 
 /*
- * Allows the blocked thread to continue, when pfm_notifier_wake_blocked() wakes it. Any context, under the lock
- * that also orders pfm_notifier_block_thread().
+ * Allows the blocked thread to continue, when pfm_notifier_wake_blocked() wakes it. Any context,
+ * under the lock that also orders pfm_notifier_block_thread().
  */
 void pfm_notifier_resume(struct pfm_notifier *notifier)
 {
@@ -282,7 +286,8 @@ int pfm_notifier_wait(struct pfm_notifier *notifier, bool (*ready)(void *arg), v
  * Waits as pfm_notifier_wait() does, for at most @nanoseconds. Returns 1 if ready, 0 if the time is
  * over, or -ERESTARTSYS.
  */
-int pfm_notifier_wait_for(struct pfm_notifier *notifier, bool (*ready)(void *arg), void *arg, u64 nanoseconds)
+int pfm_notifier_wait_for(struct pfm_notifier *notifier, bool (*ready)(void *arg), void *arg,
+			  u64 nanoseconds)
 {
 	ktime_t time = ns_to_ktime(min_t(u64, nanoseconds, KTIME_MAX / 2));
 	int rc = wait_event_interruptible_hrtimeout(notifier->readers, ready(arg), time);
@@ -418,7 +423,8 @@ void pfm_nmi_set_registers(const struct pfm_nmi_registers *of)
 		global = *of;
 	}
 	/*
-	 * Pairs with the acquire in nmi_handler(): the registers are written before the handler reads them.
+	 * Pairs with the acquire in nmi_handler(): the registers are written before the handler
+	 * reads them.
 	 */
 	smp_store_release(&handles_overflows, true);
 }
@@ -438,7 +444,9 @@ struct deferred_nmi {
 };
 
 static void deferred_nmi_work(struct irq_work *work);
-static DEFINE_PER_CPU(struct deferred_nmi, deferred_nmi) = { .work = IRQ_WORK_INIT_HARD(deferred_nmi_work) };
+static DEFINE_PER_CPU(struct deferred_nmi, deferred_nmi) = {
+	.work = IRQ_WORK_INIT_HARD(deferred_nmi_work)
+};
 
 static void deferred_nmi_work(struct irq_work *work)
 {

@@ -21,14 +21,14 @@ struct vm_area_struct;
  * @status: MSR with the overflow status of the counters; 0 if there is none
  * @clear: MSR that resets @status
  * @bits: bits of all counters in these MSRs
- * @late: not 0 if an NMI may arrive after its overflow was handled
+ * @may_be_stale: not 0 if an NMI may arrive after its overflow was handled
  */
 struct pfm_nmi_registers {
 	u64 control;
 	u64 status;
 	u64 clear;
 	u64 bits;
-	u64 late;
+	u64 may_be_stale;
 };
 
 struct pfm_notifier *pfm_notifier_new(void);
@@ -45,7 +45,8 @@ void pfm_notifier_wake_blocked(struct pfm_notifier *notifier);
 void pfm_notifier_free_context(struct pfm_notifier *notifier);
 void pfm_notifier_poll(struct pfm_notifier *notifier, struct file *file, poll_table *table);
 int pfm_notifier_wait(struct pfm_notifier *notifier, bool (*ready)(void *arg), void *arg);
-int pfm_notifier_wait_for(struct pfm_notifier *notifier, bool (*ready)(void *arg), void *arg, u64 nanoseconds);
+int pfm_notifier_wait_for(struct pfm_notifier *notifier, bool (*ready)(void *arg), void *arg,
+			  u64 nanoseconds);
 int pfm_notifier_fasync(struct pfm_notifier *notifier, int fd, struct file *file, int on);
 void pfm_fill_overflow(struct perfmon_overflow *overflow, struct pt_regs *regs, u64 ip, bool kernel,
 	      struct pid_namespace *ns);

@@ -55,9 +55,9 @@ struct pfm_thread_entry *pfm_thread_entry_new(void)
 }
 
 /* Frees an entry that is not in the table. */
-void pfm_thread_entry_free(struct pfm_thread_entry *place)
+void pfm_thread_entry_free(struct pfm_thread_entry *entry)
 {
-	kfree(place);
+	kfree(entry);
 }
 
 /*
@@ -65,30 +65,30 @@ void pfm_thread_entry_free(struct pfm_thread_entry *place)
  * rhashtable_lookup_insert_fast(). @task and @context are stored and compared, but neither is
  * dereferenced here.
  */
-int pfm_thread_add(struct pfm_thread_entry *place, unsigned long task, const void *context)
+int pfm_thread_add(struct pfm_thread_entry *entry, unsigned long task, const void *context)
 {
-	place->task = task;
-	place->context = context;
-	return rhashtable_lookup_insert_fast(&threads, &place->node, params);
+	entry->task = task;
+	entry->context = context;
+	return rhashtable_lookup_insert_fast(&threads, &entry->node, params);
 }
 
 /*
  * Removes an entry and frees it after a grace period. Caller holds no raw spinlock, because the
  * removal may queue work that shrinks the table.
  */
-void pfm_thread_remove(struct pfm_thread_entry *place)
+void pfm_thread_remove(struct pfm_thread_entry *entry)
 {
-	rhashtable_remove_fast(&threads, &place->node, params);
-	kfree_rcu(place, rcu);
+	rhashtable_remove_fast(&threads, &entry->node, params);
+	kfree_rcu(entry, rcu);
 }
 
 /* Returns the context of a task, or NULL. Caller keeps preemption off while it uses the context. */
 const void *pfm_thread_find(unsigned long task)
 {
-	const struct pfm_thread_entry *place;
+	const struct pfm_thread_entry *entry;
 
 	rcu_read_lock();
-	place = rhashtable_lookup(&threads, &task, params);
+	entry = rhashtable_lookup(&threads, &task, params);
 	rcu_read_unlock();
-	return place ? place->context : NULL;
+	return entry ? entry->context : NULL;
 }

@@ -74,7 +74,10 @@ struct sample_window {
 };
 
 static DEFINE_PER_CPU(struct sample_window, sample_windows) = { .timed_interval = 1 };
-/* Samples until the next timed one. 0 or negative while a pfm_throttle_time() has not yet written it. */
+/*
+ * Samples until the next timed one. 0 or negative while a pfm_throttle_time() has not yet written
+ * it.
+ */
 DEFINE_PER_CPU(u32, pfm_timed_sample_in) = 1;
 
 /*
@@ -198,7 +201,10 @@ __no_kcsan u64 pfm_throttle_time(u64 began, const struct pt_regs *regs)
 	window->last = now;
 	timed_interval = rare ? 1 : MIN_TIMED_INTERVAL + hash_64(now, TIMED_INTERVAL_BITS);
 	window->timed_interval = timed_interval;
-	/* Pairs with an NMI that counts pfm_timed_sample_in down to 0, and then reads window->timed_interval. */
+	/*
+	 * Pairs with an NMI that counts pfm_timed_sample_in down to 0, and then reads
+	 * window->timed_interval.
+	 */
 	barrier();
 	this_cpu_write(pfm_timed_sample_in, timed_interval);
 	return tsc_khz ? pause * NSEC_PER_MSEC / tsc_khz : 0;

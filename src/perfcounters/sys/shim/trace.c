@@ -217,7 +217,7 @@ static void thread_work_fn(struct callback_head *head)
 	else
 		pt_announce();
 	kfree(work);
-	pfc_work_done();
+	pfc_task_work_done();
 }
 
 static int queue_thread_work(struct task_struct *thread, u32 parent, gfp_t gfp)
@@ -228,7 +228,7 @@ static int queue_thread_work(struct task_struct *thread, u32 parent, gfp_t gfp)
 		return -ENOMEM;
 	work->parent = parent;
 	init_task_work(&work->head, thread_work_fn);
-	if (pfc_work_add(thread, &work->head, TWA_RESUME))
+	if (pfc_task_work_add(thread, &work->head, TWA_RESUME))
 		return 0;
 	kfree(work);
 	return -ESRCH;
