@@ -4,9 +4,9 @@
 //! fields that do not depend on a context.
 
 use crate::context::Error;
-use crate::pmu::{Numbers, Scope};
+use crate::pmu::{RegisterBitmap, Scope};
 use crate::sampling;
-use crate::sets::Terms;
+use crate::sets::SwitchPolicy;
 
 /// `pfarg_ctx.ctx_flags`: the context is for a CPU.
 pub const FL_SYSTEM_WIDE: u32 = 0x02;
@@ -58,8 +58,8 @@ pub struct Pmd {
     pub reg_short_reset: u64,
     pub reg_last_reset_val: u64,
     pub reg_ovfl_switch_cnt: u64,
-    pub reg_reset_pmds: Numbers,
-    pub reg_smpl_pmds: Numbers,
+    pub reg_reset_pmds: RegisterBitmap,
+    pub reg_smpl_pmds: RegisterBitmap,
     pub reg_smpl_eventid: u64,
     pub reg_random_mask: u64,
     pub reg_random_seed: u32,
@@ -120,12 +120,12 @@ pub struct SetInfo {
     pub set_id: u16,
     pub set_id_next: u16,
     pub set_flags: u32,
-    pub set_ovfl_pmds: Numbers,
+    pub set_ovfl_pmds: RegisterBitmap,
     pub set_runs: u64,
     pub set_timeout: u64,
     pub set_act_duration: u64,
-    pub set_avail_pmcs: Numbers,
-    pub set_avail_pmds: Numbers,
+    pub set_avail_pmcs: RegisterBitmap,
+    pub set_avail_pmds: RegisterBitmap,
     pub reserved: [u64; 6],
 }
 
@@ -196,49 +196,49 @@ pub mod status {
 /// `PERFMON_TYPE`: not used by others according to ioctl-number.rst of the kernel.
 const TYPE: u32 = 0xbf;
 
-const fn write_call<T>(number: u32) -> u32 {
+const fn iow<T>(number: u32) -> u32 {
     (1 << 30) | ((size_of::<T>() as u32) << 16) | (TYPE << 8) | number
 }
 
 /// Number of the ioctl that creates a context.
-pub const CREATE: u32 = write_call::<Ctx>(1);
+pub const CREATE: u32 = iow::<Ctx>(1);
 /// Writes PMCs.
-pub const WRITE_PMCS: u32 = write_call::<Vector>(2);
+pub const WRITE_PMCS: u32 = iow::<Vector>(2);
 /// Writes PMDs.
-pub const WRITE_PMDS: u32 = write_call::<Vector>(3);
+pub const WRITE_PMDS: u32 = iow::<Vector>(3);
 /// Reads PMDs.
-pub const READ_PMDS: u32 = write_call::<Vector>(4);
+pub const READ_PMDS: u32 = iow::<Vector>(4);
 /// Attaches the context to a thread or a CPU.
-pub const LOAD: u32 = write_call::<Load>(5);
+pub const LOAD: u32 = iow::<Load>(5);
 /// Detaches the context.
 pub const UNLOAD: u32 = (TYPE << 8) | 6;
 /// Starts counting.
-pub const START: u32 = write_call::<Start>(7);
+pub const START: u32 = iow::<Start>(7);
 /// Stops counting.
 pub const STOP: u32 = (TYPE << 8) | 8;
 /// Creates a context with a sampling format.
-pub const CREATE_FORMAT: u32 = write_call::<Create>(9);
+pub const CREATE_FORMAT: u32 = iow::<Create>(9);
 /// Resumes counting after a notification.
 pub const RESTART: u32 = (TYPE << 8) | 0x0a;
 /// Pauses a ring, or ends the pause.
-pub const PAUSE: u32 = write_call::<u32>(0x0b);
+pub const PAUSE: u32 = iow::<u32>(0x0b);
 /// Creates or changes event sets.
-pub const CREATE_EVTSETS: u32 = write_call::<Vector>(0x0c);
+pub const CREATE_EVTSETS: u32 = iow::<Vector>(0x0c);
 /// Deletes event sets.
-pub const DELETE_EVTSETS: u32 = write_call::<Vector>(0x0d);
+pub const DELETE_EVTSETS: u32 = iow::<Vector>(0x0d);
 /// Reads the state of event sets.
-pub const GETINFO_EVTSETS: u32 = write_call::<Vector>(0x0e);
+pub const GETINFO_EVTSETS: u32 = iow::<Vector>(0x0e);
 /// Reads sums over the runs of event sets.
-pub const READ_RUNS: u32 = write_call::<Vector>(0x0f);
+pub const READ_RUNS: u32 = iow::<Vector>(0x0f);
 
-const fn read_call<T>(number: u32) -> u32 {
+const fn ior<T>(number: u32) -> u32 {
     (2 << 30) | ((size_of::<T>() as u32) << 16) | (TYPE << 8) | number
 }
 
 /// Reads the state of the context.
-pub const STATUS: u32 = read_call::<Status>(0x10);
+pub const STATUS: u32 = ior::<Status>(0x10);
 
-const fn unless(wrong: bool, error: Error) -> Result<(), Error> {
+const fn reject_if(wrong: bool, error: Error) -> Result<(), Error> {
     match wrong {
         false => Ok(()),
         true => Err(error),
@@ -252,7 +252,7 @@ impl Ctx {
     /// Returns the scope that the flags select. [`Error::Flags`] if flags, core type or reserved
     /// fields are invalid.
     pub fn scope(&self) -> Result<Scope, Error> {
-        unless(
+        reject_if(
             self.ctx_flags & !(FL_SYSTEM_WIDE | FL_OVFL_NO_MSG | FL_NOTIFY_BLOCK | FL_CORE) != 0
                 || self.ctx_flags & BLOCKED_CPU == BLOCKED_CPU
                 || (self.ctx_flags & FL_CORE == 0) != (self.ctx_core == 0)
@@ -269,7 +269,7 @@ impl Ctx {
 impl Pmc {
     /// Checks that reserved fields are zero.
     pub fn check(&self) -> Result<(), Error> {
-        unless(self.reg_reserved2 != [0; 4], Error::Flags)
+        reject_if(self.reg_reserved2 != [0; 4], Error::Flags)
     }
 }
 
@@ -277,21 +277,21 @@ impl Pmd {
     /// Checks the fields for a write: flags, random mask, and the number of PMDs to record.
     pub fn check(&self) -> Result<(), Error> {
         self.check_read()?;
-        unless(
+        reject_if(
             self.reg_flags & !(sampling::NOTIFY | sampling::RANDOM) != 0
                 || (self.reg_flags & sampling::RANDOM == 0 && self.reg_random_mask != 0)
-                || self.reg_smpl_pmds.count() > sampling::VALUES,
+                || self.reg_smpl_pmds.count() > sampling::MAX_VALUES,
             Error::Flags,
         )
     }
 
     /// Checks that reserved fields are zero, which is all that a read requires.
     pub fn check_read(&self) -> Result<(), Error> {
-        unless(self.reg_reserved2 != [0; 7], Error::Flags)
+        reject_if(self.reg_reserved2 != [0; 7], Error::Flags)
     }
 
     /// Returns true if a field is set that is about overflows.
-    pub fn samples(&self) -> bool {
+    pub fn is_sampling(&self) -> bool {
         self.reg_flags != 0
             || self.reg_long_reset != 0
             || self.reg_short_reset != 0
@@ -303,9 +303,9 @@ impl Pmd {
 
 impl SetDesc {
     /// Returns when the set is switched; `resolution` is that of the timer, in nanoseconds.
-    pub fn terms(&self, resolution: u64) -> Result<Terms, Error> {
-        unless(self.reserved != [0; 6], Error::Flags)?;
-        Terms::new(
+    pub fn switch_policy(&self, resolution: u64) -> Result<SwitchPolicy, Error> {
+        reject_if(self.reserved != [0; 6], Error::Flags)?;
+        SwitchPolicy::new(
             self.set_flags,
             self.set_id_next,
             self.set_timeout,
@@ -317,7 +317,7 @@ impl SetDesc {
 impl Start {
     /// Checks that reserved fields are zero.
     pub fn check(&self) -> Result<(), Error> {
-        unless(
+        reject_if(
             self.start_reserved1 != 0
                 || self.start_reserved2 != 0
                 || self.start_reserved3 != [0; 3],
@@ -329,7 +329,7 @@ impl Start {
 impl Load {
     /// Checks that reserved fields are zero.
     pub fn check(&self) -> Result<(), Error> {
-        unless(
+        reject_if(
             self.load_reserved1 != 0 || self.load_reserved2 != [0; 3],
             Error::Flags,
         )

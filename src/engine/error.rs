@@ -19,7 +19,7 @@ pub enum Error {
     Unknown,
     /// The name belongs to a dormant instance, whose number this is, and updates of it may still be
     /// running. Wait for them, and add the instance again.
-    Unsettled(u32),
+    UpdatesInFlight(u32),
     /// All instance numbers are taken.
     Full,
     /// There is no memory for another chunk.
@@ -35,7 +35,7 @@ impl Error {
             Self::NotText => 84,                   // EILSEQ
             Self::Exists => 17,                    // EEXIST
             Self::Unknown => 2,                    // ENOENT
-            Self::Unsettled(_) => 11,              // EAGAIN
+            Self::UpdatesInFlight(_) => 11,        // EAGAIN
             Self::Full => 28,                      // ENOSPC
             Self::NoMemory => 12,                  // ENOMEM
         }
@@ -54,7 +54,7 @@ impl Error {
                 "invalid kind, unit, exponent or number of slots; see struct perf_counter_spec"
             }
             Self::Unknown => "no such live instance",
-            Self::Unsettled(_) => {
+            Self::UpdatesInFlight(_) => {
                 "updates of its previous instance may still be running; try again"
             }
             Self::Full => {

@@ -21,7 +21,7 @@ use glob::matches;
 pub use glob::{glob, globs};
 
 /// Maximum number of fields of a marker.
-pub const NR_FIELDS: usize = 16;
+pub const MAX_FIELDS: usize = 16;
 /// Maximum length of a field's name in bytes.
 pub const FIELD_NAME_MAX: usize = 31;
 /// Size of `struct perftrace_filter`, which the steps follow.
@@ -46,7 +46,7 @@ pub const ANY: u8 = 7;
 /// The text matches the pattern.
 pub const GLOB: u8 = 8;
 /// Mask of the operation in [`Step::op`].
-pub const OP: u8 = 0x0f;
+pub const OP_MASK: u8 = 0x0f;
 /// The constant is an `i64`.
 pub const SIGNED: u8 = 0x10;
 /// The constant is an `f64`.
@@ -206,7 +206,7 @@ pub struct Filter<'a, S: Source + ?Sized = [u8]> {
     end: usize,
     nr_steps: u16,
     /// The header is valid.
-    sound: bool,
+    header_valid: bool,
 }
 
 impl<'a, S: Source + ?Sized> Filter<'a, S> {
@@ -220,7 +220,7 @@ impl<'a, S: Source + ?Sized> Filter<'a, S> {
             source,
             end,
             nr_steps,
-            sound: end == bytes && nr_steps != 0 && header >> 48 == 0,
+            header_valid: end == bytes && nr_steps != 0 && header >> 48 == 0,
         }
     }
 
@@ -230,7 +230,7 @@ impl<'a, S: Source + ?Sized> Filter<'a, S> {
     }
 
     /// Returns the offset at which the steps end and the texts begin.
-    fn texts(&self) -> usize {
+    fn texts_offset(&self) -> usize {
         usize::from(self.nr_steps)
             .wrapping_mul(STEP)
             .wrapping_add(HEADER)
@@ -267,13 +267,13 @@ impl<'a, S: Source + ?Sized> Filter<'a, S> {
         *position = u32::MAX;
         // The last byte is a NUL and belongs to the texts, so all texts end.
         let last = self.end.checked_sub(1).ok_or(())?;
-        if !self.sound || last < self.texts() || self.byte(last) != 0 {
+        if !self.header_valid || last < self.texts_offset() || self.byte(last) != 0 {
             return Err(());
         }
         for number in 0..self.nr_steps {
             let good = self
                 .step(number)
-                .is_some_and(|step| self.is_good(number, &step));
+                .is_some_and(|step| self.is_valid_step(number, &step));
             if !good {
                 *position = u32::from(number);
                 return Err(());
@@ -283,9 +283,9 @@ impl<'a, S: Source + ?Sized> Filter<'a, S> {
         Ok(())
     }
 
-    fn is_good(&self, number: u16, step: &Step) -> bool {
-        let kind = step.op & !OP;
-        let op_is_good = match step.op & OP {
+    fn is_valid_step(&self, number: u16, step: &Step) -> bool {
+        let kind = step.op & !OP_MASK;
+        let op_is_good = match step.op & OP_MASK {
             EQ..=GE => matches!(kind, 0 | SIGNED | FLOAT),
             ANY => matches!(kind, 0 | SIGNED),
             GLOB => kind == 0 && self.is_text(step.value),
@@ -301,7 +301,7 @@ impl<'a, S: Source + ?Sized> Filter<'a, S> {
     }
 
     fn is_text(&self, at: u64) -> bool {
-        at >= self.texts() as u64 && at < self.end as u64
+        at >= self.texts_offset() as u64 && at < self.end as u64
     }
 
     /// Returns true if a valid name of a field begins at this offset.
@@ -309,7 +309,7 @@ impl<'a, S: Source + ?Sized> Filter<'a, S> {
         if self.byte(at) == b'$' {
             return [&b"$thread"[..], b"$process", b"$marker"]
                 .iter()
-                .any(|name| self.is(at, name));
+                .any(|name| self.text_equals(at, name));
         }
         let mut length = 0usize;
         while is_field_byte(self.byte(at.wrapping_add(length))) {
@@ -322,7 +322,7 @@ impl<'a, S: Source + ?Sized> Filter<'a, S> {
     }
 
     /// Returns true if this text is at this offset.
-    fn is(&self, at: usize, text: &[u8]) -> bool {
+    fn text_equals(&self, at: usize, text: &[u8]) -> bool {
         let mut at = at;
         for &byte in text {
             if self.byte(at) != byte {
@@ -338,7 +338,7 @@ impl<'a, S: Source + ?Sized> Filter<'a, S> {
     pub fn accepts(&self, event: &Event<'_>) -> bool {
         let mut number = 0;
         while let Some(step) = self.step(number) {
-            let next = if self.holds(&step, event) {
+            let next = if self.step_matches(&step, event) {
                 step.yes
             } else {
                 step.no
@@ -351,15 +351,15 @@ impl<'a, S: Source + ?Sized> Filter<'a, S> {
         false
     }
 
-    fn holds(&self, step: &Step, event: &Event<'_>) -> bool {
+    fn step_matches(&self, step: &Step, event: &Event<'_>) -> bool {
         let Some(value) = self.value(usize::from(step.field), event) else {
             return false;
         };
-        if step.op & OP == GLOB {
+        if step.op & OP_MASK == GLOB {
             let Value::Text(text) = value else {
                 return false;
             };
-            return self.globs(step.value, text);
+            return self.glob_matches(step.value, text);
         }
         let constant = if step.op & FLOAT != 0 {
             Value::Real(step.value)
@@ -368,17 +368,17 @@ impl<'a, S: Source + ?Sized> Filter<'a, S> {
         } else {
             Value::unsigned(step.value)
         };
-        compare(step.op & OP, value, constant)
+        compare(step.op & OP_MASK, value, constant)
     }
 
     /// Returns the value of the field whose name is at this offset.
     fn value<'e>(&self, at: usize, event: &Event<'e>) -> Option<Value<'e>> {
         if self.byte(at) == b'$' {
-            return if self.is(at, b"$thread") {
+            return if self.text_equals(at, b"$thread") {
                 Some(Value::unsigned(u64::from(event.thread)))
-            } else if self.is(at, b"$process") {
+            } else if self.text_equals(at, b"$process") {
                 Some(Value::unsigned(u64::from(event.process)))
-            } else if self.is(at, b"$marker") {
+            } else if self.text_equals(at, b"$marker") {
                 Some(Value::Text(event.marker))
             } else {
                 None
@@ -386,9 +386,9 @@ impl<'a, S: Source + ?Sized> Filter<'a, S> {
         }
         let mut payload = event.payload;
         for field in event.fields.split(|&byte| byte == b' ') {
-            let (name, kind) = halves(field)?;
+            let (name, kind) = split_field(field)?;
             let (value, after) = take(kind, payload)?;
-            if self.is(at, name) {
+            if self.text_equals(at, name) {
                 return Some(value);
             }
             payload = after;
@@ -396,7 +396,7 @@ impl<'a, S: Source + ?Sized> Filter<'a, S> {
         None
     }
 
-    fn globs(&self, at: u64, text: &[u8]) -> bool {
+    fn glob_matches(&self, at: u64, text: &[u8]) -> bool {
         let Ok(from) = usize::try_from(at) else {
             return false;
         };
@@ -544,14 +544,14 @@ pub fn check_fields(fields: &[u8]) -> bool {
         return true;
     }
     let mut rest = fields.split(|&byte| byte == b' ');
-    let mut left = NR_FIELDS;
+    let mut left = MAX_FIELDS;
     while let Some(field) = rest.next() {
-        let Some((name, kind)) = halves(field) else {
+        let Some((name, kind)) = split_field(field) else {
             return false;
         };
         let twice = rest
             .clone()
-            .any(|other| halves(other).is_some_and(|(other, _)| other == name));
+            .any(|other| split_field(other).is_some_and(|(other, _)| other == name));
         let good = left > 0
             && (1..=FIELD_NAME_MAX).contains(&name.len())
             && name.iter().all(|&byte| is_field_byte(byte))
@@ -565,7 +565,7 @@ pub fn check_fields(fields: &[u8]) -> bool {
 }
 
 /// Splits a field at its first colon.
-fn halves(field: &[u8]) -> Option<(&[u8], &[u8])> {
+fn split_field(field: &[u8]) -> Option<(&[u8], &[u8])> {
     let colon = field.iter().position(|&byte| byte == b':')?;
     Some((field.get(..colon)?, field.get(colon.wrapping_add(1)..)?))
 }

@@ -44,14 +44,14 @@ impl<'a> Generation<'a> {
     }
 
     /// Reader: returns the generation of what is read from here on.
-    pub fn enter(&self) -> u64 {
+    pub fn read_begin(&self) -> u64 {
         // C: pairs with B.
         self.gen2.load_acquire()
     }
 
     /// Reader: returns true if everything read since [`Self::enter`] belongs to the generation
     /// `entered`.
-    pub fn holds(&self, entered: u64) -> bool {
+    pub fn is_current(&self, entered: u64) -> bool {
         // D: pairs with A.
         fence_acquire();
         self.gen1.load_relaxed() == entered

@@ -138,7 +138,7 @@ impl Layout {
 
     /// Returns the first slot, `next` or later, at which a run of `count` slots lies within one
     /// chunk and is therefore contiguous for each CPU. Returns `None` if there is no room.
-    pub fn place(&self, next: u32, count: u32) -> Option<u32> {
+    pub fn find_run(&self, next: u32, count: u32) -> Option<u32> {
         if count == 0 || count > self.slots_per_chunk() {
             return None;
         }

@@ -6,20 +6,20 @@
 use crate::context::Error;
 
 /// Number of PMCs, and of PMDs.
-pub const NUMBERS: usize = 256 + 64;
+pub const NR_REGISTERS: usize = 256 + 64;
 /// Number of the first soft register. Soft registers belong to the kernel, not to the hardware.
 pub const FIRST_SOFT: u16 = 256;
 /// Maximum number of rows of a table: [`Register::pmcs`] has 64 bits.
-pub const ROWS: usize = 64;
+pub const MAX_ROWS: usize = 64;
 /// Maximum number of counters, and of control registers, of the hardware.
-pub const MOST: usize = 32;
+pub const MAX_COUNTERS: usize = 32;
 
 /// A set of register numbers, in the form that the ioctls use.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Numbers(pub [u64; NUMBERS / 64]);
+pub struct RegisterBitmap(pub [u64; NR_REGISTERS / 64]);
 
-impl Numbers {
+impl RegisterBitmap {
     /// Adds a number. A number that no register can have is ignored.
     pub fn set(&mut self, n: usize) {
         if let Some(word) = self.0.get_mut(n / 64) {
@@ -42,7 +42,7 @@ impl Numbers {
     /// Returns true if the set is empty.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.0 == [0; NUMBERS / 64]
+        self.0 == [0; NR_REGISTERS / 64]
     }
 
     /// Adds all numbers of another set.
@@ -86,12 +86,12 @@ impl Numbers {
 
 /// A set of PMDs that have rows: of the hardware, and soft ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Rows {
+pub struct PmdSet {
     hardware: u64,
     soft: u64,
 }
 
-impl Rows {
+impl PmdSet {
     #[inline]
     fn bit(number: u16) -> Self {
         let bit = 1u64.wrapping_shl(number.into());
@@ -129,12 +129,12 @@ impl Rows {
     /// Returns true if the PMD is in the set.
     #[inline]
     pub fn has(&self, number: u16) -> bool {
-        self.meets(&Self::bit(number))
+        self.intersects(&Self::bit(number))
     }
 
     /// Returns true if the two sets have a PMD in common.
     #[inline]
-    pub fn meets(&self, other: &Self) -> bool {
+    pub fn intersects(&self, other: &Self) -> bool {
         (self.hardware & other.hardware) | (self.soft & other.soft) != 0
     }
 
@@ -167,8 +167,8 @@ impl Rows {
     }
 
     /// Returns the set in the form that the ioctls use.
-    pub fn numbers(mut self) -> Numbers {
-        let mut numbers = Numbers::default();
+    pub fn to_bitmap(mut self) -> RegisterBitmap {
+        let mut numbers = RegisterBitmap::default();
         while let Some(number) = self.pop() {
             numbers.set(number.into());
         }
@@ -233,7 +233,7 @@ impl Register {
     }
 
     /// Returns what is wrong with the row of a PMC, if anything.
-    pub fn wrong_pmc(&self) -> Option<&'static str> {
+    pub fn pmc_row_error(&self) -> Option<&'static str> {
         if !self.exists() {
             None
         } else if self.kind & !(kind::CONTROL | kind::SYSTEM | kind::THREAD) != 0 {
@@ -253,7 +253,7 @@ impl Register {
 
     /// Returns what is wrong with the row of a PMD, if anything. The table of PMCs has `nr_pmcs`
     /// rows.
-    pub fn wrong_pmd(&self, nr_pmcs: u16) -> Option<&'static str> {
+    pub fn pmd_row_error(&self, nr_pmcs: u16) -> Option<&'static str> {
         let controlled = match 1u64.checked_shl(nr_pmcs.into()) {
             Some(above) => above.wrapping_sub(1),
             None => u64::MAX,
@@ -283,7 +283,7 @@ impl Register {
 
     /// Returns the value that a PMC has after a write of `value`: reserved bits keep their reset
     /// values.
-    pub const fn settled(&self, value: u64) -> u64 {
+    pub const fn with_reserved_bits(&self, value: u64) -> u64 {
         (value & !self.reserved) | (self.reset & self.reserved)
     }
 }
@@ -324,7 +324,7 @@ pub enum Scope {
 }
 
 impl<'a> Map<'a> {
-    fn at(number: u16, hardware: &'a [Register], soft: &'a [Register]) -> Option<&'a Register> {
+    fn lookup(number: u16, hardware: &'a [Register], soft: &'a [Register]) -> Option<&'a Register> {
         let row = match number.checked_sub(FIRST_SOFT) {
             None => hardware.get(usize::from(number)),
             Some(n) => soft.get(usize::from(n)),
@@ -334,18 +334,18 @@ impl<'a> Map<'a> {
 
     /// Returns the row of a PMC.
     pub fn pmc(&self, number: u16) -> Option<&'a Register> {
-        Self::at(number, self.hardware.pmcs, self.soft.pmcs)
+        Self::lookup(number, self.hardware.pmcs, self.soft.pmcs)
     }
 
     /// Returns the row of a PMD.
     pub fn pmd(&self, number: u16) -> Option<&'a Register> {
-        Self::at(number, self.hardware.pmds, self.soft.pmds)
+        Self::lookup(number, self.hardware.pmds, self.soft.pmds)
     }
 }
 
 impl Register {
     /// Checks that a context of this scope may use the register.
-    pub fn usable(&self, scope: Scope) -> Result<(), Error> {
+    pub fn check_scope(&self, scope: Scope) -> Result<(), Error> {
         let foreign = match scope {
             Scope::Thread => kind::SYSTEM,
             Scope::System => kind::THREAD,

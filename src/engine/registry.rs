@@ -60,7 +60,7 @@ pub trait Store {
     fn set_live(&mut self, instance: u32, nr_slots: u16, live: bool);
     /// Returns true if no update by number is still running that began before the last
     /// `set_live(.., false)` of this instance.
-    fn is_settled(&self, instance: u32) -> bool;
+    fn is_quiescent(&self, instance: u32) -> bool;
     /// Zeroes slots on every CPU. They are not live.
     fn zero(&mut self, instance: u32, nr_slots: u16);
     /// Publishes the number of slots in use.
@@ -122,20 +122,20 @@ impl<S: Store> Registry<S> {
     ///
     /// # Errors
     ///
-    /// [`Error::Unsettled`] if updates of the dormant instance may still be running. The caller
-    /// need not hold the lock while it waits for them.
+    /// [`Error::UpdatesInFlight`] if updates of the dormant instance may still be running. The
+    /// caller need not hold the lock while it waits for them.
     pub fn add(&mut self, spec: &Spec<'_>) -> Result<u32, Error> {
         let wanted = spec.check()?;
         let bucket = self.bucket(wanted.name());
         match self.find_in(bucket, wanted.name()) {
             Some((_, old)) if old.state == LIVE => Err(Error::Exists),
-            Some((instance, _)) if !self.store.is_settled(instance) => {
-                Err(Error::Unsettled(instance))
+            Some((instance, _)) if !self.store.is_quiescent(instance) => {
+                Err(Error::UpdatesInFlight(instance))
             }
             Some((instance, old)) if self.has_room(instance, &old, wanted.nr_slots) => {
                 Ok(self.revive(instance, &old, wanted))
             }
-            Some((instance, old)) => self.reshape(bucket, instance, &old, wanted),
+            Some((instance, old)) => self.relocate(bucket, instance, &old, wanted),
             None => self.create(bucket, wanted),
         }
     }
@@ -173,7 +173,7 @@ impl<S: Store> Registry<S> {
     fn has_room(&self, instance: u32, old: &Desc, nr_slots: u16) -> bool {
         let end = instance.wrapping_add(u32::from(nr_slots));
         let mut more = instance.wrapping_add(u32::from(old.nr_slots))..end;
-        self.layout.place(instance, u32::from(nr_slots)) == Some(instance)
+        self.layout.find_run(instance, u32::from(nr_slots)) == Some(instance)
             && end <= self.next_slot
             && more.all(|slot| self.store.desc(slot).state == FREE)
     }
@@ -193,46 +193,46 @@ impl<S: Store> Registry<S> {
     }
 
     /// Revives an instance under a new number, because the old place is too small.
-    fn reshape(
+    fn relocate(
         &mut self,
         bucket: u32,
         instance: u32,
         old: &Desc,
         mut desc: Desc,
     ) -> Result<u32, Error> {
-        let first = self.make_room(desc.nr_slots)?;
+        let first = self.allocate_slots(desc.nr_slots)?;
         desc.incarnation = old.incarnation.wrapping_add(1);
         self.remove(bucket, instance);
         self.store.begin_change();
         self.store.set_desc(instance, &Desc::FREE);
-        self.place(bucket, first, desc);
+        self.publish(bucket, first, desc);
         self.store.end_change();
         Ok(first)
     }
 
     fn create(&mut self, bucket: u32, mut desc: Desc) -> Result<u32, Error> {
-        let first = self.make_room(desc.nr_slots)?;
+        let first = self.allocate_slots(desc.nr_slots)?;
         desc.incarnation = 1;
         self.store.begin_change();
-        self.place(bucket, first, desc);
+        self.publish(bucket, first, desc);
         self.store.end_change();
         Ok(first)
     }
 
     /// Returns the first of `nr_slots` new slots. On failure the registry is unchanged.
-    fn make_room(&mut self, nr_slots: u16) -> Result<u32, Error> {
+    fn allocate_slots(&mut self, nr_slots: u16) -> Result<u32, Error> {
         let count = u32::from(nr_slots);
         let first = self
             .layout
-            .place(self.next_slot, count)
+            .find_run(self.next_slot, count)
             .ok_or(Error::Full)?;
         self.store.grow(first.wrapping_add(count))?;
         Ok(first)
     }
 
-    /// Puts an instance at a number from [`Self::make_room`]. Called between
+    /// Puts an instance at a number from [`Self::allocate_slots`]. Called between
     /// [`Store::begin_change`] and [`Store::end_change`].
-    fn place(&mut self, bucket: u32, first: u32, mut desc: Desc) {
+    fn publish(&mut self, bucket: u32, first: u32, mut desc: Desc) {
         self.next_slot = first.wrapping_add(u32::from(desc.nr_slots));
         desc.instance = first;
         desc.state = LIVE;

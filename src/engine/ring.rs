@@ -104,7 +104,7 @@ impl Page {
     }
 
     /// Returns true if the page has this version.
-    pub fn is_known(&self) -> bool {
+    pub fn is_supported(&self) -> bool {
         let begin = self.version_size.load_relaxed();
         begin as u32 == VERSION && begin >> 32 >= PAGE_BYTES as u64
     }
@@ -194,17 +194,17 @@ pub struct Writer {
     flags: u32,
     size: u64,
     /// Number of lost records that no record in the ring reports yet.
-    untold: u64,
+    unreported_lost: u64,
     lost: u64,
     /// Bytes after which the reader is woken; 0: never.
     watermark: u64,
-    since: u64,
+    bytes_since_wakeup: u64,
 }
 
 /// Result of a write. The two low bits are `PERFMON_RING_*`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub enum Written {
+pub enum WriteResult {
     /// The record is in the ring.
     Kept = 0,
     /// The record is in the ring, and the reader should be woken: the watermark is reached, or
@@ -217,7 +217,7 @@ pub enum Written {
     Full = 5,
 }
 
-impl Written {
+impl WriteResult {
     /// Returns the result as `PERFMON_RING_*`.
     #[inline]
     pub const fn number(self) -> u32 {
@@ -232,10 +232,10 @@ impl Writer {
             head: 0,
             flags,
             size,
-            untold: 0,
+            unreported_lost: 0,
             lost: 0,
             watermark,
-            since: 0,
+            bytes_since_wakeup: 0,
         }
     }
 
@@ -250,7 +250,7 @@ impl Writer {
 
     /// Returns the number of bytes that may be written.
     #[inline]
-    fn room<D: ?Sized>(&self, ring: &Shared<'_, D>) -> u64 {
+    fn free_bytes<D: ?Sized>(&self, ring: &Shared<'_, D>) -> u64 {
         if self.flags & OVERWRITE != 0 {
             return self.size;
         }
@@ -265,7 +265,7 @@ impl Writer {
 
     /// Returns the position of a record of this size, and the head after it is written.
     #[inline]
-    fn place(&self, bytes: u64) -> (u64, u64) {
+    fn next_positions(&self, bytes: u64) -> (u64, u64) {
         match self.flags & BACKWARD {
             0 => (self.head, self.head.wrapping_add(bytes)),
             _ => {
@@ -283,7 +283,7 @@ impl Writer {
         bytes: u64,
         parts: &[&[u64]; N],
     ) {
-        let (mut at, head) = self.place(bytes);
+        let (mut at, head) = self.next_positions(bytes);
         // A: pairs with D.
         ring.page.reserve.store_relaxed(head);
         fence_release();
@@ -300,27 +300,27 @@ impl Writer {
 
     /// Counts a record that found no room. The result says whether to wake the reader.
     #[cold]
-    fn lose_one<D: ?Sized>(&mut self, ring: &Shared<'_, D>) -> Written {
-        self.lose(ring, 1);
-        if self.watermark != 0 && self.since != 0 {
-            self.since = 0;
-            return Written::Full;
+    fn lose_record<D: ?Sized>(&mut self, ring: &Shared<'_, D>) -> WriteResult {
+        self.add_lost(ring, 1);
+        if self.watermark != 0 && self.bytes_since_wakeup != 0 {
+            self.bytes_since_wakeup = 0;
+            return WriteResult::Full;
         }
-        Written::Lost
+        WriteResult::Lost
     }
 
     /// Writes a record that reports how many records were lost since the last one that was kept.
     #[cold]
     fn put_lost<D: Data + ?Sized>(&mut self, ring: &Shared<'_, D>) {
-        let untold = core::mem::take(&mut self.untold);
+        let untold = core::mem::take(&mut self.unreported_lost);
         self.put(ring, LOST, 16, &[&[untold]]);
     }
 
     /// Counts records as lost that the caller did not even make. Callers are serialised with those
     /// of [`write`](Self::write).
-    pub fn lose<D: ?Sized>(&mut self, ring: &Shared<'_, D>, nr: u64) {
+    pub fn add_lost<D: ?Sized>(&mut self, ring: &Shared<'_, D>, nr: u64) {
         self.lost = self.lost.wrapping_add(nr);
-        self.untold = self.untold.wrapping_add(nr);
+        self.unreported_lost = self.unreported_lost.wrapping_add(nr);
         ring.page.lost.store_relaxed(self.lost);
     }
 
@@ -335,36 +335,36 @@ impl Writer {
         ring: &Shared<'_, D>,
         kind: u16,
         parts: &[&[u64]; N],
-    ) -> Written {
+    ) -> WriteResult {
         let mut bytes = 8u64;
         for part in parts {
             bytes = bytes.wrapping_add((part.len() as u64).wrapping_mul(8));
         }
-        let room = self.room(ring);
-        let first = if self.untold != 0 { 16 } else { 0 };
+        let room = self.free_bytes(ring);
+        let first = if self.unreported_lost != 0 { 16 } else { 0 };
         if bytes.wrapping_add(first) > room || ring.page.paused.load_relaxed() != 0 {
-            return self.lose_one(ring);
+            return self.lose_record(ring);
         }
-        if self.untold != 0 {
+        if self.unreported_lost != 0 {
             self.put_lost(ring);
         }
         self.put(ring, kind, bytes, parts);
         let bytes = bytes.wrapping_add(first);
-        self.since = self.since.wrapping_add(bytes);
+        self.bytes_since_wakeup = self.bytes_since_wakeup.wrapping_add(bytes);
         // Wake the reader now if another record of this size does not fit: lost records do not
         // count towards the watermark.
         let full = self.flags & OVERWRITE == 0 && room.wrapping_sub(bytes) < bytes;
-        if self.watermark != 0 && (self.since >= self.watermark || full) {
-            self.since = 0;
-            return Written::Due;
+        if self.watermark != 0 && (self.bytes_since_wakeup >= self.watermark || full) {
+            self.bytes_since_wakeup = 0;
+            return WriteResult::Due;
         }
-        Written::Kept
+        WriteResult::Kept
     }
 }
 
 /// Result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum ReadResult {
     /// A record was copied.
     Record {
         /// `PERFMON_RECORD_*`.
@@ -375,11 +375,11 @@ pub enum Found {
     /// There are no further records.
     End,
     /// The record is overwritten, or is just being overwritten.
-    Gone,
+    Overwritten,
     /// The record has this many words, more than the caller has room for.
-    Long(usize),
+    TooLong(usize),
     /// There is no record at this position: the memory is not that of a ring.
-    Broken,
+    Corrupt,
 }
 
 /// Returns the head. All that was written up to it can be read.
@@ -390,7 +390,7 @@ pub fn head(ring: &Shared<'_>) -> u64 {
 
 /// Copies the record at the position `at`. A forward ring is read from an older position up to
 /// `head`, a backward one from `head` to older positions.
-pub fn read(ring: &Shared<'_>, head: u64, at: u64, to: &mut [u64]) -> Found {
+pub fn read(ring: &Shared<'_>, head: u64, at: u64, to: &mut [u64]) -> ReadResult {
     let flags = ring.page.flags();
     let size = (ring.data.len() as u64).wrapping_mul(8);
     // Maximum size of the record: up to the head, or up to the bytes that are overwritten next.
@@ -400,31 +400,31 @@ pub fn read(ring: &Shared<'_>, head: u64, at: u64, to: &mut [u64]) -> Found {
     };
     if left == 0 {
         return match flags & BACKWARD {
-            0 => Found::End,
+            0 => ReadResult::End,
             // All that the ring has room for was read.
-            _ => Found::Gone,
+            _ => ReadResult::Overwritten,
         };
     }
     if left > size {
-        return Found::Gone;
+        return ReadResult::Overwritten;
     }
     let Some(first) = ring.word(at) else {
-        return Found::Broken;
+        return ReadResult::Corrupt;
     };
     let first = first.load_relaxed();
     let bytes = first & 0xffff_ffff;
     let found = if bytes > left || bytes < 8 || bytes % 8 != 0 {
         match flags & BACKWARD {
-            0 => Found::Broken,
+            0 => ReadResult::Corrupt,
             // Zeros: the position is before the first record.
-            _ if first == 0 => Found::End,
+            _ if first == 0 => ReadResult::End,
             // The oldest record, of which a part is overwritten.
-            _ => Found::Gone,
+            _ => ReadResult::Overwritten,
         }
     } else {
         let words = (bytes / 8) as usize;
         match to.get_mut(..words) {
-            None => Found::Long(words),
+            None => ReadResult::TooLong(words),
             Some(to) => {
                 let mut from = at;
                 for value in to.iter_mut() {
@@ -436,7 +436,7 @@ pub fn read(ring: &Shared<'_>, head: u64, at: u64, to: &mut [u64]) -> Found {
                 if let Some(value) = to.first_mut() {
                     *value = first;
                 }
-                Found::Record {
+                ReadResult::Record {
                     kind: (first >> 32) as u16,
                     words,
                 }
@@ -450,7 +450,7 @@ pub fn read(ring: &Shared<'_>, head: u64, at: u64, to: &mut [u64]) -> Found {
         0 => reserve.wrapping_sub(at) <= size,
         _ => {
             let end = match found {
-                Found::Record { .. } => at.wrapping_add(bytes),
+                ReadResult::Record { .. } => at.wrapping_add(bytes),
                 _ => at.wrapping_add(8),
             };
             end.wrapping_sub(reserve) <= size
@@ -458,7 +458,7 @@ pub fn read(ring: &Shared<'_>, head: u64, at: u64, to: &mut [u64]) -> Found {
     };
     match whole {
         true => found,
-        false => Found::Gone,
+        false => ReadResult::Overwritten,
     }
 }
 

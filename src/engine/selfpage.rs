@@ -31,13 +31,13 @@ const SIZE: usize = 48 + COUNTERS * 24;
 /// `PERFMON_SELF_OFFSET`.
 pub const OFFSET: u64 = 1 << 40;
 
-/// A counter of the page. `what` holds the RDPMC number (bits 0 to 31), the PMD (32 to 47) and the
-/// width (48 and up).
+/// A counter of the page. `rdpmc_pmd_width` holds the RDPMC number (bits 0 to 31), the PMD (32 to
+/// 47) and the width (48 and up).
 #[repr(C)]
 pub struct Counter {
     sum: Word,
     start: Word,
-    what: Word,
+    rdpmc_pmd_width: Word,
 }
 
 /// The page. Two 32-bit fields of the uapi structure are one word here, the first one in the low
@@ -63,7 +63,7 @@ pub enum Reading {
     /// The value, computed from the page and, if the counter counts, from RDPMC.
     Value(u64),
     /// The value has to be read by a system call.
-    Ask,
+    UseSyscall,
 }
 
 impl SelfPage {
@@ -79,7 +79,7 @@ impl SelfPage {
             counters: core::array::from_fn(|_| Counter {
                 sum: zero(),
                 start: zero(),
-                what: zero(),
+                rdpmc_pmd_width: zero(),
             }),
             owner: zero(),
         }
@@ -116,13 +116,13 @@ impl SelfPage {
         self.owner.store_relaxed(owner);
         let mut nr = 0u64;
         // A PMD that is only as wide as its counter is left out; it is read by a system call.
-        let wide = counters.iter().filter(|c| !c.narrow);
+        let wide = counters.iter().filter(|c| !c.no_emul64);
         for (place, counter) in self.counters.iter().zip(wide) {
             nr = nr.wrapping_add(1);
             place.sum.store_relaxed(value(counter.pmd));
             place.start.store_relaxed(counter.start);
             let width = u64::from(counter.mask.count_ones());
-            place.what.store_relaxed(
+            place.rdpmc_pmd_width.store_relaxed(
                 u64::from(counter.rdpmc) | (u64::from(counter.pmd) << 32) | (width << 48),
             );
         }
@@ -142,17 +142,23 @@ impl SelfPage {
             return None;
         }
         let flags = (before >> 32) as u32;
-        let reading = self.look(pmd, flags, thread, rdpmc);
+        let reading = self.read_counter(pmd, flags, thread, rdpmc);
         // D: pairs with A.
         fence_acquire();
         (self.sequence_flags.load_relaxed() == before).then_some(reading)
     }
 
     #[inline]
-    fn look(&self, pmd: u16, flags: u32, thread: u64, rdpmc: impl FnOnce(u32) -> u64) -> Reading {
+    fn read_counter(
+        &self,
+        pmd: u16,
+        flags: u32,
+        thread: u64,
+        rdpmc: impl FnOnce(u32) -> u64,
+    ) -> Reading {
         let nr = self.nr.load_relaxed() as usize;
         for counter in self.counters.iter().take(nr) {
-            let what = counter.what.load_relaxed();
+            let what = counter.rdpmc_pmd_width.load_relaxed();
             if (what >> 32) as u16 != pmd {
                 continue;
             }
@@ -161,7 +167,7 @@ impl SelfPage {
             let own = flags & RDPMC != 0 && self.owner.load_relaxed() == thread;
             return match (flags & COUNTING != 0, own) {
                 (false, _) => Reading::Value(sum),
-                (true, false) => Reading::Ask,
+                (true, false) => Reading::UseSyscall,
                 (true, true) => {
                     let mask = match what >> 48 {
                         width @ 1..=63 => (1u64 << width) - 1,
@@ -172,13 +178,13 @@ impl SelfPage {
                 }
             };
         }
-        Reading::Ask
+        Reading::UseSyscall
     }
 
     /// Reader: returns the ticks of the time stamp counter during which the context was in a PMU.
     /// `tsc` reads the time stamp counter. Returns `None` if the page changed meanwhile.
     #[inline]
-    pub fn ran(&self, tsc: impl FnOnce() -> u64) -> Option<u64> {
+    pub fn loaded_ticks(&self, tsc: impl FnOnce() -> u64) -> Option<u64> {
         // C: pairs with B.
         let before = self.sequence_flags.load_acquire();
         if before & 1 != 0 {

@@ -42,7 +42,7 @@ use crate::sync::{fence_acquire, Word};
 /// Number of bits of the in-flight count.
 pub const SHIFT: u32 = 16;
 /// Mask of the in-flight count.
-pub const BUSY: u64 = (1 << SHIFT) - 1;
+pub const IN_FLIGHT_MASK: u64 = (1 << SHIFT) - 1;
 /// Added at the begin of an update: one more in flight.
 pub const BEGIN: u64 = 1;
 /// Added at the end of an update: one fewer in flight (-1), one more completed (+2^16).
@@ -50,8 +50,8 @@ pub const END: u64 = (1 << SHIFT) - 1;
 
 /// Returns true if no update is in flight.
 #[inline(always)]
-pub const fn quiet(word: u64) -> bool {
-    word & BUSY == 0
+pub const fn is_idle(word: u64) -> bool {
+    word & IN_FLIGHT_MASK == 0
 }
 
 /// Returns the number of completed updates, modulo 2^48.
@@ -69,7 +69,7 @@ pub const fn completed(word: u64) -> u64 {
 pub fn try_read<T>(flag: &Word, copy: impl FnOnce() -> T) -> Option<T> {
     // C: pairs with B.
     let before = flag.load_acquire();
-    if !quiet(before) {
+    if !is_idle(before) {
         return None;
     }
     let copied = copy();

@@ -66,7 +66,7 @@ impl Word {
     /// Replaces `old` by `new`. Returns false, and leaves the word, if it has another value than
     /// `old`. Release ordering: accesses before the call are not moved behind it.
     #[inline(always)]
-    pub fn replace(&self, old: u64, new: u64) -> bool {
+    pub fn try_cmpxchg_release(&self, old: u64, new: u64) -> bool {
         world::replace(&self.0, old, new)
     }
 

@@ -71,7 +71,7 @@ pub mod flag {
     /// Flags that a new trace may have.
     pub const ALL: u32 = FLIGHT | WAIT | SHARED | KEEP | PAUSED | ALL_USERS;
     /// Flags that a traced process sees.
-    pub const SEEN: u32 = FLIGHT | WAIT | SHARED | FILTERED;
+    pub const PROCESS_VISIBLE: u32 = FLIGHT | WAIT | SHARED | FILTERED;
 }
 
 /// Flag of `PERFTRACE_RELEASE`: processes may attach again.
@@ -264,29 +264,29 @@ pub mod call {
     #![allow(missing_docs, reason = "documented in the C header")]
     use super::*;
 
-    const fn both<T>(number: u32) -> u32 {
-        give::<T>(number) | (2 << 30)
+    const fn iowr<T>(number: u32) -> u32 {
+        iow::<T>(number) | (2 << 30)
     }
 
-    const fn give<T>(number: u32) -> u32 {
+    const fn iow<T>(number: u32) -> u32 {
         (1 << 30) | ((size_of::<T>() as u32) << 16) | ((b'A' as u32) << 8) | number
     }
 
-    pub const ATTACH: u32 = both::<Attach>(0x80);
-    pub const REGISTER: u32 = both::<Markers>(0x81);
-    pub const UNREGISTER: u32 = both::<Markers>(0x82);
-    pub const NOTIFY: u32 = give::<Notify>(0x83);
-    pub const WAIT_ROOM: u32 = give::<Room>(0x84);
-    pub const NEXT_TRACE: u32 = both::<Info>(0x88);
-    pub const NEXT_MARKER: u32 = both::<Describe>(0x89);
-    pub const RELEASE: u32 = both::<Release>(0x8a);
-    pub const CREATE: u32 = both::<Create>(0x90);
-    pub const OPEN: u32 = both::<Create>(0x91);
-    pub const INFO: u32 = both::<Info>(0x92);
-    pub const READ: u32 = both::<Read>(0x93);
-    pub const PROCESS: u32 = both::<Process>(0x94);
-    pub const DESCRIBE: u32 = both::<Describe>(0x95);
-    pub const PAUSE: u32 = give::<u32>(0x96);
+    pub const ATTACH: u32 = iowr::<Attach>(0x80);
+    pub const REGISTER: u32 = iowr::<Markers>(0x81);
+    pub const UNREGISTER: u32 = iowr::<Markers>(0x82);
+    pub const NOTIFY: u32 = iow::<Notify>(0x83);
+    pub const WAIT_ROOM: u32 = iow::<Room>(0x84);
+    pub const NEXT_TRACE: u32 = iowr::<Info>(0x88);
+    pub const NEXT_MARKER: u32 = iowr::<Describe>(0x89);
+    pub const RELEASE: u32 = iowr::<Release>(0x8a);
+    pub const CREATE: u32 = iowr::<Create>(0x90);
+    pub const OPEN: u32 = iowr::<Create>(0x91);
+    pub const INFO: u32 = iowr::<Info>(0x92);
+    pub const READ: u32 = iowr::<Read>(0x93);
+    pub const PROCESS: u32 = iowr::<Process>(0x94);
+    pub const DESCRIBE: u32 = iowr::<Describe>(0x95);
+    pub const PAUSE: u32 = iow::<u32>(0x96);
     pub const END: u32 = ((b'A' as u32) << 8) | 0x97;
 }
 
@@ -304,7 +304,7 @@ pub mod count {
 pub type Counts = [Word; count::NR];
 
 /// Sets the limit of a new buffer, whose other counts are 0.
-pub fn begin(counts: &Counts, bytes: u32, flight: bool) {
+pub fn init_counts(counts: &Counts, bytes: u32, flight: bool) {
     let bytes = u64::from(bytes);
     let [_, limit, ..] = counts;
     limit.store_relaxed(match flight {
@@ -316,14 +316,14 @@ pub fn begin(counts: &Counts, bytes: u32, flight: bool) {
 /// Checks the number of lost events that a writer claims. `seen` is the number that was accepted at
 /// the last check, `ticks` ago. A writer takes more than four ticks to lose an event; 1,024 more
 /// are tolerated. Returns `claimed`, or `None` if it cannot be true.
-pub fn plausible(seen: u64, claimed: u64, ticks: u64) -> Option<u64> {
+pub fn plausible_lost(seen: u64, claimed: u64, ticks: u64) -> Option<u64> {
     let most = seen.saturating_add(ticks / 4).saturating_add(1024);
     (claimed >= seen && claimed <= most).then_some(claimed)
 }
 
 /// A range of a buffer's records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Span {
+pub struct BufferRange {
     /// Number of bytes written before this range; in a flight recorder, of all bytes written.
     pub position: u64,
     /// Offset of the first byte in the buffer.
@@ -336,22 +336,24 @@ pub struct Span {
 
 /// The counts of a buffer are corrupt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Senseless {
+pub struct CorruptCounts {
     /// Position to resume at. Records before it are dropped.
-    pub next: u64,
+    pub resume_at: u64,
 }
 
 /// Returns the range written since the position `since`, in a buffer of `bytes` bytes, a power of
 /// two.
-pub fn written(counts: &Counts, since: u64, bytes: u32) -> Result<Span, Senseless> {
+pub fn unread_range(counts: &Counts, since: u64, bytes: u32) -> Result<BufferRange, CorruptCounts> {
     let [head, ..] = counts;
     // Acquire: pairs with the store that commits a record. All records before it can be read.
     let head = head.load_acquire();
     let new = head.wrapping_sub(since);
     if new > bytes.into() || head % 8 != 0 {
-        return Err(Senseless { next: head & !7 });
+        return Err(CorruptCounts {
+            resume_at: head & !7,
+        });
     }
-    Ok(Span {
+    Ok(BufferRange {
         position: since,
         from: since as u32 & bytes.wrapping_sub(1),
         bytes: new as u32,
@@ -360,16 +362,16 @@ pub fn written(counts: &Counts, since: u64, bytes: u32) -> Result<Span, Senseles
 }
 
 /// Returns the records of a flight recorder, newest first. The last one may be incomplete. After
-/// they are copied, [`left`] returns how many bytes of the copy are valid.
-pub fn recorded(counts: &Counts, bytes: u32) -> Result<Span, Senseless> {
+/// they are copied, [`valid_bytes`] returns how many bytes of the copy are valid.
+pub fn flight_range(counts: &Counts, bytes: u32) -> Result<BufferRange, CorruptCounts> {
     let [head, ..] = counts;
-    // Acquire: pairs with the store that commits a record, as in [`written`].
+    // Acquire: pairs with the store that commits a record, as in [`unread_range`].
     let head = head.load_acquire();
     if head % 8 != 0 {
-        return Err(Senseless { next: 0 });
+        return Err(CorruptCounts { resume_at: 0 });
     }
     let all = head.wrapping_neg();
-    Ok(Span {
+    Ok(BufferRange {
         position: all,
         from: head as u32 & bytes.wrapping_sub(1),
         bytes: all.min(bytes.into()) as u32,
@@ -378,7 +380,7 @@ pub fn recorded(counts: &Counts, bytes: u32) -> Result<Span, Senseless> {
 }
 
 /// Returns how many bytes at the beginning of a range were not overwritten while it was copied.
-pub fn left(counts: &Counts, span: &Span, bytes: u32) -> u32 {
+pub fn valid_bytes(counts: &Counts, span: &BufferRange, bytes: u32) -> u32 {
     let [_, _, reserve, ..] = counts;
     // Pairs with the fence between a writer's reserve and its record: a reader that copied a byte
     // of a newer record sees this reserve.
@@ -472,7 +474,7 @@ impl<'a, F: Fn(usize) -> Option<&'a Word>> Writer<'a, F> {
             self.put(at, *word);
             at = at.wrapping_add(8);
         }
-        // Release: pairs with the acquire in [`written`].
+        // Release: pairs with the acquire in [`unread_range`].
         head.store_release(at);
     }
 
@@ -487,12 +489,12 @@ impl<'a, F: Fn(usize) -> Option<&'a Word>> Writer<'a, F> {
         if room < bytes {
             // The record would cross the beginning of the buffer: fill the rest with a pad.
             let begin = end.wrapping_sub(room);
-            self.lower(reserve, begin);
+            self.lower_reserve(reserve, begin);
             self.put(begin, header(PAD, (room / 8) as usize, 0));
             end = begin;
         }
         let begin = end.wrapping_sub(bytes);
-        self.lower(reserve, begin);
+        self.lower_reserve(reserve, begin);
         self.put(
             begin,
             header(record.marker, N.wrapping_add(2), record.thread),
@@ -503,13 +505,13 @@ impl<'a, F: Fn(usize) -> Option<&'a Word>> Writer<'a, F> {
             self.put(at, *word);
             at = at.wrapping_add(8);
         }
-        // Release: pairs with the acquire in [`recorded`].
+        // Release: pairs with the acquire in [`flight_range`].
         head.store_release(begin);
     }
 
-    fn lower(&self, reserve: &Word, begin: u64) {
+    fn lower_reserve(&self, reserve: &Word, begin: u64) {
         reserve.store_relaxed(begin);
-        // The bytes are written after the reserve: pairs with the fence in [`left`].
+        // The bytes are written after the reserve: pairs with the fence in [`valid_bytes`].
         crate::sync::fence_release();
     }
 

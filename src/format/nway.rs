@@ -31,7 +31,7 @@ const MASKED: usize = 5;
 const LOST: usize = 6;
 const USED: usize = 8;
 /// Maximum number of buffers.
-const MOST: u64 = 16;
+const MAX_BUFFERS: u64 = 16;
 
 struct Nway;
 
@@ -41,12 +41,12 @@ impl Format for Nway {
     type State = [u64; 0];
     const NAME: &'static CStr = c"n-way";
     const UUID: [u8; 16] = *b"perfmon-nway\0\0\0\x01";
-    const QUEUE_DEPTH: u32 = MOST as u32;
+    const QUEUE_DEPTH: u32 = MAX_BUFFERS as u32;
     const FLAGS: u32 = RESTART_ACTIVE;
 
     fn layout(arg: &Self::Arg) -> Result<Layout> {
         let [size, nr, zero @ ..] = *arg;
-        if !(2..=MOST).contains(&nr)
+        if !(2..=MAX_BUFFERS).contains(&nr)
             || size < 8 * LONGEST_ENTRY as u64
             || size % 8 != 0
             || size > 1 << 26

@@ -25,7 +25,7 @@ module! {
 type Arg = [u64; 8];
 
 /// The fields of the argument.
-struct Wanted {
+struct RingConfig {
     size: u64,
     flags: u32,
     watermark: u32,
@@ -34,9 +34,9 @@ struct Wanted {
     reserved: u64,
 }
 
-fn wanted(arg: &Arg) -> Wanted {
+fn config_of(arg: &Arg) -> RingConfig {
     let [size, flags_watermark, fields_frames, reserved @ ..] = *arg;
-    Wanted {
+    RingConfig {
         size,
         flags: flags_watermark as u32,
         watermark: (flags_watermark >> 32) as u32,
@@ -54,27 +54,27 @@ const STACKS: u32 = STACK_OF_KERNEL | STACK_OF_USER;
 /// `PERFMON_RECORD_SAMPLE`.
 const SAMPLE: u16 = 1;
 /// Maximum number of frames of each stack.
-const FRAMES: usize = 127;
+const MAX_FRAMES: usize = 127;
 
 /// Words of `struct perfmon_sample` after its header.
-const HEAD: usize = 7;
+const SAMPLE_WORDS: usize = 7;
 /// Maximum number of PMDs that a sample records.
-const VALUES: usize = 64;
+const MAX_VALUES: usize = 64;
 
 /// The options, and the record that is being built: an NMI's stack has no room for a record.
 #[derive(Zeroable)]
 struct State {
     fields: u32,
     max_frames: u32,
-    record: [u64; HEAD + VALUES + 2 * (FRAMES + 1)],
+    record: [u64; SAMPLE_WORDS + MAX_VALUES + 2 * (MAX_FRAMES + 1)],
 }
 
 fn layout(arg: &Arg, forced: u32) -> Result<Layout> {
-    let arg = wanted(arg);
+    let arg = config_of(arg);
     let flags = arg.flags | forced;
     if flags & !(BACKWARD | OVERWRITE) != 0
         || arg.fields & !STACKS != 0
-        || arg.max_frames as usize > FRAMES
+        || arg.max_frames as usize > MAX_FRAMES
         || u64::from(arg.watermark) > arg.size
         || arg.reserved != 0
     {
@@ -93,8 +93,8 @@ fn layout(arg: &Arg, forced: u32) -> Result<Layout> {
 
 fn init(buffer: &mut Filled<'_, State>, arg: &Arg, fields: u32) {
     buffer.state.fields = fields;
-    buffer.state.max_frames = match wanted(arg).max_frames {
-        0 => FRAMES as u32,
+    buffer.state.max_frames = match config_of(arg).max_frames {
+        0 => MAX_FRAMES as u32,
         most => most,
     };
 }
@@ -122,7 +122,7 @@ fn overflow(buffer: &mut Filled<'_, State>, o: &Overflow) -> u32 {
     *last_reset = o.last_reset;
     *eventid = o.eventid;
     *nrs = values.len() as u64 | ((nr as u64) << 32);
-    let words = HEAD.wrapping_add(values.len()).wrapping_add(nr);
+    let words = SAMPLE_WORDS.wrapping_add(values.len()).wrapping_add(nr);
     let part = Part::of(record.get(..words).unwrap_or(&[]));
     match buffer.ring.write(SAMPLE, &[part]) {
         RING_DUE => DO_RESET | DO_WAKE,
@@ -156,16 +156,15 @@ macro_rules! format {
     };
 }
 
-format!(Ring, c"ring", b"perfmon-ring\0\0\0\x01", 0, |arg| wanted(
-    arg
-)
-.fields);
+format!(Ring, c"ring", b"perfmon-ring\0\0\0\x01", 0, |arg| {
+    config_of(arg).fields
+});
 format!(
     FlightRecorder,
     c"flight-recorder",
     b"perfmon-ring\0\0\0\x02",
     BACKWARD | OVERWRITE,
-    |arg| wanted(arg).fields
+    |arg| config_of(arg).fields
 );
 format!(
     CallStack,
@@ -173,7 +172,7 @@ format!(
     b"perfmon-ring\0\0\0\x03",
     0,
     |arg| {
-        match wanted(arg).fields {
+        match config_of(arg).fields {
             0 => STACKS,
             fields => fields,
         }

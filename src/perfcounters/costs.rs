@@ -11,17 +11,17 @@ use kernel::alloc::KVec;
 use kernel::ffi::CStr;
 use kernel::prelude::*;
 
-use crate::provider::{Instance, What};
+use crate::provider::{Instance, InstanceSpec};
 use crate::sys::costs::{self, File};
 
 /// The statistics, each of which is an instance. The order is that of [`LIST`].
 #[derive(Clone, Copy)]
 #[repr(u16)]
-pub(crate) enum Cost {
-    Regular,
-    Spurious,
-    Again,
-    InterruptTime,
+pub(crate) enum SelfStat {
+    NmiHandled,
+    NmiSpurious,
+    NmiDeferred,
+    NmiTime,
     Timers,
     TimerTime,
     Samples,
@@ -33,13 +33,13 @@ pub(crate) enum Cost {
     Restarts,
     Waits,
     Throttles,
-    SwitchesIn,
-    InTime,
-    SwitchesOut,
-    OutTime,
+    SchedIn,
+    SchedInTime,
+    SchedOut,
+    SchedOutTime,
     SetSwitches,
-    SetTime,
-    SetsLate,
+    SetSwitchTime,
+    SetSwitchLate,
     Faults,
     FaultTime,
     RecordsLost,
@@ -47,36 +47,44 @@ pub(crate) enum Cost {
 }
 
 /// The number of statistics.
-pub(crate) const NR: usize = 26;
+pub(crate) const NR_STATS: usize = 26;
 
-const fn events(cost: Cost, name: &'static str, help: &'static CStr) -> (Cost, &'static str, What) {
-    (cost, name, What::events(help))
+const fn events(
+    cost: SelfStat,
+    name: &'static str,
+    help: &'static CStr,
+) -> (SelfStat, &'static str, InstanceSpec) {
+    (cost, name, InstanceSpec::events(help))
 }
 
-const fn time(cost: Cost, name: &'static str, help: &'static CStr) -> (Cost, &'static str, What) {
-    (cost, name, What::nanoseconds(help))
+const fn time(
+    cost: SelfStat,
+    name: &'static str,
+    help: &'static CStr,
+) -> (SelfStat, &'static str, InstanceSpec) {
+    (cost, name, InstanceSpec::nanoseconds(help))
 }
 
 /// The names of the instances, without the prefix `perfcounters/`.
-const LIST: [(Cost, &str, What); NR] = {
-    use Cost::*;
+const LIST: [(SelfStat, &str, InstanceSpec); NR_STATS] = {
+    use SelfStat::*;
     [
         events(
-            Regular,
+            NmiHandled,
             "interrupts/regular",
             c"NMIs with a counter overflow",
         ),
         events(
-            Spurious,
+            NmiSpurious,
             "interrupts/spurious",
             c"NMIs without a counter overflow, while the PMU was reserved",
         ),
         events(
-            Again,
+            NmiDeferred,
             "interrupts/again",
             c"NMIs deferred because the lock of a context was held",
         ),
-        time(InterruptTime, "interrupts/time", c"Time in the NMI handler"),
+        time(NmiTime, "interrupts/time", c"Time in the NMI handler"),
         events(
             Timers,
             "timers/fired",
@@ -129,29 +137,29 @@ const LIST: [(Cost, &str, What); NR] = {
             c"Times a context was throttled",
         ),
         events(
-            SwitchesIn,
+            SchedIn,
             "switches/in",
             c"Switches to threads with a context",
         ),
         time(
-            InTime,
+            SchedInTime,
             "switches/in_time",
             c"Time to load contexts at switches to their threads",
         ),
         events(
-            SwitchesOut,
+            SchedOut,
             "switches/out",
             c"Switches from threads with a loaded context",
         ),
         time(
-            OutTime,
+            SchedOutTime,
             "switches/out_time",
             c"Time to unload contexts at switches from their threads",
         ),
         events(SetSwitches, "sets/switches", c"Switches of event sets"),
-        time(SetTime, "sets/time", c"Time to switch event sets"),
+        time(SetSwitchTime, "sets/time", c"Time to switch event sets"),
         events(
-            SetsLate,
+            SetSwitchLate,
             "sets/late",
             c"Set switches that the timer did not do in time",
         ),
@@ -181,44 +189,44 @@ const LIST: [(Cost, &str, What); NR] = {
 /// The files that perfmon2 had in debugfs, `perfmon/cpuN/NAME`. Each shows one statistic or the sum
 /// of two.
 static FILES: [File; 20] = {
-    use Cost::*;
+    use SelfStat::*;
     [
-        File::sum(c"ovfl_intr_all_count", Regular, Spurious),
-        File::of(c"ovfl_intr_regular_count", Regular),
-        File::of(c"ovfl_intr_spurious_count", Spurious),
-        File::of(c"ovfl_intr_replay_count", Again),
+        File::sum(c"ovfl_intr_all_count", NmiHandled, NmiSpurious),
+        File::single(c"ovfl_intr_regular_count", NmiHandled),
+        File::single(c"ovfl_intr_spurious_count", NmiSpurious),
+        File::single(c"ovfl_intr_replay_count", NmiDeferred),
         // All overflow interrupts are NMIs.
-        File::sum(c"ovfl_intr_nmi_count", Regular, Spurious),
-        File::of(c"ovfl_intr_ns", InterruptTime),
-        File::of(c"ovfl_notify_count", Messages),
-        File::of(c"handle_work_count", Waits),
-        File::of(c"handle_timeout_count", Timers),
-        File::of(c"reset_pmds_count", Resets),
-        File::of(c"pfm_restart_count", Restarts),
-        File::of(c"fmt_handler_calls", Samples),
-        File::of(c"fmt_handler_ns", SampleTime),
-        File::of(c"set_switch_count", SetSwitches),
-        File::of(c"set_switch_ns", SetTime),
-        File::of(c"set_switch_exp", SetsLate),
-        File::of(c"ctxswin_count", SwitchesIn),
-        File::of(c"ctxswin_ns", InTime),
-        File::of(c"ctxswout_count", SwitchesOut),
-        File::of(c"ctxswout_ns", OutTime),
+        File::sum(c"ovfl_intr_nmi_count", NmiHandled, NmiSpurious),
+        File::single(c"ovfl_intr_ns", NmiTime),
+        File::single(c"ovfl_notify_count", Messages),
+        File::single(c"handle_work_count", Waits),
+        File::single(c"handle_timeout_count", Timers),
+        File::single(c"reset_pmds_count", Resets),
+        File::single(c"pfm_restart_count", Restarts),
+        File::single(c"fmt_handler_calls", Samples),
+        File::single(c"fmt_handler_ns", SampleTime),
+        File::single(c"set_switch_count", SetSwitches),
+        File::single(c"set_switch_ns", SetSwitchTime),
+        File::single(c"set_switch_exp", SetSwitchLate),
+        File::single(c"ctxswin_count", SchedIn),
+        File::single(c"ctxswin_ns", SchedInTime),
+        File::single(c"ctxswout_count", SchedOut),
+        File::single(c"ctxswout_ns", SchedOutTime),
     ]
 };
 
 /// The instances. Dropping them makes them dormant; nothing updates them by then.
-pub(crate) struct Costs {
+pub(crate) struct SelfStats {
     _instances: KVec<Instance>,
 }
 
-impl Costs {
+impl SelfStats {
     /// Adds all instances, before anything can update them. Called once, from module init.
     pub(crate) fn new() -> Result<Self> {
         costs::init();
-        let mut instances = KVec::with_capacity(NR, GFP_KERNEL)?;
+        let mut instances = KVec::with_capacity(NR_STATS, GFP_KERNEL)?;
         for (cost, name, what) in &LIST {
-            let instance = what.named(fmt!("perfcounters/{name}"))?;
+            let instance = what.add(fmt!("perfcounters/{name}"))?;
             costs::publish(*cost, instance.counter());
             instances.push(instance, GFP_KERNEL)?;
         }

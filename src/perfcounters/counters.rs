@@ -2,7 +2,7 @@
 
 //! The registry of this machine: the implementation of `perf_add()` and `perf_del()`.
 
-use engine::error::Error::Unsettled;
+use engine::error::Error::UpdatesInFlight;
 use engine::layout::{Layout, MAX_PAGES_PER_CHUNK};
 use engine::registry::Registry;
 use engine::spec::Spec;
@@ -11,14 +11,14 @@ use kernel::str::{BStr, CStr};
 
 use crate::pages::Pages;
 use crate::sys::lock::{self, REGISTRY};
-use crate::sys::misc::Line;
+use crate::sys::misc::LogKind;
 use crate::sys::modules::Owner;
 use crate::sys::{cpu, misc};
 
 /// The lifetime of the registry. Dropping it frees the registry and its pages.
-pub(crate) struct Loaded(());
+pub(crate) struct RegistryGuard(());
 
-impl Loaded {
+impl RegistryGuard {
     /// Creates an empty registry. Called once, from module init.
     ///
     /// # Errors
@@ -49,7 +49,7 @@ impl Loaded {
     }
 }
 
-impl Drop for Loaded {
+impl Drop for RegistryGuard {
     fn drop(&mut self) {
         *REGISTRY.lock() = None;
     }
@@ -64,7 +64,7 @@ fn to_errno(error: engine::error::Error) -> Error {
 pub(crate) fn add(spec: &Spec<'_>, owner: Owner) -> i32 {
     if !misc::may_sleep() {
         log(
-            Line::Atomic,
+            LogKind::Atomic,
             format_args!(
                 "perf_add() called from atomic context; call it where sleeping is allowed"
             ),
@@ -78,7 +78,7 @@ pub(crate) fn add(spec: &Spec<'_>, owner: Owner) -> i32 {
                 return ENODEV.to_errno();
             };
             match registry.add(spec) {
-                Err(Unsettled(instance)) => registry.store().death(instance),
+                Err(UpdatesInFlight(instance)) => registry.store().last_deletion(instance),
                 Ok(instance) => {
                     registry.store_mut().set_owner(instance, owner);
                     break Ok(instance);
@@ -92,32 +92,32 @@ pub(crate) fn add(spec: &Spec<'_>, owner: Owner) -> i32 {
     match added {
         // Instance numbers are below 65536.
         Ok(instance) => instance as i32,
-        Err(error) => refused(spec.name, error),
+        Err(error) => log_refused(spec.name, error),
     }
 }
 
 /// Logs why an instance cannot be added, and returns the negative errno.
-pub(crate) fn refused(name: &[u8], error: engine::error::Error) -> i32 {
+pub(crate) fn log_refused(name: &[u8], error: engine::error::Error) -> i32 {
     let name = BStr::from_bytes(name);
     log(
-        Line::Add,
+        LogKind::Add,
         format_args!("cannot add {name:?}: {}", error.advice()),
     );
     error.errno().wrapping_neg()
 }
 
 /// Number of instances that are processed before the lock is released for other callers.
-pub(crate) const PART: u32 = 512;
+pub(crate) const BATCH_SIZE: u32 = 512;
 
 /// Makes the instances dormant that a module has left live when it was unloaded.
-pub(crate) fn forget(owner: Owner, name: &CStr) {
+pub(crate) fn del_owned(owner: Owner, name: &CStr) {
     let (mut at, mut left) = (1_u32, 0_u32);
     loop {
         let mut registry = REGISTRY.lock();
         let Some(registry) = registry.as_mut() else {
             return;
         };
-        let end = at.saturating_add(PART).min(registry.nr_slots());
+        let end = at.saturating_add(BATCH_SIZE).min(registry.nr_slots());
         for instance in at..end {
             if registry.store().owner(instance) == owner && registry.del(instance).is_ok() {
                 left = left.saturating_add(1);
@@ -143,7 +143,7 @@ pub(crate) fn del(instance: i32) {
     }
     if !misc::may_sleep() {
         return log(
-            Line::Atomic,
+            LogKind::Atomic,
             format_args!("perf_del({instance}) called from atomic context; call it where sleeping is allowed"),
         );
     }
@@ -153,14 +153,14 @@ pub(crate) fn del(instance: i32) {
     };
     if !deleted {
         log(
-            Line::Del,
+            LogKind::Del,
             format_args!("perf_del({instance}): no such live instance"),
         );
     }
 }
 
 /// Logs a mistake of a driver. Rate-limited, as a driver may repeat it for each of its devices.
-fn log(line: Line, what: core::fmt::Arguments<'_>) {
+fn log(line: LogKind, what: core::fmt::Arguments<'_>) {
     if misc::may_log(line) {
         pr_notice!("{what}\n");
     }

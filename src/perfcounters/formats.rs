@@ -22,14 +22,14 @@ impl Formats {
 }
 
 /// The format that user space asks for.
-pub(crate) enum Wanted<'a> {
+pub(crate) enum FormatId<'a> {
     /// The format with this name.
     Name(&'a CStr),
     /// The format with this UUID.
     Uuid([u8; 16]),
 }
 
-fn is_name(name: &CStr) -> bool {
+fn is_valid_name(name: &CStr) -> bool {
     let letter = |b: &u8| b.is_ascii_alphanumeric() || *b == b'-';
     let bytes = name.to_bytes();
     !bytes.is_empty() && bytes.len() < engine::calls::FORMAT_NAME && bytes.iter().all(letter)
@@ -41,7 +41,7 @@ fn is_name(name: &CStr) -> bool {
 ///
 /// `EINVAL` if the format is invalid, `EEXIST` if its name or UUID is in use, `ENOMEM`.
 pub(crate) fn register(new: Format) -> Result {
-    if !is_name(new.name()) || !new.is_whole() {
+    if !is_valid_name(new.name()) || !new.is_valid() {
         pr_err!(
             "perfmon: format {:?}: invalid; it needs a name of letters, digits and dashes, layout(), \
              overflow(), a queue_depth of 1 to 30, an argument and a state of at most a page\n",
@@ -70,11 +70,11 @@ pub(crate) fn unregister(raw: *const RawFormat) {
 }
 
 /// Returns a registered format, and keeps its module loaded.
-fn there(wanted: &Wanted<'_>) -> Option<Pinned> {
+fn find_registered(wanted: &FormatId<'_>) -> Option<Pinned> {
     let formats = FORMATS.lock();
     let is = |f: &&Format| match wanted {
-        Wanted::Name(name) => f.name() == *name,
-        Wanted::Uuid(uuid) => f.uuid() == *uuid,
+        FormatId::Name(name) => f.name() == *name,
+        FormatId::Uuid(uuid) => f.uuid() == *uuid,
     };
     formats.0.iter().find(is).and_then(Format::pin)
 }
@@ -84,21 +84,21 @@ fn there(wanted: &Wanted<'_>) -> Option<Pinned> {
 /// # Errors
 ///
 /// `ENOENT` if there is no such format, `EINVAL` if the name is invalid, `ENOMEM`.
-pub(crate) fn find(wanted: &Wanted<'_>) -> Result<Pinned> {
-    if let Some(format) = there(wanted) {
+pub(crate) fn find(wanted: &FormatId<'_>) -> Result<Pinned> {
+    if let Some(format) = find_registered(wanted) {
         return Ok(format);
     }
     let alias = match wanted {
-        Wanted::Name(name) if is_name(name) => {
+        FormatId::Name(name) if is_valid_name(name) => {
             let name = name.to_str().map_err(|_| EINVAL)?;
             CString::try_from_fmt(fmt!("perfmon-format-{name}"))?
         }
-        Wanted::Name(_) => return Err(EINVAL),
-        Wanted::Uuid(uuid) => {
+        FormatId::Name(_) => return Err(EINVAL),
+        FormatId::Uuid(uuid) => {
             let n = u128::from_be_bytes(*uuid);
             CString::try_from_fmt(fmt!("perfmon-format-{n:032x}"))?
         }
     };
     request_module(&alias);
-    there(wanted).ok_or(ENOENT)
+    find_registered(wanted).ok_or(ENOENT)
 }

@@ -10,22 +10,24 @@
 #![deny(missing_docs)]
 
 mod accounting;
-mod accounts;
 mod contexts;
 mod costs;
 pub mod counters;
+mod cpu_kinds;
+mod cpu_stats;
 #[allow(missing_docs, reason = "documented in the C header")]
 #[path = "../../include/linux/perfmon.rs"]
 pub mod description;
 #[path = "../../include/linux/perfcounters.rs"]
 pub mod driver;
-mod entries;
 mod formats;
-mod kinds;
 mod messages;
 mod names;
 mod pages;
+mod per_task;
+mod permission;
 mod pmu;
+mod probes;
 pub mod provider;
 mod registers;
 mod sampling;
@@ -33,9 +35,7 @@ mod session;
 mod sets;
 pub mod sys;
 mod target;
-mod totals;
 mod tracing;
-mod watch;
 
 use kernel::prelude::*;
 
@@ -58,35 +58,36 @@ module! {
 /// the counter pages are freed. By then no file is open and no driver is loaded, because each holds
 /// a reference to this module.
 struct PerfCounters {
-    _trace: sys::trace::Tracer,
+    _trace: sys::trace::TraceDevice,
     _perfmon: sys::file::Device,
-    _work: sys::wake::Work,
+    _work: sys::wrap_timer::Workqueues,
     _nmi: sys::nmi::Handler,
     _ppa: sys::file::Device,
     _ppa_files: sys::proc::Files,
     _map: sys::pmu::MapFile,
-    _sleep: sys::wake::Sleep,
+    _sleep: sys::wrap_timer::Power,
     _devices: sys::file::Devices,
     _hotplug: sys::cpu::Hotplug,
-    _tree: sys::pmu::Tree,
-    _costs: costs::Costs,
-    _modules: sys::modules::Watch,
-    _registry: counters::Loaded,
-    _works: sys::task::Works,
-    _threads: sys::threads::Threads,
-    _rights: sys::rights::Rights,
+    _tree: sys::pmu::DebugfsTree,
+    _costs: costs::SelfStats,
+    _modules: sys::modules::UnloadNotifier,
+    _registry: counters::RegistryGuard,
+    _works: sys::task::TaskWorks,
+    _threads: sys::threads::ThreadTable,
+    _rights: sys::access::ProcfsMount,
 }
 
 impl kernel::Module for PerfCounters {
     fn init(_module: &'static ThisModule) -> Result<Self> {
-        let registry =
-            counters::Loaded::new(sys::release::given(&module_parameters::pages_per_chunk))?;
-        let modules = sys::modules::Watch::begin()?;
-        let costs = costs::Costs::new()?;
+        let registry = counters::RegistryGuard::new(sys::release::param_value(
+            &module_parameters::pages_per_chunk,
+        ))?;
+        let modules = sys::modules::UnloadNotifier::register()?;
+        let costs = costs::SelfStats::new()?;
         // Created before `Hotplug`, whose callbacks create a directory in it for each CPU.
-        let tree = sys::pmu::Tree::create();
-        let rights = sys::rights::Rights::begin()?;
-        let threads = sys::threads::Threads::begin()?;
+        let tree = sys::pmu::DebugfsTree::create();
+        let rights = sys::access::ProcfsMount::mount()?;
+        let threads = sys::threads::ThreadTable::create()?;
         let hotplug = sys::cpu::Hotplug::register()?;
         // The values are created in this order. If one fails, those before it are dropped in
         // reverse order and the module is freed at once, so most devices are registered last.
@@ -97,17 +98,17 @@ impl kernel::Module for PerfCounters {
             _tree: tree,
             _hotplug: hotplug,
             _map: sys::pmu::MapFile::create()?,
-            _sleep: sys::wake::Sleep::register(),
-            _works: sys::task::Works,
+            _sleep: sys::wrap_timer::Power::register(),
+            _works: sys::task::TaskWorks,
             _threads: threads,
             _rights: rights,
             _devices: sys::file::Devices::register()?,
             _nmi: sys::nmi::Handler::register()?,
-            _work: sys::wake::Work::begin()?,
+            _work: sys::wrap_timer::Workqueues::create()?,
             _perfmon: sys::perfmon::register()?,
             _ppa_files: sys::proc::Files::create()?,
             _ppa: sys::ppa::register()?,
-            _trace: sys::trace::Tracer::register()?,
+            _trace: sys::trace::TraceDevice::register()?,
         };
         sys::file::ready();
         Ok(this)

@@ -9,26 +9,26 @@ use crate::contexts::{Context, State};
 impl Context {
     /// Reports that the target has ended. The reader gets a message, unless the thread attached the
     /// context to itself: then readers are only woken.
-    pub(crate) fn tell_end(&self, state: &mut State) {
-        if state.sampling.own {
-            self.bell.ring();
+    pub(crate) fn queue_end_message(&self, state: &mut State) {
+        if state.sampling.self_monitoring {
+            self.notifier.wake_readers();
         } else {
-            self.tell_of(state, sampling::END);
+            self.queue_message(state, sampling::END);
         }
     }
 
     /// Queues a message of this type without an overflow, and wakes the readers.
-    pub(crate) fn tell_of(&self, state: &mut State, msg_type: u32) {
+    pub(crate) fn queue_message(&self, state: &mut State, msg_type: u32) {
         let message = Message {
             msg_type,
             ..Message::default()
         };
         state.sampling.queue.push(&message);
-        self.bell.ring();
+        self.notifier.wake_readers();
     }
 
     /// Takes the oldest message out of the queue.
-    pub(crate) fn message(&self) -> Option<Message> {
+    pub(crate) fn take_message(&self) -> Option<Message> {
         self.state.lock().sampling.queue.pop()
     }
 

@@ -17,16 +17,16 @@ use crate::sys::percpu::{self, Chunk};
 use crate::sys::{cpu, tables};
 
 /// The values that page faults need, set once at load.
-struct Fixed {
+struct MapLayout {
     /// The layout of the file.
     layout: Layout,
     /// The address of the header page.
     header: usize,
     /// The address of a page of zeros, which is mapped for CPUs that are not possible.
-    nobody: usize,
+    zero_page: usize,
 }
 
-static FIXED: SetOnce<Fixed> = SetOnce::new();
+static MAP_LAYOUT: SetOnce<MapLayout> = SetOnce::new();
 
 /// The memory of the registry.
 pub(crate) struct Pages {
@@ -34,8 +34,8 @@ pub(crate) struct Pages {
     layout: Layout,
     /// Page 0 of the file.
     header: HeaderPage,
-    /// A page of zeros; see [`Fixed::nobody`].
-    _nobody: Page,
+    /// A page of zeros; see [`MapLayout::zero_page`].
+    _zero_page: Page,
     /// The per-CPU memory of the counters.
     chunks: VVec<Chunk>,
     /// The pages of descriptors.
@@ -45,21 +45,21 @@ pub(crate) struct Pages {
     /// The instance that follows each instance in its bucket; 0 at the end.
     next: VVec<u16>,
     /// The last deletion and the owner of each instance that `descs` has room for.
-    lives: VVec<Life>,
+    instances: VVec<InstanceState>,
 }
 
 /// The data of an instance that is not in its descriptor.
 #[derive(Clone, Copy)]
-struct Life {
+struct InstanceState {
     /// The grace period of the last deletion. The name cannot be added again before it is over.
-    death: GracePeriod,
+    last_deletion: GracePeriod,
     /// The module that added the instance, while it is live.
     owner: Owner,
 }
 
 impl Pages {
     /// Allocates the header page, the hash index and the lists at their full size, so that adding
-    /// an instance does not copy them. Only `lives` (16 bytes each) grows with the instances.
+    /// an instance does not copy them. Only `instances` (16 bytes each) grows with the instances.
     pub(crate) fn new(layout: Layout) -> Result<Self, Error> {
         let header = HeaderPage(Page::new()?);
         let nobody = Page::new()?;
@@ -90,20 +90,20 @@ impl Pages {
         for cpu in cpu::possible() {
             header.set_cpu(abi::POSSIBLE_OFFSET, cpu, true);
         }
-        FIXED.populate(Fixed {
+        MAP_LAYOUT.populate(MapLayout {
             layout,
             header: header.0.address(),
-            nobody: nobody.address(),
+            zero_page: nobody.address(),
         });
         Ok(Self {
             layout,
             header,
-            _nobody: nobody,
+            _zero_page: nobody,
             chunks,
             descs,
             heads,
             next,
-            lives: VVec::new(),
+            instances: VVec::new(),
         })
     }
 
@@ -113,20 +113,20 @@ impl Pages {
     }
 
     /// Returns the grace period of an instance's last deletion.
-    pub(crate) fn death(&self, instance: u32) -> GracePeriod {
-        let life = self.lives.get(instance as usize);
-        life.map_or_else(GracePeriod::over, |life| life.death)
+    pub(crate) fn last_deletion(&self, instance: u32) -> GracePeriod {
+        let life = self.instances.get(instance as usize);
+        life.map_or_else(GracePeriod::over, |life| life.last_deletion)
     }
 
     /// Returns the owner of an instance.
     pub(crate) fn owner(&self, instance: u32) -> Owner {
-        let life = self.lives.get(instance as usize);
+        let life = self.instances.get(instance as usize);
         life.map_or(Owner::NONE, |life| life.owner)
     }
 
     /// Sets the owner of an instance, until it is deleted.
     pub(crate) fn set_owner(&mut self, instance: u32, owner: Owner) {
-        if let Some(life) = self.lives.get_mut(instance as usize) {
+        if let Some(life) = self.instances.get_mut(instance as usize) {
             life.owner = owner;
         }
     }
@@ -138,11 +138,11 @@ impl Pages {
             let page = Page::new()?;
             let address = page.address();
             let lives = (self.descs.len() + 1) * DESCS_PER_PAGE as usize;
-            let unborn = Life {
-                death: GracePeriod::over(),
+            let unborn = InstanceState {
+                last_deletion: GracePeriod::over(),
                 owner: Owner::NONE,
             };
-            self.lives
+            self.instances
                 .resize(lives, unborn, GFP_KERNEL)
                 .map_err(|_| Error::NoMemory)?;
             self.descs
@@ -223,14 +223,14 @@ impl Store for Pages {
 
     fn set_live(&mut self, instance: u32, _nr_slots: u16, live: bool) {
         tables::set_live(instance, live);
-        if let (false, Some(life)) = (live, self.lives.get_mut(instance as usize)) {
-            life.death = GracePeriod::now();
+        if let (false, Some(life)) = (live, self.instances.get_mut(instance as usize)) {
+            life.last_deletion = GracePeriod::now();
             life.owner = Owner::NONE;
         }
     }
 
-    fn is_settled(&self, instance: u32) -> bool {
-        self.death(instance).is_over()
+    fn is_quiescent(&self, instance: u32) -> bool {
+        self.last_deletion(instance).is_over()
     }
 
     fn zero(&mut self, instance: u32, nr_slots: u16) {
@@ -271,7 +271,7 @@ fn links(count: u32) -> Result<VVec<u16>, Error> {
 /// Returns the page frame number of a page of the file; `None` if the page does not exist (yet).
 /// Takes no lock, as it is called from page faults.
 pub(crate) fn frame(pgoff: u64) -> Option<usize> {
-    let fixed = FIXED.as_ref()?;
+    let fixed = MAP_LAYOUT.as_ref()?;
     match fixed.layout.page(pgoff)? {
         FilePage::Header => Some(page::frame(fixed.header)),
         FilePage::Descs(n) => match tables::DESC_PAGES.get(n as usize) {
@@ -286,7 +286,7 @@ pub(crate) fn frame(pgoff: u64) -> Option<usize> {
                 .wrapping_add(page);
             match tables::SLOT_PAGES.get(index as usize) {
                 0 => None,
-                _ if !cpu::is_possible(cpu) => Some(page::frame(fixed.nobody)),
+                _ if !cpu::is_possible(cpu) => Some(page::frame(fixed.zero_page)),
                 address => Some(percpu::frame(address, cpu)),
             }
         }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The interface for providers in Rust: instances, probes, families.
+//! The interface for providers in Rust: instances, probes, keyed counters.
 //!
 //! A provider is a small module. It has a state whose fields are [`Instance`]s, a [`Handler`] for
 //! each event that it counts, and a [`Probes`] that holds both. See `src/provider/sched.rs` for the
@@ -12,12 +12,12 @@ use kernel::error::Result;
 use kernel::str::CString;
 
 pub use crate::driver::{Counter, Group, Instance, Kind, Spec, Unit};
-pub use crate::sys::family::{Family, Key, Text};
-pub use crate::sys::probe::{self, Handler, Probes, Watched};
+pub use crate::sys::keyed_counters::{Key, KeyedCounters, Text};
+pub use crate::sys::probe::{self, Handler, ListeningProbes, Probes};
 pub use crate::sys::{block, net};
 
 /// The description of a provider's instance, without its name.
-pub struct What {
+pub struct InstanceSpec {
     /// The kind, which says how the values of CPUs are combined.
     pub kind: Kind,
     /// The unit of the values.
@@ -30,7 +30,7 @@ pub struct What {
     pub help: &'static core::ffi::CStr,
 }
 
-impl What {
+impl InstanceSpec {
     /// Describes a counter of events.
     #[inline]
     pub const fn events(help: &'static core::ffi::CStr) -> Self {
@@ -79,7 +79,7 @@ impl What {
     ///
     /// The errors of `perf_add_desc()`, and `ENOMEM`.
     #[inline]
-    pub fn named(&self, name: fmt::Arguments<'_>) -> Result<Instance> {
+    pub fn add(&self, name: fmt::Arguments<'_>) -> Result<Instance> {
         let name = CString::try_from_fmt(name)?;
         Instance::try_add(&Spec {
             name: &name,

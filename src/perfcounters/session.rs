@@ -6,7 +6,7 @@
 
 use core::cell::Cell;
 
-use engine::claims::{Claims, Shares};
+use engine::claims::{RegisterMask, RegisterUsers};
 use engine::pmu::Scope;
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::KVec;
@@ -16,29 +16,29 @@ use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::Arc;
 
 use crate::contexts::Context;
-use crate::costs::Cost;
+use crate::costs::SelfStat;
 use crate::pmu;
 use crate::provider::probe::{ProcessExec, ProcessExit, SchedExit, SchedSwitch};
 use crate::provider::{Handler, Probes};
-use crate::sys::costs::Span;
-use crate::sys::lock::{HELD, SESSION};
-use crate::sys::msr::{self, Reserved};
-use crate::sys::nmi::{self, Global};
-use crate::sys::rights;
+use crate::sys::access;
+use crate::sys::costs::CostTimer;
+use crate::sys::lock::{RESERVED_PMU, SESSION};
+use crate::sys::msr::{self, ReservedMsrs};
+use crate::sys::nmi::{self, NmiRegisters};
 use crate::sys::sched;
 use crate::sys::threads::context_of;
-use crate::sys::wake::{self, Rounds};
+use crate::sys::wrap_timer::{self, WrapTimer};
 use crate::target::Target;
 
-/// An attached context. `yields`: it was attached without `CAP_PERFMON`, so an administrator's
+/// An attached context. `evictable`: it was attached without `CAP_PERFMON`, so an administrator's
 /// context that needs its registers may end it.
 struct Attached {
     context: *const Context,
-    yields: bool,
+    evictable: bool,
 }
 
 // SAFETY: The pointer is only used for shared access, and `Context` is `Sync`. It stays valid while
-// it is in the list: a context is removed by `delist()` before it is freed.
+// it is in the list: a context is removed by `remove_context()` before it is freed.
 unsafe impl Send for Attached {}
 
 /// The state that is shared by all attached contexts, protected by `SESSION`.
@@ -47,21 +47,21 @@ pub(crate) struct Session {
     /// attached.
     threads: usize,
     /// The hardware registers that attached contexts have claimed.
-    shares: Shares,
+    register_users: RegisterUsers,
     /// The reservation of the PMU; `None` while no attached context uses hardware registers.
-    held: Option<Held>,
+    reservation: Option<PmuReservation>,
     /// The attached contexts.
     attached: KVec<Attached>,
     /// The scheduler probes. They stay attached for [`IDLE_MS`] after the last detach.
-    probes: Option<Probes<Switch>>,
+    probes: Option<Probes<SchedProbes>>,
 }
 
 impl Session {
     /// The state while nothing is attached.
     pub(crate) const IDLE: Self = Self {
         threads: 0,
-        shares: Shares::NONE,
-        held: None,
+        register_users: RegisterUsers::NONE,
+        reservation: None,
         attached: KVec::new(),
         probes: None,
     };
@@ -73,16 +73,19 @@ impl Session {
 
     /// Adds a context that the caller is about to attach to the list, before it claims registers.
     /// Returns `ENOMEM` if the list has no room.
-    pub(crate) fn enlist(&mut self, context: &Context) -> Result {
-        let yields = !rights::has_perfmon();
+    pub(crate) fn add_context(&mut self, context: &Context) -> Result {
+        let yields = !access::has_perfmon_noaudit();
         let context = core::ptr::from_ref(context);
         self.attached
-            .push_within_capacity(Attached { context, yields })
+            .push_within_capacity(Attached {
+                context,
+                evictable: yields,
+            })
             .map_err(|_| ENOMEM)
     }
 
     /// Removes a context from the list, if it is in it.
-    pub(crate) fn delist(&mut self, context: &Context) {
+    pub(crate) fn remove_context(&mut self, context: &Context) {
         let is = |one: &Attached| core::ptr::eq(one.context, context);
         if let Some(place) = self.attached.iter().position(is) {
             let _ = self.attached.remove(place);
@@ -95,31 +98,35 @@ impl Session {
 
     /// Returns whether these registers would be free if all users' contexts of the other scope
     /// ended. They would not if a context that was attached with `CAP_PERFMON` has one of them.
-    fn would_be_free(&self, scope: Scope, claims: &Claims) -> bool {
+    fn is_available_after_evict(&self, scope: Scope, claims: &RegisterMask) -> bool {
         self.attached.iter().all(|one| {
-            // SAFETY: A context is removed from the list by `delist()` before it is freed, and
-            // `delist()` needs `SESSION`, which protects `self`.
+            // SAFETY: A context is removed from the list by `remove_context()` before it is freed,
+            // and `remove_context()` needs `SESSION`, which protects `self`.
             let context = unsafe { &*one.context };
-            one.yields || context.scope() == scope || !context.state.lock().claims.meets(claims)
+            one.evictable
+                || context.scope() == scope
+                || !context.state.lock().claims.intersects(claims)
         })
     }
 
     /// Ends the users' contexts of the other scope that use one of these registers. The caller's
     /// context has claimed the registers, and no step of the caller may fail after this. Preemption
     /// may be off.
-    pub(crate) fn evict(&mut self, scope: Scope, claims: &Claims) {
-        if self.shares.fits(scope, claims) {
+    pub(crate) fn evict(&mut self, scope: Scope, claims: &RegisterMask) {
+        if self.register_users.is_available(scope, claims) {
             return;
         }
         let Self {
-            attached, shares, ..
+            attached,
+            register_users: shares,
+            ..
         } = self;
-        for one in attached.iter().filter(|one| one.yields) {
-            // SAFETY: A context is removed from the list by `delist()` before it is freed, and
-            // `delist()` needs `SESSION`, which protects `self`.
+        for one in attached.iter().filter(|one| one.evictable) {
+            // SAFETY: A context is removed from the list by `remove_context()` before it is freed,
+            // and `remove_context()` needs `SESSION`, which protects `self`.
             let context = unsafe { &*one.context };
             if context.scope() != scope {
-                let had = context.evict(&|state| state.claims.meets(claims));
+                let had = context.evict(&|state| state.claims.intersects(claims));
                 shares.remove(context.scope(), &had);
             }
         }
@@ -130,14 +137,16 @@ impl Session {
     ///
     /// The caller's context has claimed its registers before. If it claims none and the ended
     /// context held the last ones, the PMU is released to perf.
-    pub(crate) fn evict_from(&mut self, task: usize) -> bool {
+    pub(crate) fn evict_thread(&mut self, task: usize) -> bool {
         let Self {
-            attached, shares, ..
+            attached,
+            register_users: shares,
+            ..
         } = self;
         let ended = Cell::new(false);
-        for one in attached.iter().filter(|one| one.yields) {
-            // SAFETY: A context is removed from the list by `delist()` before it is freed, and
-            // `delist()` needs `SESSION`, which protects `self`.
+        for one in attached.iter().filter(|one| one.evictable) {
+            // SAFETY: A context is removed from the list by `remove_context()` before it is freed,
+            // and `remove_context()` needs `SESSION`, which protects `self`.
             let context = unsafe { &*one.context };
             let had = context.evict(&|state| {
                 let is = state.target == Target::Thread(task);
@@ -146,8 +155,8 @@ impl Session {
             });
             shares.remove(context.scope(), &had);
         }
-        if self.shares.is_empty() {
-            self.held = None;
+        if self.register_users.is_empty() {
+            self.reservation = None;
         }
         ended.get()
     }
@@ -167,35 +176,35 @@ impl Session {
         &mut self,
         scope: Scope,
         registers: &Arc<pmu::Registers>,
-        old: &Claims,
-        new: &Claims,
+        old: &RegisterMask,
+        new: &RegisterMask,
     ) -> Result {
-        let fits = self.shares.fits(scope, new)
-            || (rights::is_admin() && self.would_be_free(scope, new));
-        if !fits {
+        let is_available = self.register_users.is_available(scope, new)
+            || (access::may_evict() && self.is_available_after_evict(scope, new));
+        if !is_available {
             return Err(EBUSY);
         }
-        if !new.is_none() && self.held.is_none() {
-            self.held = Some(Held::take(registers.clone())?);
+        if !new.is_none() && self.reservation.is_none() {
+            self.reservation = Some(PmuReservation::reserve(registers.clone())?);
         }
-        self.shares.add(scope, new);
-        self.shares.remove(scope, old);
-        if self.shares.is_empty() {
-            self.held = None;
+        self.register_users.add(scope, new);
+        self.register_users.remove(scope, old);
+        if self.register_users.is_empty() {
+            self.reservation = None;
         }
         Ok(())
     }
 
     /// Returns the registers that contexts of this scope can claim, if the PMU can be reserved.
-    pub(crate) fn free(&self, scope: Scope) -> Claims {
-        self.shares.free(scope)
+    pub(crate) fn available(&self, scope: Scope) -> RegisterMask {
+        self.register_users.available(scope)
     }
 
     /// Counts one more context of a thread that is about to be attached. Attaches the probes if
     /// they are not.
-    pub(crate) fn watch(&mut self) -> Result {
+    pub(crate) fn add_thread(&mut self) -> Result {
         if self.probes.is_none() {
-            let mut probes = Probes::new(Switch)?;
+            let mut probes = Probes::new(SchedProbes)?;
             probes.attach::<SchedSwitch<'_>>()?;
             probes.attach::<SchedExit<'_>>()?;
             probes.attach::<ProcessExit<'_>>()?;
@@ -208,17 +217,17 @@ impl Session {
 
     /// Counts one context of a thread less. Attaching probes is costly for all CPUs, so they are
     /// detached only after [`IDLE_MS`].
-    pub(crate) fn unwatch(&mut self) {
+    pub(crate) fn remove_thread(&mut self) {
         self.threads = self.threads.wrapping_sub(1);
         if self.threads == 0 {
-            wake::idle_later(IDLE_MS);
+            wrap_timer::queue_idle_work(IDLE_MS);
         }
     }
 }
 
 /// Makes room for more contexts in the session's list. The memory is charged to the caller's
 /// control group. The allocation may wait for memory, so it is made without the lock.
-pub(crate) fn make_room() -> Result {
+pub(crate) fn reserve_slot() -> Result {
     let nr = SESSION.lock().attached.len();
     let mut larger = KVec::with_capacity(nr.wrapping_mul(2).max(8), GFP_KERNEL_ACCOUNT)?;
     let mut session = SESSION.lock();
@@ -239,7 +248,7 @@ const IDLE_MS: u32 = 10_000;
 
 /// Detaches the probes if no context of a thread is attached. Called by a delayed work, and when
 /// the module is unloaded.
-pub(crate) fn tire() {
+pub(crate) fn detach_idle_probes() {
     let mut session = SESSION.lock();
     let unneeded = match session.threads {
         0 => session.probes.take(),
@@ -251,26 +260,26 @@ pub(crate) fn tire() {
 }
 
 /// The reservation of the PMU: perf and the NMI watchdog cannot use it meanwhile.
-struct Held {
+struct PmuReservation {
     /// The registers that are reset when the reservation ends.
     registers: Arc<pmu::Registers>,
     /// The periodic worker that reads counters before they wrap.
-    _rounds: Rounds,
+    _wrap_timer: WrapTimer,
     /// The handling of overflow NMIs.
-    _overflows: nmi::Owned,
+    _overflows: nmi::OverflowHandling,
     /// The reserved control registers.
-    _reserved: Reserved,
+    _reserved: ReservedMsrs,
 }
 
-impl Held {
+impl PmuReservation {
     /// Reserves all control registers, and starts the periodic worker and the handling of NMIs.
     ///
     /// # Errors
     ///
     /// `EBUSY` if perf or the NMI watchdog uses the PMU; `ENOMEM`.
-    fn take(registers: Arc<pmu::Registers>) -> Result<Self> {
+    fn reserve(registers: Arc<pmu::Registers>) -> Result<Self> {
         let all = registers.controls().map(|r| r.address);
-        let reserved = Reserved::all(all).inspect_err(|error| {
+        let reserved = ReservedMsrs::reserve(all).inspect_err(|error| {
             if *error == EBUSY {
                 pr_warn_once!(
                     "perfmon: PMU is in use by perf or the NMI watchdog; end perf, or stop the \
@@ -278,13 +287,13 @@ impl Held {
                 );
             }
         })?;
-        let overflows = nmi::Owned::new(&global(&registers));
-        *HELD.lock() = Some(registers.clone());
+        let overflows = nmi::OverflowHandling::new(&nmi_registers(&registers));
+        *RESERVED_PMU.lock() = Some(registers.clone());
         // Relaxed: the lock of the context that is loaded orders this before the load.
-        TAKEN.fetch_add(1, Relaxed);
+        RESERVATIONS.fetch_add(1, Relaxed);
         let widths = registers.counters().map(|r| u32::from(r.width));
         Ok(Self {
-            _rounds: Rounds::every(period(widths.min().unwrap_or(64))),
+            _wrap_timer: WrapTimer::start(wrap_period_ms(widths.min().unwrap_or(64))),
             _overflows: overflows,
             registers,
             _reserved: reserved,
@@ -292,42 +301,42 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for PmuReservation {
     /// Resets the PMU of each CPU on which a context was programmed. No context is attached that
     /// uses hardware registers.
     fn drop(&mut self) {
-        let taken = TAKEN.load(Relaxed);
-        sched::call_on_all_that(&|cpu| sched::quiet_since_of(cpu) == taken, &|| {
-            quiet(&self.registers);
+        let taken = RESERVATIONS.load(Relaxed);
+        sched::call_on_selected(&|cpu| sched::pmu_reset_for_of(cpu) == taken, &|| {
+            reset_pmu(&self.registers);
         });
-        *HELD.lock() = None;
+        *RESERVED_PMU.lock() = None;
     }
 }
 
-/// Number of times that the PMU was reserved. A CPU whose per-CPU word `quiet_since` has another
+/// Number of times that the PMU was reserved. A CPU whose per-CPU word `pfm_reset_for` has another
 /// value has not been reset since the last reservation.
-static TAKEN: Atomic<u64> = Atomic::new(0);
+static RESERVATIONS: Atomic<u64> = Atomic::new(0);
 
 /// Resets this CPU's PMU, unless that was done since the PMU was reserved. Called before a context
 /// that uses hardware registers is programmed. Interrupts off.
 #[inline]
-pub(crate) fn quiet_first(registers: &pmu::Registers) {
+pub(crate) fn reset_pmu_once(registers: &pmu::Registers) {
     // Relaxed: the PMU was reserved before the context was loaded, and that context's lock is held.
-    let taken = TAKEN.load(Relaxed);
-    if sched::quiet_since() != taken {
-        quiet_since(registers, taken);
+    let taken = RESERVATIONS.load(Relaxed);
+    if sched::pmu_reset_for() != taken {
+        reset_pmu_for(registers, taken);
     }
 }
 
 #[cold]
-fn quiet_since(registers: &pmu::Registers, taken: u64) {
-    quiet(registers);
-    sched::set_quiet_since(taken);
+fn reset_pmu_for(registers: &pmu::Registers, taken: u64) {
+    reset_pmu(registers);
+    sched::set_pmu_reset_for(taken);
 }
 
 /// Returns the milliseconds in which a counter of this width advances by half its range at 2^34
 /// events a second, limited to the range of 100 ms to one hour. Below 35 bits it is 100 ms.
-fn period(width: u32) -> u32 {
+fn wrap_period_ms(width: u32) -> u32 {
     let turn = 1000u64
         .checked_shl(width.saturating_sub(35))
         .unwrap_or(u64::MAX);
@@ -339,35 +348,35 @@ fn period(width: u32) -> u32 {
 }
 
 /// Returns the description of the global registers that the NMI handler needs.
-fn global(registers: &pmu::Registers) -> Global {
+fn nmi_registers(registers: &pmu::Registers) -> NmiRegisters {
     let map = registers.map();
-    Global {
+    NmiRegisters {
         control: map.global_ctrl,
         status: map.global_status,
         clear: map.global_clear,
         bits: registers
             .counters()
             .fold(0, |bits, r| bits | r.global_bit()),
-        late: u64::from(nmi::may_be_late()),
+        may_be_stale: u64::from(nmi::may_be_stale()),
     }
 }
 
 /// Clears the overflow status of this CPU, and unmasks the overflow interrupt (LVTPC).
-fn forget_overflows(global: &Global) {
+fn clear_overflow_status(global: &NmiRegisters) {
     if global.clear != 0 {
         // The NMI of such an overflow may still arrive; it is then recognised as expected. Only
         // bits that are set are written: those of counters that this CPU lacks would fault.
         let over = msr::read(global.status) & global.bits;
-        if global.late != 0 && over != 0 {
-            nmi::expect(msr::time_stamp());
+        if global.may_be_stale != 0 && over != 0 {
+            nmi::expect_stale_nmi(msr::time_stamp());
         }
         msr::write(global.clear, over);
     }
-    nmi::unmask();
+    nmi::unmask_lvtpc();
 }
 
 /// Resets this CPU's PMU: nothing counts, all counters are 0, no overflow is flagged.
-pub(crate) fn quiet(registers: &pmu::Registers) {
+pub(crate) fn reset_pmu(registers: &pmu::Registers) {
     if registers.map().global_ctrl != 0 {
         msr::write(registers.map().global_ctrl, 0);
     }
@@ -377,37 +386,37 @@ pub(crate) fn quiet(registers: &pmu::Registers) {
     for counter in registers.counters() {
         msr::write(counter.address, 0);
     }
-    forget_overflows(&global(registers));
+    clear_overflow_status(&nmi_registers(registers));
 }
 
 /// The handler of the scheduler probes.
-struct Switch;
+struct SchedProbes;
 
-impl Handler<SchedSwitch<'_>> for Switch {
+impl Handler<SchedSwitch<'_>> for SchedProbes {
     /// The current thread is switched out. Interrupts off, run-queue lock held.
     #[inline]
     fn on(&self, _: SchedSwitch<'_>) {
         if let Some(context) = sched::loaded(Scope::Thread) {
-            let _span = Span::begin(Cost::SwitchesOut, Cost::OutTime);
-            context.depart();
+            let _span = CostTimer::begin(SelfStat::SchedOut, SelfStat::SchedOutTime);
+            context.sched_out();
         }
     }
 }
 
-impl Handler<SchedExit<'_>> for Switch {
+impl Handler<SchedExit<'_>> for SchedProbes {
     /// The current thread was switched in. Preemption off.
     #[inline]
     fn on(&self, event: SchedExit<'_>) {
         if event.is_switch {
             if let Some(context) = context_of(sched::current()) {
-                let _span = Span::begin(Cost::SwitchesIn, Cost::InTime);
-                context.arrive(Target::Thread(sched::current()));
+                let _span = CostTimer::begin(SelfStat::SchedIn, SelfStat::SchedInTime);
+                context.sched_in(Target::Thread(sched::current()));
             }
         }
     }
 }
 
-impl Handler<ProcessExit<'_>> for Switch {
+impl Handler<ProcessExit<'_>> for SchedProbes {
     /// The current thread exits: its context ends.
     fn on(&self, _: ProcessExit<'_>) {
         let task = sched::current();
@@ -418,7 +427,7 @@ impl Handler<ProcessExit<'_>> for Switch {
     }
 }
 
-impl Handler<ProcessExec<'_>> for Switch {
+impl Handler<ProcessExec<'_>> for SchedProbes {
     /// The current thread has executed a program. Its context ends if the program runs with more
     /// privileges than its user has, or may not be read. Otherwise the permission to watch it is
     /// checked again.
@@ -435,11 +444,11 @@ impl Handler<ProcessExec<'_>> for Switch {
 }
 
 /// Has every CPU read the counters of its contexts, so that no counter wraps unnoticed.
-pub(crate) fn look_round() {
+pub(crate) fn sync_all_cpus() {
     sched::call_on_all(&|| {
         for scope in [Scope::Thread, Scope::System] {
             if let Some(context) = sched::loaded(scope) {
-                context.look_here();
+                context.sync_if_local();
             }
         }
     });
@@ -447,8 +456,8 @@ pub(crate) fn look_round() {
 
 /// Resets the PMU of a CPU that comes online, on that CPU, if the PMU is reserved.
 pub(crate) fn cpu_online() {
-    if let Some(registers) = HELD.lock().as_ref() {
-        quiet(registers);
+    if let Some(registers) = RESERVED_PMU.lock().as_ref() {
+        reset_pmu(registers);
     }
 }
 
@@ -463,25 +472,25 @@ pub(crate) fn cpu_offline() {
 /// Saves the registers before the machine suspends, and programs them again when it resumes.
 ///
 /// Context: on the only CPU that is online, interrupts off.
-pub(crate) fn sleep(going: bool) {
+pub(crate) fn suspend_or_resume(suspend: bool) {
     let system = sched::loaded(Scope::System);
-    if going {
+    if suspend {
         for context in Iterator::chain(sched::loaded(Scope::Thread).into_iter(), system) {
-            context.depart();
+            context.sched_out();
         }
         return;
     }
     let thread = context_of(sched::current());
-    // Firmware may have changed the registers. Tasks are frozen, so none holds `HELD`.
-    if let Some(held) = HELD.try_lock() {
+    // Firmware may have changed the registers. Tasks are frozen, so none holds `RESERVED_PMU`.
+    if let Some(held) = RESERVED_PMU.try_lock() {
         if let Some(registers) = held.as_ref() {
-            quiet(registers);
+            reset_pmu(registers);
         }
     }
     if let Some(context) = system {
-        context.arrive(Target::Cpu(sched::this_cpu()));
+        context.sched_in(Target::Cpu(sched::this_cpu()));
     }
     if let Some(context) = thread {
-        context.arrive(Target::Thread(sched::current()));
+        context.sched_in(Target::Thread(sched::current()));
     }
 }

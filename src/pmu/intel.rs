@@ -134,7 +134,7 @@ fn leaf() -> Option<Leaf> {
 impl Leaf {
     /// Combines two CPUs: the registers of both, with the widths of the first and the lower
     /// version.
-    fn with(self, other: Leaf) -> Self {
+    fn combine(self, other: Leaf) -> Self {
         Self {
             version: self.version.min(other.version),
             counters: self.counters.max(other.counters),
@@ -180,7 +180,7 @@ fn fixed_control(fixed: u32, any: bool) -> Register {
 }
 
 /// Logs why the counters cannot be used, if there are any.
-fn say_why() {
+fn log_reason() {
     let version = cpuid(0xa, 0).eax & 0xff;
     if vendor() != *b"GenuineIntel" || version == 0 {
     } else if version > LAST_VERSION {
@@ -204,12 +204,12 @@ impl kernel::Module for Intel {
                 any &= leaf.version == 3 || leaf.version == 4;
                 all = Some(match all.take() {
                     None => leaf,
-                    Some(all) => Leaf::with(all, leaf),
+                    Some(all) => Leaf::combine(all, leaf),
                 });
             }
         });
         let Some(leaf) = all else {
-            say_why();
+            log_reason();
             return Err(ENODEV);
         };
         let (mut pmcs, mut pmds) = (KVec::new(), KVec::new());

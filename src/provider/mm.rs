@@ -8,7 +8,7 @@
 
 use kernel::prelude::*;
 use perfcounters::provider::probe::{PageFaultKernel, PageFaultUser};
-use perfcounters::provider::{Handler, Instance, Probes, What};
+use perfcounters::provider::{Handler, Instance, InstanceSpec, Probes};
 
 module! {
     type: Provider,
@@ -29,7 +29,7 @@ struct Counts {
 
 impl kernel::Module for Provider {
     fn init(_module: &'static ThisModule) -> Result<Self> {
-        let add = |name, help| What::events(help).named(name);
+        let add = |name, help| InstanceSpec::events(help).add(name);
         let mut probes = Probes::new(Counts {
             user: add(
                 fmt!("mm/page_faults_user"),

@@ -12,10 +12,10 @@
 use core::pin::Pin;
 
 use kernel::prelude::*;
-use perfcounters::provider::net::{Interface, Watch};
+use perfcounters::provider::net::{Interface, InterfaceListener};
 use perfcounters::provider::probe::{NetDrop, NetReceive, NetXmit};
 use perfcounters::provider::{
-    Family, Group, Handler, Instance, Key, Probes, Text, Unit, Watched, What,
+    Group, Handler, Instance, InstanceSpec, Key, KeyedCounters, ListeningProbes, Probes, Text, Unit,
 };
 
 module! {
@@ -27,11 +27,11 @@ module! {
 }
 
 struct Provider {
-    _probes: Watched<Counts>,
+    _probes: ListeningProbes<Counts>,
 }
 
 struct Counts {
-    interfaces: Pin<KBox<Family<Traffic>>>,
+    interfaces: Pin<KBox<KeyedCounters<Traffic>>>,
     unnamed: Instance,
 }
 
@@ -47,7 +47,7 @@ struct Traffic {
 impl Traffic {
     fn new(interface: Text<'_>) -> Result<Self> {
         let add = |unit, help, word: &str| {
-            What::counter(unit, help).named(fmt!("net/{interface}/{word}"))
+            InstanceSpec::counter(unit, help).add(fmt!("net/{interface}/{word}"))
         };
         Ok(Self {
             rx_packets: add(Unit::Packets, c"Packets received", "rx_packets")?,
@@ -80,7 +80,7 @@ impl kernel::Module for Provider {
     fn init(_module: &'static ThisModule) -> Result<Self> {
         let mut probes = Probes::new(Counts {
             // Probes request no instances: `arrived()` adds them, with the interface's name.
-            interfaces: Family::new("interfaces", |name: &Key| {
+            interfaces: KeyedCounters::new("interfaces", |name: &Key| {
                 Traffic::new(name.text())
                     .inspect_err(|error| {
                     pr_notice!(
@@ -90,23 +90,23 @@ impl kernel::Module for Provider {
                     )
                 })
             })?,
-            unnamed: What::counter(
+            unnamed: InstanceSpec::counter(
                 Unit::Packets,
                 c"Packets of interfaces without counters of their own",
             )
-            .named(fmt!("net/unnamed"))?,
+            .add(fmt!("net/unnamed"))?,
         })?;
         probes.attach::<NetReceive<'_>>()?;
         probes.attach::<NetXmit<'_>>()?;
         probes.attach::<NetDrop<'_>>()?;
         Ok(Self {
-            _probes: probes.watch()?,
+            _probes: probes.listen()?,
         })
     }
 }
 
-impl Watch for Counts {
-    fn arrived(&self, interface: &Interface) {
+impl InterfaceListener for Counts {
+    fn interface_added(&self, interface: &Interface) {
         let Some((name, key)) = interface.name() else {
             return;
         };
@@ -114,7 +114,7 @@ impl Watch for Counts {
         let _ = self.interfaces.add(&key, &Key::new(&name, 0));
     }
 
-    fn left(&self, interface: &Interface) {
+    fn interface_removed(&self, interface: &Interface) {
         self.interfaces.remove(&interface.key());
     }
 }

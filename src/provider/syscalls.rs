@@ -8,7 +8,7 @@
 
 use kernel::prelude::*;
 use perfcounters::provider::probe::SysEnter;
-use perfcounters::provider::{Handler, Instance, Probes, What};
+use perfcounters::provider::{Handler, Instance, InstanceSpec, Probes};
 
 module! {
     type: Provider,
@@ -33,21 +33,21 @@ struct Counts {
 
 impl kernel::Module for Provider {
     fn init(_module: &'static ThisModule) -> Result<Self> {
-        let call = What::events(c"Calls of this system call by 64-bit programs");
+        let call = InstanceSpec::events(c"Calls of this system call by 64-bit programs");
         let mut calls = KVec::with_capacity(NAMES.len(), GFP_KERNEL)?;
         for name in NAMES {
             let instance = match name {
-                Some(name) => Some(call.named(fmt!("syscalls/{name}"))?),
+                Some(name) => Some(call.add(fmt!("syscalls/{name}"))?),
                 None => None,
             };
             calls.push(instance, GFP_KERNEL)?;
         }
         let mut probes = Probes::new(Counts {
             calls,
-            compat: What::events(c"System calls of 32-bit and x32 programs")
-                .named(fmt!("syscalls/compat"))?,
-            unknown: What::events(c"System calls with unknown numbers")
-                .named(fmt!("syscalls/unknown"))?,
+            compat: InstanceSpec::events(c"System calls of 32-bit and x32 programs")
+                .add(fmt!("syscalls/compat"))?,
+            unknown: InstanceSpec::events(c"System calls with unknown numbers")
+                .add(fmt!("syscalls/unknown"))?,
         })?;
         probes.attach::<SysEnter<'_>>()?;
         Ok(Self { _probes: probes })

@@ -6,7 +6,9 @@
  */
 #include "kselftest_pc.h"
 
-/* More than PART (src/perfcounters/counters.rs), so that the scan of them releases its lock. */
+/*
+ * More than BATCH_SIZE (src/perfcounters/counters.rs), so that the scan of them releases its lock.
+ */
 #define NAMES	1100
 
 static struct pc pc;

@@ -14,7 +14,7 @@
 #include <pthread.h>
 
 #define CALLS	1000
-/* More than the 16,384 records of ended tasks that are kept (ENDED in accounts.rs). */
+/* More than the 16,384 records of ended tasks that are kept (MAX_ENDED_RECORDS in probes.rs). */
 #define TASKS	(16384 + 200)
 
 /* Traces 1,000 calls of getppid() into a buffer that has room for some of the events. */

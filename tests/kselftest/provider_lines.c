@@ -8,7 +8,7 @@
  */
 #include "provider.h"
 
-/* The limit of entries, ROWS in src/perfcounters/sys/family.rs. */
+/* The limit of entries, MAX_ENTRIES in src/perfcounters/sys/keyed_counters.rs. */
 #define ROWS	1024
 
 /* Room that is left for the lines of devices, which may have interrupts as well. */

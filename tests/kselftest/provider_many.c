@@ -12,7 +12,7 @@
 #define NR_TEXT	"1100"
 #define NR	1100
 
-/* The limit of entries, ROWS in src/perfcounters/sys/family.rs. */
+/* The limit of entries, MAX_ENTRIES in src/perfcounters/sys/keyed_counters.rs. */
 #define ROWS	1024
 
 static int live(const char *prefix, const char *suffix)

@@ -12,8 +12,8 @@ use kernel::error::{code::ENOMEM, to_result, Error, Result};
 use kernel::sync::aref::ARef;
 
 use super::shim::Amount;
-pub(crate) use super::shim::Thing;
-use super::{rights, shim};
+pub(crate) use super::shim::Resource;
+use super::{access, shim};
 
 /// Bytes that are accounted to a user. Drop subtracts them.
 ///
@@ -21,7 +21,7 @@ use super::{rights, shim};
 pub(crate) struct Charge {
     user: ARef<Credential>,
     /// The user had `CAP_SYS_RESOURCE` in the initial user namespace: the amount is not limited.
-    free: bool,
+    unlimited: bool,
     bytes: u64,
 }
 
@@ -34,20 +34,20 @@ impl Charge {
     /// `EDQUOT` if the limit (`user_kb`) would be exceeded, `ENOMEM`.
     pub(crate) fn of_caller(bytes: usize) -> Result<Self> {
         // SAFETY: Checks a capability of the current task; no requirements.
-        let free = unsafe { shim::pfm_account_is_free() };
+        let free = unsafe { shim::pfm_account_is_unlimited() };
         let nothing = Self {
-            user: rights::of_caller(),
-            free,
+            user: access::of_caller(),
+            unlimited: free,
             bytes: 0,
         };
-        nothing.more(bytes)
+        nothing.charge(bytes)
     }
 
     /// Returns an empty charge of the same user.
-    pub(crate) fn none(&self) -> Self {
+    pub(crate) fn empty(&self) -> Self {
         Self {
             user: self.user.clone(),
-            free: self.free,
+            unlimited: self.unlimited,
             bytes: 0,
         }
     }
@@ -62,14 +62,14 @@ impl Charge {
     /// # Errors
     ///
     /// `EDQUOT` if the limit would be exceeded, `ENOMEM`.
-    pub(crate) fn more(&self, bytes: usize) -> Result<Self> {
-        let mut more = self.none();
-        let most = match self.free {
+    pub(crate) fn charge(&self, bytes: usize) -> Result<Self> {
+        let mut more = self.empty();
+        let most = match self.unlimited {
             true => u64::MAX,
             // SAFETY: Reads a module parameter and the size of memory; no requirements.
             false => unsafe { shim::pfm_account_bytes() },
         };
-        add(&more.user, (Thing::Bytes, bytes as u64), most)?;
+        add(&more.user, (Resource::Bytes, bytes as u64), most)?;
         more.bytes = bytes as u64;
         Ok(more)
     }
@@ -80,13 +80,13 @@ impl Charge {
     }
 
     /// Moves the bytes of `other`, which must be of the same user, to this charge. Any context.
-    pub(crate) fn take(&mut self, other: &mut Self) {
+    pub(crate) fn absorb(&mut self, other: &mut Self) {
         self.bytes = self.bytes.wrapping_add(core::mem::take(&mut other.bytes));
     }
 
     /// Returns up to `bytes` to the user. Process context.
-    pub(crate) fn give_back(&mut self, bytes: usize) {
-        let mut less = self.none();
+    pub(crate) fn uncharge(&mut self, bytes: usize) {
+        let mut less = self.empty();
         less.bytes = self.bytes.min(bytes as u64);
         self.bytes = self.bytes.wrapping_sub(less.bytes);
     }
@@ -94,7 +94,7 @@ impl Charge {
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        sub(&self.user, (Thing::Bytes, self.bytes));
+        sub(&self.user, (Resource::Bytes, self.bytes));
     }
 }
 
@@ -102,23 +102,23 @@ impl Drop for Charge {
 /// subtracts it.
 ///
 /// Context: drop in process context.
-pub(crate) struct Share {
+pub(crate) struct ResourceCharge {
     user: ARef<Credential>,
-    thing: Thing,
+    resource: Resource,
 }
 
-impl Share {
+impl ResourceCharge {
     /// Counts one more for the caller. Returns `error` if the caller would have more than `most`,
     /// or `ENOMEM`. Process context.
-    pub(crate) fn of_caller(thing: Thing, most: usize, error: Error) -> Result<Self> {
-        Self::of(&rights::of_caller(), thing, most, error)
+    pub(crate) fn of_caller(thing: Resource, most: usize, error: Error) -> Result<Self> {
+        Self::of(&access::of_caller(), thing, most, error)
     }
 
     /// Counts one more for a user. Returns `error` if the user would have more than `most`, or
     /// `ENOMEM`. Process context.
     pub(crate) fn of(
         user: &ARef<Credential>,
-        thing: Thing,
+        thing: Resource,
         most: usize,
         error: Error,
     ) -> Result<Self> {
@@ -127,27 +127,44 @@ impl Share {
             Err(_) => Err(error),
             Ok(()) => Ok(Self {
                 user: user.clone(),
-                thing,
+                resource: thing,
             }),
         }
     }
 }
 
-impl Drop for Share {
+impl Drop for ResourceCharge {
     fn drop(&mut self) {
-        sub(&self.user, (self.thing, 1));
+        sub(&self.user, (self.resource, 1));
     }
 }
 
 /// Adds `nr` to the user's account and to those of the owners of its user namespaces. `EDQUOT` if
 /// one of them would exceed `most`; then none is changed. `ENOMEM`.
-fn add(user: &Credential, (thing, nr): (Thing, u64), most: u64) -> Result {
+fn add(user: &Credential, (thing, nr): (Resource, u64), most: u64) -> Result {
     // SAFETY: The reference keeps the credentials alive; the callee takes its own lock.
-    to_result(unsafe { shim::pfm_account_add(user.as_ptr(), Amount { thing, nr }, most) })
+    to_result(unsafe {
+        shim::pfm_account_add(
+            user.as_ptr(),
+            Amount {
+                resource: thing,
+                nr,
+            },
+            most,
+        )
+    })
 }
 
-fn sub(user: &Credential, (thing, nr): (Thing, u64)) {
+fn sub(user: &Credential, (thing, nr): (Resource, u64)) {
     // SAFETY: The reference keeps the credentials alive, and `nr` was added to their accounts
     // before.
-    unsafe { shim::pfm_account_sub(user.as_ptr(), Amount { thing, nr }) }
+    unsafe {
+        shim::pfm_account_sub(
+            user.as_ptr(),
+            Amount {
+                resource: thing,
+                nr,
+            },
+        )
+    }
 }

@@ -11,7 +11,7 @@ use kernel::bindings;
 use kernel::fmt;
 use kernel::types::Opaque;
 
-use super::family::Key;
+use super::keyed_counters::Key;
 
 /// `struct request`, valid during a probe.
 #[repr(transparent)]

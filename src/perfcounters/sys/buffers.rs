@@ -7,7 +7,7 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use engine::sync::Word;
-use engine::trace::{self, Counts, Span};
+use engine::trace::{self, BufferRange, Counts};
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::KVVec;
 use kernel::bindings;
@@ -101,26 +101,26 @@ pub(crate) struct Buffer {
     pub(crate) flight: bool,
     /// The position up to which the reader is done: it has read the bytes before, or skipped them
     /// as corrupt.
-    position: Word,
+    read_position: Word,
     /// Nonzero after a thread has waited for room and timed out, until the reader advances.
     stalled: Word,
     /// The wait for room that was begun last: the tail that the thread saw, plus one, and when the
     /// first thread began to wait at it, in nanoseconds. 0 if no thread has waited.
-    awaited: Word,
+    awaited_tail: Word,
     awaited_since: Word,
     /// The count of lost events that was last returned to the reader.
-    told: Word,
+    reported_lost: Word,
     /// Plausibility of the writer's count of lost events: the last count that was plausible, the
     /// time of that check in ticks, and whether an implausible count was seen. From then on the
     /// writer's count is ignored.
-    believed: Word,
-    looked: Word,
-    senseless: Word,
+    plausible_lost: Word,
+    plausible_at: Word,
+    implausible: Word,
     /// Bytes discarded because the counts were corrupt. An implausible count of lost events adds 8.
     cut: Word,
     /// The number of page allocations that failed, and the number of pages that are allocated.
-    refused: Word,
-    there: Word,
+    alloc_failures: Word,
+    nr_pages: Word,
 }
 
 impl Buffer {
@@ -135,28 +135,28 @@ impl Buffer {
             pages,
             bytes,
             flight,
-            position: Word::new(0),
+            read_position: Word::new(0),
             stalled: Word::new(0),
-            awaited: Word::new(0),
+            awaited_tail: Word::new(0),
             awaited_since: Word::new(0),
-            told: Word::new(0),
-            believed: Word::new(0),
-            looked: Word::new(Clock::of_traces().ticks()),
-            senseless: Word::new(0),
+            reported_lost: Word::new(0),
+            plausible_lost: Word::new(0),
+            plausible_at: Word::new(Clock::of_traces().ticks()),
+            implausible: Word::new(0),
             cut: Word::new(0),
-            refused: Word::new(0),
-            there: Word::new(0),
+            alloc_failures: Word::new(0),
+            nr_pages: Word::new(0),
         };
         let counts = buffer.page(0).ok_or(ENOMEM)?;
         // INVARIANT: `page(0)` has set the first word.
         // SAFETY: The page is aligned, zeroed and held by the buffer, and no other thread has it
         // yet.
-        trace::begin(unsafe { &*(counts as *const Counts) }, bytes, flight);
+        trace::init_counts(unsafe { &*(counts as *const Counts) }, bytes, flight);
         Ok(buffer)
     }
 
     /// Allocates all pages now, so that writing needs no page fault. `ENOMEM`. May sleep.
-    pub(crate) fn complete(&self) -> Result {
+    pub(crate) fn alloc_all(&self) -> Result {
         (0..self.pages.len()).try_for_each(|n| self.page(n).map(|_| ()).ok_or(ENOMEM))
     }
 
@@ -164,19 +164,19 @@ impl Buffer {
     /// or if there is no memory. May sleep.
     fn page(&self, number: usize) -> Option<usize> {
         match self.pages.get(number)?.load_relaxed() {
-            0 => self.page_or(number, &mut Page::new().ok()),
+            0 => self.page_or_insert(number, &mut Page::new().ok()),
             there => Some(there as usize),
         }
     }
 
     /// Returns the address of a page, taking `spare` if it is not allocated yet. `None` if the
     /// number is too large, or if a page is needed and `spare` is empty. Caller holds `TRACING`.
-    pub(crate) fn page_or(&self, number: usize, spare: &mut Option<Page>) -> Option<usize> {
+    pub(crate) fn page_or_insert(&self, number: usize, spare: &mut Option<Page>) -> Option<usize> {
         let word = self.pages.get(number)?;
         if word.load_relaxed() == 0 {
             let page = spare.take()?;
-            let there = self.there.load_relaxed();
-            self.there.store_relaxed(there.wrapping_add(1));
+            let there = self.nr_pages.load_relaxed();
+            self.nr_pages.store_relaxed(there.wrapping_add(1));
             // INVARIANT: The word is set once; the reference of `page` is kept until drop.
             // Release: pairs with the acquire in `at`.
             word.store_release(page.address() as u64);
@@ -215,13 +215,13 @@ impl Buffer {
 
     /// Returns the bytes of memory of this buffer.
     pub(crate) fn memory(&self) -> u64 {
-        let records = self.there.load_relaxed().wrapping_sub(1);
+        let records = self.nr_pages.load_relaxed().wrapping_sub(1);
         let empty = Self::empty_bytes(self.bytes) as u64;
         records.wrapping_mul(PAGE as u64).wrapping_add(empty)
     }
 
     /// Returns the writer's count of lost events, as it is: user space can write any value there.
-    pub(crate) fn claimed(&self) -> u64 {
+    pub(crate) fn writer_lost(&self) -> u64 {
         let [_, _, _, lost, ..] = self.counts();
         lost.load_relaxed()
     }
@@ -231,51 +231,51 @@ impl Buffer {
     pub(crate) fn lost(&self) -> u64 {
         // Acquire: pairs with the releases below: a thread that sees this time also sees the count
         // stored with it.
-        let looked = self.looked.load_acquire();
-        let believed = self.believed.load_relaxed();
-        let claimed = self.claimed();
-        if self.senseless.load_relaxed() != 0 {
-            return believed;
+        let looked = self.plausible_at.load_acquire();
+        let plausible = self.plausible_lost.load_relaxed();
+        let claimed = self.writer_lost();
+        if self.implausible.load_relaxed() != 0 {
+            return plausible;
         }
         let now = Clock::of_traces().ticks();
-        if claimed == believed {
+        if claimed == plausible {
             // No event was lost since the last check. Release: pairs with the acquire above.
-            self.looked.store_release(now);
-            return believed;
+            self.plausible_at.store_release(now);
+            return plausible;
         }
-        match trace::plausible(believed, claimed, now.saturating_sub(looked)) {
+        match trace::plausible_lost(plausible, claimed, now.saturating_sub(looked)) {
             Some(lost) => {
-                self.believed.store_relaxed(lost);
+                self.plausible_lost.store_relaxed(lost);
                 // Release: pairs with the acquire above.
-                self.looked.store_release(now);
+                self.plausible_at.store_release(now);
                 lost
             }
             None => {
-                self.senseless.store_relaxed(1);
+                self.implausible.store_relaxed(1);
                 let cut = self.cut.load_relaxed().wrapping_add(8);
                 self.cut.store_relaxed(cut);
-                believed
+                plausible
             }
         }
     }
 
     /// Counts a failed allocation of a page.
-    pub(crate) fn refuse(&self) {
-        let refused = self.refused.load_relaxed();
-        self.refused.store_relaxed(refused.wrapping_add(1));
+    pub(crate) fn count_alloc_failure(&self) {
+        let refused = self.alloc_failures.load_relaxed();
+        self.alloc_failures.store_relaxed(refused.wrapping_add(1));
     }
 
     /// Returns the number of bytes that were discarded as corrupt, and the number of failed page
     /// allocations.
-    pub(crate) fn faults(&self) -> (u64, u64) {
-        (self.cut.load_relaxed(), self.refused.load_relaxed())
+    pub(crate) fn loss_counts(&self) -> (u64, u64) {
+        (self.cut.load_relaxed(), self.alloc_failures.load_relaxed())
     }
 
     /// Returns the range of bytes that can be read; `None` if there is none. Corrupt counts discard
-    /// the range, which is added to [`faults`](Self::faults).
-    pub(crate) fn span(&self) -> Option<Span> {
+    /// the range, which is added to [`loss_counts`](Self::loss_counts).
+    pub(crate) fn readable(&self) -> Option<BufferRange> {
         if self.flight {
-            return match trace::recorded(self.counts(), self.bytes) {
+            return match trace::flight_range(self.counts(), self.bytes) {
                 Ok(span) => (span.bytes != 0).then_some(span),
                 Err(_) => {
                     // Stored, not added: a flight recorder is read again from the same counts,
@@ -285,13 +285,13 @@ impl Buffer {
                 }
             };
         }
-        let since = self.position.load_relaxed();
-        match trace::written(self.counts(), since, self.bytes) {
+        let since = self.read_position.load_relaxed();
+        match trace::unread_range(self.counts(), since, self.bytes) {
             Ok(span) => (span.bytes != 0).then_some(span),
-            Err(senseless) => {
+            Err(corrupt) => {
                 let cut = self.cut.load_relaxed().wrapping_add(self.bytes.into());
                 self.cut.store_relaxed(cut);
-                self.read_up_to(senseless.next);
+                self.advance(corrupt.resume_at);
                 None
             }
         }
@@ -300,35 +300,35 @@ impl Buffer {
     /// Returns what a reader has to get: the range of bytes that can be read, or an empty range if
     /// the number of lost events has changed since it was last returned. The empty range matters
     /// for a writer that has ended, as no later records report the loss.
-    pub(crate) fn news(&self) -> Option<Span> {
-        let position = self.position.load_relaxed();
-        let nothing = Span {
+    pub(crate) fn unread(&self) -> Option<BufferRange> {
+        let position = self.read_position.load_relaxed();
+        let nothing = BufferRange {
             position,
             from: 0,
             bytes: 0,
             next: position,
         };
-        let is_told = self.flight || self.lost() == self.told.load_relaxed();
-        self.span().or((!is_told).then_some(nothing))
+        let is_told = self.flight || self.lost() == self.reported_lost.load_relaxed();
+        self.readable().or((!is_told).then_some(nothing))
     }
 
     /// Records the count of lost events that was returned to the reader.
-    pub(crate) fn told(&self, lost: u64) {
-        self.told.store_relaxed(lost);
+    pub(crate) fn set_reported_lost(&self, lost: u64) {
+        self.reported_lost.store_relaxed(lost);
     }
 
     /// Returns how many bytes of a span are valid, after it was copied. In a flight recorder the
     /// writer may have overwritten the rest meanwhile.
-    pub(crate) fn good(&self, span: &Span) -> u32 {
+    pub(crate) fn valid_bytes(&self, span: &BufferRange) -> u32 {
         match self.flight {
-            true => trace::left(self.counts(), span, self.bytes),
+            true => trace::valid_bytes(self.counts(), span, self.bytes),
             false => span.bytes,
         }
     }
 
     /// Returns the position up to which the buffer was read.
-    pub(crate) fn position(&self) -> u64 {
-        self.position.load_relaxed()
+    pub(crate) fn read_position(&self) -> u64 {
+        self.read_position.load_relaxed()
     }
 
     /// Returns whether a thread has timed out waiting for room since the reader last advanced.
@@ -340,9 +340,9 @@ impl Buffer {
     /// is `now` if no thread has waited at that tail before. Caller holds `TRACING`.
     pub(crate) fn awaited_since(&self, tail: u64, now: u64) -> u64 {
         let place = tail.wrapping_add(1);
-        if self.awaited.load_relaxed() != place {
+        if self.awaited_tail.load_relaxed() != place {
             self.awaited_since.store_relaxed(now);
-            self.awaited.store_relaxed(place);
+            self.awaited_tail.store_relaxed(place);
         }
         self.awaited_since.load_relaxed()
     }
@@ -355,9 +355,9 @@ impl Buffer {
 
     /// Records that the reader is done with all bytes before `next`, and gives their room to the
     /// writer.
-    pub(crate) fn read_up_to(&self, next: u64) {
+    pub(crate) fn advance(&self, next: u64) {
         self.stalled.store_relaxed(0);
-        self.position.store_relaxed(next);
+        self.read_position.store_relaxed(next);
         let [.., tail] = self.counts();
         // Release: pairs with the writer's acquire of the tail: the bytes were copied before the
         // writer reuses their room.
@@ -366,7 +366,7 @@ impl Buffer {
 
     /// Copies words of a span to `to`, from byte `done` of the span on. Each word is loaded once,
     /// so that a concurrent writer cannot change a word that was copied.
-    pub(crate) fn copy(&self, span: &Span, done: usize, to: &mut [u64]) {
+    pub(crate) fn copy(&self, span: &BufferRange, done: usize, to: &mut [u64]) {
         const WORDS: usize = PAGE / 8;
         let mask = (self.bytes as usize).wrapping_sub(1);
         let mut at = (span.from as usize).wrapping_add(done) & mask;

@@ -7,7 +7,7 @@ use core::arch::asm;
 use kernel::ffi::{c_char, CStr};
 
 use super::{msr, shim};
-use crate::costs::{Cost, NR};
+use crate::costs::{SelfStat, NR_STATS};
 use crate::driver::Counter;
 
 /// A file of perfmon/cpuN in debugfs: `struct pfc_cost_file`.
@@ -23,12 +23,12 @@ unsafe impl Sync for File {}
 
 impl File {
     /// Creates a file that shows one cost.
-    pub(crate) const fn of(name: &'static CStr, cost: Cost) -> Self {
+    pub(crate) const fn single(name: &'static CStr, cost: SelfStat) -> Self {
         Self::sum(name, cost, cost)
     }
 
     /// Creates a file that shows the sum of two different costs.
-    pub(crate) const fn sum(name: &'static CStr, first: Cost, second: Cost) -> Self {
+    pub(crate) const fn sum(name: &'static CStr, first: SelfStat, second: SelfStat) -> Self {
         Self {
             name: name.to_bytes_with_nul().as_ptr().cast(),
             first: first as u16,
@@ -45,7 +45,7 @@ pub(crate) fn init() {
 }
 
 /// Sets the counter of a cost. Called by module init, before any cost can be counted.
-pub(crate) fn publish(cost: Cost, counter: Counter) {
+pub(crate) fn publish(cost: SelfStat, counter: Counter) {
     // SAFETY: `cost` is below the array's length, and nothing reads the array yet. The slots of the
     // counter are kept until module exit.
     unsafe { shim::pfc_costs[cost as usize] = counter.raw() }
@@ -58,7 +58,7 @@ pub(crate) fn show(cpu: u32, files: &'static [File]) {
 }
 
 #[inline(always)]
-fn slot(cost: Cost) -> *mut i64 {
+fn slot(cost: SelfStat) -> *mut i64 {
     let all = (&raw const shim::pfc_costs).cast::<*mut i64>();
     // SAFETY: The index is below the array's length, as asserted at the end of this file. The array
     // is written before any cost can be counted.
@@ -67,7 +67,7 @@ fn slot(cost: Cost) -> *mut i64 {
 
 /// Adds one to a cost. Any context.
 #[inline(always)]
-pub(crate) fn count(cost: Cost) {
+pub(crate) fn count(cost: SelfStat) {
     // SAFETY: The slot is a per-CPU word of an instance that this module owns; one instruction
     // updates this CPU's copy.
     unsafe { asm!("incq %gs:({p})", p = in(reg) slot(cost), options(att_syntax, nostack)) }
@@ -75,7 +75,7 @@ pub(crate) fn count(cost: Cost) {
 
 /// Adds `delta` to a cost. Any context.
 #[inline(always)]
-pub(crate) fn add(cost: Cost, delta: u64) {
+pub(crate) fn add(cost: SelfStat, delta: u64) {
     // SAFETY: The slot is a per-CPU word of an instance that this module owns; one instruction
     // updates this CPU's copy.
     unsafe {
@@ -87,7 +87,7 @@ pub(crate) fn add(cost: Cost, delta: u64) {
 /// Adds the time since the time stamp `began` (its low 32 bits) to a cost. Preemption must have
 /// been off since then, and less than 2^32 ticks have passed.
 #[inline(always)]
-pub(crate) fn spend(cost: Cost, began: u32) {
+pub(crate) fn add_elapsed(cost: SelfStat, began: u32) {
     let ticks = msr::time_stamp_low().wrapping_sub(began);
     // SAFETY: The scale is written before any cost can be counted, and constant afterwards.
     let scale = unsafe { shim::pfc_costs_scale };
@@ -96,15 +96,15 @@ pub(crate) fn spend(cost: Cost, began: u32) {
 
 /// Counts an operation, and adds its duration when dropped. Any context; the thread may move to
 /// another CPU meanwhile.
-pub(crate) struct Span {
-    time: Cost,
+pub(crate) struct CostTimer {
+    time: SelfStat,
     began: u64,
 }
 
-impl Span {
+impl CostTimer {
     /// Adds one to `nr`, and starts to measure for `time`.
     #[inline(always)]
-    pub(crate) fn begin(nr: Cost, time: Cost) -> Self {
+    pub(crate) fn begin(nr: SelfStat, time: SelfStat) -> Self {
         count(nr);
         Self {
             time,
@@ -113,7 +113,7 @@ impl Span {
     }
 }
 
-impl Drop for Span {
+impl Drop for CostTimer {
     #[inline(always)]
     fn drop(&mut self) {
         let ticks = msr::time_stamp().saturating_sub(self.began);
@@ -126,4 +126,4 @@ impl Drop for Span {
     }
 }
 
-const _: () = assert!(NR == Cost::EventsLost as usize + 1);
+const _: () = assert!(NR_STATS == SelfStat::EventsLost as usize + 1);

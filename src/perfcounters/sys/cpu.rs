@@ -42,7 +42,7 @@ unsafe extern "C" fn online(cpu: c_uint) -> c_int {
         crate::counters::cpu_online(cpu, true);
         crate::session::cpu_online();
         crate::pmu::cpu(cpu, true);
-        crate::accounting::cpu_comes(true);
+        crate::accounting::cpu_hotplug(true);
         Ok(0)
     })
 }
@@ -55,7 +55,7 @@ unsafe extern "C" fn online(cpu: c_uint) -> c_int {
 /// Called only by the kernel, as a hotplug callback on that CPU.
 unsafe extern "C" fn offline(cpu: c_uint) -> c_int {
     from_result(|| {
-        crate::accounting::cpu_comes(false);
+        crate::accounting::cpu_hotplug(false);
         crate::pmu::cpu(cpu, false);
         crate::session::cpu_offline();
         crate::counters::cpu_online(cpu, false);
@@ -68,8 +68,8 @@ unsafe extern "C" fn offline(cpu: c_uint) -> c_int {
 /// # Safety
 ///
 /// Called only by the kernel, as a hotplug callback, when `cpu` runs no code.
-unsafe extern "C" fn gone(cpu: c_uint) -> c_int {
-    crate::accounting::cpu_is_gone(cpu);
+unsafe extern "C" fn dead(cpu: c_uint) -> c_int {
+    crate::accounting::cpu_dead(cpu);
     0
 }
 
@@ -77,10 +77,10 @@ unsafe extern "C" fn gone(cpu: c_uint) -> c_int {
 ///
 /// # Invariants
 ///
-/// `state` and `gone` are dynamic hotplug states that this has registered.
+/// `state` and `dead` are dynamic hotplug states that this has registered.
 pub(crate) struct Hotplug {
     state: c_int,
-    gone: c_int,
+    dead: c_int,
 }
 
 impl Hotplug {
@@ -95,7 +95,7 @@ impl Hotplug {
                 c"perfcounters:gone".as_char_ptr(),
                 false,
                 None,
-                Some(gone),
+                Some(dead),
                 false,
             )
         };
@@ -116,7 +116,7 @@ impl Hotplug {
             unsafe { bindings::__cpuhp_remove_state(gone, false) }
         })?;
         // INVARIANT: Both states were just registered.
-        Ok(Self { state, gone })
+        Ok(Self { state, dead: gone })
     }
 }
 
@@ -125,7 +125,7 @@ impl Drop for Hotplug {
         // SAFETY: Both states are registered by the type's invariant, and removed once.
         unsafe {
             bindings::__cpuhp_remove_state(self.state, false);
-            bindings::__cpuhp_remove_state(self.gone, false);
+            bindings::__cpuhp_remove_state(self.dead, false);
         }
     }
 }

@@ -85,7 +85,7 @@ pub(crate) unsafe extern "C" fn __perf_add(name: *const c_char, owner: Owner) ->
 pub(crate) unsafe extern "C" fn __perf_add_desc(spec: *const RawSpec, owner: Owner) -> c_int {
     // SAFETY: `spec` is not NULL, and `size` is the first field of every version of the structure.
     if spec.is_null() || unsafe { (*spec).size } as usize != size_of::<RawSpec>() {
-        return counters::refused(&[], Error::BadSpec);
+        return counters::log_refused(&[], Error::BadSpec);
     }
     // SAFETY: By the function's requirement `spec` is valid, and it has the size of `RawSpec`.
     let raw = unsafe { &*spec };
@@ -93,7 +93,7 @@ pub(crate) unsafe extern "C" fn __perf_add_desc(spec: *const RawSpec, owner: Own
     // call only.
     let name = unsafe { text(raw.name) };
     if raw.reserved != 0 {
-        return counters::refused(name, Error::BadSpec);
+        return counters::log_refused(name, Error::BadSpec);
     }
     let spec = Spec {
         name,

@@ -17,9 +17,9 @@ use kernel::ffi::{c_char, c_int, c_void, CStr};
 use kernel::prelude::*;
 use kernel::sync::atomic::{Acquire, Atomic, Release};
 
-use super::costs::Span;
+use super::costs::CostTimer;
 use super::{misc, shim};
-use crate::costs::Cost;
+use crate::costs::SelfStat;
 use crate::{names, pages};
 
 /// A structure of function pointers that is passed to C.
@@ -104,7 +104,7 @@ unsafe extern "C" fn counters_mmap(
 ) -> c_int {
     from_result(|| {
         if misc::is_32bit() {
-            if misc::may_log(misc::Line::Reader) {
+            if misc::may_log(misc::LogKind::Reader) {
                 pr_notice!("32-bit programs cannot map the counters, as they cannot read 64 bits at once; use a 64-bit program\n");
             }
             return Err(EOPNOTSUPP);
@@ -121,7 +121,7 @@ unsafe extern "C" fn counters_mmap(
 ///
 /// Called only by the kernel, as `vm_operations_struct.fault` of a mapping of `/dev/perfcounters`.
 unsafe extern "C" fn counters_fault(vmf: *mut bindings::vm_fault) -> bindings::vm_fault_t {
-    let _span = Span::begin(Cost::Faults, Cost::FaultTime);
+    let _span = CostTimer::begin(SelfStat::Faults, SelfStat::FaultTime);
     // SAFETY: The fault is the kernel's, and valid during the call.
     let (vma, address, pgoff) = unsafe {
         let at = &(*vmf).__bindgen_anon_1;

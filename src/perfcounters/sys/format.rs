@@ -6,7 +6,7 @@
 use core::ptr::NonNull;
 
 use engine::abi::PAGE_SIZE;
-use engine::ring::{self, Page, Shared, Writer, Written};
+use engine::ring::{self, Page, Shared, WriteResult, Writer};
 use engine::sync::Word;
 use kernel::alloc::flags::{GFP_KERNEL, GFP_KERNEL_ACCOUNT};
 use kernel::alloc::{KBox, KVec};
@@ -18,12 +18,12 @@ use kernel::sync::Arc;
 
 use super::account::Charge;
 use super::{costs, shim};
-use crate::costs::Cost;
+use crate::costs::SelfStat;
 use crate::description::{self, Layout, Overflow, Part, RawFormat};
 use crate::formats;
 
 /// The maximum size of a buffer in bytes.
-const MOST: u64 = 1 << 30;
+const MAX_BUFFER_SIZE: u64 = 1 << 30;
 
 /// A registered sampling format.
 ///
@@ -67,7 +67,7 @@ impl Format {
 
     /// Returns whether the description is valid: it has layout() and overflow(), a queue of 1 to 30
     /// messages, an argument of at most `FORMAT_ARG` bytes and a state of at most a page.
-    pub(crate) fn is_whole(&self) -> bool {
+    pub(crate) fn is_valid(&self) -> bool {
         let raw = self.raw();
         raw.layout.is_some()
             && raw.overflow.is_some()
@@ -141,12 +141,12 @@ impl Drop for Pinned {
 /// # Invariants
 ///
 /// `address` is that of `size` bytes of vmalloc memory, zeroed when allocated, which this owns.
-struct Memory {
+struct MappableMemory {
     address: NonNull<c_void>,
     size: u64,
 }
 
-impl Memory {
+impl MappableMemory {
     fn new(size: u64) -> Result<Self> {
         // SAFETY: Allocates in process context; no requirements.
         let address = unsafe { shim::pfm_memory_new(size) };
@@ -169,7 +169,7 @@ impl Memory {
     }
 }
 
-impl Drop for Memory {
+impl Drop for MappableMemory {
     fn drop(&mut self) {
         // SAFETY: By the type's invariant this owns the memory. Mapped pages have references of
         // their own.
@@ -182,12 +182,12 @@ impl Drop for Memory {
 /// # Invariants
 ///
 /// `user` is charged with `pages`, and this holds a reference to it.
-struct Locked {
+struct LockedPages {
     user: NonNull<bindings::user_struct>,
     pages: u64,
 }
 
-impl Locked {
+impl LockedPages {
     fn new(pages: u64) -> Result<Self> {
         // SAFETY: Called in process context, as the callee requires: it charges the current user.
         let user = unsafe { shim::pfm_charge(pages) };
@@ -199,7 +199,7 @@ impl Locked {
     }
 }
 
-impl Drop for Locked {
+impl Drop for LockedPages {
     fn drop(&mut self) {
         // SAFETY: By the type's invariant the user is charged with these pages, and the reference
         // is given back once.
@@ -208,22 +208,22 @@ impl Drop for Locked {
 }
 
 /// The memory of a context's sampling buffer, as user space maps it.
-pub(crate) struct Areas {
-    memory: Memory,
+pub(crate) struct SamplingMemory {
+    memory: MappableMemory,
     /// The page of a ring in which the reader stores its position.
-    tail: Option<Memory>,
-    _locked: Locked,
+    tail: Option<MappableMemory>,
+    _locked: LockedPages,
     /// The charge for these pages and for the format's state.
     _charge: Charge,
 }
 
 // SAFETY: The memory belongs to no thread.
-unsafe impl Send for Areas {}
+unsafe impl Send for SamplingMemory {}
 // SAFETY: The kernel writes the memory under the context's lock only, and reads words that user
 // space writes by atomic loads.
-unsafe impl Sync for Areas {}
+unsafe impl Sync for SamplingMemory {}
 
-impl Areas {
+impl SamplingMemory {
     /// Allocates `size` bytes, and a page for the reader of a ring. `beside` more bytes are
     /// charged, which user space does not map. `ENOMEM` if `RLIMIT_MEMLOCK` does not allow the
     /// pages or if there is no memory; `EDQUOT` if the user's limit does not allow them.
@@ -231,11 +231,15 @@ impl Areas {
         let page = PAGE_SIZE as u64;
         let tail = if ring { page } else { 0 };
         let mapped = size.wrapping_add(tail);
-        let locked = Locked::new(mapped / page)?;
+        let locked = LockedPages::new(mapped / page)?;
         let charge = Charge::of_caller((mapped as usize).wrapping_add(beside))?;
         Ok(Self {
-            memory: Memory::new(size)?,
-            tail: if ring { Some(Memory::new(page)?) } else { None },
+            memory: MappableMemory::new(size)?,
+            tail: if ring {
+                Some(MappableMemory::new(page)?)
+            } else {
+                None
+            },
             _locked: locked,
             _charge: charge,
         })
@@ -272,12 +276,12 @@ impl Areas {
 /// # Invariants
 ///
 /// `first` is the first of `mask + 1` words, a power of two, which live as long as this.
-struct Words {
+struct RingData {
     first: NonNull<u64>,
     mask: usize,
 }
 
-impl ring::Data for Words {
+impl ring::Data for RingData {
     #[inline(always)]
     fn put(&self, position: u64, value: u64) {
         let at = (position / 8) as usize & self.mask;
@@ -318,12 +322,12 @@ impl ring::Data for Words {
 ///
 /// # Invariants
 ///
-/// The addresses are within the memory of [`Areas`] that live as long as this.
+/// The addresses are within the memory of [`SamplingMemory`] that live as long as this.
 struct Ring {
     writer: Writer,
     page: NonNull<Page>,
     tail: NonNull<Word>,
-    data: Words,
+    data: RingData,
 }
 
 impl Ring {
@@ -334,7 +338,7 @@ impl Ring {
     }
 
     #[inline(always)]
-    fn write<const N: usize>(&mut self, kind: u16, parts: &[&[u64]; N]) -> Written {
+    fn write<const N: usize>(&mut self, kind: u16, parts: &[&[u64]; N]) -> WriteResult {
         // SAFETY: The page, the tail and the data are valid by the type's invariant. They are
         // atomic words, separate from the writer's own state.
         let shared = unsafe {
@@ -349,11 +353,11 @@ impl Ring {
 
     /// Calls [`write`](Self::write), not inlined, for formats that write several parts.
     #[inline(never)]
-    fn write_parts<const N: usize>(&mut self, kind: u16, parts: &[&[u64]; N]) -> Written {
+    fn write_parts<const N: usize>(&mut self, kind: u16, parts: &[&[u64]; N]) -> WriteResult {
         self.write(kind, parts)
     }
 
-    fn lose(&mut self, nr: u64) {
+    fn add_lost(&mut self, nr: u64) {
         // SAFETY: The page, the tail and the data are valid by the type's invariant. They are
         // atomic words, separate from the writer's own state.
         let shared = unsafe {
@@ -363,7 +367,7 @@ impl Ring {
                 data: &self.data,
             }
         };
-        self.writer.lose(&shared, nr);
+        self.writer.add_lost(&shared, nr);
     }
 }
 
@@ -378,7 +382,7 @@ pub(crate) struct Buffer {
     raw: description::Buffer,
     ring: Option<KBox<Ring>>,
     _state: KVec<u64>,
-    _areas: Arc<Areas>,
+    _areas: Arc<SamplingMemory>,
 }
 
 // SAFETY: All that the buffer points to is owned by it.
@@ -386,9 +390,9 @@ unsafe impl Send for Buffer {}
 
 impl Buffer {
     /// Bytes that are charged in addition to the pages and the format's state.
-    const BESIDE: usize = size_of::<Self>()
+    const OVERHEAD_BYTES: usize = size_of::<Self>()
         .wrapping_add(size_of::<Ring>())
-        .wrapping_add(size_of::<Areas>());
+        .wrapping_add(size_of::<SamplingMemory>());
 
     /// Creates a buffer. `arg` is the format's argument: it has the size that the format expects
     /// and is aligned to 8 bytes. Process context.
@@ -397,7 +401,7 @@ impl Buffer {
     ///
     /// `EINVAL` for a layout that is not valid, the errors of the format's layout() and init(), and
     /// those of the allocations (`ENOMEM`, `EDQUOT`).
-    pub(crate) fn new(format: Pinned, arg: &[u64]) -> Result<(Self, Arc<Areas>)> {
+    pub(crate) fn new(format: Pinned, arg: &[u64]) -> Result<(Self, Arc<SamplingMemory>)> {
         let raw_arg: *const c_void = arg.as_ptr().cast();
         let mut layout = Layout::default();
         let page = PAGE_SIZE as u64;
@@ -405,7 +409,7 @@ impl Buffer {
         // SAFETY: Process context. The argument has the size that the format expects.
         to_result(unsafe { of(raw_arg, &mut layout) })?;
         let is_ring = layout.ring != 0;
-        if layout.size == 0 || layout.size > MOST {
+        if layout.size == 0 || layout.size > MAX_BUFFER_SIZE {
             return Err(EINVAL);
         }
         let known = ring::BACKWARD | ring::OVERWRITE;
@@ -423,8 +427,11 @@ impl Buffer {
             size
         };
         let words = format.raw().state_size.div_ceil(8) as usize;
-        let beside = Self::BESIDE.wrapping_add(words.wrapping_mul(size_of::<u64>()));
-        let areas = Arc::new(Areas::new(whole, is_ring, beside)?, GFP_KERNEL_ACCOUNT)?;
+        let beside = Self::OVERHEAD_BYTES.wrapping_add(words.wrapping_mul(size_of::<u64>()));
+        let areas = Arc::new(
+            SamplingMemory::new(whole, is_ring, beside)?,
+            GFP_KERNEL_ACCOUNT,
+        )?;
         let mut state = KVec::from_elem(0u64, words, GFP_KERNEL_ACCOUNT)?;
         let start = areas.memory.address;
         let mut raw = description::Buffer {
@@ -445,7 +452,7 @@ impl Buffer {
                     page: start.cast(),
                     tail: tail.address.cast(),
                     // INVARIANT: The data has that many words, and its size is a power of two.
-                    data: Words {
+                    data: RingData {
                         first: data.cast(),
                         mask: ((size / 8) as usize).wrapping_sub(1),
                     },
@@ -503,23 +510,23 @@ impl Buffer {
 
     /// Writes a record of the kernel's own into a ring, such as `THROTTLE`. Returns whether the
     /// reader has to be woken. Does nothing without a ring.
-    pub(crate) fn tell(&mut self, kind: u16, word: u64) -> bool {
+    pub(crate) fn write_record(&mut self, kind: u16, word: u64) -> bool {
         let ring = self.ring.as_mut();
         ring.is_some_and(|ring| match ring.write(kind, &[&[word]]) {
-            Written::Due | Written::Full => true,
-            Written::Lost => {
-                costs::count(Cost::SamplesLost);
+            WriteResult::Due | WriteResult::Full => true,
+            WriteResult::Lost => {
+                costs::count(SelfStat::SamplesLost);
                 false
             }
-            Written::Kept => false,
+            WriteResult::Kept => false,
         })
     }
 
     /// Counts `nr` samples that were not taken, also in the ring if there is one.
-    pub(crate) fn lose(&mut self, nr: u64) {
-        costs::add(Cost::SamplesLost, nr);
+    pub(crate) fn add_lost(&mut self, nr: u64) {
+        costs::add(SelfStat::SamplesLost, nr);
         if let Some(ring) = &mut self.ring {
-            ring.lose(nr);
+            ring.add_lost(nr);
         }
     }
 
@@ -589,8 +596,8 @@ unsafe extern "C" fn perfmon_ring_write(
         3 => ring.write_parts(kind, &[slice(0), slice(1), slice(2)]),
         _ => return description::RING_LOST,
     };
-    if matches!(written, Written::Lost) {
-        costs::count(Cost::SamplesLost);
+    if matches!(written, WriteResult::Lost) {
+        costs::count(SelfStat::SamplesLost);
     }
     written.number()
 }

@@ -5,7 +5,7 @@
 use kernel::bindings;
 use kernel::types::Opaque;
 
-use super::family::Key;
+use super::keyed_counters::Key;
 use super::shim;
 
 /// `struct irqaction`, valid during a probe.

@@ -5,9 +5,9 @@
 //! Lock order, outermost first. Locks of different items are not nested, except that any of them
 //! may be taken before an innermost one:
 //!
-//! - `SESSION`, then `HELD`;
-//! - `ENTRIES`, then `ACCOUNTING`, then `REGISTRY`;
-//! - `TRACING` and `SHARING`, each alone;
+//! - `SESSION`, then `RESERVED_PMU`;
+//! - `TASK_FILES`, then `ACCOUNTING`, then `REGISTRY`;
+//! - `TRACING` and `SHARED_MEMORY_PROBE`, each alone;
 //! - `PMUS`, `FORMATS` and `REGISTRY` are innermost: under them no other mutex of this module is
 //!   taken and no user memory is accessed. Page faults of counter pages do not take `REGISTRY`.
 
@@ -22,7 +22,7 @@ use crate::pages::Pages;
 use crate::pmu::{self, Pmus};
 use crate::provider::Probes;
 use crate::session::Session;
-use crate::tracing::children::Sharing;
+use crate::tracing::children::SharedMemoryProbe;
 use crate::tracing::Tracing;
 
 kernel::sync::global_lock! {
@@ -59,7 +59,7 @@ kernel::sync::global_lock! {
     // used.
     /// The registers of the reserved PMU, for CPUs that come online. Taken under `SESSION`, and by
     /// CPU hotplug callbacks.
-    pub(crate) unsafe(uninit) static HELD: Mutex<Option<Arc<pmu::Registers>>> = None;
+    pub(crate) unsafe(uninit) static RESERVED_PMU: Mutex<Option<Arc<pmu::Registers>>> = None;
 }
 
 kernel::sync::global_lock! {
@@ -76,7 +76,7 @@ kernel::sync::global_lock! {
     /// Serialises the selection of single tasks for accounting, which creates `/proc/ppa/PID`.
     /// Taken before `ACCOUNTING`, which is not held while these files are created or removed, as
     /// their readers take it.
-    pub(crate) unsafe(uninit) static ENTRIES: Mutex<()> = ();
+    pub(crate) unsafe(uninit) static TASK_FILES: Mutex<()> = ();
 }
 
 kernel::sync::global_lock! {
@@ -91,7 +91,8 @@ kernel::sync::global_lock! {
     // SAFETY: `init` initialises it, before `/dev/perftrace` can be opened.
     /// The probe that reports new processes which share the memory of a traced one. The kernel's
     /// tracepoint locks are taken under it.
-    pub(crate) unsafe(uninit) static SHARING: Mutex<Option<Probes<Sharing>>> = None;
+    pub(crate) unsafe(uninit) static SHARED_MEMORY_PROBE:
+        Mutex<Option<Probes<SharedMemoryProbe>>> = None;
 }
 
 /// Initialises the mutexes. Called once, first of all in module init.
@@ -102,10 +103,10 @@ pub(crate) fn init() {
         PMUS.init();
         FORMATS.init();
         SESSION.init();
-        HELD.init();
+        RESERVED_PMU.init();
         ACCOUNTING.init();
-        ENTRIES.init();
+        TASK_FILES.init();
         TRACING.init();
-        SHARING.init();
+        SHARED_MEMORY_PROBE.init();
     }
 }

@@ -43,7 +43,7 @@ pub(crate) fn may_sleep() -> bool {
 /// Kinds of log lines that users can cause at will, each with a rate limit of its own:
 /// `PFC_LOG_KINDS`.
 #[derive(Clone, Copy)]
-pub(crate) enum Line {
+pub(crate) enum LogKind {
     /// An instance that could not be added.
     Add,
     /// perf_del() with a number that is not live.
@@ -55,7 +55,7 @@ pub(crate) enum Line {
 }
 
 /// Returns whether the rate limit allows one more line of this kind. Any context.
-pub(crate) fn may_log(line: Line) -> bool {
+pub(crate) fn may_log(line: LogKind) -> bool {
     // SAFETY: The enumeration has as many variants as the shim has limits.
     unsafe { shim::pfc_may_log(line as u32) }
 }

@@ -25,22 +25,22 @@ impl Owner {
 /// # Invariants
 ///
 /// The notifier is registered.
-pub(crate) struct Watch(());
+pub(crate) struct UnloadNotifier(());
 
-impl Watch {
+impl UnloadNotifier {
     /// Registers the notifier.
-    pub(crate) fn begin() -> Result<Self> {
+    pub(crate) fn register() -> Result<Self> {
         // SAFETY: Called once, and drop unregisters the notifier.
-        to_result(unsafe { shim::pfc_modules_watch() })?;
+        to_result(unsafe { shim::pfc_module_notifier_register() })?;
         // INVARIANT: The notifier was just registered.
         Ok(Self(()))
     }
 }
 
-impl Drop for Watch {
+impl Drop for UnloadNotifier {
     fn drop(&mut self) {
         // SAFETY: The notifier is registered, by the type's invariant.
-        unsafe { shim::pfc_modules_unwatch() }
+        unsafe { shim::pfc_module_notifier_unregister() }
     }
 }
 
@@ -52,5 +52,5 @@ impl Drop for Watch {
 #[no_mangle]
 unsafe extern "C" fn pfc_module_gone(module: *const c_void, name: *const c_char) {
     // SAFETY: By the function's requirement `name` is a C string; it is used during this call only.
-    counters::forget(Owner(module as usize), unsafe { CStr::from_char_ptr(name) });
+    counters::del_owned(Owner(module as usize), unsafe { CStr::from_char_ptr(name) });
 }

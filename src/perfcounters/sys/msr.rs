@@ -19,7 +19,7 @@ use super::shim;
 /// The action of the kernel's fault handler at these instructions: `EX_TYPE_IMM_REG` sets register
 /// cx to all ones, which is not the number of any register. `sys/shim/pmu.c` compares this value
 /// with the kernel's definitions.
-const NOT_THERE: u32 = 17 | 1 << 8 | 0xffff << 16;
+const EXTABLE_TYPE: u32 = 17 | 1 << 8 | 0xffff << 16;
 
 /// Assembles an instruction that takes a register's number in ecx, with an entry in the exception
 /// table. If the register does not exist, ecx is all ones afterwards.
@@ -34,7 +34,7 @@ macro_rules! guarded {
             ".long 3b - .",
             ".long {what}",
             ".popsection",
-            what = const NOT_THERE,
+            what = const EXTABLE_TYPE,
             inout("ecx") $number => $seen,
             $($operands)*
         )
@@ -58,7 +58,7 @@ pub(crate) fn write(address: u64, value: u64) -> bool {
 }
 
 /// Returns whether this CPU has the MSR.
-pub(crate) fn is_there(address: u64) -> bool {
+pub(crate) fn exists(address: u64) -> bool {
     // SAFETY: The callee reads with an entry in the exception table. Reading a register of a PMU
     // description has no side effect.
     unsafe { shim::pfm_msr_exists(address as u32) }
@@ -100,17 +100,17 @@ pub(crate) fn read_counter(rdpmc: u32) -> Option<u64> {
 
 /// Logs that this CPU lacks registers of a context, which therefore ends. Interrupts off, not in an
 /// NMI, and without a context's lock: printk may wake tasks.
-pub(crate) fn say_fault() {
+pub(crate) fn log_fault() {
     // SAFETY: The callee only reads the CPU's number and prints, which is allowed in the context
     // that this function requires.
-    unsafe { shim::pfm_say_fault() }
+    unsafe { shim::pfm_log_fault() }
 }
 
 /// Logs that this CPU, or every CPU (`None`), lacks registers of a context. Process context.
-pub(crate) fn say_lacking(cpu: Option<u32>) {
+pub(crate) fn log_lacking(cpu: Option<u32>) {
     let cpu = cpu.and_then(|cpu| i32::try_from(cpu).ok());
     // SAFETY: The callee only prints, which is allowed in process context.
-    unsafe { shim::pfm_say_lacking(cpu.unwrap_or(-1)) }
+    unsafe { shim::pfm_log_lacking(cpu.unwrap_or(-1)) }
 }
 
 /// Returns the lower half of the time stamp counter.
@@ -131,9 +131,9 @@ pub(crate) fn time_stamp() -> u64 {
 
 /// Returns whether a counter of this CPU keeps a value that is written to it. `_reserved` must
 /// contain its control register, so that perf does not use the counter at the same time.
-pub(crate) fn holds(counter: u64, _reserved: &Reserved) -> bool {
+pub(crate) fn keeps_value(counter: u64, _reserved: &ReservedMsrs) -> bool {
     // SAFETY: The counter's control register is reserved, so that nothing else uses the counter.
-    unsafe { shim::pfm_msr_holds(counter as u32) }
+    unsafe { shim::pfm_msr_keeps_value(counter as u32) }
 }
 
 /// Makes perf clear its dirty counters on this CPU now.
@@ -149,48 +149,48 @@ pub(crate) fn holds(counter: u64, _reserved: &Reserved) -> bool {
 /// # Errors
 ///
 /// `EBUSY` if the worker did not run within 100 ms, `ENOMEM`.
-pub(crate) fn make_perf_forget() -> Result {
+pub(crate) fn flush_perf_dirty_counters() -> Result {
     // SAFETY: Called in process context, as the callee requires.
-    to_result(unsafe { shim::pfm_make_perf_forget() })
+    to_result(unsafe { shim::pfm_flush_perf_dirty_counters() })
 }
 
 /// Control registers that are reserved for this module: perf and the NMI watchdog cannot use them.
 ///
 /// # Invariants
 ///
-/// Each register in `held` is reserved by this.
-pub(crate) struct Reserved {
-    held: kernel::alloc::KVec<u32>,
+/// Each register in `msrs` is reserved by this.
+pub(crate) struct ReservedMsrs {
+    msrs: kernel::alloc::KVec<u32>,
 }
 
-impl Reserved {
+impl ReservedMsrs {
     /// Reserves all of the registers, or none. `EBUSY` if one is in use, `ENOMEM`.
-    pub(crate) fn all(addresses: impl Iterator<Item = u64>) -> kernel::error::Result<Self> {
+    pub(crate) fn reserve(addresses: impl Iterator<Item = u64>) -> kernel::error::Result<Self> {
         let mut reserved = Self {
-            held: kernel::alloc::KVec::new(),
+            msrs: kernel::alloc::KVec::new(),
         };
         for address in addresses {
             let address = address as u32;
-            reserved.held.reserve(1, kernel::alloc::flags::GFP_KERNEL)?;
+            reserved.msrs.reserve(1, kernel::alloc::flags::GFP_KERNEL)?;
             // SAFETY: The callee accepts any number.
-            if !unsafe { shim::pfm_reserve(address) } {
+            if !unsafe { shim::pfm_reserve_msr(address) } {
                 return Err(kernel::error::code::EBUSY);
             }
             // INVARIANT: The register was just reserved. The push cannot fail, as there is room.
             let _ = reserved
-                .held
+                .msrs
                 .push(address, kernel::alloc::flags::GFP_KERNEL);
         }
         Ok(reserved)
     }
 }
 
-impl Drop for Reserved {
+impl Drop for ReservedMsrs {
     fn drop(&mut self) {
-        for address in &self.held {
+        for address in &self.msrs {
             // SAFETY: By the type's invariant the register is reserved by this; it is released
             // once.
-            unsafe { shim::pfm_release(*address) }
+            unsafe { shim::pfm_release_msr(*address) }
         }
     }
 }

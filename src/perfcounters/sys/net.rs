@@ -11,7 +11,7 @@ use kernel::error::{to_result, Result};
 use kernel::ffi::{c_int, c_ulong, c_void};
 use kernel::types::Opaque;
 
-use super::family::Key;
+use super::keyed_counters::Key;
 use super::shim;
 
 /// `struct net_device`, valid during a probe or a notification.
@@ -77,60 +77,60 @@ pub(super) fn is_dropped_at_device(reason: u32) -> bool {
 
 /// Receives changes of network interfaces. Called with the RTNL mutex held, once for each interface
 /// that exists, then for each change.
-pub trait Watch: Sync {
+pub trait InterfaceListener: Sync {
     /// An interface was added, or has a new name.
-    fn arrived(&self, interface: &Interface);
+    fn interface_added(&self, interface: &Interface);
     /// An interface is being removed, or renamed.
-    fn left(&self, interface: &Interface);
+    fn interface_removed(&self, interface: &Interface);
 }
 
 #[repr(C)]
-struct Notifier<T> {
+struct NetdevNotifier<T> {
     // The first field: the callback gets its address, and casts it to this structure.
     block: Opaque<bindings::notifier_block>,
     state: *const T,
 }
 
-/// A registered [`Watch`]; drop unregisters it.
+/// A registered [`InterfaceListener`]; drop unregisters it.
 ///
 /// # Invariants
 ///
-/// The notifier is registered and pinned. `state` outlives it, as the caller of [`Watching::start`]
-/// has promised.
-pub struct Watching<T: Watch>(Pin<KBox<Notifier<T>>>);
+/// The notifier is registered and pinned. `state` outlives it, as the caller of
+/// [`RegisteredListener::register`] has promised.
+pub struct RegisteredListener<T: InterfaceListener>(Pin<KBox<NetdevNotifier<T>>>);
 
 // SAFETY: The C functions do their own locking, and the state is shared as `&T`.
-unsafe impl<T: Watch> Send for Watching<T> {}
+unsafe impl<T: InterfaceListener> Send for RegisteredListener<T> {}
 // SAFETY: The C functions do their own locking, and the state is shared as `&T`.
-unsafe impl<T: Watch> Sync for Watching<T> {}
+unsafe impl<T: InterfaceListener> Sync for RegisteredListener<T> {}
 
-impl<T: Watch> Watching<T> {
+impl<T: InterfaceListener> RegisteredListener<T> {
     /// Registers the notifier. `state` is in a box of the same provider, which drops this first:
-    /// see [`super::probe::Probes::watch`].
+    /// see [`super::probe::Probes::listen`].
     #[inline]
-    pub(super) fn start(state: *const T) -> Result<Self> {
+    pub(super) fn register(state: *const T) -> Result<Self> {
         /// # Safety
         ///
         /// Called only by the kernel, with the block that `start` has registered.
-        unsafe extern "C" fn notice<T: Watch>(
+        unsafe extern "C" fn notice<T: InterfaceListener>(
             block: *mut bindings::notifier_block,
             event: c_ulong,
             info: *mut c_void,
         ) -> c_int {
-            // SAFETY: The block is the first field of a `Notifier`, whose state is alive by the
-            // invariant of [`Watching`].
-            let state = unsafe { &*(*block.cast::<Notifier<T>>()).state };
+            // SAFETY: The block is the first field of a `NetdevNotifier`, whose state is alive by
+            // the invariant of [`RegisteredListener`].
+            let state = unsafe { &*(*block.cast::<NetdevNotifier<T>>()).state };
             // SAFETY: `info` is that of a notification about a network device.
             let dev = unsafe { shim::pfc_notifier_dev(info) }.cast::<Interface>();
             // SAFETY: The device is alive during the notification.
             if let Some(interface) = unsafe { dev.as_ref() } {
                 // SAFETY: The callee only looks at the number; no requirements.
                 let change = unsafe { shim::pfc_netdev_change(event) };
-                if change & shim::PFC_NETDEV_LEFT != 0 {
-                    state.left(interface);
+                if change & shim::PFC_NETDEV_REMOVED != 0 {
+                    state.interface_removed(interface);
                 }
-                if change & shim::PFC_NETDEV_ARRIVED != 0 {
-                    state.arrived(interface);
+                if change & shim::PFC_NETDEV_ADDED != 0 {
+                    state.interface_added(interface);
                 }
             }
             0
@@ -141,7 +141,7 @@ impl<T: Watch> Watching<T> {
             priority: 0,
         };
         let this = KBox::pin(
-            Notifier {
+            NetdevNotifier {
                 block: Opaque::new(block),
                 state,
             },
@@ -154,7 +154,7 @@ impl<T: Watch> Watching<T> {
     }
 }
 
-impl<T: Watch> Drop for Watching<T> {
+impl<T: InterfaceListener> Drop for RegisteredListener<T> {
     #[inline]
     fn drop(&mut self) {
         // SAFETY: The notifier is registered, by the type's invariant. The kernel first calls it

@@ -128,9 +128,9 @@ impl HeaderPage {
 
     /// Publishes the number of chunks, whose pages were entered in the tables before.
     pub(crate) fn set_nr_chunks(&self, chunks: u32) {
-        // Pairs with the acquire of the generation in a reader's `enter`: the table grows before
-        // the change that needs it, so that a reader which enters after the change sees the new
-        // chunks.
+        // Pairs with the acquire of the generation in a reader's `read_begin`: the table grows
+        // before the change that needs it, so that a reader which enters after the change sees the
+        // new chunks.
         crate::sys::release::smp_wmb();
         self.0.put(offset_of!(Header, nr_chunks), chunks);
     }

@@ -117,7 +117,7 @@ impl Description {
     }
 
     /// Returns whether a table is missing although its number of rows is not 0.
-    pub(crate) fn is_cut(&self) -> bool {
+    pub(crate) fn has_missing_table(&self) -> bool {
         let raw = self.raw();
         (raw.nr_pmcs != 0 && raw.pmcs.is_null()) || (raw.nr_pmds != 0 && raw.pmds.is_null())
     }
@@ -146,7 +146,7 @@ impl Description {
     }
 
     /// Returns whether this CPU has the register, by the description's `here()`. Interrupts off.
-    pub(crate) fn is_here(&self, row: &Register) -> bool {
+    pub(crate) fn exists_here(&self, row: &Register) -> bool {
         match self.raw().here {
             // SAFETY: Called on the CPU in question, with interrupts off, as the C interface
             // requires.
@@ -327,9 +327,9 @@ unsafe extern "C" fn show(seq: *mut bindings::seq_file, _: *mut c_void) -> c_int
 }
 
 /// The debugfs tree of the descriptions; drop removes it.
-pub(crate) struct Tree(());
+pub(crate) struct DebugfsTree(());
 
-impl Tree {
+impl DebugfsTree {
     /// Creates the root directory. Without debugfs there is no tree, which is not an error.
     pub(crate) fn create() -> Self {
         // SAFETY: Called once, and drop removes the tree.
@@ -338,20 +338,20 @@ impl Tree {
     }
 
     /// Creates the directory of a description.
-    pub(crate) fn grow(description: &Description) {
+    pub(crate) fn add(description: &Description) {
         // SAFETY: The description is registered, and its directory is removed before it is
         // unregistered.
-        unsafe { shim::pfm_tree_grow(description.raw.cast()) }
+        unsafe { shim::pfm_tree_add_pmu(description.raw.cast()) }
     }
 
     /// Removes the directory of a description. Waits for readers.
-    pub(crate) fn cut(description: &Description) {
+    pub(crate) fn remove(description: &Description) {
         // SAFETY: The description is valid; its directory exists.
-        unsafe { shim::pfm_tree_cut(description.raw.cast()) }
+        unsafe { shim::pfm_tree_remove_pmu(description.raw.cast()) }
     }
 }
 
-impl Drop for Tree {
+impl Drop for DebugfsTree {
     fn drop(&mut self) {
         // SAFETY: `create` has created the tree; it is removed once.
         unsafe { shim::pfm_tree_remove() }

@@ -18,10 +18,10 @@ use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::uaccess::{UserPtr, UserSlice};
 
 use super::file::{is_ready, Device, Ops};
-use super::records::Record;
+use super::records::TaskRecord;
 use super::task::TaskRef;
-use super::user::{bytes_of, read, write, Given};
-use super::{cpu, rights, sched, shim};
+use super::user::{bytes_of, read, write, FromBytes};
+use super::{access, cpu, sched, shim};
 use crate::accounting as files;
 
 /// A clock: its ticks per millisecond, and whether it is the TSC.
@@ -78,7 +78,7 @@ impl Clock {
     /// nanoseconds.
     pub(crate) fn ticks(&self) -> u64 {
         match self.tsc {
-            true => self.now_after(),
+            true => self.now_ordered(),
             // SAFETY: The clock can be read in any context.
             false => unsafe { bindings::ktime_get_mono_fast_ns() },
         }
@@ -99,7 +99,7 @@ impl Clock {
     }
 
     /// Returns the time, ordered after earlier loads and before later ones. Any context.
-    pub(crate) fn now_after(&self) -> u64 {
+    pub(crate) fn now_ordered(&self) -> u64 {
         // SAFETY: The instruction has no operands. Without it the TSC could be read before earlier
         // loads have completed.
         unsafe { asm!("lfence", options(nostack, preserves_flags)) };
@@ -112,7 +112,7 @@ impl Clock {
 
     /// Returns the time if that needs no function call: the TSC. Any context.
     #[inline(always)]
-    pub(crate) fn quick(&self) -> Option<u64> {
+    pub(crate) fn now_fast(&self) -> Option<u64> {
         // SAFETY: Every 64-bit x86 processor has the instruction.
         self.tsc.then(|| unsafe { core::arch::x86_64::_rdtsc() })
     }
@@ -131,23 +131,23 @@ impl Clock {
 
 /// The state of a CPU, and the record of the task that runs on it.
 #[repr(C, align(64))]
-pub(crate) struct Here {
+pub(crate) struct PerCpu {
     pub(crate) words: Cpu,
     task: Word,
     pub(crate) cpu: u32,
     pub(crate) clock: Clock,
 }
 
-impl Here {
+impl PerCpu {
     /// Returns the state of this CPU; `None` while accounting is off. Preemption is off while it is
     /// used: it is freed after a grace period.
     #[inline(always)]
-    pub(crate) fn get<'a>() -> Option<&'a Self> {
+    pub(crate) fn this_cpu<'a>() -> Option<&'a Self> {
         let here: usize;
-        // SAFETY: The per-CPU word is 0 or the address of this CPU's element of [`Heres`], whose
-        // drop clears the word and waits for sections with preemption off.
+        // SAFETY: The per-CPU word is 0 or the address of this CPU's element of [`PerCpuTable`],
+        // whose drop clears the word and waits for sections with preemption off.
         unsafe {
-            asm!("movq %gs:{p}, {h}", p = sym shim::ppa_here,
+            asm!("movq %gs:{p}, {h}", p = sym shim::ppa_percpu,
                 h = out(reg) here, options(att_syntax, nostack, readonly, preserves_flags));
             (here as *const Self).as_ref()
         }
@@ -155,19 +155,19 @@ impl Here {
 
     /// Returns the state of another CPU, which is offline and does not use it. Preemption is off
     /// while it is used.
-    pub(crate) fn of<'a>(cpu: u32) -> Option<&'a Self> {
+    pub(crate) fn of_cpu<'a>(cpu: u32) -> Option<&'a Self> {
         // SAFETY: `cpu` is the number of a CPU. Its word is 0 or the address of its element of
-        // [`Heres`], whose drop clears the word and waits for sections with preemption off.
-        unsafe { (shim::ppa_here_of(cpu) as *const Self).as_ref() }
+        // [`PerCpuTable`], whose drop clears the word and waits for sections with preemption off.
+        unsafe { (shim::ppa_percpu_of(cpu) as *const Self).as_ref() }
     }
 
     /// Returns the record of the task that runs on this CPU. Preemption off.
     #[inline(always)]
-    pub(crate) fn task<'a>(&self) -> Option<&'a Record> {
+    pub(crate) fn task<'a>(&self) -> Option<&'a TaskRecord> {
         // SAFETY: A record is freed a grace period after it was taken out of the index: by the
-        // task's last switch, which has replaced it here, or by `Accounts::change()`, which has run
-        // `look_again()` on this CPU.
-        unsafe { (self.task.load_relaxed() as *const Record).as_ref() }
+        // task's last switch, which has replaced it here, or by
+        // `AccountingState::replace_record()`, which has run `refresh_current()` on this CPU.
+        unsafe { (self.task.load_relaxed() as *const TaskRecord).as_ref() }
     }
 
     /// Returns whether the task that runs on this CPU is a ksoftirqd thread. Preemption off.
@@ -179,7 +179,7 @@ impl Here {
     /// Sets the record of the task that runs on this CPU; `None` if it is not accounted. Interrupts
     /// off.
     #[inline(always)]
-    pub(crate) fn set_task(&self, record: Option<&Record>) {
+    pub(crate) fn set_task(&self, record: Option<&TaskRecord>) {
         let address = record.map_or(0, |r| core::ptr::from_ref(r) as u64);
         self.task.store_relaxed(address);
     }
@@ -189,15 +189,15 @@ impl Here {
 ///
 /// # Invariants
 ///
-/// Each CPU's pointer (`ppa_here`) is null or to its element, which does not move.
-pub(crate) struct Heres(KVVec<Here>);
+/// Each CPU's pointer (`ppa_percpu`) is null or to its element, which does not move.
+pub(crate) struct PerCpuTable(KVVec<PerCpu>);
 
-impl Heres {
+impl PerCpuTable {
     /// Allocates the states of all CPUs, which are not in use yet. May sleep.
     pub(crate) fn new(clock: Clock) -> Result<Self> {
         let mut all = KVVec::with_capacity(cpu::nr_cpu_ids() as usize, GFP_KERNEL)?;
         for cpu in 0..cpu::nr_cpu_ids() {
-            let here = Here {
+            let here = PerCpu {
                 words: Cpu::default(),
                 task: Word::new(0),
                 cpu,
@@ -213,24 +213,24 @@ impl Heres {
         for (here, cpu) in self.0.iter().zip(0..) {
             // SAFETY: The number is that of a CPU, and drop clears the pointer before the element
             // is freed.
-            unsafe { shim::ppa_set_here(cpu, core::ptr::from_ref(here).cast_mut().cast()) };
+            unsafe { shim::ppa_set_percpu(cpu, core::ptr::from_ref(here).cast_mut().cast()) };
         }
     }
 
     /// Returns the state of a CPU.
     #[inline]
-    pub(crate) fn of(&self, cpu: u32) -> Option<&Here> {
+    pub(crate) fn cpu(&self, cpu: u32) -> Option<&PerCpu> {
         self.0.get(cpu as usize)
     }
 }
 
-impl Drop for Heres {
+impl Drop for PerCpuTable {
     fn drop(&mut self) {
         // The probes are detached already, but a CPU hotplug callback may still use a pointer:
         // hence the wait.
         for cpu in 0..cpu::nr_cpu_ids() {
             // SAFETY: The number is that of a CPU.
-            unsafe { shim::ppa_set_here(cpu, core::ptr::null_mut()) };
+            unsafe { shim::ppa_set_percpu(cpu, core::ptr::null_mut()) };
         }
         sched::synchronize();
     }
@@ -268,7 +268,7 @@ pub(crate) fn running<'a>() -> TaskRef<'a> {
 /// `struct ppa_task`: the record of a task, as user space reads it.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub(crate) struct Told {
+pub(crate) struct TaskStats {
     size: u32,
     pub(crate) flags: u32,
     pub(crate) pid: u32,
@@ -287,9 +287,9 @@ pub(crate) struct Told {
     pub(crate) name: [u8; 16],
 }
 
-const _: () = assert!(size_of::<Told>() == 488);
+const _: () = assert!(size_of::<TaskStats>() == 488);
 // SAFETY: Integers without padding: the sizes of the fields add up to the size of the structure.
-unsafe impl Given for Told {}
+unsafe impl FromBytes for TaskStats {}
 
 /// Values of `flags`: `PPA_TASK_*`.
 const KERNEL: u32 = 1;
@@ -297,7 +297,7 @@ const ENDED: u32 = 2;
 const RUNNING: u32 = 4;
 const LATENCIES: u32 = 8;
 
-impl Told {
+impl TaskStats {
     /// Fills in the structure from a record. Returns `None` if the record is being updated, or if
     /// the task was reaped and has no ids any more; the caller retries.
     ///
@@ -306,24 +306,24 @@ impl Told {
     /// preemption off or under RCU. With `all` the ids are those of the initial namespaces,
     /// otherwise those of the caller's namespaces.
     pub(crate) fn new(
-        record: &Record,
-        heres: &Heres,
+        record: &TaskRecord,
+        heres: &PerCpuTable,
         ended: bool,
         all: bool,
         clock: Clock,
     ) -> Option<Self> {
         let read = record.words.read(
-            || clock.now_after(),
-            |cpu| heres.of(cpu).map(|here| &here.words),
+            || clock.now_ordered(),
+            |cpu| heres.cpu(cpu).map(|here| &here.words),
         )?;
         let (who, name) = match ended {
-            true => record.kept(),
+            true => record.saved_ids(),
             false => {
                 // SAFETY: The record was found in the index with preemption off or under RCU. A
                 // task is freed a grace period after its last switch, which takes its record out of
                 // the index.
                 let task = unsafe { TaskRef::new(record.address as *mut _) };
-                (task.who(all), task.name())
+                (task.ids(all), task.name())
             }
         };
         // A reaped task has no ids. After its last switch, which is near, its record is returned
@@ -337,7 +337,7 @@ impl Told {
             flags: bit(record.kernel, KERNEL)
                 | bit(ended, ENDED)
                 | bit(read.running && !ended, RUNNING)
-                | bit(record.words.tells_latencies(), LATENCIES),
+                | bit(record.words.has_latency_hist(), LATENCIES),
             pid: who.pid,
             tgid: who.tgid,
             ppid: who.ppid,
@@ -361,8 +361,8 @@ impl Told {
     }
 
     /// Returns whether this was filled in from that record of a task that has ended.
-    pub(crate) fn is_of(&self, record: &Record) -> bool {
-        self.pid == record.kept().0.pid && self.began == record.began
+    pub(crate) fn is_for(&self, record: &TaskRecord) -> bool {
+        self.pid == record.saved_ids().0.pid && self.began == record.began
     }
 }
 
@@ -387,7 +387,7 @@ pub(crate) struct Info {
 
 const _: () = assert!(size_of::<Info>() == 72);
 // SAFETY: Integers without padding, as the asserted size shows.
-unsafe impl Given for Info {}
+unsafe impl FromBytes for Info {}
 
 static PPA_OPS: Ops<bindings::file_operations> = Ops(bindings::file_operations {
     owner: crate::sys::release::module(),
@@ -428,25 +428,25 @@ unsafe extern "C" fn read_tasks(
     position: *mut bindings::loff_t,
 ) -> isize {
     let done = || -> Result<usize> {
-        if !rights::is_perfmon_capable() {
+        if !access::is_perfmon_capable() {
             return Err(EACCES);
         }
-        if count < size_of::<Told>() {
+        if count < size_of::<TaskStats>() {
             return Err(EINVAL);
         }
         // SAFETY: The position is the kernel's, and valid during the call.
         let mut place = unsafe { *position } as u64;
         // Copied after the lock was released, because page faults of the caller's memory may take
         // long.
-        let all = files::tell(&mut place, count / size_of::<Told>())?;
+        let all = files::collect_tasks(&mut place, count / size_of::<TaskStats>())?;
         let mut writer = UserSlice::new(UserPtr::from_addr(to as usize), count).writer();
         for told in &all {
             writer.write_slice(bytes_of(core::slice::from_ref(told)))?;
         }
-        files::forget(&all);
+        files::free_delivered(&all);
         // SAFETY: The position is the kernel's, and valid during the call.
         unsafe { *position = place as bindings::loff_t };
-        Ok(all.len().wrapping_mul(size_of::<Told>()))
+        Ok(all.len().wrapping_mul(size_of::<TaskStats>()))
     };
     match done() {
         Ok(bytes) => bytes as isize,
@@ -455,7 +455,7 @@ unsafe extern "C" fn read_tasks(
 }
 
 const GETINFO: u32 = kernel::ioctl::_IOR::<Info>('A' as u32, 0xa0);
-const GETTASK: u32 = kernel::ioctl::_IOWR::<Told>('A' as u32, 0xa1);
+const GETTASK: u32 = kernel::ioctl::_IOWR::<TaskStats>('A' as u32, 0xa1);
 
 /// Dispatches the calls of `/dev/ppa`.
 ///
@@ -469,7 +469,7 @@ unsafe extern "C" fn ioctl(_: *mut bindings::file, command: c_uint, arg: c_ulong
             GETINFO => write(at, &files::info()),
             GETTASK => {
                 let [_, _, pid]: [u32; 3] = read(at)?;
-                let told = files::tell_one(pid)?;
+                let told = files::collect_task(pid)?;
                 write(at, &told)
             }
             _ => Err(ENOTTY),

@@ -23,7 +23,7 @@ use kernel::prelude::*;
 
 use super::block::Request;
 use super::irq::Action;
-use super::net::{self, Interface, Packet, Watch, Watching};
+use super::net::{self, Interface, InterfaceListener, Packet, RegisteredListener};
 use super::shim;
 use super::task::TaskRef;
 
@@ -99,11 +99,11 @@ event! {
         before: TaskRef<'a> = unsafe { TaskRef::new(prev) },
         /// The next task.
         // SAFETY: The task is valid during the call.
-        after: TaskRef<'a> = unsafe { TaskRef::new(next) },
+        next: TaskRef<'a> = unsafe { TaskRef::new(next) },
         /// The previous task blocks or exits.
         blocks: bool = !preempt && prev_state != 0,
         /// The previous task will never run again.
-        dies: bool = prev_state & bindings::TASK_DEAD != 0,
+        is_dead: bool = prev_state & bindings::TASK_DEAD != 0,
     }
 }
 event! {
@@ -409,22 +409,22 @@ impl<T> Probes<T> {
     }
 }
 
-impl<T: Watch> Probes<T> {
+impl<T: InterfaceListener> Probes<T> {
     /// Also registers the state for changes of network interfaces. Process context.
     #[inline]
-    pub fn watch(self) -> Result<Watched<T>> {
+    pub fn listen(self) -> Result<ListeningProbes<T>> {
         let state: *const T = &*self.state;
-        Ok(Watched {
-            _watching: Watching::start(state)?,
+        Ok(ListeningProbes {
+            _listener: RegisteredListener::register(state)?,
             _probes: self,
         })
     }
 }
 
 /// [`Probes`] whose state is also called for changes of network interfaces.
-pub struct Watched<T: Watch> {
+pub struct ListeningProbes<T: InterfaceListener> {
     // Dropped first, because it uses the state in `_probes`.
-    _watching: Watching<T>,
+    _listener: RegisteredListener<T>,
     _probes: Probes<T>,
 }
 

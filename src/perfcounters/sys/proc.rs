@@ -17,7 +17,7 @@ use kernel::sync::aref::ARef;
 use kernel::task::Task;
 
 use super::shim;
-use crate::{accounting as files, entries};
+use crate::{accounting as files, per_task};
 
 /// The files; drop removes them, and those of all tasks.
 pub(crate) struct Files(());
@@ -28,7 +28,7 @@ impl Files {
         // SAFETY: Called once, and drop removes the files.
         let made = to_result(unsafe { shim::ppa_files_create() });
         // No file is left that could switch accounting on, but a writer may have done so before.
-        made.inspect_err(|_| files::stop_for_good())?;
+        made.inspect_err(|_| files::shutdown())?;
         Ok(Self(()))
     }
 }
@@ -38,8 +38,8 @@ impl Drop for Files {
         // SAFETY: `create` has created the files. The callee waits for readers and writers of the
         // global ones, and for the worker, which these can no longer queue.
         unsafe { shim::ppa_files_close() };
-        files::stop_for_good();
-        entries::remove_all();
+        files::shutdown();
+        per_task::remove_all();
         // SAFETY: No task is selected any more. An exiting task can have queued the worker only
         // before the probes were detached.
         unsafe { shim::ppa_wait_for_worker() };
@@ -106,7 +106,7 @@ extern "C" fn ppa_publish() {
 
 #[no_mangle]
 extern "C" fn ppa_worker() {
-    entries::tidy();
+    per_task::reap();
 }
 
 /// Shows `/proc/rawsysppa`: the values of all CPUs, in binary.
@@ -139,7 +139,7 @@ unsafe extern "C" fn ppa_show_cpus(seq: *mut bindings::seq_file, _: *mut c_void)
 #[no_mangle]
 unsafe extern "C" fn ppa_show_users(seq: *mut bindings::seq_file) -> c_int {
     from_result(|| {
-        for (uid, bytes) in &files::of_users()? {
+        for (uid, bytes) in &files::bytes_by_user()? {
             // SAFETY: seq_file's structure is valid during the call.
             unsafe { shim::pfm_account_line(seq, *uid, *bytes) };
         }
@@ -184,8 +184,8 @@ unsafe extern "C" fn ppa_entry_settings(entry: c_ulong, values: *mut c_int, writ
     let values = unsafe { &mut *values.cast::<[i32; 4]>() };
     from_result(|| {
         match write {
-            true => entries::set_settings(entry, values)?,
-            false => *values = entries::settings(entry)?,
+            true => per_task::set_settings(entry, values)?,
+            false => *values = per_task::settings(entry)?,
         }
         Ok(0)
     })
@@ -200,7 +200,7 @@ unsafe extern "C" fn ppa_entry_settings(entry: c_ulong, values: *mut c_int, writ
 unsafe extern "C" fn ppa_set_entry(pid: u32, values: *const c_int) -> c_int {
     // SAFETY: By the function's requirement `values` points to four integers that nothing writes.
     let values = unsafe { &*values.cast::<[i32; 4]>() };
-    from_result(|| entries::set(pid, values).map(|()| 0))
+    from_result(|| per_task::set(pid, values).map(|()| 0))
 }
 
 /// Shows `/proc/ppa/PID/ppa`: the values of a task, as text.
@@ -212,7 +212,7 @@ unsafe extern "C" fn ppa_set_entry(pid: u32, values: *const c_int) -> c_int {
 unsafe extern "C" fn ppa_show_text(seq: *mut bindings::seq_file, entry: c_ulong) -> c_int {
     // SAFETY: seq_file's structure is valid during the call.
     let seq = unsafe { SeqFile::from_raw(seq) };
-    from_result(|| entries::show(entry, seq).map(|()| 0))
+    from_result(|| per_task::show(entry, seq).map(|()| 0))
 }
 
 /// Shows `/proc/ppa/PID/rawppa`: the values of a task, in binary.
@@ -223,7 +223,7 @@ unsafe extern "C" fn ppa_show_text(seq: *mut bindings::seq_file, entry: c_ulong)
 #[no_mangle]
 unsafe extern "C" fn ppa_show_raw(seq: *mut bindings::seq_file, entry: c_ulong) -> c_int {
     from_result(|| {
-        entries::each_number(entry, &mut |bytes| {
+        per_task::each_number(entry, &mut |bytes| {
             // SAFETY: seq_file's structure is valid during the call, and the slice has that length.
             unsafe { bindings::seq_write(seq, bytes.as_ptr().cast(), bytes.len()) };
         })?;
@@ -240,7 +240,7 @@ unsafe extern "C" fn ppa_show_raw(seq: *mut bindings::seq_file, entry: c_ulong) 
 unsafe extern "C" fn ppa_show_entries(seq: *mut bindings::seq_file) -> c_int {
     // SAFETY: seq_file's structure is valid during the call.
     let seq = unsafe { SeqFile::from_raw(seq) };
-    entries::each(&mut |pid, [a, b, c, d]| {
+    per_task::each(&mut |pid, [a, b, c, d]| {
         seq_print!(seq, "{pid}\t{a}\t{b}\t{c}\t{d}\n");
     });
     0

@@ -14,18 +14,18 @@ use kernel::task::Task;
 
 use super::shim;
 
-/// `struct pt_who`: the user and the name of a task.
+/// `struct pt_identity`: the user and the name of a task.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Who {
+pub(crate) struct Identity {
     /// The effective user id, in the initial user namespace.
     pub(crate) uid: u32,
     pub(crate) comm: [u8; 16],
 }
 
-impl Who {
+impl Identity {
     /// Returns the user and the name of the current task.
-    pub(crate) fn calls() -> Self {
+    pub(crate) fn of_current() -> Self {
         Self::of(current!())
     }
 
@@ -33,7 +33,7 @@ impl Who {
     pub(crate) fn of(task: &Task) -> Self {
         let mut who = Self::default();
         // SAFETY: The reference keeps the task; the callee fills in the structure.
-        unsafe { shim::pt_who(&mut who, task.as_ptr()) };
+        unsafe { shim::pt_identity(&mut who, task.as_ptr()) };
         who
     }
 }
@@ -61,9 +61,9 @@ pub(crate) fn max_traced() -> usize {
 }
 
 /// Logs that the current process, or some of its markers, could not be traced. Process context.
-pub(crate) fn say_refused(markers: bool, error: Error) {
+pub(crate) fn log_refused(markers: bool, error: Error) {
     // SAFETY: Called in process context, as the callee requires.
-    unsafe { shim::pt_say_refused(markers, error.to_errno()) }
+    unsafe { shim::pt_log_refused(markers, error.to_errno()) }
 }
 
 /// Returns whether the current thread has a pending fatal signal, so that it should stop what it
@@ -101,21 +101,21 @@ unsafe impl Sync for Mm {}
 
 impl Mm {
     /// Returns the address space of the current task; `None` for a kernel thread.
-    pub(crate) fn calls() -> Option<Self> {
+    pub(crate) fn of_current() -> Option<Self> {
         // SAFETY: Called in process context, as the callee requires.
         // INVARIANT: The callee has returned a reference, which this owns.
         NonNull::new(unsafe { shim::pt_mm_get() }).map(Self)
     }
 
     /// Returns whether this is that address space.
-    pub(super) fn is(&self, other: *mut bindings::mm_struct) -> bool {
+    pub(super) fn is_at(&self, other: *mut bindings::mm_struct) -> bool {
         self.0.as_ptr() == other
     }
 
     /// Returns whether this is the address space of the current task.
-    pub(crate) fn is_callers(&self) -> bool {
+    pub(crate) fn is_current(&self) -> bool {
         // SAFETY: The current task is valid, and only the task itself changes its address space.
-        self.is(unsafe { (*kernel::task::Task::current_raw()).mm })
+        self.is_at(unsafe { (*kernel::task::Task::current_raw()).mm })
     }
 
     /// Returns the address, to be compared while this holds its reference.
@@ -133,10 +133,10 @@ impl Drop for Mm {
 
 /// Records that an address space is traced, or no longer traced. While it is traced, a thread id
 /// that is cached in it (`struct perftrace_thread`) is marked as shared before a child process that
-/// uses the same memory runs (`pt_shares_later()`).
+/// uses the same memory runs (`pt_queue_shared_thread()`).
 pub(crate) fn set_traced(mm: usize, is_traced: bool) {
     // SAFETY: The callee uses the address as a number only.
-    unsafe { shim::pt_traced(mm, is_traced) }
+    unsafe { shim::pt_set_traced(mm, is_traced) }
 }
 
 /// The id of a process, which can be translated to any PID namespace, also after the process has
@@ -163,7 +163,7 @@ impl Pid {
     /// Returns the number in the process's own PID namespace.
     pub(crate) fn own_number(&self) -> u32 {
         // SAFETY: The id is valid, by the type's invariant.
-        unsafe { shim::pt_pid_own(self.0.as_ptr()) }
+        unsafe { shim::pt_pid_own_nr(self.0.as_ptr()) }
     }
 
     /// Returns the number in the caller's PID namespace; 0 if the process is not visible there.
@@ -181,9 +181,9 @@ pub(crate) fn thread_number() -> u32 {
 
 /// Replaces two words of the current thread's thread-local storage, at offset `at` from the thread
 /// pointer, if the second word is `was`. Nothing changes if the memory is not accessible.
-pub(crate) fn change_thread(at: i64, was: u64, new: [u64; 2]) {
+pub(crate) fn replace_thread_words(at: i64, was: u64, new: [u64; 2]) {
     // SAFETY: Process context, and no lock is held: user memory may be accessed.
-    unsafe { shim::pt_thread_change(at, was, new[0], new[1]) }
+    unsafe { shim::pt_thread_replace(at, was, new[0], new[1]) }
 }
 
 impl Pid {
@@ -229,7 +229,7 @@ impl Mapping {
 
     /// Unmaps a range of offsets in all processes that have mapped it; later accesses fault again.
     /// May sleep.
-    pub(crate) fn take_out(&self, from: u64, bytes: u64) {
+    pub(crate) fn unmap(&self, from: u64, bytes: u64) {
         let even_copies: c_int = 1;
         // SAFETY: The structure is valid, by the type's invariant.
         unsafe {
@@ -248,9 +248,9 @@ impl Mapping {
 /// # Invariants
 ///
 /// This holds a reference to the module. It is dropped in a call that holds another one.
-pub(crate) struct Kept(());
+pub(crate) struct ModuleRef(());
 
-impl Kept {
+impl ModuleRef {
     /// Takes the reference. Called in a system call on an open file.
     pub(crate) fn new() -> Self {
         // SAFETY: The file holds a reference to the module already.
@@ -260,7 +260,7 @@ impl Kept {
     }
 }
 
-impl Drop for Kept {
+impl Drop for ModuleRef {
     fn drop(&mut self) {
         // SAFETY: By the type's invariant this holds a reference, which is dropped once.
         unsafe { bindings::module_put(crate::sys::release::module()) }

@@ -61,21 +61,21 @@ impl<T> RawLock<T> {
         // INVARIANT: The lock was just taken, and interrupts are off by the function's contract.
         got.then(|| Guard {
             lock: self,
-            flags: AS_THEY_ARE,
+            flags: FLAGS_NOT_SAVED,
         })
     }
 }
 
 /// Sentinel: the interrupt flags were not saved. Saved flags are never 0, because bit 1 of EFLAGS
 /// is always set.
-const AS_THEY_ARE: usize = 0;
+const FLAGS_NOT_SAVED: usize = 0;
 
 /// Guard of a lock that is held.
 ///
 /// # Invariants
 ///
 /// This CPU holds `lock`, with interrupts off. `flags` are the interrupt flags to restore, or
-/// [`AS_THEY_ARE`].
+/// [`FLAGS_NOT_SAVED`].
 pub(crate) struct Guard<'a, T> {
     lock: &'a RawLock<T>,
     flags: usize,
@@ -105,7 +105,7 @@ impl<T> Drop for Guard<'_, T> {
         let lock = self.lock.lock.get();
         match self.flags {
             // SAFETY: The lock is held, by the type's invariant.
-            AS_THEY_ARE => unsafe { bindings::_raw_spin_unlock(lock) },
+            FLAGS_NOT_SAVED => unsafe { bindings::_raw_spin_unlock(lock) },
             // SAFETY: The lock is held, by the type's invariant, and the flags are those that
             // taking it has returned.
             flags => unsafe { bindings::_raw_spin_unlock_irqrestore(lock, flags) },

@@ -14,13 +14,13 @@ use kernel::bindings;
 use kernel::prelude::*;
 use kernel::types::Opaque;
 
-use super::task::{TaskRef, Who};
+use super::task::{TaskIds, TaskRef};
 use super::{cpu, sched, shim};
 
 /// The record of a task: its values and its identity. `words` is the first field, at the address of
 /// the record.
 #[repr(C)]
-pub(crate) struct Record {
+pub(crate) struct TaskRecord {
     pub(crate) words: Task<KVVec<Word>>,
     pub(crate) address: usize,
     pub(crate) kernel: bool,
@@ -28,27 +28,27 @@ pub(crate) struct Record {
     pub(crate) softirqd: bool,
     /// The task is accounted individually, as selected in `/proc/ppa`, whether or not all tasks
     /// are.
-    pub(crate) own: bool,
+    pub(crate) individually_accounted: bool,
     pub(super) began: u64,
     /// The ids and the name of the task when the record was filled or the task exited: user and
     /// parent process, thread and process, and the two halves of the name.
-    last: [Word; 4],
+    saved: [Word; 4],
     /// The next record of the same hash in the index.
-    chain: Word,
-    /// The next record of a [`List`].
-    next: Word,
+    hash_next: Word,
+    /// The next record of a [`RetireList`].
+    list_next: Word,
     rcu: Opaque<bindings::callback_head>,
 }
 
 // SAFETY: The fields are atomic words and numbers, and `rcu`, which only RCU accesses.
-unsafe impl Send for Record {}
+unsafe impl Send for TaskRecord {}
 // SAFETY: The fields are atomic words, numbers that do not change while shared, and `rcu`, which
 // only RCU accesses.
-unsafe impl Sync for Record {}
+unsafe impl Sync for TaskRecord {}
 
-impl Record {
-    /// Creates the record of a task, with values for each group of `scaling` CPUs. `calling` says
-    /// whether the task is in a system call. `ENOMEM`. May sleep.
+impl TaskRecord {
+    /// Creates the record of a task, with values for each group of `cpus_per_group` CPUs.
+    /// `in_syscall` says whether the task is in a system call. `ENOMEM`. May sleep.
     pub(crate) fn new(
         task: TaskRef<'_>,
         calling: bool,
@@ -56,14 +56,14 @@ impl Record {
         latencies: bool,
         now: u64,
     ) -> Result<KBox<Self>> {
-        let mut record = Self::blank(scaling)?;
-        record.words.set_out(calling, latencies, now);
+        let mut record = Self::alloc(scaling)?;
+        record.words.begin(calling, latencies, now);
         record.fill(task);
         Ok(record)
     }
 
     /// Creates a record that is not yet that of a task. `ENOMEM`. May sleep.
-    pub(crate) fn blank(scaling: u32) -> Result<KBox<Self>> {
+    pub(crate) fn alloc(scaling: u32) -> Result<KBox<Self>> {
         let nr = Self::groups(scaling).wrapping_mul(NR_VALUES);
         Ok(KBox::new(
             Self {
@@ -71,18 +71,18 @@ impl Record {
                 address: 0,
                 kernel: false,
                 softirqd: false,
-                own: false,
+                individually_accounted: false,
                 began: 0,
-                last: Default::default(),
-                chain: Word::new(0),
-                next: Word::new(0),
+                saved: Default::default(),
+                hash_next: Word::new(0),
+                list_next: Word::new(0),
                 rcu: Opaque::uninit(),
             },
             GFP_KERNEL_ACCOUNT,
         )?)
     }
 
-    /// Returns the number of groups of `scaling` CPUs.
+    /// Returns the number of groups of `cpus_per_group` CPUs.
     pub(crate) fn groups(scaling: u32) -> usize {
         let before = scaling.max(1).wrapping_sub(1);
         let cpus = cpu::nr_cpu_ids().wrapping_add(before);
@@ -102,17 +102,17 @@ impl Record {
         self.address = task.address();
         self.kernel = task.is_kernel();
         self.softirqd = task.is_softirqd();
-        self.began = task.began();
+        self.began = task.start_time();
         // Kept now, because the task may be exiting already: its `sched_process_exit` may have run
         // before the record could be found.
-        self.keep(task);
+        self.save_ids(task);
     }
 
     /// Keeps the ids and the name of the task, which are needed after it has ended.
-    pub(crate) fn keep(&self, task: TaskRef<'_>) {
-        let who = task.who(true);
+    pub(crate) fn save_ids(&self, task: TaskRef<'_>) {
+        let who = task.ids(true);
         let name = task.name();
-        let [ids, numbers, first, second] = &self.last;
+        let [ids, numbers, first, second] = &self.saved;
         ids.store_relaxed(u64::from(who.uid) | u64::from(who.ppid) << 32);
         numbers.store_relaxed(u64::from(who.pid) | u64::from(who.tgid) << 32);
         for (word, half) in [first, second].into_iter().zip(name.chunks_exact(8)) {
@@ -126,18 +126,18 @@ impl Record {
     /// Returns the user id in the initial user namespace, as it was when the record was filled or
     /// the task exited.
     pub(crate) fn user(&self) -> u32 {
-        self.kept().0.uid
+        self.saved_ids().0.uid
     }
 
     /// Returns the ids and the name that were kept.
-    pub(super) fn kept(&self) -> (Who, [u8; 16]) {
-        let [ids, numbers, first, second] = &self.last;
+    pub(super) fn saved_ids(&self) -> (TaskIds, [u8; 16]) {
+        let [ids, numbers, first, second] = &self.saved;
         let (ids, numbers) = (ids.load_relaxed(), numbers.load_relaxed());
         let mut name = [0; 16];
         for (to, word) in name.chunks_exact_mut(8).zip([first, second]) {
             to.copy_from_slice(&word.load_relaxed().to_ne_bytes());
         }
-        let who = Who {
+        let who = TaskIds {
             uid: ids as u32,
             ppid: (ids >> 32) as u32,
             pid: numbers as u32,
@@ -154,82 +154,82 @@ impl Record {
 ///
 /// No new search finds the record. Only the owner of this value may free it, a grace period after
 /// it was taken out.
-pub(crate) struct Taken(NonNull<Record>);
+pub(crate) struct RemovedRecord(NonNull<TaskRecord>);
 
-impl Taken {
+impl RemovedRecord {
     /// Returns the record.
-    pub(crate) fn get(&self) -> &Record {
+    pub(crate) fn get(&self) -> &TaskRecord {
         // SAFETY: The record is not freed while this owns it, by the type's invariant.
         unsafe { self.0.as_ref() }
     }
 }
 
 /// The number of hash values of the index; a power of two.
-const HEADS: usize = 1 << 14;
+const NR_BUCKETS: usize = 1 << 14;
 
 /// The records of living tasks, found by the task's address, which unlike its id does not change
 /// while the task lives. Searched without a lock, changed under `index_lock`.
 ///
 /// # Invariants
 ///
-/// A head, and the `chain` of each record, is 0 or the address of a record. A record that is taken
-/// out is freed after a grace period, and its chain remains valid until then. There are `HEADS`
-/// heads.
-pub(crate) struct Index(KVVec<Word>);
+/// A head, and the `hash_next` of each record, is 0 or the address of a record. A record that is
+/// taken out is freed after a grace period, and its chain remains valid until then. There are
+/// `NR_BUCKETS` heads.
+pub(crate) struct TaskIndex(KVVec<Word>);
 
-impl Index {
+impl TaskIndex {
     /// Creates an empty index. `ENOMEM`. May sleep.
     pub(crate) fn new() -> Result<Self> {
-        // INVARIANT: There are `HEADS` words, all 0.
-        Ok(Self(words(HEADS)?))
+        // INVARIANT: There are `NR_BUCKETS` words, all 0.
+        Ok(Self(words(NR_BUCKETS)?))
     }
 
     #[inline(always)]
     fn head(&self, address: usize) -> &Word {
         // Task structures are at least 64 bytes apart; the multiplication spreads the other bits.
-        let hash = ((address >> 6) as u32).wrapping_mul(0x9e37_79b9) >> (32 - HEADS.ilog2());
-        // SAFETY: The hash is below `HEADS`, a power of two, and there are as many heads, by the
-        // type's invariant.
+        let hash = ((address >> 6) as u32).wrapping_mul(0x9e37_79b9) >> (32 - NR_BUCKETS.ilog2());
+        // SAFETY: The hash is below `NR_BUCKETS`, a power of two, and there are as many heads, by
+        // the type's invariant.
         unsafe { self.0.get_unchecked(hash as usize) }
     }
 
     /// Finds the record of a task. Preemption is off, or RCU is read-locked, while the result is
     /// used.
     #[inline(always)]
-    pub(crate) fn get(&self, address: usize) -> Option<&Record> {
+    pub(crate) fn get(&self, address: usize) -> Option<&TaskRecord> {
         // Acquire: pairs with the release in `insert`: the record is complete.
         let mut at = self.head(address).load_acquire();
         loop {
             // SAFETY: The word is 0 or the address of a record, by the type's invariant. A record
             // that was taken out is not freed while the caller is in this section.
-            let record = unsafe { (at as *const Record).as_ref()? };
+            let record = unsafe { (at as *const TaskRecord).as_ref()? };
             if record.address == address {
                 return Some(record);
             }
             // Acquire: pairs with the releases in `insert` and `take`.
-            at = record.chain.load_acquire();
+            at = record.hash_next.load_acquire();
         }
     }
 
     /// Runs a change of the index under its lock.
-    fn locked<T>(change: impl FnOnce() -> T) -> T {
+    fn with_lock<T>(change: impl FnOnce() -> T) -> T {
         // SAFETY: The lock is released below. It is a raw spinlock that turns interrupts off, so
         // that the scheduler's probes can take it.
-        let flags = unsafe { shim::ppa_lock() };
+        let flags = unsafe { shim::ppa_index_lock() };
         let done = change();
         // SAFETY: The lock was taken above, which has returned these flags.
-        unsafe { shim::ppa_unlock(flags) };
+        unsafe { shim::ppa_index_unlock(flags) };
         done
     }
 
     /// Inserts the record of a task. Returns the record to the caller if the task has one already.
-    pub(crate) fn insert(&self, record: KBox<Record>) -> Option<KBox<Record>> {
+    pub(crate) fn insert(&self, record: KBox<TaskRecord>) -> Option<KBox<TaskRecord>> {
         let head = self.head(record.address);
-        Self::locked(|| {
+        Self::with_lock(|| {
             if self.get(record.address).is_some() {
                 return Some(record);
             }
-            record.chain.store_relaxed(head.load_relaxed());
+            record.hash_next.store_relaxed(head.load_relaxed());
             // Release: pairs with the acquire in `get`.
             head.store_release(KBox::into_raw(record) as u64);
             None
@@ -238,21 +238,21 @@ impl Index {
 
     /// Takes the record of a task out of the index. The caller owns it, but a search that found it
     /// before may still use it.
-    pub(crate) fn take(&self, address: usize) -> Option<Taken> {
-        Self::locked(|| {
+    pub(crate) fn take(&self, address: usize) -> Option<RemovedRecord> {
+        Self::with_lock(|| {
             let mut place = self.head(address);
             loop {
                 let at = place.load_relaxed();
                 // SAFETY: The word is 0 or the address of a record, by the type's invariant. The
                 // lock is held, so that no record is taken out meanwhile.
-                let record = unsafe { (at as *const Record).as_ref()? };
+                let record = unsafe { (at as *const TaskRecord).as_ref()? };
                 if record.address == address {
                     // Release: pairs with the acquire in `get`, for the record that follows.
-                    place.store_release(record.chain.load_relaxed());
+                    place.store_release(record.hash_next.load_relaxed());
                     // INVARIANT: The record was unlinked under the lock, by this call only.
-                    return NonNull::new(at as *mut Record).map(Taken);
+                    return NonNull::new(at as *mut TaskRecord).map(RemovedRecord);
                 }
-                place = &record.chain;
+                place = &record.hash_next;
             }
         })
     }
@@ -261,21 +261,21 @@ impl Index {
     /// Positions are ordered by hash and then by address, so that a walk misses no record that is
     /// in the index all the time. Preemption is off, or RCU is read-locked, while the result is
     /// used.
-    pub(crate) fn after(&self, place: u64) -> Option<(&Record, u64)> {
+    pub(crate) fn next_after(&self, place: u64) -> Option<(&TaskRecord, u64)> {
         let mut hash = place >> 48;
         while let Some(head) = self.0.get(hash as usize) {
-            let mut first: Option<(&Record, u64)> = None;
+            let mut first: Option<(&TaskRecord, u64)> = None;
             let mut at = head.load_acquire();
             // SAFETY: The word is 0 or the address of a record, by the type's invariant. A record
             // that was taken out is not freed while the caller is in this section.
-            while let Some(record) = unsafe { (at as *const Record).as_ref() } {
+            while let Some(record) = unsafe { (at as *const TaskRecord).as_ref() } {
                 // The upper 16 bits are the same in all addresses of task structures.
                 let own = hash << 48 | (record.address as u64 & (u64::MAX >> 16));
                 if own > place && first.is_none_or(|(_, least)| own < least) {
                     first = Some((record, own));
                 }
                 // Acquire: pairs with the releases in `insert` and `take`.
-                at = record.chain.load_acquire();
+                at = record.hash_next.load_acquire();
             }
             if first.is_some() {
                 return first;
@@ -286,15 +286,15 @@ impl Index {
     }
 }
 
-impl Drop for Index {
+impl Drop for TaskIndex {
     fn drop(&mut self) {
         for head in &self.0 {
             let mut at = head.load_relaxed();
-            while let Some(record) = NonNull::new(at as *mut Record) {
+            while let Some(record) = NonNull::new(at as *mut TaskRecord) {
                 // SAFETY: The pointer is from `into_raw` in `insert`. The probes were detached
                 // before, so that no search runs.
                 let record = unsafe { KBox::from_raw(record.as_ptr()) };
-                at = record.chain.load_relaxed();
+                at = record.hash_next.load_relaxed();
             }
         }
     }
@@ -313,11 +313,11 @@ fn words(nr: usize) -> Result<KVVec<Word>> {
 /// # Invariants
 ///
 /// The list owns each record from its push until it is taken or freed.
-pub(crate) struct List {
+pub(crate) struct RetireList {
     first: Word,
 }
 
-impl List {
+impl RetireList {
     /// Creates an empty list.
     pub(crate) fn new() -> Self {
         Self {
@@ -326,29 +326,32 @@ impl List {
     }
 
     /// Adds a record. Any context.
-    pub(crate) fn push(&self, record: Taken) {
+    pub(crate) fn push(&self, record: RemovedRecord) {
         let record = record.0;
         loop {
             let first = self.first.load_relaxed();
-            // SAFETY: `Taken` has passed the record's ownership to this call.
-            unsafe { record.as_ref() }.next.store_relaxed(first);
+            // SAFETY: `RemovedRecord` has passed the record's ownership to this call.
+            unsafe { record.as_ref() }.list_next.store_relaxed(first);
             // Release: pairs with the acquires in `each` and `all`: the record is complete.
-            if self.first.replace(first, record.as_ptr() as u64) {
+            if self
+                .first
+                .try_cmpxchg_release(first, record.as_ptr() as u64)
+            {
                 return;
             }
         }
     }
 
     /// Calls a function with each record. The caller makes sure that no record is taken meanwhile.
-    pub(crate) fn each(&self, mut look: impl FnMut(&Record)) {
+    pub(crate) fn each(&self, mut look: impl FnMut(&TaskRecord)) {
         // Acquire: pairs with the release in `push`: the records are complete.
         let mut next = self.first.load_acquire();
         // SAFETY: The list owns the record, by the type's invariant, and by the function's contract
         // it is not taken meanwhile. Records that are pushed meanwhile are in front of the first
         // one.
-        while let Some(record) = unsafe { (next as *const Record).as_ref() } {
+        while let Some(record) = unsafe { (next as *const TaskRecord).as_ref() } {
             look(record);
-            next = record.next.load_relaxed();
+            next = record.list_next.load_relaxed();
         }
     }
 
@@ -356,7 +359,7 @@ impl List {
         loop {
             // Acquire: pairs with the release in `push`.
             let first = self.first.load_acquire();
-            if first == 0 || self.first.replace(first, 0) {
+            if first == 0 || self.first.try_cmpxchg_release(first, 0) {
                 return first;
             }
         }
@@ -369,39 +372,39 @@ impl List {
         ///
         /// Called only by RCU, with the `rcu` field of a record.
         unsafe extern "C" fn free(rcu: *mut bindings::callback_head) {
-            let record = rcu.wrapping_byte_sub(core::mem::offset_of!(Record, rcu));
+            let record = rcu.wrapping_byte_sub(core::mem::offset_of!(TaskRecord, rcu));
             // SAFETY: The record is from `into_raw`, and a grace period has elapsed since it was
             // taken out of the index.
-            drop(unsafe { KBox::from_raw(record.cast::<Record>()) });
+            drop(unsafe { KBox::from_raw(record.cast::<TaskRecord>()) });
         }
         let mut next = self.all();
-        while let Some(record) = NonNull::new(next as *mut Record) {
+        while let Some(record) = NonNull::new(next as *mut TaskRecord) {
             // SAFETY: The list owns the record, by the type's invariant, and passes it to RCU.
-            // `next` is read before.
+            // `list_next` is read before.
             unsafe {
-                next = record.as_ref().next.load_relaxed();
+                next = record.as_ref().list_next.load_relaxed();
                 bindings::call_rcu(record.as_ref().rcu.get(), Some(free));
             }
         }
     }
 
     /// Empties the list, and passes the records on after a grace period. May sleep.
-    pub(crate) fn take(&self, each: &mut dyn FnMut(KBox<Record>)) {
+    pub(crate) fn take(&self, each: &mut dyn FnMut(KBox<TaskRecord>)) {
         let mut next = self.all();
         if next != 0 {
             sched::synchronize();
         }
-        while let Some(record) = NonNull::new(next as *mut Record) {
+        while let Some(record) = NonNull::new(next as *mut TaskRecord) {
             // SAFETY: The list owns the record, by the type's invariant. After the grace period no
             // search uses it.
             let record = unsafe { KBox::from_raw(record.as_ptr()) };
-            next = record.next.load_relaxed();
+            next = record.list_next.load_relaxed();
             each(record);
         }
     }
 }
 
-impl Drop for List {
+impl Drop for RetireList {
     fn drop(&mut self) {
         self.take(&mut drop);
     }

@@ -36,7 +36,7 @@ pub(crate) const WAIT: i32 = 1;
 pub(crate) const WAIT: bool = true;
 
 /// Returns the value of a module parameter.
-pub(crate) fn given<T: Copy>(parameter: &ModuleParamAccess<T>) -> T {
+pub(crate) fn param_value<T: Copy>(parameter: &ModuleParamAccess<T>) -> T {
     #[cfg(not(since_7_3))]
     return *parameter.value();
     #[cfg(since_7_3)]

@@ -15,8 +15,8 @@ use kernel::task::Task;
 use super::release::WAIT;
 use super::shim;
 use crate::contexts::Context;
+use crate::cpu_kinds::CpuKind;
 use crate::driver::{preempt_count, PREEMPT_INLINE};
-use crate::kinds::Kind;
 
 /// Returns the address of the current task, which is only compared.
 #[inline]
@@ -33,14 +33,14 @@ pub(crate) fn current() -> usize {
 
 /// Returns the address of the current task's address space.
 #[inline]
-pub(crate) fn memory() -> usize {
+pub(crate) fn current_mm() -> usize {
     // SAFETY: The current task is valid. Only the task itself changes the pointer, in exec and
     // exit.
     unsafe { (*Task::current_raw()).mm as usize }
 }
 
 /// Returns the address of a task's address space, which may change at any time.
-pub(crate) fn memory_of(task: &Task) -> usize {
+pub(crate) fn mm_of(task: &Task) -> usize {
     // SAFETY: The reference keeps the task. The word is read once, and only compared.
     unsafe { (&raw const (*task.as_ptr()).mm).read_volatile() as usize }
 }
@@ -110,17 +110,17 @@ pub(crate) fn has_ended(task: &Task) -> bool {
 }
 
 /// Returns the CPU on which a thread runs, or which it is just leaving. `None` if it does not run.
-pub(crate) fn where_runs(task: &Task) -> Option<u32> {
+pub(crate) fn running_cpu(task: &Task) -> Option<u32> {
     // SAFETY: The reference keeps the task.
-    let cpu = unsafe { shim::pfm_where(task.as_ptr()) };
+    let cpu = unsafe { shim::pfm_running_cpu(task.as_ptr()) };
     u32::try_from(cpu).ok()
 }
 
 /// Guard of the CPU hotplug lock, held for reading: no CPU comes online or goes offline. Hotplug
 /// callbacks must not take a lock that a thread holds while it waits for this one.
-pub(crate) struct CpusStay(());
+pub(crate) struct CpusReadGuard(());
 
-impl CpusStay {
+impl CpusReadGuard {
     /// Takes the lock. Process context.
     pub(crate) fn new() -> Self {
         // SAFETY: Process context. Drop releases the lock.
@@ -129,7 +129,7 @@ impl CpusStay {
     }
 }
 
-impl Drop for CpusStay {
+impl Drop for CpusReadGuard {
     fn drop(&mut self) {
         // SAFETY: `new` has taken the lock, and it is released once.
         unsafe { bindings::cpus_read_unlock() };
@@ -185,7 +185,7 @@ pub(crate) fn call_on_all(mut function: &dyn Fn()) {
 
 /// Calls a function on every online CPU that `which` selects, with interrupts off, and waits for
 /// all of them. Other CPUs are not interrupted. Process context.
-pub(crate) fn call_on_all_that(which: &dyn Fn(u32) -> bool, function: &dyn Fn()) {
+pub(crate) fn call_on_selected(which: &dyn Fn(u32) -> bool, function: &dyn Fn()) {
     struct Call<'a> {
         which: &'a dyn Fn(u32) -> bool,
         function: &'a dyn Fn(),
@@ -217,9 +217,9 @@ pub(crate) fn call_on_all_that(which: &dyn Fn(u32) -> bool, function: &dyn Fn())
     }
 }
 
-/// Returns [`Kind::id`] of this CPU. Interrupts off.
+/// Returns [`CpuKind::id`] of this CPU. Interrupts off.
 #[inline]
-pub(crate) fn kind() -> u32 {
+pub(crate) fn cpu_kind_id() -> u32 {
     let id;
     // SAFETY: Reads the first word of the per-CPU variable `pfm_kind`.
     unsafe {
@@ -230,17 +230,17 @@ pub(crate) fn kind() -> u32 {
 }
 
 /// Returns the kind of a CPU; the default for a number that is not that of a possible CPU.
-pub(crate) fn kind_of(cpu: u32) -> Kind {
-    let mut kind = Kind::default();
-    // SAFETY: The callee checks the number, and writes one `Kind`.
+pub(crate) fn cpu_kind(cpu: u32) -> CpuKind {
+    let mut kind = CpuKind::default();
+    // SAFETY: The callee checks the number, and writes one `CpuKind`.
     unsafe { shim::pfm_kind_of(cpu, &mut kind) };
     kind
 }
 
 /// Sets the kind of a CPU. Called on that CPU, or while no context uses the PMU. Caller holds
 /// `PMUS`.
-pub(crate) fn set_kind(cpu: u32, kind: &Kind) {
-    // SAFETY: The callee checks the number, and reads one `Kind`.
+pub(crate) fn set_cpu_kind(cpu: u32, kind: &CpuKind) {
+    // SAFETY: The callee checks the number, and reads one `CpuKind`.
     unsafe { shim::pfm_kind_set(cpu, kind) }
 }
 
@@ -250,32 +250,32 @@ pub(crate) fn run_time(task: &Task) -> u64 {
     unsafe { shim::pfm_run_time(task.as_ptr()) }
 }
 
-/// Returns for which reservation of the PMU (`session::TAKEN`) this CPU's registers were last
-/// reset. Interrupts off.
+/// Returns for which reservation of the PMU (`session::RESERVATIONS`) this CPU's registers were
+/// last reset. Interrupts off.
 #[inline]
-pub(crate) fn quiet_since() -> u64 {
+pub(crate) fn pmu_reset_for() -> u64 {
     let taken;
     // SAFETY: Reads a per-CPU word of this module.
     unsafe {
-        asm!("movq %gs:{word}(%rip), {t}", t = out(reg) taken, word = sym shim::pfm_quiet_since,
+        asm!("movq %gs:{word}(%rip), {t}", t = out(reg) taken, word = sym shim::pfm_reset_for,
             options(att_syntax, nostack, readonly, preserves_flags))
     }
     taken
 }
 
 /// Records that this CPU's registers were reset for the reservation `taken`. Interrupts off.
-pub(crate) fn set_quiet_since(taken: u64) {
+pub(crate) fn set_pmu_reset_for(taken: u64) {
     // SAFETY: Writes a per-CPU word that only this function writes.
     unsafe {
-        asm!("movq {t}, %gs:{word}(%rip)", t = in(reg) taken, word = sym shim::pfm_quiet_since,
+        asm!("movq {t}, %gs:{word}(%rip)", t = in(reg) taken, word = sym shim::pfm_reset_for,
             options(att_syntax, nostack, preserves_flags))
     }
 }
 
-/// Returns [`quiet_since`] of another CPU.
-pub(crate) fn quiet_since_of(cpu: u32) -> u64 {
+/// Returns [`pmu_reset_for`] of another CPU.
+pub(crate) fn pmu_reset_for_of(cpu: u32) -> u64 {
     // SAFETY: Callers pass the number of a possible CPU.
-    unsafe { shim::pfm_quiet_since_of(cpu) }
+    unsafe { shim::pfm_reset_for_of(cpu) }
 }
 
 /// Returns the context of this CPU: of a thread, the one that is in the PMU; of the CPU itself, the
@@ -286,20 +286,21 @@ pub(crate) fn loaded<'a>(scope: Scope) -> Option<&'a Context> {
     // SAFETY: The per-CPU word is 0 or the address of a context. A context is freed after an RCU
     // grace period, before which it was removed from the word, so it is valid with preemption off.
     unsafe {
-        asm!("movq %gs:({p}), {c}", p = in(reg) word(&raw const shim::pfm_loaded, scope),
+        asm!("movq %gs:({p}), {c}", p = in(reg) scope_word(&raw const shim::pfm_loaded, scope),
             c = out(reg) context, options(att_syntax, nostack, readonly, preserves_flags));
         (context as *const Context).as_ref()
     }
 }
 
 /// Sets the context of this CPU. Interrupts off. A context is removed before it is closed;
-/// [`Bell::leave`](super::bell::Bell::leave) frees it after an RCU grace period.
+/// [`Notifier::free_context`](super::notifier::Notifier::free_context) frees it after an RCU grace
+/// period.
 #[inline]
 pub(crate) fn set_loaded(scope: Scope, context: Option<&Context>) {
     let context = context.map_or(core::ptr::null(), core::ptr::from_ref);
     // SAFETY: Writes a per-CPU word that only this function writes.
     unsafe {
-        asm!("movq {c}, %gs:({p})", p = in(reg) word(&raw const shim::pfm_loaded, scope),
+        asm!("movq {c}, %gs:({p})", p = in(reg) scope_word(&raw const shim::pfm_loaded, scope),
             c = in(reg) context, options(att_syntax, nostack, preserves_flags))
     }
 }
@@ -311,7 +312,7 @@ pub(crate) fn counting(scope: Scope) -> u64 {
     let bits: u64;
     // SAFETY: Reads a per-CPU word of this module.
     unsafe {
-        asm!("movq %gs:({p}), {b}", p = in(reg) word(&raw const shim::pfm_counting, scope),
+        asm!("movq %gs:({p}), {b}", p = in(reg) scope_word(&raw const shim::pfm_counting, scope),
             b = out(reg) bits, options(att_syntax, nostack, readonly, preserves_flags))
     }
     bits
@@ -322,14 +323,14 @@ pub(crate) fn counting(scope: Scope) -> u64 {
 pub(crate) fn set_counting(scope: Scope, bits: u64) {
     // SAFETY: Writes a per-CPU word that only this function writes.
     unsafe {
-        asm!("movq {b}, %gs:({p})", p = in(reg) word(&raw const shim::pfm_counting, scope),
+        asm!("movq {b}, %gs:({p})", p = in(reg) scope_word(&raw const shim::pfm_counting, scope),
             b = in(reg) bits, options(att_syntax, nostack, preserves_flags))
     }
 }
 
 /// Returns the word for contexts of this scope, of an array of two.
 #[inline]
-fn word<T>(two: *const [T; 2], scope: Scope) -> *const T {
+fn scope_word<T>(two: *const [T; 2], scope: Scope) -> *const T {
     match scope {
         Scope::Thread => two.cast::<T>(),
         Scope::System => two.cast::<T>().wrapping_add(1),

@@ -13,11 +13,11 @@ use kernel::ffi::c_int;
 use kernel::prelude::*;
 
 use super::account::Charge;
-use super::costs::Span;
+use super::costs::CostTimer;
 use super::file::Ops;
 use super::perfmon::context_of;
 use super::shim;
-use crate::costs::Cost;
+use crate::costs::SelfStat;
 use crate::sets::Set;
 
 /// The self page of a context (`struct perfmon_self`).
@@ -42,7 +42,7 @@ impl Page {
     /// Allocates a page, charged to the user of `charge` and to the caller's control group.
     /// `EDQUOT` if the user's limit would be exceeded, `ENOMEM`. May sleep.
     pub(crate) fn new(charge: &Charge) -> Result<Self> {
-        let charge = charge.more(engine::abi::PAGE_SIZE)?;
+        let charge = charge.charge(engine::abi::PAGE_SIZE)?;
         let flags = bindings::GFP_KERNEL_ACCOUNT | bindings::__GFP_ZERO;
         // SAFETY: Allocates in process context; no requirements.
         let address = unsafe { bindings::get_free_pages_noprof(flags, 0) };
@@ -72,7 +72,7 @@ impl Page {
     pub(crate) fn update(&self, set: &Set, flags: (u32, u64), tsc: u64, ran: u64) {
         let value = |pmd| set.registers.value(pmd);
         let counters = match set.id {
-            0 if !set.registers.is_any_short() => set.registers.program.counters(),
+            0 if !set.registers.is_any_incomplete() => set.registers.program.counters(),
             // The page shows no counters of other sets than 0, or if a value is short (`SHORT`):
             // the reader then calls PERFMON_READ_PMDS.
             _ => &[],
@@ -96,7 +96,7 @@ static VM_OPS: Ops<bindings::vm_operations_struct> = Ops(bindings::vm_operations
 });
 
 /// The private data of a mapping whose process may use RDPMC.
-const ALLOWED: *mut kernel::ffi::c_void = core::ptr::without_provenance_mut(1);
+const RDPMC_ALLOWED: *mut kernel::ffi::c_void = core::ptr::without_provenance_mut(1);
 
 /// Counts a mapping of the self page that was moved.
 ///
@@ -107,9 +107,9 @@ unsafe extern "C" fn open(vma: *mut bindings::vm_area_struct) {
     // SAFETY: The area is a mapping of the self page, and holds its file.
     unsafe {
         if let Ok(context) = context_of((*vma).vm_file) {
-            context.map_again();
+            context.copy_mapping();
         }
-        if (*vma).vm_private_data == ALLOWED {
+        if (*vma).vm_private_data == RDPMC_ALLOWED {
             shim::pfm_rdpmc_keep((*vma).vm_mm);
         }
     }
@@ -125,9 +125,9 @@ unsafe extern "C" fn close(vma: *mut bindings::vm_area_struct) {
     // back once.
     unsafe {
         if let Ok(context) = context_of((*vma).vm_file) {
-            context.unmap();
+            context.unmap_self_page();
         }
-        if (*vma).vm_private_data == ALLOWED {
+        if (*vma).vm_private_data == RDPMC_ALLOWED {
             shim::pfm_rdpmc_forbid((*vma).vm_mm);
         }
     }
@@ -139,7 +139,7 @@ unsafe extern "C" fn close(vma: *mut bindings::vm_area_struct) {
 ///
 /// Called only by the kernel, as `vm_operations_struct.fault` of a mapping of the self page.
 unsafe extern "C" fn fault(vmf: *mut bindings::vm_fault) -> bindings::vm_fault_t {
-    let _span = Span::begin(Cost::Faults, Cost::FaultTime);
+    let _span = CostTimer::begin(SelfStat::Faults, SelfStat::FaultTime);
     // SAFETY: The fault is the kernel's, and valid during the call.
     let (vma, address, file) = unsafe {
         let at = &(*vmf).__bindgen_anon_1;
@@ -176,7 +176,7 @@ pub(super) unsafe extern "C" fn mmap(
         let context = unsafe { context_of(file)? };
         let tail = pgoff as u64 == TAIL_OFFSET / page as u64;
         if pgoff == 0 || tail {
-            let areas = context.areas().ok_or(EINVAL)?;
+            let areas = context.sampling_memory().ok_or(EINVAL)?;
             // SAFETY: The area is being set up, and has that length.
             return unsafe { areas.map(vma, tail, length) }.map(|()| 0);
         }
@@ -185,14 +185,14 @@ pub(super) unsafe extern "C" fn mmap(
         }
         context.self_page()?;
         // SAFETY: The area is being set up; the operations are static.
-        to_result(unsafe { shim::pfm_vma_self(vma, &VM_OPS.0) })?;
-        context.map()?;
-        let has_counters = context.described().counters().next().is_some();
+        to_result(unsafe { shim::pfm_vma_self_page(vma, &VM_OPS.0) })?;
+        context.map_self_page()?;
+        let has_counters = context.descriptions().counters().next().is_some();
         // SAFETY: Process context, in the process that maps the page.
         let allowed = has_counters && unsafe { shim::pfm_rdpmc_allow() };
         if allowed {
             // SAFETY: The area is being set up; only this call uses it.
-            unsafe { (*vma).vm_private_data = ALLOWED };
+            unsafe { (*vma).vm_private_data = RDPMC_ALLOWED };
         }
         context.set_rdpmc(allowed);
         Ok(0)

@@ -18,10 +18,10 @@ use super::shim;
 #[derive(Clone, Copy)]
 pub struct TaskRef<'a>(NonNull<bindings::task_struct>, PhantomData<&'a ()>);
 
-/// `struct ppa_who`: the ids of a task.
+/// `struct ppa_task_ids`: the ids of a task.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
-pub struct Who {
+pub struct TaskIds {
     /// The real user id.
     pub uid: u32,
     /// The id of the thread.
@@ -96,9 +96,9 @@ impl TaskRef<'_> {
     /// Queues work that the task does before it first returns to user mode. The task is a new child
     /// of the current one that shares its memory and has not run yet: see
     /// [`crate::tracing::children`].
-    pub(crate) fn shares_later(&self) {
+    pub(crate) fn queue_shared_work(&self) {
         // SAFETY: The current task is creating this one, which is valid by the type's invariant.
-        unsafe { shim::pt_shares_later(self.0.as_ptr()) }
+        unsafe { shim::pt_queue_shared_thread(self.0.as_ptr()) }
     }
 
     /// Returns whether this is a kernel thread.
@@ -117,7 +117,7 @@ impl TaskRef<'_> {
 
     /// Returns the CLOCK_BOOTTIME at which the task was created, in nanoseconds.
     #[inline]
-    pub fn began(&self) -> u64 {
+    pub fn start_time(&self) -> u64 {
         field!(self, start_boottime)
     }
 
@@ -141,9 +141,9 @@ impl TaskRef<'_> {
 
     /// Returns whether the task has entered the kernel by a system call and not left it since.
     /// Always false for a task that is running, and for a kernel thread.
-    pub(crate) fn is_in_call(&self) -> bool {
+    pub(crate) fn is_in_syscall(&self) -> bool {
         // SAFETY: The task is valid by the type's invariant.
-        unsafe { shim::ppa_in_call(self.0.as_ptr()) }
+        unsafe { shim::ppa_in_syscall(self.0.as_ptr()) }
     }
 
     /// Returns whether the task is a zombie or dead (`exit_state`): it will soon run for the last
@@ -162,21 +162,21 @@ impl TaskRef<'_> {
 
     /// Returns the ids, in the initial namespaces if `initial` is set, otherwise in those of the
     /// caller.
-    pub(crate) fn who(&self, initial: bool) -> Who {
-        let mut who = Who::default();
+    pub(crate) fn ids(&self, initial: bool) -> TaskIds {
+        let mut who = TaskIds::default();
         // SAFETY: The task is valid by the type's invariant; the callee fills in a local structure.
-        unsafe { shim::ppa_who(self.0.as_ptr(), initial, &mut who) };
+        unsafe { shim::ppa_task_ids(self.0.as_ptr(), initial, &mut who) };
         who
     }
 }
 
 /// Task work of this module, which threads do on their return to user mode (`shim/work.c`). Drop
 /// waits until the last of it has returned.
-pub(crate) struct Works;
+pub(crate) struct TaskWorks;
 
-impl Drop for Works {
+impl Drop for TaskWorks {
     fn drop(&mut self) {
         // SAFETY: Process context. The module is being unloaded, so that no task work is pending.
-        unsafe { shim::pfc_works_end() }
+        unsafe { shim::pfc_task_works_wait() }
     }
 }

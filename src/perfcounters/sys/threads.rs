@@ -12,22 +12,22 @@ use super::shim;
 use crate::contexts::Context;
 
 /// Guard of the table. It is created before anything that uses the table, and dropped after it.
-pub(crate) struct Threads(());
+pub(crate) struct ThreadTable(());
 
-impl Threads {
+impl ThreadTable {
     /// Creates an empty table. May sleep.
-    pub(crate) fn begin() -> Result<Self> {
+    pub(crate) fn create() -> Result<Self> {
         // SAFETY: Called once, before anything uses the table.
-        to_result(unsafe { shim::pfm_threads_begin() })?;
+        to_result(unsafe { shim::pfm_threads_init() })?;
         Ok(Self(()))
     }
 }
 
-impl Drop for Threads {
+impl Drop for ThreadTable {
     fn drop(&mut self) {
         // SAFETY: Nothing searches the table any more, and it has no entries: all contexts are
         // freed.
-        unsafe { shim::pfm_threads_end() }
+        unsafe { shim::pfm_threads_destroy() }
     }
 }
 
@@ -36,8 +36,8 @@ impl Drop for Threads {
 /// under its lock.
 #[inline]
 pub(crate) fn context_of<'a>(task: usize) -> Option<&'a Context> {
-    // SAFETY: The entry's context is freed after an RCU grace period (`Bell::leave`), before which
-    // the entry was removed, so it is valid with preemption off.
+    // SAFETY: The entry's context is freed after an RCU grace period (`Notifier::free_context`),
+    // before which the entry was removed, so it is valid with preemption off.
     unsafe { shim::pfm_thread_find(task).cast::<Context>().as_ref() }
 }
 
@@ -46,16 +46,16 @@ pub(crate) fn context_of<'a>(task: usize) -> Option<&'a Context> {
 /// # Invariants
 ///
 /// `raw` is an entry that this owns and that is not in the table.
-pub(crate) struct Unplaced {
-    raw: NonNull<shim::Place>,
+pub(crate) struct UnlinkedEntry {
+    raw: NonNull<shim::ThreadEntry>,
 }
 
-impl Unplaced {
+impl UnlinkedEntry {
     /// Allocates an entry, charged to the caller's control group. May sleep, for long if the
     /// control group is full: the caller holds no lock that others wait for. `ENOMEM`.
     pub(crate) fn new() -> Result<Self> {
         // SAFETY: Allocates in process context; no requirements.
-        let raw = unsafe { shim::pfm_place_new() };
+        let raw = unsafe { shim::pfm_thread_entry_new() };
         // INVARIANT: The entry was just allocated.
         Ok(Self {
             raw: NonNull::new(raw).ok_or(ENOMEM)?,
@@ -63,10 +63,10 @@ impl Unplaced {
     }
 }
 
-impl Drop for Unplaced {
+impl Drop for UnlinkedEntry {
     fn drop(&mut self) {
         // SAFETY: By the type's invariant the entry is owned, and not in the table.
-        unsafe { shim::pfm_place_free(self.raw.as_ptr()) }
+        unsafe { shim::pfm_thread_entry_free(self.raw.as_ptr()) }
     }
 }
 
@@ -75,25 +75,25 @@ impl Drop for Unplaced {
 /// # Invariants
 ///
 /// `raw` is an entry of the table that this owns.
-pub(crate) struct Place {
-    raw: NonNull<shim::Place>,
+pub(crate) struct ThreadEntry {
+    raw: NonNull<shim::ThreadEntry>,
     task: usize,
 }
 
 // SAFETY: The entry may be removed by any thread; the table does its own locking.
-unsafe impl Send for Place {}
+unsafe impl Send for ThreadEntry {}
 // SAFETY: The entry is accessed by the table only, which does its own locking.
-unsafe impl Sync for Place {}
+unsafe impl Sync for ThreadEntry {}
 
-impl Place {
+impl ThreadEntry {
     /// Enters a context under its task. The context must not be freed before the entry is removed.
     /// `EEXIST` if the task has a context already, and other errors of the table; the memory is
     /// returned with the error.
     pub(crate) fn new(
-        memory: Unplaced,
+        memory: UnlinkedEntry,
         task: usize,
         context: &Context,
-    ) -> Result<Self, (Error, Unplaced)> {
+    ) -> Result<Self, (Error, UnlinkedEntry)> {
         let context: *const Context = context;
         let raw = memory.raw;
         // SAFETY: By its invariant the memory is owned, and not in the table. The table does not
@@ -113,7 +113,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ThreadEntry {
     fn drop(&mut self) {
         // SAFETY: By the type's invariant the entry is in the table. It is freed after an RCU grace
         // period.

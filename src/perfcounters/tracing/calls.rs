@@ -11,28 +11,28 @@ use kernel::task::Task;
 
 use super::ends::{each_member, Member};
 use super::kernel_events::MARKERS;
-use super::known;
-use super::news::tell_markers;
+use super::marker;
+use super::membership::set_all_marker_bits;
 use super::process::Process;
 use super::trace::Trace;
-use super::{Caller, Held, Tracing};
+use super::{Caller, TraceRef, Tracing};
 use crate::sys;
-use crate::sys::account::{Share, Thing};
+use crate::sys::access::{self, AccessSnapshot};
+use crate::sys::account::{Resource, ResourceCharge};
 use crate::sys::buffers::Buffer;
 use crate::sys::lock::TRACING;
 use crate::sys::process::uid_of;
-use crate::sys::rights::{self, Seen};
 
 /// Limit for concurrent calls of [`open`] by one user without CAP_PERFMON.
-const QUESTIONS: usize = 8;
+const MAX_PERMISSION_CHECKS: usize = 8;
 
 /// Opens a trace by its name: the caller's own or, with `CAP_PERFMON`, that of any user.
 ///
 /// # Errors
 ///
 /// `ENOENT` if there is none; `EPERM` if the security modules do not let the caller inspect a task
-/// with the maker's credentials; `EBUSY` beyond [`QUESTIONS`] concurrent calls.
-pub(crate) fn open(name: &[u8]) -> Result<(Held, Info)> {
+/// with the maker's credentials; `EBUSY` beyond [`MAX_PERMISSION_CHECKS`] concurrent calls.
+pub(crate) fn open(name: &[u8]) -> Result<(TraceRef, Info)> {
     let caller = Caller::new();
     let all = TRACING.lock();
     let has_name = |t: &&KBox<Trace>| t.is_on() && t.has_name(name) && caller.may_open(t);
@@ -42,9 +42,10 @@ pub(crate) fn open(name: &[u8]) -> Result<(Held, Info)> {
     let (id, maker) = (found.id, found.maker());
     drop(all);
     if !caller.capable {
-        // may_see() creates a kernel thread for the time of the call: limit them by user.
-        let _asks = Share::of_caller(Thing::Questions, QUESTIONS, EBUSY)?;
-        rights::may_see(&maker)?;
+        // check_cred_access() creates a kernel thread for the time of the call: limit them by user.
+        let _asks =
+            ResourceCharge::of_caller(Resource::PermissionChecks, MAX_PERMISSION_CHECKS, EBUSY)?;
+        access::check_cred_access(&maker)?;
     }
     let mut all = TRACING.lock();
     let trace = all.trace(id).map_err(|_| ENOENT)?;
@@ -55,7 +56,7 @@ pub(crate) fn open(name: &[u8]) -> Result<(Held, Info)> {
     let signal = trace.signal.clone();
     let trace = all.traces.iter().find(|t| t.id == id).ok_or(EINVAL)?;
     let info = all.info(trace);
-    Ok((all.hold(id, signal), info))
+    Ok((all.new_ref(id, signal), info))
 }
 
 /// Ends a trace, which can still be read. `ENOENT` if it has ended.
@@ -65,7 +66,7 @@ pub(crate) fn end(id: u64) -> Result {
     let (slot, going) = all.begin_end(id).ok_or(ENOENT)?;
     drop(all);
     each_member(slot, |all, key| {
-        all.leave(key, slot);
+        all.remove_from_slot(key, slot);
         true
     });
     TRACING.lock().finish_end(id, slot);
@@ -77,7 +78,7 @@ pub(crate) fn end(id: u64) -> Result {
 pub(crate) fn pause(id: u64, pause: bool) -> Result {
     let mut all = TRACING.lock();
     let trace = all.trace(id)?;
-    if trace.is(flag::PAUSED) == pause {
+    if trace.has_flag(flag::PAUSED) == pause {
         // Otherwise resuming a running trace would clear the markers' bits for a moment and lose
         // events.
         return Ok(());
@@ -95,9 +96,9 @@ pub(crate) fn pause(id: u64, pause: bool) -> Result {
         // A call that resumes or ends the trace meanwhile updates its processes itself.
         each_member(slot, |all, key| {
             let trace = all.traces.iter().find(|trace| trace.id == id);
-            let paused = trace.is_some_and(|t| t.slot == Some(slot) && t.is(flag::PAUSED));
+            let paused = trace.is_some_and(|t| t.slot == Some(slot) && t.has_flag(flag::PAUSED));
             if let (true, Ok(process)) = (paused, all.process(key)) {
-                process.want_none(slot);
+                process.clear_wanted(slot);
             }
             paused
         });
@@ -108,7 +109,7 @@ pub(crate) fn pause(id: u64, pause: bool) -> Result {
         let next = TRACING.lock().next_member(from, slot);
         from = match next {
             Member::Found(key) => {
-                tell_markers(id, key);
+                set_all_marker_bits(id, key);
                 key.wrapping_add(1)
             }
             Member::From(key) => key,
@@ -144,22 +145,22 @@ pub(crate) fn next_trace(slot: u32) -> Result<Info> {
 /// # Errors
 ///
 /// `EBUSY` if another file reads the trace, `ENOENT` if nothing is unread.
-pub(crate) fn next(held: &Held, key: u64, cpu: u32) -> Result<(u64, u32, Arc<Buffer>)> {
-    let Held { id, reader, .. } = *held;
+pub(crate) fn next(held: &TraceRef, key: u64, cpu: u32) -> Result<(u64, u32, Arc<Buffer>)> {
+    let TraceRef { id, reader, .. } = *held;
     let mut all = TRACING.lock();
     let trace = all.trace(id)?;
-    if !trace.is(flag::FLIGHT) {
+    if !trace.has_flag(flag::FLIGHT) {
         if trace.reader != 0 && trace.reader != reader {
             return Err(EBUSY);
         }
         trace.reader = reader;
     }
     if key == 0 {
-        trace.signal.answer();
+        trace.signal.clear_pending();
         // In this trace only: readers of other traces may still ask for the processes and markers
         // of what they have read.
-        all.tidy(id);
-        all.forget();
+        all.reap(id);
+        all.free_unreferenced();
     }
     all.trace(id)?.next(key, cpu).ok_or(ENOENT)
 }
@@ -168,7 +169,7 @@ pub(crate) fn next(held: &Held, key: u64, cpu: u32) -> Result<(u64, u32, Arc<Buf
 ///
 /// If the process has changed since permission was last checked, it is checked again, once. The
 /// answer is more recent than the copy, so later changes do not matter. `EINTR`, `ENOMEM`.
-pub(crate) fn may_have(held: &Held, key: u64) -> Result<bool> {
+pub(crate) fn may_read(held: &TraceRef, key: u64) -> Result<bool> {
     let mut after = 0u64;
     loop {
         let changed = TRACING.lock().changed(held.id, key, after);
@@ -178,7 +179,7 @@ pub(crate) fn may_have(held: &Held, key: u64) -> Result<bool> {
         if sys::process::is_dying() {
             return Err(EINTR);
         }
-        ask_again(changed, &leader)?;
+        recheck_permission(changed, &leader)?;
         after = changed;
     }
     Ok(TRACING.lock().trace(held.id)?.set(key).is_some())
@@ -187,22 +188,22 @@ pub(crate) fn may_have(held: &Held, key: u64) -> Result<bool> {
 /// Checks permission to trace a process that has changed, for the makers of all traces that it is
 /// in. Data that it has written since the change need the new permission. The lock is not held.
 /// `EINTR`, `ENOMEM`.
-fn ask_again(key: u64, leader: &Task) -> Result {
+fn recheck_permission(key: u64, leader: &Task) -> Result {
     // Recorded before the check, so that a later change is noticed.
-    let seen = Seen::of(leader)?;
+    let seen = AccessSnapshot::of(leader)?;
     let mut after = 0u64;
     loop {
         let found = TRACING
             .lock()
             .trace_with(key, after)
-            .map(|(trace, _)| trace.asks());
+            .map(|(trace, _)| trace.permission_check());
         let Some(asks) = found else { break };
         after = asks.id;
-        if !asks.ask(leader)? {
+        if !asks.check(leader)? {
             TRACING.lock().deny(asks.id, key);
         }
     }
-    TRACING.lock().settle(key, seen);
+    TRACING.lock().set_seen(key, seen);
     Ok(())
 }
 
@@ -231,7 +232,7 @@ pub(crate) fn process(id: u64, key: u64) -> Result<abi::Process> {
     if key == KEY_SHARED {
         return Ok(nobody);
     }
-    Ok(told(all.process(key).map_err(|_| ENOENT)?))
+    Ok(process_info(all.process(key).map_err(|_| ENOENT)?))
 }
 
 /// Returns the data of a process that the caller may trace. `ENOENT` if there is none.
@@ -243,7 +244,10 @@ pub(crate) fn any_process(key: u64) -> Result<abi::Process> {
         if process.has_ended() {
             return Err(ENOENT);
         }
-        (told(process), process.leader().ok_or(ENOENT)?.clone())
+        (
+            process_info(process),
+            process.leader().ok_or(ENOENT)?.clone(),
+        )
     };
     match caller.may_trace(&leader) {
         true => Ok(told),
@@ -252,7 +256,7 @@ pub(crate) fn any_process(key: u64) -> Result<abi::Process> {
 }
 
 /// Returns the data of a process in the form of the interface.
-fn told(process: &Process) -> abi::Process {
+fn process_info(process: &Process) -> abi::Process {
     abi::Process {
         key: process.key,
         pid: process.pid.number(),
@@ -274,7 +278,7 @@ pub(crate) fn describe(id: u64, key: u64, number: u32) -> Result<Describe> {
             key,
             number,
             refs: 1,
-            marker: known::marker(name, fields, number as usize),
+            marker: marker::marker(name, fields, number as usize),
         });
     }
     let process = all.process(key).map_err(|_| ENOENT)?;
@@ -307,7 +311,7 @@ pub(crate) fn next_marker(key: u64, number: u32) -> Result<Describe> {
 
 /// Frees all traces and processes when the module is unloaded. No file is open and no trace is
 /// kept.
-pub(crate) fn forget_all() {
+pub(crate) fn free_all() {
     let mut all = TRACING.lock();
     let was = core::mem::replace(&mut *all, Tracing::NONE);
     drop(all);

@@ -3,17 +3,17 @@
 //! The end of traces and of processes.
 //!
 //! A trace can have `max_traced` processes with 4,096 markers each, so `TRACING` is held for one of
-//! them at a time, or for [`LOOKED_AT`] that need no work.
+//! them at a time, or for [`MAX_PER_HOLD`] that need no work.
 
 use kernel::alloc::KBox;
 
 use super::process::Process;
 use super::trace::{search, Trace};
-use super::{Going, Tracing};
+use super::{DropAfterUnlock, Tracing};
 use crate::sys::lock::TRACING;
 
 /// Processes or markers per hold of `TRACING`.
-pub(super) const LOOKED_AT: usize = 64;
+pub(super) const MAX_PER_HOLD: usize = 64;
 
 /// The result of [`Tracing::next_member`].
 pub(super) enum Member {
@@ -41,7 +41,7 @@ pub(super) fn each_member(slot: usize, mut what: impl FnMut(&mut Tracing, u64) -
 
 /// Removes a trace that has ended and that no file holds, and the ended processes that are in no
 /// other trace. The trace's memory is freed after `TRACING` was dropped.
-pub(super) fn forget_trace(id: u64) {
+pub(super) fn free_trace(id: u64) {
     let mut all = TRACING.lock();
     let needless = |t: &KBox<Trace>| t.id == id && t.files == 0 && t.slot.is_none();
     let Some(at) = all.traces.iter().position(needless) else {
@@ -51,25 +51,25 @@ pub(super) fn forget_trace(id: u64) {
         return;
     };
     drop(all);
-    for some in trace.sets.chunks(LOOKED_AT) {
+    for some in trace.sets.chunks(MAX_PER_HOLD) {
         let mut all = TRACING.lock();
         for set in some {
-            all.forget_process(set.key);
+            all.take_unreferenced(set.key);
         }
     }
 }
 
 impl Tracing {
     /// Begins to end a trace: no process can join it after this, and the generation of its slot is
-    /// even. The caller then takes out each process with [`leave`](Self::leave) and calls
-    /// [`finish_end`](Self::finish_end). Returns `None` if the trace has ended or another call ends
-    /// it.
-    pub(super) fn begin_end(&mut self, id: u64) -> Option<(usize, Going)> {
+    /// even. The caller then takes out each process with
+    /// [`remove_from_slot`](Self::remove_from_slot) and calls [`finish_end`](Self::finish_end).
+    /// Returns `None` if the trace has ended or another call ends it.
+    pub(super) fn begin_end(&mut self, id: u64) -> Option<(usize, DropAfterUnlock)> {
         let trace = self.trace(id).ok()?;
-        let slot = trace.slot.filter(|_| !trace.ends)?;
-        trace.ends = true;
+        let slot = trace.slot.filter(|_| !trace.is_ending)?;
+        trace.is_ending = true;
         let kernel = trace.kernel.take();
-        trace.kept = None;
+        trace.module_ref = None;
         if let Some(generation) = self.generations.get_mut(slot) {
             *generation = generation.wrapping_add(1);
         }
@@ -78,15 +78,15 @@ impl Tracing {
 
     /// Takes a process out of the trace of a slot: clears its markers' bits, ends the slot in its
     /// control page and unmaps the buffers. These stay with the trace.
-    pub(super) fn leave(&mut self, key: u64, slot: usize) {
+    pub(super) fn remove_from_slot(&mut self, key: u64, slot: usize) {
         let generation = self.generation(slot);
         let Ok(process) = self.process(key) else {
             return;
         };
-        process.want_none(slot);
+        process.clear_wanted(slot);
         process.end_slot(slot, generation);
         process.set_in(slot, false);
-        process.take_out(slot);
+        process.unmap_slot(slot);
     }
 
     /// Frees the slot of a trace after all processes were taken out, and wakes its readers.
@@ -96,19 +96,19 @@ impl Tracing {
         }
         if let Ok(trace) = self.trace(id) {
             trace.slot = None;
-            if let Some(shares) = &mut trace.shares {
-                shares.going = None;
+            if let Some(shares) = &mut trace.quota {
+                shares.until_ended = None;
             }
             trace.signal.end();
         }
     }
 
-    /// Finds the first process from a key on that is in the trace of a slot. Looks at [`LOOKED_AT`]
-    /// processes and then returns the key to continue from.
+    /// Finds the first process from a key on that is in the trace of a slot. Looks at
+    /// [`MAX_PER_HOLD`] processes and then returns the key to continue from.
     pub(super) fn next_member(&self, from: u64, slot: usize) -> Member {
         let (Ok(place) | Err(place)) = search(&self.processes, from, |process| process.key);
         let mut rest = self.processes.iter().skip(place);
-        for process in rest.by_ref().take(LOOKED_AT) {
+        for process in rest.by_ref().take(MAX_PER_HOLD) {
             if process.is_in(slot) {
                 return Member::Found(process.key);
             }
@@ -120,8 +120,8 @@ impl Tracing {
     }
 
     /// Removes a process that has ended if it is in no trace.
-    pub(super) fn forget_process(&mut self, key: u64) -> Option<KBox<Process>> {
-        let at = self.place(key)?;
+    pub(super) fn take_unreferenced(&mut self, key: u64) -> Option<KBox<Process>> {
+        let at = self.index_of(key)?;
         let ended = self.processes.get(at)?.has_ended();
         if !ended || self.traces.iter().any(|trace| trace.set(key).is_some()) {
             return None;

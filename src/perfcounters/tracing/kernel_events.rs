@@ -9,7 +9,7 @@ use kernel::alloc::{KVVec, KVec};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-use crate::costs::Cost;
+use crate::costs::SelfStat;
 use crate::provider::probe::{SchedSwitch, SysEnter, SysExit};
 use crate::provider::{Handler, Probes};
 use crate::sys::buffers::Buffer;
@@ -40,7 +40,7 @@ pub(crate) struct KernelEvents {
     /// Wakes the reader.
     signal: Arc<Signal>,
     /// The trace is paused.
-    off: Word,
+    paused: Word,
 }
 
 impl KernelEvents {
@@ -57,7 +57,7 @@ impl KernelEvents {
             filter,
             clock: Clock::of_traces(),
             signal,
-            off: Word::new(0),
+            paused: Word::new(0),
         })?;
         let [switch, enter, exit] = MARKERS;
         if wants(switch.0) {
@@ -74,14 +74,14 @@ impl KernelEvents {
 
     /// Stops or resumes writing.
     pub(crate) fn pause(&self, pause: bool) {
-        self.off.store_relaxed(pause.into());
+        self.paused.store_relaxed(pause.into());
     }
 
     /// Writes an event into the buffer of this CPU. Preemption off.
     ///
     /// The three probes do not interrupt each other on a CPU, so a buffer has one writer at a time.
     fn write<const N: usize>(&self, marker: u16, fields: [u64; N]) {
-        if self.off.load_relaxed() != 0 {
+        if self.paused.load_relaxed() != 0 {
             return;
         }
         let cpu = sched::this_cpu() as usize;
@@ -120,13 +120,13 @@ impl KernelEvents {
             time: self.clock.ticks(),
             fields,
         };
-        let lost = buffer.claimed();
+        let lost = buffer.writer_lost();
         let due = writer.write(&record);
-        if buffer.claimed() != lost {
-            costs::count(Cost::EventsLost);
+        if buffer.writer_lost() != lost {
+            costs::count(SelfStat::EventsLost);
         }
-        if due && !self.signal.has_rung() {
-            self.signal.ring();
+        if due && !self.signal.has_data() {
+            self.signal.notify();
         }
     }
 }
@@ -137,7 +137,7 @@ fn pair(first: u32, second: u32) -> u64 {
 
 impl Handler<SchedSwitch<'_>> for KernelEvents {
     fn on(&self, event: SchedSwitch<'_>) {
-        let (before, after) = (event.before, event.after);
+        let (before, after) = (event.before, event.next);
         let fields = [
             pair(before.pid(), after.pid()),
             pair(event.blocks.into(), after.prio() as u32),

@@ -13,20 +13,20 @@ use kernel::sync::Arc;
 use kernel::task::Task;
 
 use crate::provider::Probes;
+use crate::sys::access;
 use crate::sys::account::Charge;
 use crate::sys::buffers::{Buffer, Page, PAGE};
 use crate::sys::cpu;
-use crate::sys::process::{Kept, Who};
-use crate::sys::rights;
-use crate::tracing::answers::{Answers, Wishes};
+use crate::sys::process::{Identity, ModuleRef};
+use crate::tracing::glob_cache::{GlobCache, TraceGlobs};
 use crate::tracing::kernel_events::KernelEvents;
-use crate::tracing::process::{Alive, Process, Slot};
+use crate::tracing::process::{LiveProcess, Process, Slot};
 use crate::tracing::signal::Signal;
-use crate::tracing::Shares;
+use crate::tracing::TraceQuota;
 
 /// Limits for ended processes that were not read, beyond which the oldest are dropped.
-const ENDED_BYTES: u64 = 64 << 20;
-const ENDED_MOST: u64 = 4096;
+const MAX_ENDED_BYTES: u64 = 64 << 20;
+const MAX_ENDED: u64 = 4096;
 
 /// Flags that exclude `WAIT`. A flight recorder is never full. A trace that is kept may have no
 /// reader. In a shared trace another process could make a thread wait for ever.
@@ -36,7 +36,7 @@ const NO_WAIT: u32 = flag::FLIGHT | flag::KEEP | flag::SHARED;
 const WAIT_MS: u32 = 10_000;
 
 /// Flags that exclude each other: processes of different users must not write into one buffer.
-const APART: u32 = flag::SHARED | flag::ALL_USERS;
+const EXCLUSIVE_FLAGS: u32 = flag::SHARED | flag::ALL_USERS;
 
 /// Searches a list that is sorted by key. Returns the index of the element, or where it would be
 /// inserted. Unlike the search of `core` it has no panic path, so page faults can use it.
@@ -54,7 +54,7 @@ pub(crate) fn search<T>(all: &[T], key: u64, key_of: impl Fn(&T) -> u64) -> Resu
 }
 
 /// The buffers of a process in a trace, by CPU. A buffer is created by the first write to it.
-pub(crate) struct Set {
+pub(crate) struct BufferSet {
     /// The key of the process, [`KEY_KERNEL`] or [`KEY_SHARED`].
     pub(crate) key: u64,
     /// The bytes of the process without its buffers, if it has ended. Constant from then on, as are
@@ -64,7 +64,7 @@ pub(crate) struct Set {
     pub(crate) buffers: KVec<Option<Arc<Buffer>>>,
 }
 
-impl Set {
+impl BufferSet {
     /// Returns the bytes of a set without buffers.
     fn empty_bytes(nr: u32) -> usize {
         (nr as usize)
@@ -86,14 +86,14 @@ impl Set {
     }
 
     /// Iterates over the buffers that exist.
-    pub(crate) fn there(&self) -> impl Iterator<Item = &Arc<Buffer>> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Buffer>> {
         self.buffers.iter().flatten()
     }
 
     /// Returns the bytes of the set and its buffers.
     fn memory(&self) -> u64 {
         let empty = Self::empty_bytes(self.buffers.len() as u32) as u64;
-        self.there()
+        self.iter()
             .fold(empty, |sum: u64, buffer| sum.wrapping_add(buffer.memory()))
     }
 
@@ -112,18 +112,18 @@ pub(crate) fn move_to<T>(all: &mut KVVec<T>, room: KVVec<T>) {
 }
 
 /// Allocates a list with room for more than `nr` elements. `ENOMEM`.
-pub(crate) fn room_beyond<T>(nr: usize) -> Result<KVVec<T>> {
+pub(crate) fn reserve_beyond<T>(nr: usize) -> Result<KVVec<T>> {
     let capacity = nr.wrapping_add(nr / 2).wrapping_add(8);
     Ok(KVVec::with_capacity(capacity, GFP_KERNEL_ACCOUNT)?)
 }
 
 /// Memory that a page fault needs. It is allocated without the lock, and the fault is tried again.
 #[derive(Clone, Copy)]
-pub(crate) enum Need {
+pub(crate) enum Allocation {
     /// Room for more than this many sets.
-    Room(usize),
+    SetList(usize),
     /// A set without buffers.
-    Set,
+    BufferSet,
     /// A buffer with its first page.
     Buffer,
     /// A page of a buffer.
@@ -132,47 +132,47 @@ pub(crate) enum Need {
 
 /// The memory that was allocated for a page fault, charged to the trace's user.
 #[derive(Default)]
-pub(crate) struct Spare {
-    room: KVVec<Set>,
-    set: Option<(Set, Charge)>,
+pub(crate) struct Prealloc {
+    sets: KVVec<BufferSet>,
+    set: Option<(BufferSet, Charge)>,
     buffer: Option<(Arc<Buffer>, Charge)>,
     page: Option<Page>,
-    of_page: Option<Charge>,
+    page_charge: Option<Charge>,
     /// The id of the trace that it is for; 0 before anything is allocated.
     trace: u64,
 }
 
 /// The parameters for allocating a trace's buffers.
-pub(crate) struct Terms {
+pub(crate) struct BufferParams {
     trace: u64,
     bytes: u32,
     flight: bool,
     payer: Charge,
 }
 
-impl Spare {
+impl Prealloc {
     /// Returns whether the memory can be used for this trace.
     pub(crate) fn is_for(&self, trace: u64) -> bool {
         self.trace == 0 || self.trace == trace
     }
 
     /// Allocates the memory that is needed. May sleep. `EDQUOT`, `ENOMEM`.
-    pub(crate) fn make(&mut self, need: Need, terms: &Terms) -> Result {
+    pub(crate) fn make(&mut self, need: Allocation, terms: &BufferParams) -> Result {
         self.trace = terms.trace;
         match need {
-            Need::Room(nr) => self.room = room_beyond(nr)?,
-            Need::Set => {
+            Allocation::SetList(nr) => self.sets = reserve_beyond(nr)?,
+            Allocation::BufferSet => {
                 let nr = cpu::nr_cpu_ids();
-                let charge = terms.payer.more(Set::empty_bytes(nr))?;
-                self.set = Some((Set::new(0, nr)?, charge));
+                let charge = terms.payer.charge(BufferSet::empty_bytes(nr))?;
+                self.set = Some((BufferSet::new(0, nr)?, charge));
             }
-            Need::Buffer => {
-                let charge = terms.payer.more(Buffer::empty_bytes(terms.bytes))?;
+            Allocation::Buffer => {
+                let charge = terms.payer.charge(Buffer::empty_bytes(terms.bytes))?;
                 let buffer = Buffer::new(terms.bytes, terms.flight)?;
                 self.buffer = Some((Arc::new(buffer, GFP_KERNEL_ACCOUNT)?, charge));
             }
-            Need::Page => {
-                self.of_page = Some(terms.payer.more(PAGE)?);
+            Allocation::Page => {
+                self.page_charge = Some(terms.payer.charge(PAGE)?);
                 self.page = Some(Page::new()?);
             }
         }
@@ -182,7 +182,7 @@ impl Spare {
 
 /// Counts of lost data, in buffers that exist or have been freed.
 #[derive(Clone, Copy, Default)]
-struct Losses {
+struct LostStats {
     /// Events that found no room.
     lost: u64,
     /// Bytes that were skipped because the counts of a buffer were corrupt.
@@ -191,11 +191,11 @@ struct Losses {
     no_memory: u64,
 }
 
-impl Losses {
+impl LostStats {
     /// Adds the losses of a set's buffers.
-    fn add(&mut self, set: &Set) {
-        for buffer in set.there() {
-            let (cut, refused) = buffer.faults();
+    fn add(&mut self, set: &BufferSet) {
+        for buffer in set.iter() {
+            let (cut, refused) = buffer.loss_counts();
             self.lost = self.lost.wrapping_add(buffer.lost());
             self.cut = self.cut.wrapping_add(cut);
             self.no_memory = self.no_memory.wrapping_add(refused);
@@ -204,29 +204,29 @@ impl Losses {
 }
 
 /// The question whether the maker of a trace may trace a process.
-pub(crate) struct Asks {
+pub(crate) struct PermissionCheck {
     pub(crate) id: u64,
     /// The credentials of the trace's maker.
     maker: ARef<Credential>,
     /// The answer is yes for all processes.
-    all: bool,
+    allows_all: bool,
     /// The permission to stop the process (ptrace attach) is needed: its threads wait for room.
     attach: bool,
 }
 
-impl Asks {
-    /// Like [`ask`](Self::ask), with errors counted as no. Sleeps; the lock is not held.
-    pub(crate) fn may(&self, leader: &Task) -> bool {
-        self.ask(leader) == Ok(true)
+impl PermissionCheck {
+    /// Like [`check`](Self::check), with errors counted as no. Sleeps; the lock is not held.
+    pub(crate) fn allows(&self, leader: &Task) -> bool {
+        self.check(leader) == Ok(true)
     }
 
     /// Returns whether the maker may trace the process, and stop it if it waits. `EINTR` or
     /// `ENOMEM` if that could not be determined. Sleeps; the lock is not held.
-    pub(crate) fn ask(&self, leader: &Task) -> Result<bool> {
-        if self.all {
+    pub(crate) fn check(&self, leader: &Task) -> Result<bool> {
+        if self.allows_all {
             return Ok(true);
         }
-        match rights::may_by(&self.maker, leader, self.attach) {
+        match access::check_access_as(&self.maker, leader, self.attach) {
             Ok(()) => Ok(true),
             Err(error) if error == EINTR || error == ENOMEM => Err(error),
             Err(_) => Ok(false),
@@ -235,8 +235,8 @@ impl Asks {
 
     /// Returns whether the maker may trace the process as it was when it was last checked, by the
     /// rule of ptrace alone. For a process that has ended or has executed another program.
-    pub(crate) fn might(&self, alive: &Alive) -> bool {
-        self.all || rights::rule_by(&self.maker, &alive.leader, &alive.seen)
+    pub(crate) fn may_still_allow(&self, alive: &LiveProcess) -> bool {
+        self.allows_all || access::ptrace_allows(&self.maker, &alive.leader, &alive.seen)
     }
 }
 
@@ -247,7 +247,7 @@ pub(crate) struct Trace {
     /// The slot; `None` after the trace has ended.
     pub(crate) slot: Option<usize>,
     /// Set while `calls::end` removes the processes one by one: none can join.
-    pub(crate) ends: bool,
+    pub(crate) is_ending: bool,
     /// The number and the bytes of the sets of processes that have ended.
     ended_nr: u64,
     ended_bytes: u64,
@@ -263,15 +263,15 @@ pub(crate) struct Trace {
     /// Globs of the markers that it wants.
     pub(crate) globs: [u8; trace::FIELDS_MAX],
     /// The cache of the globs' matches.
-    pub(crate) answers: Answers,
+    pub(crate) glob_cache: GlobCache,
     /// The filter program, in the page that processes map; `None` without a filter.
     pub(crate) filter: Option<Page>,
     /// The time at which it was created, in ticks.
     pub(crate) began: u64,
     /// The buffers of each process, sorted by key.
-    pub(crate) sets: KVVec<Set>,
+    pub(crate) sets: KVVec<BufferSet>,
     /// Keeps the module loaded while the trace goes on without a file (`KEEP`).
-    pub(crate) kept: Option<Kept>,
+    pub(crate) module_ref: Option<ModuleRef>,
     /// The probes of kernel events.
     pub(crate) kernel: Option<Probes<KernelEvents>>,
     /// Number of open files that refer to it.
@@ -281,11 +281,11 @@ pub(crate) struct Trace {
     /// Wakes its readers, and threads that wait for room.
     pub(crate) signal: Arc<Signal>,
     /// The losses of buffers that were freed.
-    gone: Losses,
+    freed_losses: LostStats,
     /// Number of ended processes that were dropped unread.
     dropped: u64,
     /// Sets were removed since this was last checked: processes may be in no trace now.
-    pub(crate) shrunk: bool,
+    pub(crate) sets_removed: bool,
     /// Number of processes that were removed because the maker has no permission to trace them.
     denied: u64,
     /// Number of failures for lack of memory outside of existing buffers.
@@ -293,7 +293,7 @@ pub(crate) struct Trace {
     /// The memory that is charged for it.
     charge: Charge,
     /// The trace's part of the user's quotas, set when it gets a slot.
-    pub(crate) shares: Option<Shares>,
+    pub(crate) quota: Option<TraceQuota>,
 }
 
 impl Trace {
@@ -306,7 +306,7 @@ impl Trace {
             || !filter::check_event(name)
             || !filter::check_globs(globs)
             || (create.flags & flag::WAIT != 0 && create.flags & NO_WAIT != 0)
-            || create.flags & APART == APART
+            || create.flags & EXCLUSIVE_FLAGS == EXCLUSIVE_FLAGS
             || (create.flags & flag::WAIT == 0 && create.wait_ms != 0)
             || create.reserved != 0
         {
@@ -320,7 +320,7 @@ impl Trace {
         if !bytes.is_power_of_two() || !(trace::BYTES_MIN..=trace::BYTES_MAX).contains(&bytes) {
             return Err(EINVAL);
         }
-        if create.flags & flag::ALL_USERS != 0 && !rights::is_perfmon_capable() {
+        if create.flags & flag::ALL_USERS != 0 && !access::is_perfmon_capable() {
             return Err(EPERM);
         }
         let page = if filter.is_some() { PAGE } else { 0 };
@@ -329,46 +329,46 @@ impl Trace {
         Ok(Self {
             id,
             slot: None,
-            ends: false,
+            is_ending: false,
             ended_nr: 0,
             ended_bytes: 0,
             flags: create.flags | filtered,
             bytes,
-            owner: Who::calls().uid,
+            owner: Identity::of_current().uid,
             wait_ms: match create.wait_ms {
                 0 => WAIT_MS,
                 ms => ms,
             },
             name: create.name,
             globs: create.markers,
-            answers: Answers::default(),
+            glob_cache: GlobCache::default(),
             filter,
             began,
             sets: KVVec::new(),
-            kept: None,
+            module_ref: None,
             kernel: None,
             files: 1,
             reader: 0,
             signal: Signal::new()?,
-            gone: Losses::default(),
+            freed_losses: LostStats::default(),
             dropped: 0,
-            shrunk: false,
+            sets_removed: false,
             denied: 0,
             no_memory: 0,
             charge,
-            shares: None,
+            quota: None,
         })
     }
 
-    pub(crate) fn is(&self, flag: u32) -> bool {
+    pub(crate) fn has_flag(&self, flag: u32) -> bool {
         self.flags & flag != 0
     }
 
     /// Returns whether the caller may use the trace without `CAP_PERFMON`: it has all rights of the
     /// maker, and the trace has neither processes of all users nor kernel events.
     pub(crate) fn is_own(&self) -> bool {
-        rights::covers(self.charge.user())
-            && !self.is(flag::ALL_USERS)
+        access::has_rights_of(self.charge.user())
+            && !self.has_flag(flag::ALL_USERS)
             && self.set(KEY_KERNEL).is_none()
     }
 
@@ -383,50 +383,50 @@ impl Trace {
     }
 
     /// Returns whether a process is in the trace and has not ended.
-    pub(crate) fn takes(&self, process: &Process) -> bool {
+    pub(crate) fn has_live(&self, process: &Process) -> bool {
         self.slot.is_some_and(|slot| process.is_in(slot)) && !process.has_ended()
     }
 
     /// Returns whether a process can join if the maker has permission, which is not checked here.
-    pub(crate) fn may_take(&self, process: &Process) -> bool {
-        self.could_take(process) && !process.is_asleep()
+    pub(crate) fn may_join(&self, process: &Process) -> bool {
+        self.could_join(process) && !process.is_unattached()
     }
 
     /// Returns whether a process can join, now or when it first accesses its mappings.
-    pub(crate) fn could_take(&self, process: &Process) -> bool {
+    pub(crate) fn could_join(&self, process: &Process) -> bool {
         self.is_for(process.who.uid, process.shared) && !process.has_ended()
     }
 
     /// Returns whether processes of this user can join. `shared`: they take part in shared traces.
     pub(crate) fn is_for(&self, uid: u32, shared: bool) -> bool {
-        let user = self.is(flag::ALL_USERS) || uid == self.owner;
-        self.is_on() && user && (shared || !self.is(flag::SHARED))
+        let user = self.has_flag(flag::ALL_USERS) || uid == self.owner;
+        self.is_on() && user && (shared || !self.has_flag(flag::SHARED))
     }
 
     /// Returns whether processes can join.
     pub(crate) fn is_on(&self) -> bool {
-        self.slot.is_some() && !self.ends
+        self.slot.is_some() && !self.is_ending
     }
 
     /// Counts a process that could not be traced.
-    pub(crate) fn miss(&mut self) {
+    pub(crate) fn count_missed(&mut self) {
         self.no_memory = self.no_memory.wrapping_add(1);
     }
 
     /// Returns the question of permission for this trace.
-    pub(crate) fn asks(&self) -> Asks {
-        Asks {
+    pub(crate) fn permission_check(&self) -> PermissionCheck {
+        PermissionCheck {
             id: self.id,
             maker: self.maker(),
             // `CAP_PERFMON` is the right to monitor, not to make other processes wait.
-            all: self.is(flag::ALL_USERS) && !self.is(flag::WAIT),
-            attach: self.is(flag::WAIT),
+            allows_all: self.has_flag(flag::ALL_USERS) && !self.has_flag(flag::WAIT),
+            attach: self.has_flag(flag::WAIT),
         }
     }
 
     /// Returns a copy of the globs.
-    pub(crate) fn wishes(&self) -> Wishes {
-        Wishes::of(self)
+    pub(crate) fn trace_globs(&self) -> TraceGlobs {
+        TraceGlobs::of(self)
     }
 
     /// Removes a process, with unread data, that the maker has no permission to trace any more.
@@ -438,12 +438,12 @@ impl Trace {
     }
 
     /// Returns the slot as a process in the trace sees it.
-    pub(crate) fn seen(&self, generation: u32) -> Slot {
+    pub(crate) fn process_view(&self, generation: u32) -> Slot {
         Slot {
             generation,
             flags: self.flags,
             mask: self.bytes.wrapping_sub(1),
-            wait_ms: match self.is(flag::WAIT) {
+            wait_ms: match self.has_flag(flag::WAIT) {
                 true => self.wait_ms,
                 false => 0,
             },
@@ -452,27 +452,27 @@ impl Trace {
 
     /// Creates all buffers for kernel events at once, because probes cannot allocate. May sleep.
     pub(crate) fn add_kernel(&mut self) -> Result {
-        let mut set = Set::new(KEY_KERNEL, cpu::nr_cpu_ids())?;
+        let mut set = BufferSet::new(KEY_KERNEL, cpu::nr_cpu_ids())?;
         for (place, cpu) in set.buffers.iter_mut().zip(0u32..u32::MAX) {
             if cpu::is_possible(cpu) {
-                let buffer = Buffer::new(self.bytes, self.is(flag::FLIGHT))?;
-                buffer.complete()?;
+                let buffer = Buffer::new(self.bytes, self.has_flag(flag::FLIGHT))?;
+                buffer.alloc_all()?;
                 *place = Some(Arc::new(buffer, GFP_KERNEL_ACCOUNT)?);
             }
         }
-        let mut charge = self.charge.more(set.memory() as usize)?;
+        let mut charge = self.charge.charge(set.memory() as usize)?;
         self.sets.push(set, GFP_KERNEL_ACCOUNT)?;
-        self.charge.take(&mut charge);
+        self.charge.absorb(&mut charge);
         Ok(())
     }
 
     /// Returns the parameters for allocating buffers.
-    pub(crate) fn terms(&self) -> Terms {
-        Terms {
+    pub(crate) fn buffer_params(&self) -> BufferParams {
+        BufferParams {
             trace: self.id,
             bytes: self.bytes,
-            flight: self.is(flag::FLIGHT),
-            payer: self.charge.none(),
+            flight: self.has_flag(flag::FLIGHT),
+            payer: self.charge.empty(),
         }
     }
 
@@ -487,31 +487,31 @@ impl Trace {
     }
 
     /// Returns the buffers of a process.
-    pub(crate) fn set(&self, key: u64) -> Option<&Set> {
+    pub(crate) fn set(&self, key: u64) -> Option<&BufferSet> {
         self.sets.get(self.find(key)?)
     }
 
     /// Adds a set for this key from `spare` if there is none. Returns what `spare` lacks.
-    fn set_or(&mut self, key: u64, spare: &mut Spare) -> Result<(), Need> {
+    fn ensure_set(&mut self, key: u64, spare: &mut Prealloc) -> Result<(), Allocation> {
         match search(&self.sets, key, |set| set.key) {
             Ok(_) => Ok(()),
             Err(place) => {
                 let nr = self.sets.len();
                 if nr == self.sets.capacity() {
-                    if spare.room.capacity() <= nr {
-                        return Err(Need::Room(nr));
+                    if spare.sets.capacity() <= nr {
+                        return Err(Allocation::SetList(nr));
                     }
                     move_to(
                         &mut self.sets,
-                        core::mem::replace(&mut spare.room, KVVec::new()),
+                        core::mem::replace(&mut spare.sets, KVVec::new()),
                     );
                 }
-                let (mut set, mut charge) = spare.set.take().ok_or(Need::Set)?;
+                let (mut set, mut charge) = spare.set.take().ok_or(Allocation::BufferSet)?;
                 set.key = key;
                 let done = self.sets.insert_within_capacity(place, set);
-                done.map_err(|_| Need::Set)?;
-                self.charge.take(&mut charge);
-                self.signal.ring();
+                done.map_err(|_| Allocation::BufferSet)?;
+                self.charge.absorb(&mut charge);
+                self.signal.notify();
                 Ok(())
             }
         }
@@ -524,21 +524,21 @@ impl Trace {
         key: u64,
         cpu: usize,
         number: usize,
-        spare: &mut Spare,
-    ) -> Result<Option<usize>, Need> {
+        spare: &mut Prealloc,
+    ) -> Result<Option<usize>, Allocation> {
         if number > self.bytes as usize / PAGE {
             return Ok(None);
         }
-        let shared = self.is(flag::SHARED);
+        let shared = self.has_flag(flag::SHARED);
         if shared {
             // An empty set of its own keeps the process, with its markers, for as long as the
             // shared buffer may have its records.
-            self.set_or(key, spare)?;
+            self.ensure_set(key, spare)?;
         }
         let key = if shared { KEY_SHARED } else { key };
-        self.set_or(key, spare)?;
+        self.ensure_set(key, spare)?;
         let Self { sets, charge, .. } = self;
-        let at = search(sets, key, |set| set.key).map_err(|_| Need::Set)?;
+        let at = search(sets, key, |set| set.key).map_err(|_| Allocation::BufferSet)?;
         let Some(place) = sets.get_mut(at).and_then(|set| set.buffers.get_mut(cpu)) else {
             return Ok(None);
         };
@@ -548,31 +548,31 @@ impl Trace {
             if number != 0 {
                 return Ok(None);
             }
-            let (buffer, mut of_it) = spare.buffer.take().ok_or(Need::Buffer)?;
-            charge.take(&mut of_it);
+            let (buffer, mut of_it) = spare.buffer.take().ok_or(Allocation::Buffer)?;
+            charge.absorb(&mut of_it);
             *place = Some(buffer);
         }
         let page = place
             .as_ref()
-            .and_then(|b| b.page_or(number, &mut spare.page));
+            .and_then(|b| b.page_or_insert(number, &mut spare.page));
         if spare.page.is_none() {
-            if let Some(of_page) = &mut spare.of_page {
-                charge.take(of_page);
+            if let Some(of_page) = &mut spare.page_charge {
+                charge.absorb(of_page);
             }
         }
-        page.map(Some).ok_or(Need::Page)
+        page.map(Some).ok_or(Allocation::Page)
     }
 
     /// Counts events that are lost because there was no memory for a page of a buffer.
-    pub(crate) fn refuse(&mut self, key: u64, cpu: usize) {
-        let key = if self.is(flag::SHARED) {
+    pub(crate) fn count_alloc_failure(&mut self, key: u64, cpu: usize) {
+        let key = if self.has_flag(flag::SHARED) {
             KEY_SHARED
         } else {
             key
         };
         let set = self.set(key);
         match set.and_then(|set| set.buffers.get(cpu)?.as_ref()) {
-            Some(buffer) => buffer.refuse(),
+            Some(buffer) => buffer.count_alloc_failure(),
             None => self.no_memory = self.no_memory.wrapping_add(1),
         }
     }
@@ -585,7 +585,7 @@ impl Trace {
                 let Some(buffer) = place.as_ref().filter(|_| after) else {
                     continue;
                 };
-                if buffer.news().is_some() {
+                if buffer.unread().is_some() {
                     return Some((set.key, number, buffer.clone()));
                 }
             }
@@ -595,8 +595,8 @@ impl Trace {
 
     fn remove(&mut self, place: usize) {
         if let Ok(set) = self.sets.remove(place) {
-            self.gone.add(&set);
-            self.charge.give_back(set.memory() as usize);
+            self.freed_losses.add(&set);
+            self.charge.uncharge(set.memory() as usize);
             if let Some(bytes) = set.ended() {
                 self.ended_nr = self.ended_nr.wrapping_sub(1);
                 self.ended_bytes = self.ended_bytes.wrapping_sub(bytes);
@@ -605,27 +605,27 @@ impl Trace {
     }
 
     /// Removes the sets of ended processes that were read.
-    pub(crate) fn tidy(&mut self) {
+    pub(crate) fn reap(&mut self) {
         if self.flags & (flag::FLIGHT | flag::SHARED) != 0 || self.ended_nr == 0 {
             return;
         }
         let Self {
             sets,
-            gone,
+            freed_losses: gone,
             charge,
-            shrunk,
+            sets_removed: shrunk,
             ended_nr,
             ended_bytes,
             ..
         } = self;
         sets.retain(|set| {
-            let is_read = || set.there().all(|buffer| buffer.news().is_none());
+            let is_read = || set.iter().all(|buffer| buffer.unread().is_none());
             let Some(bytes) = set.ended().filter(|_| is_read()) else {
                 return true;
             };
             *shrunk = true;
             gone.add(set);
-            charge.give_back(set.memory() as usize);
+            charge.uncharge(set.memory() as usize);
             *ended_nr = ended_nr.wrapping_sub(1);
             *ended_bytes = ended_bytes.wrapping_sub(bytes);
             false
@@ -633,7 +633,7 @@ impl Trace {
     }
 
     /// Counts the set of a process that has ended, with the process's own `bytes`.
-    pub(crate) fn has_ended(&mut self, key: u64, bytes: u64) {
+    pub(crate) fn count_ended(&mut self, key: u64, bytes: u64) {
         let Some(set) = self.find(key).and_then(|at| self.sets.get_mut(at)) else {
             return;
         };
@@ -646,7 +646,7 @@ impl Trace {
 
     /// Removes the oldest ended process if a limit is exceeded. Returns its key.
     pub(crate) fn drop_oldest(&mut self) -> Option<u64> {
-        if self.ended_bytes <= ENDED_BYTES && self.ended_nr <= ENDED_MOST {
+        if self.ended_bytes <= MAX_ENDED_BYTES && self.ended_nr <= MAX_ENDED {
             return None;
         }
         // The sets are sorted by key, so the oldest come first.
@@ -667,7 +667,7 @@ impl Trace {
 
     /// Returns the data of `PERFTRACE_INFO`, without the clocks and the slot.
     pub(crate) fn info(&self) -> Info {
-        let mut losses = self.gone;
+        let mut losses = self.freed_losses;
         let (mut memory, mut processes) = (0u64, 0u64);
         for set in &self.sets {
             losses.add(set);

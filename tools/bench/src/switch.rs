@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn the_functions_of_the_timers_are_known_by_name() {
-        assert!(TwoSets::is_callback("bell_timer [perfcounters]"));
+        assert!(TwoSets::is_callback("notifier_timer [perfcounters]"));
         assert!(!TwoSets::is_callback("tick_nohz_handler"));
         assert!(TwoGroups::is_callback("perf_mux_hrtimer_handler"));
         assert!(!TwoGroups::is_callback("perf_swevent_hrtimer"));

@@ -5,7 +5,7 @@
 
 use std::cell::Cell;
 
-use engine::accounting::{value, Bounds, Cpu, Leave, Task, NR_VALUES};
+use engine::accounting::{value, Cpu, LatencyBounds, SwitchReason, Task, NR_VALUES};
 use engine::sync::Word;
 use proptest::prelude::*;
 
@@ -70,14 +70,14 @@ proptest! {
         let clock = Cell::new(1_000_000u64);
         let cpu = Cpu::default();
         let mut tasks: Vec<_> = (0..TASKS).map(|_| task()).collect();
-        let bounds = Bounds::new(100);
+        let bounds = LatencyBounds::new(100);
         let mut model = Model::default();
         let mut running = IDLE;
         let mut in_syscall = [false; TASKS];
         let (mut woken, mut ready) = ([None::<(u64, bool)>; TASKS], [None; TASKS]);
         let mut interrupts = 0;
         for task in &tasks {
-            task.set_out(false, true, clock.get());
+            task.begin(false, true, clock.get());
         }
         cpu.begin(true, clock.get());
         let start = clock.get();
@@ -103,13 +103,17 @@ proptest! {
                     if next == running {
                         continue;
                     }
-                    let switch_reason =
-                        [Leave::Blocked, Leave::Expired, Leave::Preempted][usize::from(reason)];
+                    let reasons = [
+                        SwitchReason::Blocked,
+                        SwitchReason::Expired,
+                        SwitchReason::Preempted,
+                    ];
+                    let switch_reason = reasons[usize::from(reason)];
                     let now = clock.get();
                     if let Some(t) = tasks.get(running).map(|_| running) {
                         model.switches[t][usize::from(reason)] += 1;
-                        ready[t] = (switch_reason != Leave::Blocked).then_some(now);
-                        woken[t] = woken[t].filter(|_| switch_reason == Leave::Blocked);
+                        ready[t] = (switch_reason != SwitchReason::Blocked).then_some(now);
+                        woken[t] = woken[t].filter(|_| switch_reason == SwitchReason::Blocked);
                     }
                     if next != IDLE {
                         if let Some((then, _)) = woken[next].take() {
@@ -124,31 +128,31 @@ proptest! {
                     let idle = || next == IDLE;
                     cpu.begin_switch();
                     if let Some(task) = tasks.get(next) {
-                        task.comes();
+                        task.begin_switch_in();
                     }
-                    match cpu.quiet_turn(now) {
-                        Some(own) => cpu.switch_quiet(own, 0, prev, after, idle, now),
+                    match cpu.uninterrupted_run(now) {
+                        Some(own) => cpu.switch_fast(own, 0, prev, after, idle, now),
                         None => cpu.switch(0, prev, after, idle, now),
                     }
                     running = next;
                 }
                 Event::SyscallEnter => {
                     if running != IDLE && !in_syscall[running] {
-                        cpu.call(tasks.get(running), || clock.get());
+                        cpu.syscall_enter(tasks.get(running), || clock.get());
                         in_syscall[running] = true;
                     }
                 }
                 Event::SyscallExit => {
                     if running != IDLE {
-                        cpu.call_ends(tasks.get(running), || clock.get());
+                        cpu.syscall_exit(tasks.get(running), || clock.get());
                         in_syscall[running] = false;
                     }
                 }
                 Event::Interrupt(ticks, handlers) => {
                     for handler in 0..handlers {
-                        cpu.interrupt(handler == 0, || clock.get());
+                        cpu.irq_enter(handler == 0, || clock.get());
                         advance(ticks);
-                        cpu.interrupt_ends(|| clock.get());
+                        cpu.irq_exit(|| clock.get());
                     }
                     let ticks = ticks * u64::from(handlers);
                     interrupts += 1;
@@ -158,13 +162,13 @@ proptest! {
                     }
                 }
                 Event::Softirq(before, inside, after) => {
-                    cpu.softirq(1, false, || clock.get());
+                    cpu.softirq_enter(1, false, || clock.get());
                     advance(before);
-                    cpu.interrupt(true, || clock.get());
+                    cpu.irq_enter(true, || clock.get());
                     advance(inside);
-                    cpu.interrupt_ends(|| clock.get());
+                    cpu.irq_exit(|| clock.get());
                     advance(after);
-                    cpu.softirq_ends(|| clock.get());
+                    cpu.softirq_exit(|| clock.get());
                     interrupts += 1;
                     let all = before + inside + after;
                     model.interrupts += all;
@@ -185,9 +189,9 @@ proptest! {
                     if running != IDLE {
                         let now = clock.get();
                         tasks[running] = task();
-                        tasks[running].set_out(false, true, now);
+                        tasks[running].begin(false, true, now);
                         cpu.begin_switch();
-                        cpu.replace(0, tasks.get(running), now);
+                        cpu.replace_task(0, tasks.get(running), now);
                         model.sched[running] = 0;
                         model.syscall_time[running] = 0;
                         model.interrupted[running] = 0;
@@ -234,7 +238,7 @@ proptest! {
 #[test]
 fn r4_4_lengths_of_latencies() {
     // One tick is 10 ns.
-    let bounds = Bounds::new(100_000);
+    let bounds = LatencyBounds::new(100_000);
     let us = 100;
     for (ticks, place) in [
         (0, 0),
@@ -248,7 +252,7 @@ fn r4_4_lengths_of_latencies() {
         (10_000_000 * us, 7),
         (u64::MAX, 7),
     ] {
-        assert_eq!(bounds.place(ticks), place, "{ticks}");
+        assert_eq!(bounds.bucket(ticks), place, "{ticks}");
     }
 }
 
@@ -256,9 +260,9 @@ fn r4_4_lengths_of_latencies() {
 fn r4_2_an_end_without_a_beginning_is_nothing() {
     let cpu = Cpu::default();
     cpu.begin(true, 1000);
-    cpu.interrupt_ends(|| 1010);
-    cpu.softirq_ends(|| 1020);
-    cpu.call_ends(None::<&Task<Vec<Word>>>, || 1030);
+    cpu.irq_exit(|| 1010);
+    cpu.softirq_exit(|| 1020);
+    cpu.syscall_exit(None::<&Task<Vec<Word>>>, || 1030);
     assert_eq!(
         cpu.values(true, || 1040).expect("nobody changes it")[..6],
         [0, 0, 0, 40, 0, 0]
@@ -268,13 +272,13 @@ fn r4_2_an_end_without_a_beginning_is_nothing() {
 #[test]
 fn r4_9_no_time_falls_where_a_call_begins() {
     let (cpu, task) = (Cpu::default(), task());
-    let bounds = Bounds::new(100);
+    let bounds = LatencyBounds::new(100);
     cpu.begin(true, 1000);
     cpu.begin_switch();
-    task.comes();
+    task.begin_switch_in();
     cpu.switch(
         0,
-        (None, Leave::Blocked),
+        (None, SwitchReason::Blocked),
         (Some(&task), &bounds),
         || false,
         1100,
@@ -282,7 +286,7 @@ fn r4_9_no_time_falls_where_a_call_begins() {
     // The CPU stalls after it has read the clock and before it writes that it is in a call. A
     // reader in this gap must not report user time beyond the begin of the call.
     let observed = Cell::new((None, None));
-    cpu.call(Some(&task), || {
+    cpu.syscall_enter(Some(&task), || {
         let read = task.read(|| 1500, |_| Some(&cpu));
         observed.set((
             cpu.values(true, || 1500).map(|v| v[0]),
@@ -300,7 +304,7 @@ fn r4_9_no_time_falls_where_a_call_begins() {
 #[test]
 fn r4_9_a_cpu_that_is_off_has_no_time() {
     let (cpu, last, first) = (Cpu::default(), task(), task());
-    let bounds = Bounds::new(100);
+    let bounds = LatencyBounds::new(100);
     let all = |online, now| {
         let v = cpu.values(online, || now).expect("nobody changes it");
         [v[0], v[1], v[2], v[3]]
@@ -309,17 +313,23 @@ fn r4_9_a_cpu_that_is_off_has_no_time() {
     let switch = |cpu: &Cpu, prev: Option<&Task<_>>, next: Option<&Task<_>>, now| {
         cpu.begin_switch();
         if let Some(task) = next {
-            task.comes();
+            task.begin_switch_in();
         }
         let after = (next, &bounds);
-        cpu.switch(0, (prev, Leave::Blocked), after, || next.is_none(), now);
+        cpu.switch(
+            0,
+            (prev, SwitchReason::Blocked),
+            after,
+            || next.is_none(),
+            now,
+        );
     };
     switch(&cpu, None, Some(&last), 1100);
     // The CPU is about to go offline. The running task still counts, but idle time does not.
-    cpu.set_away(true);
+    cpu.set_offline(true);
     assert_eq!(all(true, 1130), [30, 0, 0, 100]);
     assert_eq!(all(false, 1140), [40, 0, 0, 100]);
-    cpu.die(0, Some(&last), 1150);
+    cpu.finish_offline(0, Some(&last), 1150);
     assert_eq!(all(false, 5000), [50, 0, 0, 100]);
     let read = last
         .read(|| 5000, |_| Some(&cpu))
@@ -328,14 +338,14 @@ fn r4_9_a_cpu_that_is_off_has_no_time() {
     // Back online: the first switch is from the idle task to `first`.
     switch(&cpu, None, Some(&first), 6000);
     assert_eq!(all(true, 6020), [70, 0, 0, 100]);
-    cpu.set_away(false);
+    cpu.set_offline(false);
     switch(&cpu, Some(&first), None, 6050);
     assert_eq!(all(true, 6100), [100, 0, 0, 150]);
     // A CPU on which accounting has not begun can go offline and come back, too.
     let other = Cpu::default();
-    other.die(1, None::<&Task<Vec<Word>>>, 7000);
+    other.finish_offline(1, None::<&Task<Vec<Word>>>, 7000);
     switch(&other, None, Some(&last), 8000);
-    other.set_away(false);
+    other.set_offline(false);
     let v = other.values(true, || 8010).expect("nobody changes it");
     assert_eq!(v[..4], [10, 0, 0, 0]);
 }
@@ -345,7 +355,7 @@ fn r4_4_each_group_of_cpus_has_its_part() {
     let cpus: Vec<Cpu> = (0..5).map(|_| Cpu::default()).collect();
     let words = (0..3 * NR_VALUES).map(|_| Word::new(0)).collect();
     let task: Task<Vec<Word>> = Task::new(words, 2);
-    let bounds = Bounds::new(100);
+    let bounds = LatencyBounds::new(100);
     assert_eq!(task.nr_groups(), 3);
     let mut now = 1000;
     // The task runs on all CPUs in turn. The last CPU is a group of its own, on which the task
@@ -353,10 +363,10 @@ fn r4_4_each_group_of_cpus_has_its_part() {
     for (cpu, n) in cpus.iter().zip(0..) {
         cpu.begin(true, now);
         cpu.begin_switch();
-        task.comes();
+        task.begin_switch_in();
         cpu.switch(
             n,
-            (None, Leave::Blocked),
+            (None, SwitchReason::Blocked),
             (Some(&task), &bounds),
             || false,
             now,
@@ -366,7 +376,7 @@ fn r4_4_each_group_of_cpus_has_its_part() {
             cpu.begin_switch();
             cpu.switch(
                 n,
-                (Some(&task), Leave::Expired),
+                (Some(&task), SwitchReason::Expired),
                 (None, &bounds),
                 || true,
                 now,
@@ -384,8 +394,8 @@ fn r4_4_each_group_of_cpus_has_its_part() {
 }
 
 /// Switches the task in (`switch_in`) or out on CPU 0, at the time `now`.
-fn switch_task(cpu: &Cpu, task: &Task<Vec<Word>>, switch_in: bool, reason: Leave, now: u64) {
-    let bounds = Bounds::new(100);
+fn switch_task(cpu: &Cpu, task: &Task<Vec<Word>>, switch_in: bool, reason: SwitchReason, now: u64) {
+    let bounds = LatencyBounds::new(100);
     let task_ref = Some(task);
     let (before, after) = if switch_in {
         (None, task_ref)
@@ -394,7 +404,7 @@ fn switch_task(cpu: &Cpu, task: &Task<Vec<Word>>, switch_in: bool, reason: Leave
     };
     cpu.begin_switch();
     if switch_in {
-        task.comes();
+        task.begin_switch_in();
     }
     cpu.switch(0, (before, reason), (after, &bounds), || !switch_in, now);
 }
@@ -407,25 +417,25 @@ fn r4_4_a_wait_begins_when_the_task_was_woken_last() {
         read.expect("nobody changes it").values[value::LATENCY]
     };
     cpu.begin(true, 1000);
-    switch_task(&cpu, &task, true, Leave::Blocked, 1000);
+    switch_task(&cpu, &task, true, SwitchReason::Blocked, 1000);
     // Woken twice while it runs: long before it leaves the CPU, and shortly before.
     task.wake(1100);
     task.wake(9000);
-    switch_task(&cpu, &task, false, Leave::Blocked, 9010);
+    switch_task(&cpu, &task, false, SwitchReason::Blocked, 9010);
     assert_eq!(latency(9100), 0, "it may sleep");
-    switch_task(&cpu, &task, true, Leave::Blocked, 9200);
+    switch_task(&cpu, &task, true, SwitchReason::Blocked, 9200);
     assert_eq!(latency(9300), 200);
     // Woken while it runs, and again while it sleeps.
     task.wake(9400);
-    switch_task(&cpu, &task, false, Leave::Blocked, 9500);
+    switch_task(&cpu, &task, false, SwitchReason::Blocked, 9500);
     task.wake(20_000);
     assert_eq!(latency(20_050), 250);
-    switch_task(&cpu, &task, true, Leave::Blocked, 20_100);
+    switch_task(&cpu, &task, true, SwitchReason::Blocked, 20_100);
     assert_eq!(latency(30_000), 300);
     // Preempted: it has not slept, so its wakeup does not begin a latency.
-    switch_task(&cpu, &task, false, Leave::Preempted, 30_000);
+    switch_task(&cpu, &task, false, SwitchReason::Preempted, 30_000);
     task.wake(30_100);
-    switch_task(&cpu, &task, true, Leave::Blocked, 30_500);
+    switch_task(&cpu, &task, true, SwitchReason::Blocked, 30_500);
     let read = task
         .read(|| 30_600, |_| Some(&cpu))
         .expect("nobody changes it");
@@ -437,7 +447,7 @@ fn r4_9_a_wait_that_was_told_does_not_fall() {
     let cpus = [Cpu::default(), Cpu::default()];
     let words = (0..2 * NR_VALUES).map(|_| Word::new(0)).collect();
     let task: Task<Vec<Word>> = Task::new(words, 1);
-    let bounds = Bounds::new(100);
+    let bounds = LatencyBounds::new(100);
     let latencies = |now| {
         let mut groups = [[0; NR_VALUES]; 2];
         let find = |n| cpus.get(n as usize);
@@ -450,9 +460,9 @@ fn r4_9_a_wait_that_was_told_does_not_fall() {
     // The clock of a switch is read after comes(). From there to the end of the switch no value is
     // returned.
     cpus[1].begin_switch();
-    task.comes();
+    task.begin_switch_in();
     assert_eq!(latencies(1500), None);
     let after = (Some(&task), &bounds);
-    cpus[1].switch(1, (None, Leave::Blocked), after, || false, 1600);
+    cpus[1].switch(1, (None, SwitchReason::Blocked), after, || false, 1600);
     assert_eq!(latencies(1700), Some([600, 0]));
 }

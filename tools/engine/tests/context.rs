@@ -5,10 +5,10 @@
 #![cfg(not(loom))]
 
 use engine::calls::{Ctx, Load, Pmc, Pmd, Start};
-use engine::claims::{Claims, Shares};
+use engine::claims::{RegisterMask, RegisterUsers};
 use engine::context::{check_pmc, Error, Registers, NO_EMUL64};
-use engine::pmu::{kind, Map, Numbers, Register, Scope, Tables, FIRST_SOFT};
-use engine::program::{Memory, Needs, Room, Whole};
+use engine::pmu::{kind, Map, Register, RegisterBitmap, Scope, Tables, FIRST_SOFT};
+use engine::program::{Allocator, FixedArrays, MemorySize, RegisterMemory};
 use proptest::prelude::*;
 
 const ENABLE: u64 = 1 << 22;
@@ -75,7 +75,7 @@ impl Pmu {
     }
 }
 
-fn registers() -> Box<Registers<Whole>> {
+fn registers() -> Box<Registers<FixedArrays>> {
     Box::default()
 }
 
@@ -141,16 +141,16 @@ fn r9_6_what_is_ended_before_its_time_is_short_until_it_is_written() {
     let mut r = registers();
     r.set_pmc(1, 0, 0);
     r.set_pmd(&map, FIRST_SOFT + 1, 0);
-    r.plan(&map, Scope::Thread);
-    assert!(!r.is_any_short());
-    r.cut_short();
-    assert!(r.is_any_short());
-    assert!(r.is_short(1) && r.is_short(FIRST_SOFT + 1));
-    assert!(!r.is_short(0) && !r.is_short(FIRST_SOFT));
+    r.build_program(&map, Scope::Thread);
+    assert!(!r.is_any_incomplete());
+    r.mark_all_incomplete();
+    assert!(r.is_any_incomplete());
+    assert!(r.is_incomplete(1) && r.is_incomplete(FIRST_SOFT + 1));
+    assert!(!r.is_incomplete(0) && !r.is_incomplete(FIRST_SOFT));
     r.set_pmd(&map, 1, 0);
-    assert!(!r.is_short(1) && r.is_any_short());
+    assert!(!r.is_incomplete(1) && r.is_any_incomplete());
     r.set_pmd(&map, FIRST_SOFT + 1, 0);
-    assert!(!r.is_any_short());
+    assert!(!r.is_any_incomplete());
 }
 
 #[test]
@@ -164,12 +164,12 @@ fn r1_3_flags_that_are_not_known() {
 #[test]
 fn r1_14_rows_that_make_no_sense() {
     let good = event_select(0);
-    assert_eq!(good.wrong_pmc(), None);
-    assert_eq!(Register::default().wrong_pmc(), None);
+    assert_eq!(good.pmc_row_error(), None);
+    assert_eq!(Register::default().pmc_row_error(), None);
     let pmc = |change: fn(&mut Register)| {
         let mut row = good;
         change(&mut row);
-        row.wrong_pmc().is_some()
+        row.pmc_row_error().is_some()
     };
     assert!(pmc(|r| r.kind = kind::COUNTER));
     assert!(pmc(|r| r.kind |= kind::VIRTUAL));
@@ -180,7 +180,7 @@ fn r1_14_rows_that_make_no_sense() {
     let pmd = |change: fn(&mut Register)| {
         let mut row = counter(3, 48);
         change(&mut row);
-        row.wrong_pmd(4).is_some()
+        row.pmd_row_error(4).is_some()
     };
     assert!(!pmd(|_| {}));
     assert!(pmd(|r| r.kind = kind::CONTROL));
@@ -193,7 +193,7 @@ fn r1_14_rows_that_make_no_sense() {
     assert!(pmd(|r| r.width = 0));
     assert!(pmd(|r| r.width = 65));
     assert!(pmd(|r| r.pmcs = 1 << 4));
-    assert!(counter(0, 48).wrong_pmd(64).is_none());
+    assert!(counter(0, 48).pmd_row_error(64).is_none());
 }
 
 #[test]
@@ -203,7 +203,7 @@ fn r1_3_the_hardware_is_told_what_was_written() {
     let mut r = registers();
     r.set_pmc(1, 0, ENABLE | 0xc0);
     r.set_pmd(&map, 2, 7);
-    r.plan(&map, Scope::Thread);
+    r.build_program(&map, Scope::Thread);
     // PMD 2 was written, so PMC 2 is reset: another context may have left it counting.
     let controls: Vec<_> = r
         .program
@@ -231,7 +231,7 @@ fn r1_3_a_fixed_counter_has_its_own_bit() {
     let map = pmu.map();
     let mut r = registers();
     r.set_pmc(3, 0, ENABLE);
-    r.plan(&map, Scope::Thread);
+    r.build_program(&map, Scope::Thread);
     assert_eq!(r.program.global, 1 << 34);
 }
 
@@ -252,8 +252,8 @@ fn r1_5_a_counter_can_be_as_wide_as_it_is() {
     let mut r = registers();
     r.set_pmc(0, NO_EMUL64, ENABLE);
     r.set_pmc(1, 0, ENABLE);
-    r.plan(&map, Scope::Thread);
-    r.begin(|_| ());
+    r.build_program(&map, Scope::Thread);
+    r.start_hardware(|_| ());
     for pmd in [0, 1] {
         r.set_pmd(&map, pmd, (1 << 40) - 1);
     }
@@ -308,7 +308,7 @@ fn r1_14_a_virtual_register_is_controlled_by_the_default_until_another_is_writte
 
 #[test]
 fn r1_3_numbers_are_a_set() {
-    let mut numbers = Numbers::default();
+    let mut numbers = RegisterBitmap::default();
     for n in [0, 63, 64, 255, 319, 320, 100_000] {
         numbers.set(n);
     }
@@ -445,8 +445,8 @@ proptest! {
         let (mut r, mut hardware, mut model) = (registers(), 0u64, 0u64);
         let mut unseen = 0u64;
         r.set_pmc(0, 0, ENABLE);
-        r.plan(&map, Scope::Thread);
-        r.begin(|_| ());
+        r.build_program(&map, Scope::Thread);
+        r.start_hardware(|_| ());
         for step in steps {
             match step {
                 Step::Count(n) => {
@@ -471,15 +471,15 @@ proptest! {
                     // Switched in again: the counter starts at 0.
                     hardware = 0;
                     unseen = 0;
-                    r.begin(|_| ());
+                    r.start_hardware(|_| ());
                 }
                 Step::Write(value) => {
                     r.fold(|_| Some(hardware));
                     r.set_pmd(&map, 0, value);
-                    r.plan(&map, Scope::Thread);
+                    r.build_program(&map, Scope::Thread);
                     hardware = 0;
                     unseen = 0;
-                    r.begin(|_| ());
+                    r.start_hardware(|_| ());
                     model = value;
                 }
             }
@@ -536,24 +536,24 @@ fn r1_13_virtual_counters_count_what_they_grow_by() {
     for pmd in [in_pmu, of_thread] {
         r.set_pmd(&map, pmd, 100);
     }
-    r.plan(&map, Scope::Thread);
+    r.build_program(&map, Scope::Thread);
     let at = |value: u64| move |_: &_| value;
-    r.set_out(true, at(65_535));
-    r.set_out(false, at(10));
-    r.grow(false, at(13));
-    r.grow(true, at(4));
+    r.start_virtual(true, at(65_535));
+    r.start_virtual(false, at(10));
+    r.sync_virtual(false, at(13));
+    r.sync_virtual(true, at(4));
     assert_eq!((r.value(in_pmu), r.value(of_thread)), (103, 105));
     // Switched in again: the first counter starts at the new value, the thread's goes on.
-    r.set_out(false, at(1000));
-    r.grow(false, at(1001));
-    r.grow(true, at(5));
+    r.start_virtual(false, at(1000));
+    r.sync_virtual(false, at(1001));
+    r.sync_virtual(true, at(5));
     assert_eq!((r.value(in_pmu), r.value(of_thread)), (104, 106));
     // In a context of a CPU both count only while the context is in a PMU.
-    r.plan(&map, Scope::System);
-    r.set_out(false, at(0));
-    r.grow(true, at(77));
+    r.build_program(&map, Scope::System);
+    r.start_virtual(false, at(0));
+    r.sync_virtual(true, at(77));
     assert_eq!((r.value(in_pmu), r.value(of_thread)), (104, 106));
-    r.grow(false, at(2));
+    r.sync_virtual(false, at(2));
     assert_eq!((r.value(in_pmu), r.value(of_thread)), (106, 108));
 }
 
@@ -562,13 +562,13 @@ fn r1_13_a_virtual_counter_counts_once_it_was_written() {
     let pmu = virtual_counters();
     let map = pmu.map();
     let mut r = registers();
-    r.plan(&map, Scope::Thread);
-    r.grow(false, |_| panic!("nothing was asked for"));
+    r.build_program(&map, Scope::Thread);
+    r.sync_virtual(false, |_| panic!("nothing was asked for"));
     r.set_pmc(FIRST_SOFT + 1, 0, 42);
     r.set_pmd(&map, FIRST_SOFT + 2, 0);
-    r.plan(&map, Scope::Thread);
+    r.build_program(&map, Scope::Thread);
     let mut asked = vec![];
-    r.set_out(false, |g| {
+    r.start_virtual(false, |g| {
         asked.push((g.pmd, g.control));
         0
     });
@@ -580,61 +580,64 @@ fn r1_6_a_context_claims_what_it_uses() {
     let pmu = pmu(48);
     let map = pmu.map();
     let mut r = registers();
-    assert!(r.claims(&map, Claims::NONE).is_none());
+    assert!(r.claimed_registers(&map, RegisterMask::NONE).is_none());
     r.set_pmc(1, 0, ENABLE);
     r.set_pmd(&map, 3, 0);
     r.set_pmd(&map, FIRST_SOFT, 0);
-    let claims = |pmcs, pmds| Claims { pmcs, pmds };
-    assert_eq!(r.claims(&map, Claims::NONE), claims(0b1010, 0b1010));
-    assert_eq!(r.claims(&map, claims(1, 0)), claims(0b1011, 0b1011));
-    assert_eq!(r.claims(&map, claims(0, 1)), claims(0b1011, 0b1011));
+    let claimed_registers = |pmcs, pmds| RegisterMask { pmcs, pmds };
+    assert_eq!(r.claimed_registers(&map, RegisterMask::NONE), claimed_registers(0b1010, 0b1010));
+    assert_eq!(r.claimed_registers(&map, claimed_registers(1, 0)), claimed_registers(0b1011, 0b1011));
+    assert_eq!(r.claimed_registers(&map, claimed_registers(0, 1)), claimed_registers(0b1011, 0b1011));
 }
 
 #[test]
 fn r1_6_both_kinds_of_contexts_share_by_registers() {
-    let (a, b) = (Claims { pmcs: 1, pmds: 1 }, Claims { pmcs: 2, pmds: 2 });
-    let mut shares = Shares::NONE;
+    let (a, b) = (
+        RegisterMask { pmcs: 1, pmds: 1 },
+        RegisterMask { pmcs: 2, pmds: 2 },
+    );
+    let mut shares = RegisterUsers::NONE;
     shares.add(Scope::Thread, &a);
     shares.add(Scope::Thread, &a);
-    assert!(shares.fits(Scope::Thread, &a) && !shares.fits(Scope::System, &a));
-    assert!(shares.fits(Scope::System, &b));
+    assert!(shares.is_available(Scope::Thread, &a) && !shares.is_available(Scope::System, &a));
+    assert!(shares.is_available(Scope::System, &b));
     shares.add(Scope::System, &b);
-    assert!(!shares.fits(Scope::Thread, &b));
+    assert!(!shares.is_available(Scope::Thread, &b));
     shares.remove(Scope::Thread, &a);
-    assert!(!shares.fits(Scope::System, &a));
+    assert!(!shares.is_available(Scope::System, &a));
     shares.remove(Scope::Thread, &a);
-    assert!(shares.fits(Scope::System, &a) && !shares.is_empty());
+    assert!(shares.is_available(Scope::System, &a) && !shares.is_empty());
     shares.remove(Scope::System, &b);
     assert!(shares.is_empty());
     // Two counters of the same PMC conflict, because the PMC is shared.
-    shares.add(Scope::System, &Claims { pmcs: 4, pmds: 8 });
-    assert!(!shares.fits(Scope::Thread, &Claims { pmcs: 4, pmds: 16 }));
+    shares.add(Scope::System, &RegisterMask { pmcs: 4, pmds: 8 });
+    assert!(!shares.is_available(Scope::Thread, &RegisterMask { pmcs: 4, pmds: 16 }));
 }
 
 /// Memory that is allocated as needed.
 #[derive(Default)]
 struct Heap;
 
-impl Memory for Heap {
-    type Of<T: Copy + Default> = Vec<T>;
+impl Allocator for Heap {
+    type Slice<T: Copy + Default> = Vec<T>;
 }
 
-fn storage(needs: &Needs) -> Room<Heap> {
-    Room {
+fn storage(needs: &MemorySize) -> RegisterMemory<Heap> {
+    RegisterMemory {
         pmcs: needs.pmcs.map(|nr| vec![0; nr]),
         pmds: needs.pmds.map(|nr| vec![0; nr]),
         controls: vec![Default::default(); needs.controls],
         counters: vec![Default::default(); needs.counters],
-        growths: vec![Default::default(); needs.growths],
+        virtual_counters: vec![Default::default(); needs.virtual_counters],
     }
 }
 
 /// Lets all counters count once.
-fn count_once<M: Memory>(r: &mut Registers<M>, step: u64) {
-    r.begin(|_| ());
+fn count_once<M: Allocator>(r: &mut Registers<M>, step: u64) {
+    r.start_hardware(|_| ());
     r.fold(|c| Some(c.start.wrapping_add(step) & c.mask));
-    r.set_out(false, |_| 5);
-    r.grow(false, |g| 5 + u64::from(g.pmd));
+    r.start_virtual(false, |_| 5);
+    r.sync_virtual(false, |g| 5 + u64::from(g.pmd));
 }
 
 proptest! {
@@ -650,13 +653,13 @@ proptest! {
         for (step, (control, n, value)) in writes.into_iter().enumerate() {
             // Register numbers are 0 to 3, 256 and 257.
             let number = if n < 4 { n } else { FIRST_SOFT + n - 4 };
-            let (mut pmcs, mut pmds) = (Numbers::default(), Numbers::default());
+            let (mut pmcs, mut pmds) = (RegisterBitmap::default(), RegisterBitmap::default());
             if control { &mut pmcs } else { &mut pmds }.set(number.into());
-            let needs = needed.needs(&map, &pmcs, &pmds);
-            if needs != needed.room() {
-                needed.move_into(&mut storage(&needs));
+            let memory_needed = needed.memory_needed(&map, &pmcs, &pmds);
+            if memory_needed != needed.capacity() {
+                needed.move_to(&mut storage(&memory_needed));
             }
-            prop_assert_eq!(needed.room(), needs);
+            prop_assert_eq!(needed.capacity(), needs);
             match control {
                 true => {
                     full.set_pmc(number, 0, value & !INT);
@@ -667,8 +670,8 @@ proptest! {
                     needed.set_pmd(&map, number, value);
                 }
             }
-            full.plan(&map, Scope::Thread);
-            needed.plan(&map, Scope::Thread);
+            full.build_program(&map, Scope::Thread);
+            needed.build_program(&map, Scope::Thread);
             prop_assert_eq!(full.program.controls(), needed.program.controls());
             prop_assert_eq!(full.program.counters(), needed.program.counters());
             count_once(&mut full, step as u64);

@@ -6,8 +6,8 @@
 
 use engine::filter::{
     check, check_event, check_fields, check_globs, check_name, glob, globs, text, Event, Filter,
-    Step, ACCEPT, ANY, EQ, FIELD_NAME_MAX, FLOAT, GE, GLOB, GT, HEADER, LE, LT, NE, OP, REJECT,
-    SIGNED, STEP,
+    Step, ACCEPT, ANY, EQ, FIELD_NAME_MAX, FLOAT, GE, GLOB, GT, HEADER, LE, LT, NE, OP_MASK,
+    REJECT, SIGNED, STEP,
 };
 use engine::sync::Word;
 use engine::trace::{FIELDS_MAX, FILTER_MAX, NAME_MAX};
@@ -32,7 +32,7 @@ fn build_filter(steps: &[Step], texts: &[&str]) -> Vec<u8> {
     for step in steps {
         let mut step = *step;
         step.field = offsets[usize::from(step.field)] as u16;
-        if step.op & OP == GLOB {
+        if step.op & OP_MASK == GLOB {
             step.value = offsets[step.value as usize] as u64;
         }
         bytes.extend_from_slice(&step.bytes());
@@ -473,9 +473,9 @@ const PATTERNS: [&str; 5] = ["*", "a*b", "?a*", "\\*", "a[b]"];
 fn naive_step(step: &Step, actual: Option<&FieldValue>) -> bool {
     let compare = |order: Option<std::cmp::Ordering>| {
         let Some(order) = order else {
-            return step.op & OP == NE;
+            return step.op & OP_MASK == NE;
         };
-        match step.op & OP {
+        match step.op & OP_MASK {
             EQ => order.is_eq(),
             NE => order.is_ne(),
             LT => order.is_lt(),
@@ -496,13 +496,13 @@ fn naive_step(step: &Step, actual: Option<&FieldValue>) -> bool {
             }
         }
         Some(_) if step.op == GLOB => false,
-        Some(FieldValue::Real(_)) if step.op & OP == ANY => false,
+        Some(FieldValue::Real(_)) if step.op & OP_MASK == ANY => false,
         Some(FieldValue::Integer(value)) if step.op & FLOAT == 0 => {
             let constant = match step.op & SIGNED {
                 0 => i128::from(step.value),
                 _ => i128::from(step.value as i64),
             };
-            match step.op & OP {
+            match step.op & OP_MASK {
                 ANY => value & constant & i128::from(u64::MAX) != 0,
                 _ => compare(Some(value.cmp(&constant))),
             }

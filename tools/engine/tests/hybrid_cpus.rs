@@ -4,10 +4,10 @@
 //! that share a control register, and incomplete values.
 #![cfg(not(loom))]
 
-use engine::claims::Claims;
+use engine::claims::RegisterMask;
 use engine::context::Registers;
 use engine::pmu::{kind, Map, Register, Scope, Tables, FIRST_SOFT};
-use engine::program::Whole;
+use engine::program::FixedArrays;
 
 fn event_select(n: u64) -> Register {
     Register {
@@ -64,7 +64,7 @@ impl Pmu {
     }
 }
 
-fn registers() -> Box<Registers<Whole>> {
+fn registers() -> Box<Registers<FixedArrays>> {
     Box::default()
 }
 
@@ -88,7 +88,7 @@ fn shared() -> Pmu {
     pmu
 }
 
-fn control_values(r: &Registers<Whole>) -> Vec<u64> {
+fn control_values(r: &Registers<FixedArrays>) -> Vec<u64> {
     r.program.controls().iter().map(|c| c.on).collect()
 }
 
@@ -102,39 +102,42 @@ fn r1_4_a_counter_that_nobody_asked_for_does_not_keep_others_from_cpus_that_lack
     let mut r = registers();
     r.set_pmc(4, 0, 0x0022);
     r.set_pmd(&map, 4, 0);
-    let uses = |r: &Registers<Whole>| r.uses(&map, Claims::NONE);
-    let claims = |pmds| Claims { pmcs: 1 << 4, pmds };
+    let uses = |r: &Registers<FixedArrays>| r.required_registers(&map, RegisterMask::NONE);
+    let claims = |pmds| RegisterMask { pmcs: 1 << 4, pmds };
     assert_eq!(uses(&r), claims(0x70));
-    assert_eq!(r.claims(&map, Claims::NONE), claims(0xf0));
-    r.plan(&map, Scope::Thread);
+    assert_eq!(r.claimed_registers(&map, RegisterMask::NONE), claimed_registers(0xf0));
+    r.build_program(&map, Scope::Thread);
     assert_eq!(
         (control_values(&r), r.program.counters().len()),
         (vec![0x22], 3)
     );
-    assert!(!r.is_any_short());
+    assert!(!r.is_any_incomplete());
     // The bits of counter 7 in the PMC are set, but its PMD was not written.
     r.set_pmc(4, 0, 0x2022);
     assert_eq!(uses(&r), claims(0x70));
-    r.plan(&map, Scope::Thread);
+    r.build_program(&map, Scope::Thread);
     assert_eq!(control_values(&r), [0x22]);
-    assert!(r.is_short(7) && !r.is_short(4));
-    let asked = Claims {
+    assert!(r.is_incomplete(7) && !r.is_incomplete(4));
+    let asked = RegisterMask {
         pmcs: 0,
         pmds: 1 << 7,
     };
-    assert_eq!(r.uses(&map, asked), claims(0xf0));
+    assert_eq!(r.required_registers(&map, asked), claims(0xf0));
     r.set_pmd(&map, 7, 0);
     assert_eq!(uses(&r), claims(0xf0));
-    r.plan(&map, Scope::Thread);
+    r.build_program(&map, Scope::Thread);
     assert_eq!(
         (control_values(&r), r.program.counters().len()),
         (vec![0x2022], 4)
     );
-    assert!(!r.is_any_short());
+    assert!(!r.is_any_incomplete());
     // If all CPUs have the counter, it is treated like any other.
     let mut r = registers();
     r.set_pmc(4, 0, 0x2022);
-    assert_eq!(r.uses(&pmu.map(), Claims::NONE), claims(0xf0));
+    assert_eq!(
+        r.required_registers(&pmu.map(), RegisterMask::NONE),
+        claims(0xf0)
+    );
 }
 
 #[test]
@@ -145,7 +148,7 @@ fn r1_4_of_counters_that_share_a_pmc_those_interrupt_that_are_waited_for() {
     r.set_pmc(4, 0, 0x0022);
     r.set_pmd(&map, 5, 0);
     r.set_armed(5, true);
-    r.plan(&map, Scope::Thread);
+    r.build_program(&map, Scope::Thread);
     assert_eq!(control_values(&r), [0xa2]);
 }
 
@@ -164,12 +167,12 @@ fn r1_4_what_counts_in_a_pmu_only_is_short_where_it_is_in_none() {
     r.set_pmc(1, 0, 0);
     r.set_pmd(&map, FIRST_SOFT + 1, 0);
     r.set_pmd(&map, FIRST_SOFT + 2, 0);
-    r.plan(&map, Scope::Thread);
-    r.miss();
-    assert!(r.is_short(1) && r.is_short(FIRST_SOFT + 1));
-    assert!(!r.is_short(FIRST_SOFT + 2));
-    let has = |pmcs, pmds| Claims { pmcs, pmds };
-    let uses = r.uses(&map, Claims::NONE);
+    r.build_program(&map, Scope::Thread);
+    r.mark_loaded_incomplete();
+    assert!(r.is_incomplete(1) && r.is_incomplete(FIRST_SOFT + 1));
+    assert!(!r.is_incomplete(FIRST_SOFT + 2));
+    let has = |pmcs, pmds| RegisterMask { pmcs, pmds };
+    let uses = r.required_registers(&map, RegisterMask::NONE);
     assert!(uses.is_within(&has(0b11, 0b11)));
     assert!(!uses.is_within(&has(0b01, 0b11)) && !uses.is_within(&has(0b11, 0b01)));
 }

@@ -82,7 +82,7 @@ proptest! {
     fn layout_a_run_is_contiguous_for_each_cpu(
         layout in layouts(), next in 1..MAX_INSTANCES, count in 0..100u32,
     ) {
-        let Some(first) = layout.place(next, count) else {
+        let Some(first) = layout.find_run(next, count) else {
             let per_chunk = layout.slots_per_chunk();
             let no_room = next + count + per_chunk > MAX_INSTANCES;
             prop_assert!(count == 0 || count > per_chunk || no_room);

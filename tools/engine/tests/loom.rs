@@ -24,7 +24,7 @@
 use std::cell::Cell;
 
 use engine::generation::Generation;
-use engine::seqflag::{completed, quiet, try_read, BEGIN, END};
+use engine::seqflag::{completed, is_idle, try_read, BEGIN, END};
 use engine::sync::{fence_acquire, fence_release, Word};
 use loom::sync::Arc;
 use loom::thread;
@@ -157,7 +157,7 @@ fn read(cpu: &Cpu) -> Option<Copy> {
 /// Reads without C: the first load of the flag does not hold back the loads of the copy.
 fn read_without_c(cpu: &Cpu) -> Option<Copy> {
     let before = cpu.flag.load_relaxed();
-    if !quiet(before) {
+    if !is_idle(before) {
         return None;
     }
     let copied = copy(cpu);
@@ -168,7 +168,7 @@ fn read_without_c(cpu: &Cpu) -> Option<Copy> {
 /// Reads without D: the second load of the flag may come before the loads of the copy.
 fn read_without_d(cpu: &Cpu) -> Option<Copy> {
     let before = cpu.flag.load_acquire();
-    if !quiet(before) {
+    if !is_idle(before) {
         return None;
     }
     let copied = copy(cpu);
@@ -178,12 +178,12 @@ fn read_without_d(cpu: &Cpu) -> Option<Copy> {
 /// Reads as the 2002 proposal did: no update is in flight before and after the copy, but an update
 /// that completed in between is not detected.
 fn read_without_count(cpu: &Cpu) -> Option<Copy> {
-    if !quiet(cpu.flag.load_acquire()) {
+    if !is_idle(cpu.flag.load_acquire()) {
         return None;
     }
     let copied = copy(cpu);
     fence_acquire();
-    quiet(cpu.flag.load_relaxed()).then_some(copied)
+    is_idle(cpu.flag.load_relaxed()).then_some(copied)
 }
 
 /// Runs a writer with nested updates against a reader that reads up to twice.
@@ -369,11 +369,11 @@ fn change(changer: ChangeWriter, enter: fn(&Header) -> u64, holds: fn(&Header, u
 }
 
 fn enter(h: &Header) -> u64 {
-    h.generation().enter()
+    h.generation().read_begin()
 }
 
 fn holds(h: &Header, entered: u64) -> bool {
-    h.generation().holds(entered)
+    h.generation().is_current(entered)
 }
 
 #[test]

@@ -8,7 +8,7 @@
 #![cfg(loom)]
 
 use engine::ring::{
-    head, read, release, Found, Page, Shared, Writer, Written, BACKWARD, LOST, OVERWRITE,
+    head, read, release, Page, ReadResult, Shared, WriteResult, Writer, BACKWARD, LOST, OVERWRITE,
 };
 use engine::sync::Word;
 use loom::sync::Arc;
@@ -60,7 +60,7 @@ impl Ring {
         for (n, words) in (1..).zip(records) {
             let payload = [n; WORDS];
             let result = writer.write(&self.shared(), SAMPLE, &[&payload[..words - 1]]);
-            lost += u64::from(result == Written::Lost);
+            lost += u64::from(result == WriteResult::Lost);
         }
         lost
     }
@@ -105,7 +105,7 @@ fn backward(records: &'static [usize]) {
             let (mut at, mut newer) = (head, nr_written + 1);
             let end = loop {
                 match read(&ring.shared(), head, at, &mut to) {
-                    Found::Record { words, kind } => {
+                    ReadResult::Record { words, kind } => {
                         assert_eq!(kind, SAMPLE);
                         assert_eq!(check_record(&to[..words], records), newer - 1);
                         newer -= 1;
@@ -114,7 +114,7 @@ fn backward(records: &'static [usize]) {
                     end => break end,
                 }
             };
-            assert!(matches!(end, Found::Gone | Found::End), "{end:?}");
+            assert!(matches!(end, ReadResult::Overwritten | ReadResult::End), "{end:?}");
             (nr_written, nr_written + 1 - newer)
         };
         take_snapshot();
@@ -160,7 +160,7 @@ fn forward_with_tail(records: &'static [usize], nr_reads: usize) {
             let head = head(&ring.shared());
             while at != head {
                 let found = read(&ring.shared(), head, at, &mut to);
-                let Found::Record { words, kind } = found else {
+                let ReadResult::Record { words, kind } = found else {
                     panic!("{found:?} where a record must be");
                 };
                 match kind {
@@ -216,7 +216,7 @@ fn backward_with_tail(records: &'static [usize]) {
             let (mut at, mut newest) = (head, None);
             while at != tail {
                 let found = read(&ring.shared(), head, at, &mut to);
-                let Found::Record { words, kind } = found else {
+                let ReadResult::Record { words, kind } = found else {
                     panic!("{found:?} where a record must be");
                 };
                 if kind == SAMPLE {
@@ -260,14 +260,14 @@ fn forward_overwritten(records: &'static [usize]) {
             let head = head(&ring.shared());
             while at != head {
                 match read(&ring.shared(), head, at, &mut to) {
-                    Found::Record { words, kind } => {
+                    ReadResult::Record { words, kind } => {
                         assert_eq!(kind, SAMPLE);
                         let n = check_record(&to[..words], records);
                         assert!(n > last, "an old one");
                         last = n;
                         at = at.wrapping_add(8 * words as u64);
                     }
-                    Found::Gone => at = head,
+                    ReadResult::Overwritten => at = head,
                     other => panic!("{other:?}"),
                 }
             }

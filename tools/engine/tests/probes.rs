@@ -76,7 +76,7 @@ impl Store for CountingStore {
     fn set_live(&mut self, _instance: u32, _nr_slots: u16, _live: bool) {
         self.count_call();
     }
-    fn is_settled(&self, _instance: u32) -> bool {
+    fn is_quiescent(&self, _instance: u32) -> bool {
         self.count_call();
         true
     }

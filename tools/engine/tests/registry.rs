@@ -105,7 +105,7 @@ impl Store for VecStore {
             self.live[slot as usize] = live;
         }
     }
-    fn is_settled(&self, instance: u32) -> bool {
+    fn is_quiescent(&self, instance: u32) -> bool {
         assert!(!self.live[instance as usize]);
         self.settled.set(instance);
         !self.unsettled
@@ -271,8 +271,8 @@ fn r0_10_nothing_changes_while_the_last_life_is_not_over() {
     r.del(n).expect("live");
     r.store_mut().unsettled = true;
     let before = r.store().generations();
-    assert_eq!(add(&mut r, "n"), Err(Error::Unsettled(n)));
-    assert_eq!(r.add(&histogram("n", 4)), Err(Error::Unsettled(n)));
+    assert_eq!(add(&mut r, "n"), Err(Error::UpdatesInFlight(n)));
+    assert_eq!(r.add(&histogram("n", 4)), Err(Error::UpdatesInFlight(n)));
     assert_eq!(r.store().generations(), before);
     assert_eq!(add(&mut r, "other"), Ok(n + 1));
     r.store_mut().unsettled = false;

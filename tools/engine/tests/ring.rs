@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use engine::ring::{
-    head, read, release, Found, Page, Shared, Writer, Written, BACKWARD, LOST, OVERWRITE,
+    head, read, release, Page, ReadResult, Shared, WriteResult, Writer, BACKWARD, LOST, OVERWRITE,
 };
 use engine::sync::Word;
 use proptest::prelude::*;
@@ -124,7 +124,7 @@ impl TestRing {
 
     /// Writes a record of this size in words, and checks the result and that no other word was
     /// written.
-    fn write(&mut self, words: usize) -> Written {
+    fn write(&mut self, words: usize) -> WriteResult {
         let payload: Vec<u64> = (1..words as u64)
             .map(|n| (self.serial << 16).wrapping_add(n))
             .collect();
@@ -141,7 +141,7 @@ impl TestRing {
 
         self.written += 1;
         assert_eq!(
-            result != Written::Lost,
+            result != WriteResult::Lost,
             is_kept,
             "{words} words, room {room}"
         );
@@ -205,10 +205,10 @@ impl TestRing {
         let expected = Self::record_words(record);
         let mut to = vec![0; expected.len()];
         let short = read(&self.shared(), head, at, &mut to[..expected.len() - 1]);
-        assert_eq!(short, Found::Long(expected.len()));
+        assert_eq!(short, ReadResult::TooLong(expected.len()));
         let found = read(&self.shared(), head, at, &mut to);
         let (kind, words) = (record.0, expected.len());
-        assert_eq!(found, Found::Record { kind, words }, "at {at:#x}");
+        assert_eq!(found, ReadResult::Record { kind, words }, "at {at:#x}");
         assert_eq!(to, expected);
         words as u64 * 8
     }
@@ -223,7 +223,10 @@ impl TestRing {
             if bytes > left {
                 // The first record that is partly overwritten.
                 let mut to = vec![0; self.words];
-                assert_eq!(read(&self.shared(), head, at, &mut to), Found::Gone);
+                assert_eq!(
+                    read(&self.shared(), head, at, &mut to),
+                    ReadResult::Overwritten
+                );
                 return;
             }
             assert_eq!(*position, at);
@@ -232,8 +235,8 @@ impl TestRing {
         }
         let found = read(&self.shared(), head, at, &mut vec![0; self.words]);
         match left {
-            0 => assert_eq!(found, Found::Gone),
-            _ => assert_eq!((found, at), (Found::End, self.begin)),
+            0 => assert_eq!(found, ReadResult::Overwritten),
+            _ => assert_eq!((found, at), (ReadResult::End, self.begin)),
         }
     }
 }
@@ -310,7 +313,7 @@ proptest! {
                     for _ in 0..n {
                         let Some((place, record)) = unread.pop_front() else {
                             let found = read(&b.shared(), head, at, &mut [0; 64]);
-                            assert_eq!(found, Found::End);
+                            assert_eq!(found, ReadResult::End);
                             break;
                         };
                         assert_eq!(place, at);
@@ -348,7 +351,7 @@ proptest! {
                             next += 1;
                         } else {
                             let found = read(&b.shared(), head, *at, &mut [0; 64]);
-                            assert_eq!(found, Found::Gone);
+                            assert_eq!(found, ReadResult::Overwritten);
                             // The positions of newer records are not known, so the reader continues
                             // at the head.
                             next = b.written_records.len();
@@ -398,7 +401,7 @@ proptest! {
             let bytes = 8 + record.1.len() as u64 * 8;
             if top.wrapping_sub(at).wrapping_sub(bytes) > b.bytes() {
                 let mut to = vec![0; b.words];
-                assert_eq!(read(&b.shared(), old, at, &mut to), Found::Gone);
+                assert_eq!(read(&b.shared(), old, at, &mut to), ReadResult::Overwritten);
                 break;
             }
             at = at.wrapping_add(b.check_record_at(old, at, record));
@@ -453,7 +456,7 @@ proptest! {
                     };
                     let result = b.write(words);
                     if used > b.bytes() {
-                        assert_eq!(result, Written::Lost, "the tail makes no sense");
+                        assert_eq!(result, WriteResult::Lost, "the tail makes no sense");
                     }
                 }
                 Step::Tail(tail) => b.tail.store_relaxed(tail),
@@ -464,7 +467,7 @@ proptest! {
         // With a valid tail the ring works again.
         b.tail.store_relaxed(b.head);
         let fits = b.words >= 4 || b.unreported_lost == 0;
-        assert_eq!(b.write(2) != Written::Lost, fits);
+        assert_eq!(b.write(2) != WriteResult::Lost, fits);
     }
 
     #[test]
@@ -494,7 +497,7 @@ proptest! {
                 assert!(n <= data.len() + 1, "it does not end");
                 let found = read(&ring, head, at, &mut to[..room]);
                 assert!(to[room..].iter().all(|w| *w == CANARY));
-                let Found::Record { words, .. } = found else { break };
+                let ReadResult::Record { words, .. } = found else { break };
                 assert!(words > 0 && words <= room && words <= data.len());
                 assert_eq!(to[0] & 0xffff_ffff, words as u64 * 8);
                 at = at.wrapping_add(words as u64 * 8);
@@ -528,15 +531,15 @@ fn r1_9_the_reader_is_woken_at_the_watermark_and_before_the_ring_is_full() {
     let mut write = |words: usize| write.write(&ring, SAMPLE, &[&[7; 16][1..words]]);
     assert_eq!(
         [write(4), write(3), write(1)],
-        [Written::Kept, Written::Kept, Written::Due]
+        [WriteResult::Kept, WriteResult::Kept, WriteResult::Due]
     );
-    assert_eq!(write(4), Written::Kept);
+    assert_eq!(write(4), WriteResult::Kept);
     // There is no room for another record of this size.
-    assert_eq!(write(3), Written::Due);
-    assert_eq!(write(2), Written::Lost);
+    assert_eq!(write(3), WriteResult::Due);
+    assert_eq!(write(2), WriteResult::Lost);
     release(&ring, 120);
     // The record of losses counts for the watermark, too: 16 of 64 bytes.
-    assert_eq!([write(2), write(4)], [Written::Kept, Written::Due]);
+    assert_eq!([write(2), write(4)], [WriteResult::Kept, WriteResult::Due]);
 
     // If the watermark is larger than the room left, the first lost record wakes the reader.
     let mut late = Writer::new(0, 128, 128);
@@ -545,11 +548,11 @@ fn r1_9_the_reader_is_woken_at_the_watermark_and_before_the_ring_is_full() {
     let mut write_late = |words: usize| late.write(&ring, SAMPLE, &[&[7; 16][1..words]]);
     assert_eq!(
         [write_late(4), write_late(4)],
-        [Written::Kept, Written::Kept]
+        [WriteResult::Kept, WriteResult::Kept]
     );
     assert_eq!(
         [write_late(12), write_late(12)],
-        [Written::Full, Written::Lost]
+        [WriteResult::Full, WriteResult::Lost]
     );
 
     // The watermark is not reached by whole records: the last one that fits wakes the reader.
@@ -559,7 +562,7 @@ fn r1_9_the_reader_is_woken_at_the_watermark_and_before_the_ring_is_full() {
     let mut write = |words: usize| write.write(&ring, SAMPLE, &[&[7; 16][1..words]]);
     assert_eq!(
         [write(5), write(5), write(5)],
-        [Written::Kept, Written::Kept, Written::Due]
+        [WriteResult::Kept, WriteResult::Kept, WriteResult::Due]
     );
 }
 
@@ -570,10 +573,10 @@ fn r2_4_paused_nothing_is_written_and_all_is_counted() {
         b.write(3);
         b.pause(true);
         for _ in 0..5 {
-            assert_eq!(b.write(3), Written::Lost);
+            assert_eq!(b.write(3), WriteResult::Lost);
         }
         b.pause(false);
-        assert_eq!(b.write(3), Written::Kept);
+        assert_eq!(b.write(3), WriteResult::Kept);
         let kinds: Vec<_> = b.written_records.iter().map(|(_, r)| r.clone()).collect();
         assert_eq!(kinds[1], (LOST, vec![5]));
         assert_eq!((b.kept, b.lost, b.unreported_lost), (2, 5, 0));
@@ -612,7 +615,7 @@ fn run_threads(flags: u32, records: u64, mut reader: impl FnMut(&Shared<'_>, &St
                 let payload = [n; 12];
                 let words = 1 + (n * 7 % 12) as usize;
                 match writer.write(&ring, SAMPLE, &[&payload[..words]]) {
-                    Written::Lost => std::thread::yield_now(),
+                    WriteResult::Lost => std::thread::yield_now(),
                     _ => kept += 1,
                 }
             }
@@ -646,7 +649,7 @@ fn r2_5_no_torn_record_is_accepted_while_it_is_written() {
             let head = head(ring);
             let mut at = head;
             let mut newer = u64::MAX;
-            while let Found::Record { kind, words } = read(ring, head, at, &mut to) {
+            while let ReadResult::Record { kind, words } = read(ring, head, at, &mut to) {
                 assert_eq!(kind, SAMPLE);
                 let n = record_number(&to[..words]);
                 assert!(newer == u64::MAX || newer == n + 1);
@@ -671,7 +674,7 @@ fn r2_7_every_record_arrives_while_it_is_written() {
             let ended = ends.done.load(Ordering::Acquire);
             let head = head(ring);
             while at != head {
-                let Found::Record { kind, words } = read(ring, head, at, &mut to) else {
+                let ReadResult::Record { kind, words } = read(ring, head, at, &mut to) else {
                     panic!("a record is not there");
                 };
                 // Missing numbers are reported as lost.

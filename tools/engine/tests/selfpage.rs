@@ -5,13 +5,13 @@
 
 use engine::context::Registers;
 use engine::pmu::{kind, Map, Register, Scope, Tables};
-use engine::program::Whole;
+use engine::program::FixedArrays;
 use engine::selfpage::{Reading, SelfPage, COUNTING, RDPMC};
 
 /// The thread pointer of the reader.
 const READER_THREAD: u64 = 0x7000;
 
-fn registers(width: u16) -> Box<Registers<Whole>> {
+fn registers(width: u16) -> Box<Registers<FixedArrays>> {
     let pmcs = [Register {
         kind: kind::CONTROL,
         ..Register::default()
@@ -30,9 +30,9 @@ fn registers(width: u16) -> Box<Registers<Whole>> {
         },
         ..Map::default()
     };
-    let mut registers: Box<Registers<Whole>> = Box::default();
+    let mut registers: Box<Registers<FixedArrays>> = Box::default();
     registers.set_pmc(0, 0, 0);
-    registers.plan(&map, Scope::Thread);
+    registers.build_program(&map, Scope::Thread);
     registers
 }
 
@@ -60,10 +60,10 @@ mod alone {
             3
         });
         assert_eq!(read, Some(Reading::Value(1005)));
-        assert_eq!(page.read(1, READER_THREAD, |_| 0), Some(Reading::Ask));
+        assert_eq!(page.read(1, READER_THREAD, |_| 0), Some(Reading::UseSyscall));
         // A reader with another thread pointer may be on another CPU, whose counter is unrelated.
         let read = page.read(0, READER_THREAD + 1, |_| panic!("not its own"));
-        assert_eq!(read, Some(Reading::Ask));
+        assert_eq!(read, Some(Reading::UseSyscall));
         page.update(
             r.program.counters(),
             (COUNTING, READER_THREAD),
@@ -73,7 +73,7 @@ mod alone {
         );
         assert_eq!(
             page.read(0, READER_THREAD, |_| panic!("not allowed")),
-            Some(Reading::Ask)
+            Some(Reading::UseSyscall)
         );
         page.update(r.program.counters(), (RDPMC, READER_THREAD), |_| 1000, 0, 0);
         let read = page.read(0, READER_THREAD, |_| panic!("it does not count"));
@@ -103,9 +103,9 @@ mod alone {
                 },
                 ..Map::default()
             };
-            let mut r: Box<Registers<Whole>> = Box::default();
+            let mut r: Box<Registers<FixedArrays>> = Box::default();
             (0..nr).for_each(|n| r.set_pmc(n as u16, 0, 0));
-            r.plan(&map, Scope::Thread);
+            r.build_program(&map, Scope::Thread);
             let page = SelfPage::new();
             page.update(r.program.counters(), (0, READER_THREAD), u64::from, 0, 0);
             let last = COUNTERS as u16 - 1;
@@ -116,7 +116,7 @@ mod alone {
             // A counter beyond the page's room is read by a call of the kernel.
             assert_eq!(
                 page.read(last + 1, READER_THREAD, |_| 0),
-                Some(Reading::Ask)
+                Some(Reading::UseSyscall)
             );
         }
     }
@@ -132,9 +132,9 @@ mod alone {
             500,
             0,
         );
-        assert_eq!(page.ran(|| 510), Some(10));
+        assert_eq!(page.loaded_ticks(|| 510), Some(10));
         page.update(r.program.counters(), (0, READER_THREAD), |_| 0, 530, 30);
-        assert_eq!(page.ran(|| 900), Some(30));
+        assert_eq!(page.loaded_ticks(|| 900), Some(30));
     }
 
     #[test]
@@ -182,10 +182,10 @@ fn r1_18_what_is_read_is_of_one_moment() {
         let r = registers(64);
         let _ = r;
         match page.read(0, READER_THREAD, |_| 0) {
-            None | Some(Reading::Ask) | Some(Reading::Value(7)) => {}
+            None | Some(Reading::UseSyscall) | Some(Reading::Value(7)) => {}
             Some(Reading::Value(other)) => panic!("{other}"),
         }
         thread.join().expect("the writer");
-        assert_eq!(page.ran(|| 0), Some(70));
+        assert_eq!(page.loaded_ticks(|| 0), Some(70));
     });
 }

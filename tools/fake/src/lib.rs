@@ -201,8 +201,8 @@ impl Cpu {
     /// Adds to several instances in one update, if all of them are live.
     pub fn add_group(&self, deltas: &[(u32, i64)]) {
         self.begin();
-        // Pairs with the fence in is_settled: either this thread sees that an instance is dormant,
-        // or is_settled sees that this update is in flight.
+        // Pairs with the fence in is_quiescent: either this thread sees that an instance is
+        // dormant, or is_quiescent sees that this update is in flight.
         fence(Ordering::SeqCst);
         if deltas.iter().all(|(n, _)| self.shared.is_live(*n)) {
             for (instance, delta) in deltas {
@@ -335,13 +335,13 @@ impl Store for FakeStore {
 
     /// Waits until every CPU has ended the update that is in flight, then returns true. Unlike in
     /// the kernel, waiting here delays no other caller.
-    fn is_settled(&self, _instance: u32) -> bool {
+    fn is_quiescent(&self, _instance: u32) -> bool {
         // Pairs with the fence in group.
         fence(Ordering::SeqCst);
         for cpu in 0..self.shared.layout.nr_cpus() {
             let flag = self.shared.word(self.shared.layout.offset(cpu, 0));
             let before = flag.load_acquire();
-            while !seqflag::quiet(flag.load_acquire()) && flag.load_acquire() == before {
+            while !seqflag::is_idle(flag.load_acquire()) && flag.load_acquire() == before {
                 std::thread::yield_now();
             }
         }

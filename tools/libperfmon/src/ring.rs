@@ -9,7 +9,7 @@ use core::ptr::{null_mut, NonNull};
 use core::slice;
 
 use engine::abi::PAGE_SIZE;
-use engine::ring::{head, read, release, Found, Page, Shared};
+use engine::ring::{head, read, release, Page, ReadResult, Shared};
 use engine::ring::{BACKWARD, OVERWRITE, PAGE_BYTES, TAIL_OFFSET};
 use engine::sync::Word;
 use libc::{off_t, MAP_ANONYMOUS, MAP_PRIVATE, MAP_SHARED, PROT_READ, PROT_WRITE};
@@ -141,7 +141,7 @@ pub struct Ring {
 fn geometry(page: &Page) -> Option<(usize, usize, u32)> {
     let offset = page.data_offset() as usize;
     let bytes = usize::try_from(page.data_size()).ok()?;
-    let is_valid = page.is_known()
+    let is_valid = page.is_supported()
         && offset >= PAGE_BYTES
         && offset % 8 == 0
         && bytes >= 8
@@ -253,19 +253,19 @@ impl Ring {
         }
         let copy = self.copy.words();
         match read(&ring, self.head, self.position, copy) {
-            Found::Record { words, .. } => {
+            ReadResult::Record { words, .. } => {
                 self.position = self.position.wrapping_add(words as u64 * 8);
                 if !backward && !overwritten {
                     release(&ring, self.position);
                 }
                 Ok(copy.get(..words))
             }
-            Found::End if !backward => Ok(None),
-            Found::End | Found::Gone if backward && overwritten => {
+            ReadResult::End if !backward => Ok(None),
+            ReadResult::End | ReadResult::Overwritten if backward && overwritten => {
                 self.exhausted = true;
                 Ok(None)
             }
-            Found::Gone if overwritten => {
+            ReadResult::Overwritten if overwritten => {
                 self.position = self.head;
                 Err(libc::EOVERFLOW)
             }

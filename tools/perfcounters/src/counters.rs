@@ -109,8 +109,8 @@ impl Counters {
     /// Returns the current set of instances, copied again if the generation has changed.
     pub fn catalogue(&mut self) -> Result<Arc<Catalogue>, Error> {
         let generation = self.map.generation();
-        let now = generation.enter();
-        if now != self.catalogue.generation || !generation.holds(now) {
+        let now = generation.read_begin();
+        if now != self.catalogue.generation || !generation.is_current(now) {
             self.copy_catalogue()?;
         }
         Ok(Arc::clone(&self.catalogue))
@@ -202,7 +202,7 @@ impl Counters {
             return Err(Error::Reloaded);
         }
         let generation = self.map.generation();
-        if generation.enter() != catalogue.generation {
+        if generation.read_begin() != catalogue.generation {
             return Err(Error::Changed);
         }
         values.resize(selection.width * catalogue.cpus.len(), 0);
@@ -217,7 +217,7 @@ impl Counters {
         }
         let (monotonic_ns, realtime_ns) =
             (clock_ns(ClockId::Monotonic), clock_ns(ClockId::Realtime));
-        if !generation.holds(catalogue.generation) {
+        if !generation.is_current(catalogue.generation) {
             return Err(Error::Changed);
         }
         Ok(Stamp {
@@ -266,7 +266,7 @@ impl Counters {
     fn copy_catalogue(&mut self) -> Result<(), Error> {
         let boot_id = self.boot_id();
         for tries in 0..MAX_TRIES {
-            let generation = self.map.generation().enter();
+            let generation = self.map.generation().read_begin();
             if self.read_boot_id() != boot_id {
                 return Err(Error::Reloaded);
             }
@@ -275,7 +275,7 @@ impl Counters {
             let catalogue =
                 updated.and_then(|()| Catalogue::copy(&self.map, generation, boot_id, cpus));
             // An error of the copy is valid only if the generation did not change meanwhile.
-            if self.map.generation().holds(generation) {
+            if self.map.generation().is_current(generation) {
                 self.catalogue = Arc::new(catalogue?);
                 return Ok(());
             }

@@ -131,7 +131,7 @@ impl Mapping {
         let (page, head) = (first.page(), first.words(0));
         let data = (head[1].load_relaxed() >> 32) as usize;
         let size = page.data_size();
-        if !page.is_known()
+        if !page.is_supported()
             || data < PAGE_SIZE
             || data % PAGE_SIZE != 0
             || !size.is_power_of_two()
@@ -224,7 +224,10 @@ mod tests {
         assert_eq!(engine::ring::head(&shared), 32);
         let mut to = [0; 8];
         let found = engine::ring::read(&shared, 32, 0, &mut to);
-        assert_eq!(found, engine::ring::Found::Record { kind: 9, words: 4 });
+        assert_eq!(
+            found,
+            engine::ring::ReadResult::Record { kind: 9, words: 4 }
+        );
         assert_eq!(to[1..4], [1, 2, 3]);
         engine::ring::release(&shared, 32);
         assert_eq!(mapping.shared().tail.load_relaxed(), 32);

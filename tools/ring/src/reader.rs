@@ -5,7 +5,7 @@
 
 use std::vec;
 
-use engine::ring::{head, read, release, Found, Shared, BACKWARD};
+use engine::ring::{head, read, release, ReadResult, Shared, BACKWARD};
 
 use crate::record::Record;
 
@@ -53,18 +53,20 @@ impl Reader {
         ring: &Shared<'_>,
         head: u64,
         position: u64,
-    ) -> Result<(Record, u64), Found> {
+    ) -> Result<(Record, u64), ReadResult> {
         loop {
             match read(ring, head, position, &mut self.buffer) {
-                Found::Record { kind, words } => {
+                ReadResult::Record { kind, words } => {
                     let record = Record::parse(kind, self.buffer.get(1..words).unwrap_or_default());
                     return Ok((record, (words as u64).wrapping_mul(8)));
                 }
                 // A record that claims to be larger than the ring is invalid.
-                Found::Long(words) if words <= ring.data.len() && words > self.buffer.len() => {
+                ReadResult::TooLong(words)
+                    if words <= ring.data.len() && words > self.buffer.len() =>
+                {
                     self.buffer.resize(words.next_power_of_two(), 0);
                 }
-                Found::Long(_) => return Err(Found::Broken),
+                ReadResult::TooLong(_) => return Err(ReadResult::Corrupt),
                 other => return Err(other),
             }
         }
@@ -81,7 +83,7 @@ impl Reader {
                     position = position.wrapping_add(bytes);
                 }
                 Err(error) => {
-                    self.broken = error == Found::Broken;
+                    self.broken = error == ReadResult::Corrupt;
                     break;
                 }
             }
@@ -106,7 +108,7 @@ impl Reader {
             Err(error) => {
                 // In a forward ring that is overwritten, the start of the oldest intact record
                 // cannot be found. Continue at the head, where the next record will start.
-                self.broken = error == Found::Broken;
+                self.broken = error == ReadResult::Corrupt;
                 self.position = head;
                 None
             }

@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use engine::ring::{Page, Shared, Writer, Written, BACKWARD, OVERWRITE};
+use engine::ring::{Page, Shared, WriteResult, Writer, BACKWARD, OVERWRITE};
 use engine::sync::Word;
 use ring::{Argument, Reader, Record, Sample};
 
@@ -61,7 +61,7 @@ fn record_numbers(records: impl Iterator<Item = Record>) -> Vec<u64> {
 
 /// Writes a record with the number `n`. Its length depends on `n`, so that records also wrap around
 /// the end of the data.
-fn write_record(writer: &mut Writer, memory: &RingMemory, n: u64) -> Written {
+fn write_record(writer: &mut Writer, memory: &RingMemory, n: u64) -> WriteResult {
     let words = vec![n; 1 + (n % 5) as usize];
     writer.write(&memory.shared(), 9, &[&words])
 }
@@ -118,7 +118,7 @@ fn r1_9_forward_records_are_consumed_and_wrap() {
     let (mut writer, mut reader) = (memory.writer(0), Reader::default());
     let mut numbers = Vec::new();
     for n in 0..1000 {
-        assert_eq!(write_record(&mut writer, &memory, n), Written::Kept);
+        assert_eq!(write_record(&mut writer, &memory, n), WriteResult::Kept);
         if n % 2 == 0 {
             numbers.extend(record_numbers(reader.records(memory.shared())));
         }
@@ -133,7 +133,7 @@ fn r1_9_what_is_lost_is_told() {
     let memory = RingMemory::new(0, 16);
     let (mut writer, mut reader) = (memory.writer(0), Reader::default());
     let kept = (0..10)
-        .filter(|_| write_record(&mut writer, &memory, 0) == Written::Kept)
+        .filter(|_| write_record(&mut writer, &memory, 0) == WriteResult::Kept)
         .count();
     assert_eq!((kept, memory.page.lost()), (8, 2));
     assert_eq!(record_numbers(reader.records(memory.shared())), [0; 8]);
@@ -152,8 +152,8 @@ fn r1_9_a_record_that_is_not_asked_for_stays() {
         write_record(&mut writer, &memory, 0);
     }
     assert!(reader.records(memory.shared()).next().is_some());
-    assert_eq!(write_record(&mut writer, &memory, 0), Written::Kept);
-    assert_eq!(write_record(&mut writer, &memory, 0), Written::Lost);
+    assert_eq!(write_record(&mut writer, &memory, 0), WriteResult::Kept);
+    assert_eq!(write_record(&mut writer, &memory, 0), WriteResult::Lost);
     assert_eq!(reader.records(memory.shared()).count(), 8);
 }
 

@@ -50,7 +50,7 @@ fn read(page: &SelfPage, pmd: u16, thread: u64, rdpmc: impl Fn(u32) -> u64) -> O
     for _ in 0..MAX_TRIES {
         match page.read(pmd, thread, &rdpmc) {
             Some(Reading::Value(value)) => return Some(value),
-            Some(Reading::Ask) => return None,
+            Some(Reading::UseSyscall) => return None,
             None => spin_loop(),
         }
     }
@@ -63,11 +63,11 @@ mod tests {
     use core::cell::Cell;
     use engine::context::Registers;
     use engine::pmu::{kind, Map, Register, Scope, Tables};
-    use engine::program::Whole;
+    use engine::program::FixedArrays;
     use engine::selfpage::{COUNTING, RDPMC};
 
     /// Returns registers that use PMD 0, a counter of 48 bits with RDPMC operand 7.
-    fn registers() -> Registers<Whole> {
+    fn registers() -> Registers<FixedArrays> {
         let pmc = Register {
             kind: kind::CONTROL,
             enable: 1,
@@ -92,9 +92,9 @@ mod tests {
             global_ctrl: 0,
             ..Map::default()
         };
-        let mut registers = Registers::<Whole>::default();
+        let mut registers = Registers::<FixedArrays>::default();
         registers.set_pmc(0, 0, 1);
-        registers.plan(&map, Scope::Thread);
+        registers.build_program(&map, Scope::Thread);
         assert_eq!(registers.program.counters().len(), 1);
         registers.fold(|_| Some((1 << 48) - 5));
         registers

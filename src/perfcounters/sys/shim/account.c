@@ -39,13 +39,13 @@ struct account {
 struct pfm_user {
 	struct hlist_node node;
 	struct account account;
-	u64 has[PFM_THINGS];
+	u64 amounts[PFM_NR_RESOURCES];
 };
 
 static DEFINE_HASHTABLE(users, 8);
 static DEFINE_SPINLOCK(users_lock);
 
-static bool is_same(struct account a, struct account b)
+static bool account_eq(struct account a, struct account b)
 {
 	return uid_eq(a.uid, b.uid) && a.space == b.space;
 }
@@ -72,14 +72,14 @@ static struct account account_of_owner(const struct user_namespace *ns)
  * Returns true if the walk over @cred's user namespaces has charged @account in a step before
  * @last. Several namespaces may have the same owner, whose account is charged once.
  */
-static bool was_told(const struct cred *cred, const struct user_namespace *last,
+static bool was_charged(const struct cred *cred, const struct user_namespace *last,
 		     struct account account)
 {
 	struct account before = account_of_user(cred);
 	struct user_namespace *ns;
 
 	for (ns = cred->user_ns; ns != last; before = account_of_owner(ns), ns = ns->parent)
-		if (is_same(before, account))
+		if (account_eq(before, account))
 			return true;
 	return false;
 }
@@ -89,27 +89,27 @@ static struct pfm_user *user_of(struct account account)
 	struct pfm_user *user;
 
 	hash_for_each_possible(users, user, node, key_of(account))
-		if (is_same(user->account, account))
+		if (account_eq(user->account, account))
 			return user;
 	return NULL;
 }
 
-static bool has_nothing(const struct pfm_user *user)
+static bool is_empty(const struct pfm_user *user)
 {
-	return !memchr_inv(user->has, 0, sizeof(user->has));
+	return !memchr_inv(user->amounts, 0, sizeof(user->amounts));
 }
 
 /*
  * Adds @more to one account. Returns -EDQUOT if the account would exceed @most, or -ENOMEM. Caller
  * holds users_lock.
  */
-static int grow(struct account account, struct pfm_amount more, u64 most)
+static int charge_account(struct account account, struct pfm_amount more, u64 most)
 {
 	struct pfm_user *user = user_of(account);
 
 	if (!more.nr)
 		return 0;
-	if ((user ? user->has[more.thing] : 0) + more.nr > most)
+	if ((user ? user->amounts[more.resource] : 0) + more.nr > most)
 		return -EDQUOT;
 	if (!user) {
 		user = kzalloc_obj(*user, GFP_ATOMIC | __GFP_ACCOUNT | __GFP_NOWARN);
@@ -118,7 +118,7 @@ static int grow(struct account account, struct pfm_amount more, u64 most)
 		user->account = account;
 		hash_add(users, &user->node, key_of(account));
 	}
-	user->has[more.thing] += more.nr;
+	user->amounts[more.resource] += more.nr;
 	return 0;
 }
 
@@ -126,16 +126,16 @@ static int grow(struct account account, struct pfm_amount more, u64 most)
  * Subtracts @less from one account, and frees the account when it is empty. Caller holds
  * users_lock.
  */
-static void shrink(struct account account, struct pfm_amount less)
+static void uncharge_account(struct account account, struct pfm_amount less)
 {
 	struct pfm_user *user = user_of(account);
 
 	if (!less.nr)
 		return;
-	if (WARN_ON_ONCE(!user || user->has[less.thing] < less.nr))
+	if (WARN_ON_ONCE(!user || user->amounts[less.resource] < less.nr))
 		return;
-	user->has[less.thing] -= less.nr;
-	if (has_nothing(user)) {
+	user->amounts[less.resource] -= less.nr;
+	if (is_empty(user)) {
 		hash_del(&user->node);
 		kfree(user);
 	}
@@ -145,7 +145,7 @@ static void shrink(struct account account, struct pfm_amount less)
  * Subtracts @less from the accounts that pfm_account_add() charges, once each. With @last, undoes
  * only the steps of the walk before that of the namespace @last. Caller holds users_lock.
  */
-static void shrink_all(const struct cred *cred, struct pfm_amount less,
+static void uncharge_all(const struct cred *cred, struct pfm_amount less,
 		       const struct user_namespace *last)
 {
 	struct account account = account_of_user(cred);
@@ -154,8 +154,8 @@ static void shrink_all(const struct cred *cred, struct pfm_amount less,
 	for (ns = cred->user_ns; ns; account = account_of_owner(ns), ns = ns->parent) {
 		if (ns == last)
 			break;
-		if (!was_told(cred, ns, account))
-			shrink(account, less);
+		if (!was_charged(cred, ns, account))
+			uncharge_account(account, less);
 	}
 }
 
@@ -171,13 +171,13 @@ int pfm_account_add(const struct cred *cred, struct pfm_amount more, u64 most)
 
 	spin_lock(&users_lock);
 	for (ns = cred->user_ns; ns; account = account_of_owner(ns), ns = ns->parent) {
-		if (!was_told(cred, ns, account))
-			error = grow(account, more, most);
+		if (!was_charged(cred, ns, account))
+			error = charge_account(account, more, most);
 		if (error)
 			break;
 	}
 	if (error)
-		shrink_all(cred, more, ns);
+		uncharge_all(cred, more, ns);
 	spin_unlock(&users_lock);
 	return error;
 }
@@ -186,12 +186,12 @@ int pfm_account_add(const struct cred *cred, struct pfm_amount more, u64 most)
 void pfm_account_sub(const struct cred *cred, struct pfm_amount less)
 {
 	spin_lock(&users_lock);
-	shrink_all(cred, less, NULL);
+	uncharge_all(cred, less, NULL);
 	spin_unlock(&users_lock);
 }
 
 /* Returns true if the caller is exempt from the limit of memory, by CAP_SYS_RESOURCE. */
-bool pfm_account_is_free(void)
+bool pfm_account_is_unlimited(void)
 {
 	return ns_capable_noaudit(&init_user_ns, CAP_SYS_RESOURCE);
 }
@@ -226,8 +226,8 @@ static int users_show(struct seq_file *seq, void *unused)
 			seq_printf(seq, "user:[%u]", account->space);
 		else
 			seq_printf(seq, "%u", from_kuid_munged(seq_user_ns(seq), account->uid));
-		for (int thing = 0; thing < PFM_QUESTIONS; thing++)
-			seq_printf(seq, "\t%llu", user->has[thing]);
+		for (int resource = 0; resource < PFM_PERMISSION_CHECKS; resource++)
+			seq_printf(seq, "\t%llu", user->amounts[resource]);
 		seq_putc(seq, '\n');
 	}
 	spin_unlock(&users_lock);

@@ -50,7 +50,7 @@ void pfc_costs_show(unsigned int cpu, const struct pfc_cost_file *files, unsigne
 	if (cpumask_test_and_set_cpu(cpu, &shown))
 		return;
 	snprintf(name, sizeof(name), "cpu%u", cpu);
-	dir = pfm_tree_branch(name);
+	dir = pfm_tree_subdir(name);
 	for (n = 0; n < nr; n++)
 		debugfs_create_file(files[n].name, 0444, dir,
 				    (void *)((unsigned long)cpu << 16 | files[n].first << 8 |

@@ -34,6 +34,6 @@ void pfc_costs_init(void);
 void pfc_costs_show(unsigned int cpu, const struct pfc_cost_file *files, unsigned int nr);
 
 /* Defined in pmu.c. */
-struct dentry *pfm_tree_branch(const char *name);
+struct dentry *pfm_tree_subdir(const char *name);
 
 #endif

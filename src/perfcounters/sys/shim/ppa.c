@@ -19,18 +19,19 @@
 #include "ppa.h"
 
 /*
- * Address of each CPU's accounting state (Here in sys/ppa.rs) while accounting is on, otherwise 0.
+ * Address of each CPU's accounting state (PerCpu in sys/ppa.rs) while accounting is on, otherwise
+ * 0.
  */
-DEFINE_PER_CPU(unsigned long, ppa_here);
+DEFINE_PER_CPU(unsigned long, ppa_percpu);
 
-void ppa_set_here(unsigned int cpu, void *here)
+void ppa_set_percpu(unsigned int cpu, void *percpu)
 {
-	WRITE_ONCE(per_cpu(ppa_here, cpu), (unsigned long)here);
+	WRITE_ONCE(per_cpu(ppa_percpu, cpu), (unsigned long)percpu);
 }
 
-unsigned long ppa_here_of(unsigned int cpu)
+unsigned long ppa_percpu_of(unsigned int cpu)
 {
-	return READ_ONCE(per_cpu(ppa_here, cpu));
+	return READ_ONCE(per_cpu(ppa_percpu, cpu));
 }
 
 /*
@@ -65,7 +66,7 @@ bool ppa_cpu_online(unsigned int cpu)
  * Returns true if a task is inside a system call. The task must not be running: for one that runs,
  * and for kernel threads, the result is false.
  */
-bool ppa_in_call(struct task_struct *task)
+bool ppa_in_syscall(struct task_struct *task)
 {
 	void *stack = READ_ONCE(task->stack);
 	unsigned long number;
@@ -101,25 +102,25 @@ bool ppa_yields(struct task_struct *task)
  * Fills in the ids of a task. @initial: as numbers of the initial namespaces, otherwise as those of
  * the caller's namespaces.
  */
-void ppa_who(struct task_struct *task, bool initial, struct ppa_who *who)
+void ppa_task_ids(struct task_struct *task, bool initial, struct ppa_task_ids *ids)
 {
 	struct user_namespace *users = initial ? &init_user_ns : current_user_ns();
 	struct pid_namespace *pids = initial ? &init_pid_ns : task_active_pid_ns(current);
 
 	rcu_read_lock();
-	who->uid = from_kuid_munged(users, task_uid(task));
-	who->pid = task_pid_nr_ns(task, pids);
-	who->tgid = task_tgid_nr_ns(task, pids);
+	ids->uid = from_kuid_munged(users, task_uid(task));
+	ids->pid = task_pid_nr_ns(task, pids);
+	ids->tgid = task_tgid_nr_ns(task, pids);
 	/* 0 if the task has been reaped, because its parent may have exited. */
-	who->ppid = task_ppid_nr_ns(task, pids);
-	who->reaped = !pid_alive(task);
+	ids->ppid = task_ppid_nr_ns(task, pids);
+	ids->reaped = !pid_alive(task);
 	rcu_read_unlock();
 }
 
 /* Protects changes of the index of records (sys/records.rs). Readers of the index use RCU. */
 static DEFINE_RAW_SPINLOCK(index_lock);
 
-unsigned long ppa_lock(void)
+unsigned long ppa_index_lock(void)
 {
 	unsigned long flags;
 
@@ -127,7 +128,7 @@ unsigned long ppa_lock(void)
 	return flags;
 }
 
-void ppa_unlock(unsigned long flags)
+void ppa_index_unlock(unsigned long flags)
 {
 	raw_spin_unlock_irqrestore(&index_lock, flags);
 }

@@ -255,7 +255,7 @@ no_settings:
 	proc_remove(directory);
 no_directory:
 	remove_proc_entry("rawsysppa", NULL);
-	ppa_files_rest();
+	ppa_files_cancel_work();
 	return -ENOMEM;
 }
 
@@ -268,14 +268,14 @@ void ppa_files_close(void)
 	remove_proc_entry("ppactl", directory);
 	unregister_sysctl_table(settings_header);
 	remove_proc_entry("rawsysppa", NULL);
-	ppa_files_rest();
+	ppa_files_cancel_work();
 }
 
 /*
  * Cancels the worker and the publisher, and waits for them. While accounting is on, its probes may
  * queue the worker again: see ppa_wait_for_worker().
  */
-void ppa_files_rest(void)
+void ppa_files_cancel_work(void)
 {
 	cancel_work_sync(&worker);
 	cancel_delayed_work_sync(&publisher);

@@ -167,12 +167,12 @@ static int module_event(struct notifier_block *block, unsigned long event, void 
 
 static struct notifier_block modules = { .notifier_call = module_event };
 
-int pfc_modules_watch(void)
+int pfc_module_notifier_register(void)
 {
 	return register_module_notifier(&modules);
 }
 
-void pfc_modules_unwatch(void)
+void pfc_module_notifier_unregister(void)
 {
 	unregister_module_notifier(&modules);
 }
@@ -241,17 +241,17 @@ void pfc_work_queue(struct work_struct *work)
 EXPORT_SYMBOL_GPL(pfc_work_queue);
 
 /* Takes the RTNL lock, under which notifications about network interfaces are sent. May sleep. */
-void pfc_notices_lock(void)
+void pfc_rtnl_lock(void)
 {
 	rtnl_lock();
 }
-EXPORT_SYMBOL_GPL(pfc_notices_lock);
+EXPORT_SYMBOL_GPL(pfc_rtnl_lock);
 
-void pfc_notices_unlock(void)
+void pfc_rtnl_unlock(void)
 {
 	rtnl_unlock();
 }
-EXPORT_SYMBOL_GPL(pfc_notices_unlock);
+EXPORT_SYMBOL_GPL(pfc_rtnl_unlock);
 
 /*
  * Returns the index of an interface of the initial network namespace, or 0 for one of another
@@ -274,11 +274,11 @@ unsigned int pfc_netdev_change(unsigned long event)
 {
 	switch (event) {
 	case NETDEV_REGISTER:
-		return PFC_NETDEV_ARRIVED;
+		return PFC_NETDEV_ADDED;
 	case NETDEV_UNREGISTER:
-		return PFC_NETDEV_LEFT;
+		return PFC_NETDEV_REMOVED;
 	case NETDEV_CHANGENAME:
-		return PFC_NETDEV_LEFT | PFC_NETDEV_ARRIVED;
+		return PFC_NETDEV_REMOVED | PFC_NETDEV_ADDED;
 	default:
 		return 0;
 	}

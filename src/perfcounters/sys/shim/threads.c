@@ -9,7 +9,7 @@
 
 #include "pmu.h"
 
-struct pfm_place {
+struct pfm_thread_entry {
 	struct rhash_head node;
 	unsigned long task;
 	const void *context;
@@ -24,8 +24,8 @@ static u32 hash_of(const void *task, u32 length, u32 seed)
 
 static const struct rhashtable_params params = {
 	.key_len = sizeof(unsigned long),
-	.key_offset = offsetof(struct pfm_place, task),
-	.head_offset = offsetof(struct pfm_place, node),
+	.key_offset = offsetof(struct pfm_thread_entry, task),
+	.head_offset = offsetof(struct pfm_thread_entry, node),
 	.hashfn = hash_of,
 	.automatic_shrinking = true,
 	/* User space cannot choose the addresses of tasks, hence cannot make them collide. */
@@ -34,13 +34,13 @@ static const struct rhashtable_params params = {
 
 static struct rhashtable threads;
 
-int pfm_threads_begin(void)
+int pfm_threads_init(void)
 {
 	return rhashtable_init(&threads, &params);
 }
 
 /* Frees the table, which must be empty. May sleep. */
-void pfm_threads_end(void)
+void pfm_threads_destroy(void)
 {
 	rhashtable_destroy(&threads);
 }
@@ -49,15 +49,15 @@ void pfm_threads_end(void)
  * Allocates an entry that is not in the table yet, charged to the caller's memory cgroup. Returns
  * NULL if out of memory. May sleep.
  */
-struct pfm_place *pfm_place_new(void)
+struct pfm_thread_entry *pfm_thread_entry_new(void)
 {
-	return kzalloc(sizeof(struct pfm_place), GFP_KERNEL_ACCOUNT);
+	return kzalloc(sizeof(struct pfm_thread_entry), GFP_KERNEL_ACCOUNT);
 }
 
 /* Frees an entry that is not in the table. */
-void pfm_place_free(struct pfm_place *place)
+void pfm_thread_entry_free(struct pfm_thread_entry *entry)
 {
-	kfree(place);
+	kfree(entry);
 }
 
 /*
@@ -65,30 +65,30 @@ void pfm_place_free(struct pfm_place *place)
  * rhashtable_lookup_insert_fast(). @task and @context are stored and compared, but neither is
  * dereferenced here.
  */
-int pfm_thread_add(struct pfm_place *place, unsigned long task, const void *context)
+int pfm_thread_add(struct pfm_thread_entry *entry, unsigned long task, const void *context)
 {
-	place->task = task;
-	place->context = context;
-	return rhashtable_lookup_insert_fast(&threads, &place->node, params);
+	entry->task = task;
+	entry->context = context;
+	return rhashtable_lookup_insert_fast(&threads, &entry->node, params);
 }
 
 /*
  * Removes an entry and frees it after a grace period. Caller holds no raw spinlock, because the
  * removal may queue work that shrinks the table.
  */
-void pfm_thread_remove(struct pfm_place *place)
+void pfm_thread_remove(struct pfm_thread_entry *entry)
 {
-	rhashtable_remove_fast(&threads, &place->node, params);
-	kfree_rcu(place, rcu);
+	rhashtable_remove_fast(&threads, &entry->node, params);
+	kfree_rcu(entry, rcu);
 }
 
 /* Returns the context of a task, or NULL. Caller keeps preemption off while it uses the context. */
 const void *pfm_thread_find(unsigned long task)
 {
-	const struct pfm_place *place;
+	const struct pfm_thread_entry *entry;
 
 	rcu_read_lock();
-	place = rhashtable_lookup(&threads, &task, params);
+	entry = rhashtable_lookup(&threads, &task, params);
 	rcu_read_unlock();
-	return place ? place->context : NULL;
+	return entry ? entry->context : NULL;
 }

@@ -94,7 +94,7 @@ static const char *why(bool markers, int error)
 }
 
 /* Logs that the caller, or some of its markers, cannot be traced. */
-void pt_say_refused(bool markers, int error)
+void pt_log_refused(bool markers, int error)
 {
 	pr_warn_ratelimited("perftrace: %s[%d] %s; %s not traced (error %d)\n", current->comm,
 			    task_tgid_nr(current), why(markers, error),
@@ -171,7 +171,7 @@ size_t pt_pid_bytes(struct pid *pid)
 }
 
 /* Returns the pid as a number of its own namespace, as the process itself sees it. */
-u32 pt_pid_own(struct pid *pid)
+u32 pt_pid_own_nr(struct pid *pid)
 {
 	return pid_nr_ns(pid, ns_of_pid(pid));
 }
@@ -189,7 +189,7 @@ u32 pt_thread_nr(void)
  * the second word is @was. The process itself said where the words are. A wrong place damages only
  * its own memory: get_user() and put_user() check the addresses.
  */
-void pt_thread_change(s64 at, u64 was, u64 first, u64 second)
+void pt_thread_replace(s64 at, u64 was, u64 first, u64 second)
 {
 	u64 __user *words = (u64 __user *)(x86_fsbase_read_cpu() + at);
 	u64 known;
@@ -201,48 +201,48 @@ void pt_thread_change(s64 at, u64 was, u64 first, u64 second)
 }
 
 /*
- * Task work that informs a thread about its tracing. If @parent is 0, it calls pt_begins().
+ * Task work that informs a thread about its tracing. If @parent is 0, it calls pt_announce().
  * Otherwise the thread shares the memory of the thread with the number @parent, and it calls
- * pt_shares().
+ * pt_shared_thread().
  */
-struct pt_news {
+struct pt_thread_work {
 	struct callback_head head;
 	u32 parent;
 };
 
-static void hear(struct callback_head *head)
+static void thread_work_fn(struct callback_head *head)
 {
-	struct pt_news *news = container_of(head, struct pt_news, head);
+	struct pt_thread_work *work = container_of(head, struct pt_thread_work, head);
 
-	if (news->parent)
-		pt_shares(news->parent);
+	if (work->parent)
+		pt_shared_thread(work->parent);
 	else
-		pt_begins();
-	kfree(news);
-	pfc_work_done();
+		pt_announce();
+	kfree(work);
+	pfc_task_work_done();
 }
 
-static int tell(struct task_struct *thread, u32 parent, gfp_t gfp)
+static int queue_thread_work(struct task_struct *thread, u32 parent, gfp_t gfp)
 {
-	struct pt_news *news = kmalloc_obj(*news, gfp);
+	struct pt_thread_work *work = kmalloc_obj(*work, gfp);
 
-	if (!news)
+	if (!work)
 		return -ENOMEM;
-	news->parent = parent;
-	init_task_work(&news->head, hear);
-	if (pfc_work_add(thread, &news->head, TWA_RESUME))
+	work->parent = parent;
+	init_task_work(&work->head, thread_work_fn);
+	if (pfc_task_work_add(thread, &work->head, TWA_RESUME))
 		return 0;
-	kfree(news);
+	kfree(work);
 	return -ESRCH;
 }
 
 /*
- * Makes the caller run pt_begins() before it returns to user mode. Returns -ENOMEM, or -ESRCH if
+ * Makes the caller run pt_announce() before it returns to user mode. Returns -ENOMEM, or -ESRCH if
  * the caller is exiting. May sleep.
  */
-int pt_begins_later(void)
+int pt_queue_announce(void)
 {
-	return tell(current, 0, GFP_KERNEL);
+	return queue_thread_work(current, 0, GFP_KERNEL);
 }
 
 /* Number of traced address spaces for each hash of an address. */
@@ -255,73 +255,73 @@ static atomic_t *traced_of(unsigned long mm)
 }
 
 /* Counts an address space that is traced from now on, or no longer. Any context. */
-void pt_traced(unsigned long mm, bool is)
+void pt_set_traced(unsigned long mm, bool is)
 {
 	atomic_add(is ? 1 : -1, traced_of(mm));
 }
 
 /* Address spaces with a child that did not get its task work. A worker counts them in traces. */
-#define MAX_UNTOLD	64
-static DEFINE_RAW_SPINLOCK(untold_lock);
-static unsigned long untold[MAX_UNTOLD];
-static unsigned int nr_untold;
+#define MAX_UNREPORTED	64
+static DEFINE_RAW_SPINLOCK(unreported_lock);
+static unsigned long unreported[MAX_UNREPORTED];
+static unsigned int nr_unreported;
 
-static bool take_untold(unsigned long *mm)
+static bool take_unreported(unsigned long *mm)
 {
-	guard(raw_spinlock_irqsave)(&untold_lock);
-	if (!nr_untold)
+	guard(raw_spinlock_irqsave)(&unreported_lock);
+	if (!nr_unreported)
 		return false;
-	*mm = untold[--nr_untold];
+	*mm = unreported[--nr_unreported];
 	return true;
 }
 
-static void say_untold(struct work_struct *work)
+static void report_unreported(struct work_struct *work)
 {
 	unsigned long mm;
 
-	while (take_untold(&mm))
-		pt_missed(mm);
+	while (take_unreported(&mm))
+		pt_count_missed(mm);
 }
 
-static DECLARE_WORK(untold_work, say_untold);
+static DECLARE_WORK(unreported_work, report_unreported);
 
 /* Probes of tracepoints cannot take the mutex of traces, so a worker takes it. */
-static void add_untold(unsigned long mm)
+static void add_unreported(unsigned long mm)
 {
-	scoped_guard(raw_spinlock_irqsave, &untold_lock) {
-		if (nr_untold < MAX_UNTOLD)
-			untold[nr_untold++] = mm;
+	scoped_guard(raw_spinlock_irqsave, &unreported_lock) {
+		if (nr_unreported < MAX_UNREPORTED)
+			unreported[nr_unreported++] = mm;
 	}
-	queue_work(system_dfl_wq, &untold_work);
+	queue_work(system_dfl_wq, &unreported_work);
 	pr_warn_ratelimited("perftrace: %s[%d]: no memory to trace a child that shares its memory; its events appear as those of its parent (error %d)\n",
 			    current->comm, task_tgid_nr(current), -ENOMEM);
 }
 
 /* Cancels the worker. Called after the probe that queues it is detached. May sleep. */
-void pt_untold_end(void)
+void pt_unreported_exit(void)
 {
-	cancel_work_sync(&untold_work);
+	cancel_work_sync(&unreported_work);
 }
 
 /*
  * Called for a child of the caller that shares its memory and has not run yet. If that memory is
- * traced, the child runs pt_shares() before it enters user mode. If memory for the task work is
- * short, the child writes as its parent's thread, and the traces that the parent is in count it in
- * no_memory.
+ * traced, the child runs pt_shared_thread() before it enters user mode. If memory for the task work
+ * is short, the child writes as its parent's thread, and the traces that the parent is in count it
+ * in no_memory.
  */
-void pt_shares_later(struct task_struct *child)
+void pt_queue_shared_thread(struct task_struct *child)
 {
 	unsigned long mm = (unsigned long)current->mm;
 
 	if (mm && atomic_read(traced_of(mm)) &&
-	    tell(child, pt_thread_nr(), GFP_ATOMIC | __GFP_NOWARN) == -ENOMEM)
-		add_untold(mm);
+	    queue_thread_work(child, pt_thread_nr(), GFP_ATOMIC | __GFP_NOWARN) == -ENOMEM)
+		add_unreported(mm);
 }
 
-void pt_who(struct pt_who *who, struct task_struct *task)
+void pt_identity(struct pt_identity *identity, struct task_struct *task)
 {
-	who->uid = from_kuid(&init_user_ns, task_cred_xxx(task, euid));
-	get_task_comm(who->comm, task);
+	identity->uid = from_kuid(&init_user_ns, task_cred_xxx(task, euid));
+	get_task_comm(identity->comm, task);
 }
 
 /* Returns true if the caller has been killed. */

@@ -12,7 +12,7 @@ static bool has_worked;
 /*
  * Queues a task work. Returns false if the thread is exiting and runs none any more. Any context.
  */
-bool pfc_work_add(struct task_struct *thread, struct callback_head *work,
+bool pfc_task_work_add(struct task_struct *thread, struct callback_head *work,
 		  enum task_work_notify_mode how)
 {
 	WRITE_ONCE(has_worked, true);
@@ -23,17 +23,17 @@ bool pfc_work_add(struct task_struct *thread, struct callback_head *work,
 	return false;
 }
 
-/* Drops the reference that pfc_work_add() took. The last call of each task work. */
-void pfc_work_done(void)
+/* Drops the reference that pfc_task_work_add() took. The last call of each task work. */
+void pfc_task_work_done(void)
 {
 	module_put(THIS_MODULE);
 }
 
 /*
- * Waits until no thread still executes code of the module after its pfc_work_done(). Called when
- * the module is unloaded. May sleep.
+ * Waits until no thread still executes code of the module after its pfc_task_work_done(). Called
+ * when the module is unloaded. May sleep.
  */
-void pfc_works_end(void)
+void pfc_task_works_wait(void)
 {
 	if (has_worked)
 		synchronize_rcu_tasks();

@@ -5,9 +5,9 @@
 
 #include <linux/task_work.h>
 
-bool pfc_work_add(struct task_struct *thread, struct callback_head *work,
+bool pfc_task_work_add(struct task_struct *thread, struct callback_head *work,
 		  enum task_work_notify_mode how);
-void pfc_work_done(void);
-void pfc_works_end(void);
+void pfc_task_work_done(void);
+void pfc_task_works_wait(void);
 
 #endif

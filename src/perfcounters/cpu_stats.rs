@@ -3,8 +3,8 @@
 //! The per-CPU values of process accounting as instances of the counter pages, for programs that
 //! read these: `pfc`, PCP, OpenMetrics.
 //!
-//! A worker copies the values of all CPUs every [`PERIOD`]. Reading a CPU's words does not disturb
-//! that CPU, so no IPI is sent, and the values of an idle CPU are current as well.
+//! A worker copies the values of all CPUs every [`PERIOD_MS`]. Reading a CPU's words does not
+//! disturb that CPU, so no IPI is sent, and the values of an idle CPU are current as well.
 //!
 //! The instances are added when accounting is first started, and stay. When accounting is stopped
 //! and started again, they continue from the old values.
@@ -14,12 +14,12 @@ use kernel::alloc::flags::GFP_KERNEL;
 use kernel::alloc::{KVVec, KVec};
 use kernel::prelude::*;
 
-use crate::accounts::Accounts;
 use crate::driver::{Instance, Kind, Spec, Unit};
+use crate::probes::AccountingState;
 use crate::sys::{cpu, percpu, ppa, tables};
 
 /// The period of the worker, in milliseconds.
-pub(crate) const PERIOD: u32 = 250;
+pub(crate) const PERIOD_MS: u32 = 250;
 
 /// Name, "is a time" and help of each instance, in the order of `enum ppa_cpu_value`.
 const NAMES: [(&CStr, bool, &CStr); NR_CPU_VALUES] = [
@@ -80,12 +80,12 @@ const NAMES: [(&CStr, bool, &CStr); NR_CPU_VALUES] = [
 ];
 
 /// The instances, and the values of each CPU when they were last read.
-pub(crate) struct Totals {
+pub(crate) struct CpuStats {
     instances: KVec<Instance>,
     last: KVVec<[u64; NR_CPU_VALUES]>,
 }
 
-impl Totals {
+impl CpuStats {
     /// Adds the instances. May sleep.
     pub(crate) fn new() -> Result<Self> {
         let mut instances = KVec::with_capacity(NR_CPU_VALUES, GFP_KERNEL)?;
@@ -112,12 +112,12 @@ impl Totals {
     }
 
     /// Adds to the instances what was counted since the last call. Calls must not overlap.
-    pub(crate) fn publish(&mut self, accounts: &Accounts) {
+    pub(crate) fn publish(&mut self, accounts: &AccountingState) {
         for (last, cpu) in self.last.iter_mut().zip(0..cpu::nr_cpu_ids()) {
-            let words = accounts.words_of(cpu);
+            let words = accounts.cpu(cpu);
             // Values of a CPU that is just updating them are read at the next call.
             let Some(mut values) =
-                words.and_then(|w| w.values(ppa::is_online(cpu), || accounts.clock.now_after()))
+                words.and_then(|w| w.values(ppa::is_online(cpu), || accounts.clock.now_ordered()))
             else {
                 continue;
             };
@@ -139,7 +139,7 @@ impl Totals {
     }
 
     /// Clears the last values when accounting is stopped, as it starts again at 0.
-    pub(crate) fn begin_anew(&mut self) {
+    pub(crate) fn reset_last(&mut self) {
         for last in &mut self.last {
             *last = [0; NR_CPU_VALUES];
         }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Detaches traced processes from `/dev/perftrace`, so that the module can be unloaded
-//! (`sys/shim/leave.c`): their mappings are replaced and their files closed.
+//! (`sys/shim/detach.c`): their mappings are replaced and their files closed.
 
 use core::ptr::NonNull;
 
@@ -11,20 +11,20 @@ use kernel::ffi::{c_int, c_ulong};
 use kernel::prelude::*;
 use kernel::task::Task;
 
-use super::areas::VM_OPS;
 use super::buffers::PAGE;
 use super::process::Mm;
 use super::shim;
 use super::trace::{opened, Role, OPS};
-use crate::tracing::attached::SPAN;
-use crate::tracing::leave;
+use super::trace_vma::VM_OPS;
+use crate::tracing::attached::PROCESS_SHIFT;
+use crate::tracing::detach;
 
-/// `struct pt_ours`: how the shim recognises the areas and files of `/dev/perftrace`.
+/// `struct pt_device_ops`: how the shim recognises the areas and files of `/dev/perftrace`.
 #[repr(C)]
-pub(crate) struct Ours {
-    areas: *const bindings::vm_operations_struct,
-    files: *const bindings::file_operations,
-    span: c_ulong,
+pub(crate) struct DeviceOps {
+    vm_ops: *const bindings::vm_operations_struct,
+    file_ops: *const bindings::file_operations,
+    offset_mask: c_ulong,
 }
 
 /// A regular file that replaces the read-only piece of a process's mapping.
@@ -32,50 +32,50 @@ pub(crate) struct Ours {
 /// # Invariants
 ///
 /// This holds a reference to the file.
-pub(crate) struct Wake(NonNull<bindings::file>);
+pub(crate) struct WakeFile(NonNull<bindings::file>);
 
-impl Wake {
+impl WakeFile {
     /// Takes the caller's file descriptor. `EBADF`, or `EINVAL` if the file cannot replace the
     /// piece: it is not a regular file that is open read-only, can be mapped and is large enough.
     pub(crate) fn get(fd: c_int) -> Result<Self> {
         // SAFETY: Process context; the callee checks the descriptor.
-        let file = from_err_ptr(unsafe { shim::pt_wake_get(fd) })?;
-        // INVARIANT: `pt_wake_get()` has returned a reference, which this owns.
+        let file = from_err_ptr(unsafe { shim::pt_wake_file_get(fd) })?;
+        // INVARIANT: `pt_wake_file_get()` has returned a reference, which this owns.
         NonNull::new(file).map(Self).ok_or(EBADF)
     }
 }
 
-impl Drop for Wake {
+impl Drop for WakeFile {
     fn drop(&mut self) {
         // SAFETY: By the type's invariant this holds a reference, which is dropped once.
-        unsafe { shim::pt_wake_put(self.0.as_ptr()) }
+        unsafe { shim::pt_wake_file_put(self.0.as_ptr()) }
     }
 }
 
 /// Queues work that detaches a process, given by its first thread, on the next return of one of its
 /// threads to user mode. `ENOMEM`, or `ESRCH` if all threads are exiting. May sleep.
-pub(crate) fn leave_later(leader: &Task, wake: Option<&Wake>) -> Result {
-    let ours = Ours {
-        areas: &VM_OPS.0,
-        files: &OPS.0,
-        span: ((1 << SPAN) / PAGE as c_ulong).wrapping_sub(1),
+pub(crate) fn detach_later(leader: &Task, wake: Option<&WakeFile>) -> Result {
+    let ours = DeviceOps {
+        vm_ops: &VM_OPS.0,
+        file_ops: &OPS.0,
+        offset_mask: ((1 << PROCESS_SHIFT) / PAGE as c_ulong).wrapping_sub(1),
     };
     let wake = wake.map_or(core::ptr::null_mut(), |wake| wake.0.as_ptr());
     // SAFETY: The task and the file are valid during the call. `ours` is copied. It points to
     // statics of this module, and the queued work holds a reference to the module.
-    to_result(unsafe { shim::pt_leave_later(leader.as_ptr(), &ours, wake) })
+    to_result(unsafe { shim::pt_detach_later(leader.as_ptr(), &ours, wake) })
 }
 
 #[no_mangle]
-extern "C" fn pt_leaves_later() {
-    if let Some(mm) = Mm::calls() {
-        leave::later(&mm);
+extern "C" fn pt_detach_failed() {
+    if let Some(mm) = Mm::of_current() {
+        detach::detach_failed(&mm);
     }
 }
 
 #[no_mangle]
-extern "C" fn pt_is_closed() -> bool {
-    leave::is_closed()
+extern "C" fn pt_is_detaching() -> bool {
+    detach::is_closed()
 }
 
 /// Returns whether a file is that of a traced process.

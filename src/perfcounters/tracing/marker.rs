@@ -12,22 +12,22 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 
 /// A registered marker. It never changes.
-pub(crate) struct Known {
+pub(crate) struct RegisteredMarker {
     /// The name, `provider:event`.
     pub(crate) name: KVec<u8>,
     /// The fields, as text.
     pub(super) fields: KVec<u8>,
 }
 
-impl Known {
+impl RegisteredMarker {
     /// Copies a marker that a process registers. May sleep. `EINVAL` for an invalid name or invalid
     /// fields, `ENOMEM`.
     /// As a process gives it. `EINVAL`: bad name or fields. May sleep.
     pub(crate) fn new(marker: &Marker) -> Result<Self> {
         let (name, fields) = texts(marker)?;
         Ok(Self {
-            name: copied(name)?,
-            fields: copied(fields)?,
+            name: copy(name)?,
+            fields: copy(fields)?,
         })
     }
 
@@ -78,7 +78,7 @@ fn texts(marker: &Marker) -> Result<(&[u8], &[u8])> {
 }
 
 /// Returns a copy of the bytes. `ENOMEM`.
-fn copied(bytes: &[u8]) -> Result<KVec<u8>> {
+fn copy(bytes: &[u8]) -> Result<KVec<u8>> {
     let mut copy = KVec::with_capacity(bytes.len(), GFP_KERNEL_ACCOUNT)?;
     copy.extend_from_slice(bytes, GFP_KERNEL_ACCOUNT)?;
     Ok(copy)

@@ -15,21 +15,21 @@ use kernel::seq_print;
 use kernel::sync::aref::ARef;
 use kernel::task::Task;
 
-use crate::accounting::{each_cpu, nothing, Accounting, Wanted, ROUNDS};
-use crate::accounts::Accounts;
-use crate::sys::lock::{ACCOUNTING, ENTRIES};
+use crate::accounting::{each_cpu, enodata, Accounting, AccountingConfig, MAX_READ_ATTEMPTS};
+use crate::probes::AccountingState;
+use crate::sys::access;
+use crate::sys::lock::{ACCOUNTING, TASK_FILES};
 use crate::sys::ppa::{self, Clock};
 use crate::sys::proc::{self, Directory};
-use crate::sys::records::Record;
-use crate::sys::rights;
+use crate::sys::records::TaskRecord;
 use crate::sys::sched::{self, NoPreempt};
 use crate::sys::task::TaskRef;
 
 /// Maximum number of tasks with entries.
-const MOST: usize = 4096;
+const MAX_ENTRIES: usize = 4096;
 
 /// A task that is accounted individually.
-pub(crate) struct Entry {
+pub(crate) struct TaskEntry {
     /// The number by which its files refer to the entry. No number is used twice.
     id: usize,
     /// The PID in the initial namespace, which is the name of the directory.
@@ -37,21 +37,23 @@ pub(crate) struct Entry {
     /// The task.
     task: ARef<Task>,
     /// The settings.
-    wanted: Wanted,
+    config: AccountingConfig,
     /// The entry is being removed.
-    gone: bool,
+    removing: bool,
     /// The directory, until the worker removes it. The entry is kept until that is done, so that no
     /// directory with the same name is created.
     directory: Option<Directory>,
 }
 
-impl Entry {
+impl TaskEntry {
     /// Starts to account the task with the settings of the entry.
-    fn account(&self, accounts: &Accounts) -> Result {
-        let Wanted {
-            scaling, latencies, ..
-        } = self.wanted;
-        accounts.account(TaskRef::of(&self.task), scaling, latencies)
+    fn account(&self, accounts: &AccountingState) -> Result {
+        let AccountingConfig {
+            cpus_per_group: scaling,
+            latency_hist: latencies,
+            ..
+        } = self.config;
+        accounts.account_individually(TaskRef::of(&self.task), scaling, latencies)
     }
 
     /// Returns whether the task is exiting or has exited.
@@ -61,12 +63,12 @@ impl Entry {
 }
 
 /// All entries, and the number for the next one.
-pub(crate) struct Entries {
-    all: KVec<Option<Entry>>,
+pub(crate) struct TaskEntries {
+    all: KVec<Option<TaskEntry>>,
     next: usize,
 }
 
-impl Entries {
+impl TaskEntries {
     /// No entries.
     pub(crate) const NONE: Self = Self {
         all: KVec::new(),
@@ -75,21 +77,23 @@ impl Entries {
 
     /// Returns whether there are no entries, not counting those that are being removed.
     pub(crate) fn is_empty(&self) -> bool {
-        !self.there().any(|entry| !entry.gone && !entry.has_ended())
+        !self
+            .iter()
+            .any(|entry| !entry.removing && !entry.has_ended())
     }
 
     /// Returns the number of entries, including those that are being removed.
     fn nr(&self) -> usize {
-        self.there().fold(0, |n: usize, _| n.wrapping_add(1))
+        self.iter().fold(0, |n: usize, _| n.wrapping_add(1))
     }
 
     /// Iterates over the entries, including those that are being removed.
-    fn there(&self) -> impl Iterator<Item = &Entry> {
+    fn iter(&self) -> impl Iterator<Item = &TaskEntry> {
         self.all.iter().flatten()
     }
 
     /// Adds an entry. Room for it was reserved before.
-    fn put(&mut self, entry: Entry) {
+    fn put(&mut self, entry: TaskEntry) {
         match self.all.iter_mut().find(|place| place.is_none()) {
             Some(place) => *place = Some(entry),
             None => {
@@ -99,37 +103,37 @@ impl Entries {
     }
 
     /// Starts to account the tasks of all entries, after accounting was started again.
-    pub(crate) fn account(&self, accounts: &Accounts) -> Result {
-        self.there()
-            .try_for_each(|entry| match entry.gone || entry.has_ended() {
+    pub(crate) fn account(&self, accounts: &AccountingState) -> Result {
+        self.iter()
+            .try_for_each(|entry| match entry.removing || entry.has_ended() {
                 true => Ok(()),
                 false => entry.account(accounts),
             })
     }
 
     /// Finds an entry that is not being removed. `ESRCH` if it does not exist.
-    fn find(&self, id: usize) -> Result<&Entry> {
-        self.there()
-            .find(|entry| entry.id == id && !entry.gone && !entry.has_ended())
+    fn find(&self, id: usize) -> Result<&TaskEntry> {
+        self.iter()
+            .find(|entry| entry.id == id && !entry.removing && !entry.has_ended())
             .ok_or(ESRCH)
     }
 
     /// Finds an entry, also one that is being removed.
-    fn find_any(&mut self, id: usize) -> Option<&mut Entry> {
+    fn find_any(&mut self, id: usize) -> Option<&mut TaskEntry> {
         let mut there = self.all.iter_mut().flatten();
         there.find(|entry| entry.id == id)
     }
 
     /// Marks an entry that is to be removed as gone. Returns its number and its directory.
-    fn take_gone(&mut self) -> Option<(usize, Option<Directory>)> {
-        let goes = |entry: &&mut Entry| entry.gone || entry.has_ended();
+    fn take_removing(&mut self) -> Option<(usize, Option<Directory>)> {
+        let goes = |entry: &&mut TaskEntry| entry.removing || entry.has_ended();
         let entry = self.all.iter_mut().flatten().find(goes)?;
-        entry.gone = true;
+        entry.removing = true;
         Some((entry.id, entry.directory.take()))
     }
 
     /// Removes an entry from the list.
-    fn remove(&mut self, id: usize) -> Option<Entry> {
+    fn remove(&mut self, id: usize) -> Option<TaskEntry> {
         let mut places = self.all.iter_mut();
         places
             .find(|place| place.as_ref().is_some_and(|entry| entry.id == id))
@@ -142,21 +146,22 @@ impl Entries {
 /// # Errors
 ///
 /// `EPERM` without `CAP_PERFMON`, `ESRCH` if the task does not exist or exits, `EBUSY` while the
-/// files of an older entry with this number are being removed, `ENOSPC` if [`MOST`] is reached,
-/// `ENOMEM`, or an error of [`Wanted::new`].
+/// files of an older entry with this number are being removed, `ENOSPC` if [`MAX_ENTRIES`] is
+/// reached, `ENOMEM`, or an error of [`AccountingConfig::new`].
 pub(crate) fn set(pid: u32, values: &[i32; 4]) -> Result {
-    rights::is_perfmon_capable().then_some(()).ok_or(EPERM)?;
-    let wanted = Wanted::new(values)?;
+    access::is_perfmon_capable().then_some(()).ok_or(EPERM)?;
+    let wanted = AccountingConfig::new(values)?;
     let task = proc::find(pid).ok_or(ESRCH)?;
     if sched::has_ended(&task) {
         return Err(ESRCH);
     }
-    let _others = ENTRIES.lock();
+    let _others = TASK_FILES.lock();
     // Wait until an older entry with this number is removed. The wait is limited, because the
     // removal waits for readers of its files.
-    for _ in 0..ROUNDS {
-        let is_going = |entry: &Entry| entry.pid == pid && (entry.gone || entry.has_ended());
-        if !ACCOUNTING.lock().entries.there().any(is_going) {
+    for _ in 0..MAX_READ_ATTEMPTS {
+        let is_going =
+            |entry: &TaskEntry| entry.pid == pid && (entry.removing || entry.has_ended());
+        if !ACCOUNTING.lock().entries.iter().any(is_going) {
             break;
         }
         proc::queue_worker();
@@ -164,24 +169,24 @@ pub(crate) fn set(pid: u32, values: &[i32; 4]) -> Result {
     }
     let id = {
         let mut all = ACCOUNTING.lock();
-        let same = |entry: &&Entry| sched::address(&entry.task) == sched::address(&task);
-        let found = all.entries.there().find(same);
-        match found.map(|entry| (entry.id, entry.gone)) {
+        let same = |entry: &&TaskEntry| sched::address(&entry.task) == sched::address(&task);
+        let found = all.entries.iter().find(same);
+        match found.map(|entry| (entry.id, entry.removing)) {
             Some((_, true)) => return Err(EBUSY),
             Some((id, false)) => return change(&mut all, id, wanted),
             None => {}
         }
         // The entry may be of another task: a thread that executes a program takes over the PID of
         // its thread-group leader, and its old number may be in use again.
-        if all.entries.there().any(|entry| entry.pid == pid) {
+        if all.entries.iter().any(|entry| entry.pid == pid) {
             proc::queue_worker();
             return Err(EBUSY);
         }
         if !wanted.on {
             return Ok(());
         }
-        if all.entries.nr() >= MOST {
-            pr_notice!("limit of {MOST} individually accounted tasks reached; remove some through /proc/ppa/ppactl\n");
+        if all.entries.nr() >= MAX_ENTRIES {
+            pr_notice!("limit of {MAX_ENTRIES} individually accounted tasks reached; remove some through /proc/ppa/ppactl\n");
             return Err(ENOSPC);
         }
         all.entries.all.reserve(1, GFP_KERNEL)?;
@@ -189,11 +194,11 @@ pub(crate) fn set(pid: u32, values: &[i32; 4]) -> Result {
         all.entries.next = id.wrapping_add(1);
         id
     };
-    let entry = Entry {
+    let entry = TaskEntry {
         id,
         pid,
-        wanted,
-        gone: false,
+        config: wanted,
+        removing: false,
         directory: Some(Directory::create(pid, id)?),
         task,
     };
@@ -201,10 +206,10 @@ pub(crate) fn set(pid: u32, values: &[i32; 4]) -> Result {
 }
 
 /// Adds an entry and starts to account its task. Room for it was reserved before.
-fn add(all: &mut Accounting, entry: Entry) -> Result {
+fn add(all: &mut Accounting, entry: TaskEntry) -> Result {
     let id = entry.id;
     all.entries.put(entry);
-    let done = match all.accounts() {
+    let done = match all.state() {
         // start() accounts all entries, this one included.
         None => all.start(),
         Some(accounts) => all.entries.find(id).and_then(|e| e.account(accounts)),
@@ -213,54 +218,54 @@ fn add(all: &mut Accounting, entry: Entry) -> Result {
     // individually.
     let done = done.and_then(|()| all.entries.find(id).map(|_| ()));
     if done.is_err() {
-        let entry = all.entries.there().find(|entry| entry.id == id);
-        if let (Some(entry), Some(accounts)) = (entry, all.accounts()) {
-            let _ = accounts.release(TaskRef::of(&entry.task));
+        let entry = all.entries.iter().find(|entry| entry.id == id);
+        if let (Some(entry), Some(accounts)) = (entry, all.state()) {
+            let _ = accounts.end_individual(TaskRef::of(&entry.task));
         }
-        leave(all, id);
+        mark_removing(all, id);
     }
     done
 }
 
 /// Marks an entry as gone, and has the worker remove it.
-fn leave(all: &mut Accounting, id: usize) {
+fn mark_removing(all: &mut Accounting, id: usize) {
     if let Some(entry) = all.entries.find_any(id) {
-        entry.gone = true;
+        entry.removing = true;
     }
     proc::queue_worker();
 }
 
 /// Changes the settings of an entry, or ends it if they say so.
-fn change(all: &mut Accounting, id: usize, wanted: Wanted) -> Result {
+fn change(all: &mut Accounting, id: usize, wanted: AccountingConfig) -> Result {
     let entry = all.entries.find(id)?;
     if !wanted.on {
-        if let Some(accounts) = all.accounts() {
-            accounts.release(TaskRef::of(&entry.task))?;
+        if let Some(accounts) = all.state() {
+            accounts.end_individual(TaskRef::of(&entry.task))?;
         }
-        leave(all, id);
+        mark_removing(all, id);
         return Ok(());
     }
-    let accounts = all.accounts().ok_or_else(nothing)?;
-    let before = entry.wanted;
-    if before.scaling == wanted.scaling {
+    let accounts = all.state().ok_or_else(enodata)?;
+    let before = entry.config;
+    if before.cpus_per_group == wanted.cpus_per_group {
         let _preempt = NoPreempt::new();
         if let Some(record) = accounts.index.get(sched::address(&entry.task)) {
-            record.words.tell_latencies(wanted.latencies);
+            record.words.set_latency_hist(wanted.latency_hist);
         }
     }
     if let Some(entry) = all.entries.find_any(id) {
-        entry.wanted = wanted;
+        entry.config = wanted;
     }
-    if before.scaling == wanted.scaling {
+    if before.cpus_per_group == wanted.cpus_per_group {
         return Ok(());
     }
-    let done = match (all.accounts(), all.entries.find(id)) {
+    let done = match (all.state(), all.entries.find(id)) {
         (Some(accounts), Ok(entry)) => entry.account(accounts),
         _ => Ok(()),
     };
     if done.is_err() {
         if let Some(entry) = all.entries.find_any(id) {
-            entry.wanted = before;
+            entry.config = before;
         }
     }
     done
@@ -268,21 +273,21 @@ fn change(all: &mut Accounting, id: usize, wanted: Wanted) -> Result {
 
 /// Returns the four values of an entry.
 pub(crate) fn settings(id: usize) -> Result<[i32; 4]> {
-    Ok(ACCOUNTING.lock().entries.find(id)?.wanted.values())
+    Ok(ACCOUNTING.lock().entries.find(id)?.config.values())
 }
 
 /// Sets the four values of an entry. `EPERM` without `CAP_PERFMON`; see [`set`] for other errors.
 pub(crate) fn set_settings(id: usize, values: &[i32; 4]) -> Result {
-    rights::is_perfmon_capable().then_some(()).ok_or(EPERM)?;
-    let wanted = Wanted::new(values)?;
+    access::is_perfmon_capable().then_some(()).ok_or(EPERM)?;
+    let wanted = AccountingConfig::new(values)?;
     change(&mut ACCOUNTING.lock(), id, wanted)
 }
 
 /// Calls `each` with the PID and the four values of each entry.
 pub(crate) fn each(each: &mut dyn FnMut(u32, [i32; 4])) {
-    for entry in ACCOUNTING.lock().entries.there() {
-        if !entry.gone && !entry.has_ended() {
-            each(entry.pid, entry.wanted.values());
+    for entry in ACCOUNTING.lock().entries.iter() {
+        if !entry.removing && !entry.has_ended() {
+            each(entry.pid, entry.config.values());
         }
     }
 }
@@ -291,12 +296,12 @@ pub(crate) fn each(each: &mut dyn FnMut(u32, [i32; 4])) {
 /// one's files are removed, if it is off for all tasks and all records were read.
 ///
 /// Context: the worker; waits for readers of the files.
-pub(crate) fn tidy() {
+pub(crate) fn reap() {
     loop {
         let gone = {
             let mut all = ACCOUNTING.lock();
             all.stop_if_done();
-            all.entries.take_gone()
+            all.entries.take_removing()
         };
         let Some((id, directory)) = gone else { break };
         drop(directory);
@@ -313,11 +318,11 @@ pub(crate) fn remove_all() {
 }
 
 /// The values of an entry's task.
-struct Had {
-    read: engine::accounting::Read,
+struct TaskValues {
+    snapshot: engine::accounting::TaskSnapshot,
     groups: KVVec<[u64; NR_VALUES]>,
     signals: [u32; NR_SIGNALS],
-    latencies: bool,
+    latency_hist: bool,
     clock: Clock,
 }
 
@@ -328,30 +333,30 @@ struct Had {
 /// `ESRCH` if the entry or its record does not exist, `EPERM` if the caller may not watch the task
 /// (ptrace) and has no `CAP_PERFMON`, `ENODATA` if accounting is off, `EAGAIN` if the values kept
 /// changing, `ENOMEM`.
-fn read(id: usize) -> Result<Had> {
+fn read(id: usize) -> Result<TaskValues> {
     let all = ACCOUNTING.lock();
     let entry = all.entries.find(id)?;
-    if !rights::may_watch(&entry.task) && !rights::is_perfmon_capable() {
+    if !access::may_watch(&entry.task) && !access::is_perfmon_capable() {
         return Err(EPERM);
     }
-    let accounts = all.accounts().ok_or_else(nothing)?;
-    let nr = Record::groups(entry.wanted.scaling);
+    let accounts = all.state().ok_or_else(enodata)?;
+    let nr = TaskRecord::groups(entry.config.cpus_per_group);
     let mut groups = KVVec::with_capacity(nr, GFP_KERNEL)?;
     for _ in 0..nr {
         groups.push([0; NR_VALUES], GFP_KERNEL)?;
     }
-    for _ in 0..ROUNDS {
+    for _ in 0..MAX_READ_ATTEMPTS {
         {
             let _preempt = NoPreempt::new();
             let record = accounts.index.get(sched::address(&entry.task));
             let words = &record.ok_or(ESRCH)?.words;
-            let clock = || accounts.clock.now_after();
-            let found = words.read_groups(clock, |cpu| accounts.words_of(cpu), &mut groups);
+            let clock = || accounts.clock.now_ordered();
+            let found = words.read_groups(clock, |cpu| accounts.cpu(cpu), &mut groups);
             if let Some(read) = found {
-                return Ok(Had {
-                    read,
+                return Ok(TaskValues {
+                    snapshot: read,
                     signals: core::array::from_fn(|n| words.signals(n)),
-                    latencies: words.tells_latencies(),
+                    latency_hist: words.has_latency_hist(),
                     clock: accounts.clock,
                     groups,
                 });
@@ -370,7 +375,7 @@ fn ratio(sum: u64, of: u64) -> u64 {
 /// Prints the values in the text format of PPA (2006).
 pub(crate) fn show(id: usize, seq: &SeqFile) -> Result {
     let had = read(id)?;
-    let v = &had.read.values;
+    let v = &had.snapshot.values;
     let micros = |ticks: u64| had.clock.nanos(ticks) / 1000;
     // Average in nanoseconds; printed as microseconds with three decimals.
     let average = |ticks: u64, of: u64| had.clock.nanos(ratio(ticks, of));
@@ -385,9 +390,9 @@ pub(crate) fn show(id: usize, seq: &SeqFile) -> Result {
         .wrapping_add(v[value::EXPIRED])
         .wrapping_add(v[value::PREEMPTED]);
     // Without the histogram, the number of blocking switches is a good approximation.
-    let wakeups = match had.latencies {
+    let wakeups = match had.latency_hist {
         true => had
-            .read
+            .snapshot
             .latencies
             .iter()
             .fold(0, |n: u64, m| n.wrapping_add(*m)),
@@ -437,12 +442,12 @@ pub(crate) fn each_number(id: usize, write: &mut dyn FnMut(&[u8])) -> Result {
     for number in had.groups.iter().flatten() {
         write(&number.to_ne_bytes());
     }
-    write(&had.read.runq.to_ne_bytes());
+    write(&had.snapshot.runq.to_ne_bytes());
     for number in &had.signals {
         write(&number.to_ne_bytes());
     }
-    if had.latencies {
-        let latencies: &[u64; NR_LATENCIES] = &had.read.latencies;
+    if had.latency_hist {
+        let latencies: &[u64; NR_LATENCIES] = &had.snapshot.latencies;
         for number in latencies {
             write(&number.to_ne_bytes());
         }

@@ -21,19 +21,19 @@ use kernel::sync::aref::ARef;
 use kernel::task::Task;
 
 use crate::contexts::{Context, State};
-use crate::sys::rights::{self, Seen};
+use crate::sys::access::{self, AccessSnapshot};
 use crate::sys::{nmi, sched};
 use crate::target::Target;
 
 /// A permission that can be lost.
-pub(crate) struct Watch {
+pub(crate) struct Permission {
     /// The credentials with which the context was attached.
-    by: ARef<Credential>,
+    cred: ARef<Credential>,
     /// The credentials and the dumpability of the thread when the permission was checked.
-    seen: Seen,
+    seen: AccessSnapshot,
 }
 
-impl Watch {
+impl Permission {
     /// Checks that the caller may watch a thread, or also stop it if the context `blocks` it.
     /// Returns `None` if the permission cannot be lost.
     ///
@@ -42,18 +42,18 @@ impl Watch {
     /// # Errors
     ///
     /// `EPERM` without permission, `ESRCH` if the thread has exited, `EINTR`, `ENOMEM`.
-    pub(crate) fn ask(task: &Task, blocks: bool) -> Result<Option<Self>> {
-        if !blocks && rights::has_perfmon() {
+    pub(crate) fn check(task: &Task, blocks: bool) -> Result<Option<Self>> {
+        if !blocks && access::has_perfmon_noaudit() {
             return Ok(None);
         }
         // Recorded before the check, so that a later change is noticed.
-        let seen = Seen::of(task)?;
-        rights::may(task, blocks)?;
+        let seen = AccessSnapshot::of(task)?;
+        access::check_access(task, blocks)?;
         if sched::is_of_caller(task) {
             return Ok(None);
         }
         Ok(Some(Self {
-            by: rights::of_caller(),
+            cred: access::of_caller(),
             seen,
         }))
     }
@@ -61,9 +61,9 @@ impl Watch {
 
 impl State {
     /// Returns whether the thread has changed since the permission was checked.
-    fn is_in_doubt(&self) -> bool {
-        match (&self.watch, &self.thread) {
-            (Some(watch), Some(thread)) => !watch.seen.is_still(thread),
+    fn is_permission_stale(&self) -> bool {
+        match (&self.permission, &self.thread) {
+            (Some(watch), Some(thread)) => !watch.seen.is_unchanged(thread),
             _ => false,
         }
     }
@@ -73,42 +73,44 @@ impl Context {
     /// Queues a worker to check the permission again if the current thread, which is the context's,
     /// has changed. Any context but NMI.
     #[inline]
-    pub(crate) fn doubt(&self, state: &mut State) {
-        if state.watch.is_some() {
-            self.doubt_watched(state);
+    pub(crate) fn recheck_if_changed(&self, state: &mut State) {
+        if state.permission.is_some() {
+            self.recheck_revocable(state);
         }
     }
 
-    /// The part of [`doubt`](Self::doubt) for contexts whose permission can be lost. Most contexts
-    /// monitor threads of the process that attached them, and do not need it.
+    /// The part of [`recheck_if_changed`](Self::recheck_if_changed) for contexts whose permission
+    /// can be lost. Most contexts monitor threads of the process that attached them, and do not
+    /// need it.
     #[inline(never)]
-    fn doubt_watched(&self, state: &mut State) {
-        if state.is_in_doubt() {
-            state.asks = true;
-            self.bell.call();
+    fn recheck_revocable(&self, state: &mut State) {
+        if state.is_permission_stale() {
+            state.recheck_pending = true;
+            self.notifier.queue_work();
         }
     }
 
-    /// If the context is still attached to the target, writes the record of an exec into the ring of a
-    /// started context, and calls [`doubt`](Self::doubt). Called when the current thread has executed
-    /// a program: samples before the record belong to the former program.
+    /// If the context is still attached to the target, writes the record of an exec into the ring
+    /// of a started context, and calls [`recheck_if_changed`](Self::recheck_if_changed). Called
+    /// when the current thread has executed a program: samples before the record belong to the
+    /// former program.
     pub(crate) fn executed(&self, target: Target) {
         let mut state = self.state.lock();
         if state.target == target {
             if state.started {
-                self.tell_ring(&mut state, EXEC, nmi::now());
+                self.write_ring_record(&mut state, EXEC, nmi::now());
             }
-            self.doubt(&mut state);
+            self.recheck_if_changed(&mut state);
         }
     }
 
     /// Checks the permission again if the thread has changed, before a system call uses the
     /// context. Without permission the context ends. Returns `EINTR` or `ENOMEM` if the check could
     /// not be made.
-    pub(crate) fn settle_doubt(&self) -> Result {
-        let in_doubt = self.state.lock().is_in_doubt();
+    pub(crate) fn recheck_now(&self) -> Result {
+        let in_doubt = self.state.lock().is_permission_stale();
         match in_doubt {
-            true => self.ask_again(),
+            true => self.recheck_permission(),
             false => Ok(()),
         }
     }
@@ -121,54 +123,54 @@ impl Context {
     /// # Errors
     ///
     /// `EINTR`, `ENOMEM` if the check could not be made.
-    pub(crate) fn ask_again(&self) -> Result {
+    pub(crate) fn recheck_permission(&self) -> Result {
         let (task, by) = {
             let state = self.state.lock();
-            match (state.target, &state.thread, &state.watch) {
-                (Target::Thread(_), Some(task), Some(watch)) => (task.clone(), watch.by.clone()),
+            match (state.target, &state.thread, &state.permission) {
+                (Target::Thread(_), Some(task), Some(watch)) => (task.clone(), watch.cred.clone()),
                 _ => return Ok(()),
             }
         };
-        let seen = Seen::of(&task)?;
+        let seen = AccessSnapshot::of(&task)?;
         // The permission to stop the thread is checked where the thread is blocked:
-        // `Bell::block()`.
-        let may = match rights::may_by(&by, &task, false) {
+        // `Notifier::block_thread()`.
+        let may = match access::check_access_as(&by, &task, false) {
             // The thread exits, and the context ends with it.
             Err(error) if error == ESRCH => return Ok(()),
             Err(error) if error != EPERM => return Err(error),
             answer => answer.is_ok(),
         };
         // The thread has changed during the check: it will be checked again.
-        if may && !seen.is_still(&task) {
+        if may && !seen.is_unchanged(&task) {
             return Ok(());
         }
         let target = Target::Thread(sched::address(&task));
         // Another process may have attached the context meanwhile.
         let is_that = |state: &State| {
-            let watch = state.watch.as_ref();
-            state.target == target && watch.is_some_and(|watch| core::ptr::eq(&*watch.by, &*by))
+            let watch = state.permission.as_ref();
+            state.target == target && watch.is_some_and(|watch| core::ptr::eq(&*watch.cred, &*by))
         };
         if may {
             let mut seen = Some(seen);
             let mut state = self.state.lock();
             if is_that(&state) {
-                if let Some(watch) = &mut state.watch {
+                if let Some(watch) = &mut state.permission {
                     seen = seen.map(|seen| core::mem::replace(&mut watch.seen, seen));
                 }
             }
-            // The unused `Seen` is dropped without the lock.
+            // The unused `AccessSnapshot` is dropped without the lock.
             drop(state);
             drop(seen);
             return Ok(());
         }
         let mut place = None;
-        self.with(&mut |state| {
+        self.with_state(&mut |state| {
             if is_that(state) {
-                self.end_here(state);
-                place = state.listed.take();
+                self.end_state(state);
+                place = state.thread_entry.take();
             }
         });
-        self.bell.go();
+        self.notifier.wake_blocked();
         drop(place);
         Ok(())
     }

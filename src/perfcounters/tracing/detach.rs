@@ -10,7 +10,7 @@
 
 use kernel::prelude::*;
 
-use crate::sys::leave::{leave_later, Wake};
+use crate::sys::detach::{detach_later, WakeFile};
 use crate::sys::lock::TRACING;
 use crate::sys::process::{is_dying, Mm};
 
@@ -20,7 +20,7 @@ use crate::sys::process::{is_dying, Mm};
 /// # Errors
 ///
 /// `EBUSY` while traces exist that have not ended.
-pub(crate) fn release(wake: Option<&Wake>) -> Result<usize> {
+pub(crate) fn release(wake: Option<&WakeFile>) -> Result<usize> {
     let mut all = TRACING.lock();
     if all.traces.iter().any(|trace| trace.slot.is_some()) {
         return Err(EBUSY);
@@ -30,8 +30,8 @@ pub(crate) fn release(wake: Option<&Wake>) -> Result<usize> {
     let (mut after, mut left) = (0u64, 0usize);
     loop {
         let all = TRACING.lock();
-        let next = all.next_in(after, |process| !process.has_ended());
-        let next = next.and_then(|p| Some((p.key, p.leaves, p.leader()?.clone())));
+        let next = all.next_process_where(after, |process| !process.has_ended());
+        let next = next.and_then(|p| Some((p.key, p.is_detaching, p.leader()?.clone())));
         let Some((key, told, leader)) = next else {
             return Ok(left);
         };
@@ -41,9 +41,9 @@ pub(crate) fn release(wake: Option<&Wake>) -> Result<usize> {
             return Ok(left);
         }
         // The next call repeats the request if memory was short.
-        if !told && leave_later(&leader, wake).is_ok() {
-            if let Ok(process) = TRACING.lock().living(key) {
-                process.leaves = true;
+        if !told && detach_later(&leader, wake).is_ok() {
+            if let Ok(process) = TRACING.lock().live_process(key) {
+                process.is_detaching = true;
             }
         }
     }
@@ -54,16 +54,16 @@ pub(crate) fn resume() {
     let mut all = TRACING.lock();
     all.closed = false;
     for process in &mut all.processes {
-        process.leaves = false;
+        process.is_detaching = false;
     }
 }
 
 /// Notes that the calling process could not detach now, so that the next [`release`] asks it again.
-pub(crate) fn later(mm: &Mm) {
+pub(crate) fn detach_failed(mm: &Mm) {
     let mut all = TRACING.lock();
-    let key = all.of_mm(mm.address());
-    if let Some(Ok(process)) = key.map(|key| all.living(key)) {
-        process.leaves = false;
+    let key = all.key_of_mm(mm.address());
+    if let Some(Ok(process)) = key.map(|key| all.live_process(key)) {
+        process.is_detaching = false;
     }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Access checks: which thread may monitor or trace which (`sys/shim/rights.c`).
+//! Access checks: which thread may monitor or trace which (`sys/shim/access.c`).
 
 use core::ptr::NonNull;
 
@@ -16,21 +16,21 @@ use super::shim;
 
 /// A mount of procfs for internal use, which exists while the module is loaded. A check opens a
 /// file of a process there, so that the kernel's own ptrace and security-module checks decide.
-pub(crate) struct Rights(());
+pub(crate) struct ProcfsMount(());
 
-impl Rights {
+impl ProcfsMount {
     /// Mounts procfs. May sleep.
-    pub(crate) fn begin() -> Result<Self> {
+    pub(crate) fn mount() -> Result<Self> {
         // SAFETY: Called once, before any check can be made.
-        to_result(unsafe { shim::pfm_rights_begin() })?;
+        to_result(unsafe { shim::pfm_procfs_mount() })?;
         Ok(Self(()))
     }
 }
 
-impl Drop for Rights {
+impl Drop for ProcfsMount {
     fn drop(&mut self) {
         // SAFETY: No check can be made any more: the module is being unloaded.
-        unsafe { shim::pfm_rights_end() }
+        unsafe { shim::pfm_procfs_unmount() }
     }
 }
 
@@ -42,9 +42,9 @@ impl Drop for Rights {
 ///
 /// `EPERM` if it may not; `ESRCH` if the thread exits; `EINTR` or `ENOMEM` if the check could not
 /// be made.
-pub(crate) fn may(task: &Task, attach: bool) -> Result {
+pub(crate) fn check_access(task: &Task, attach: bool) -> Result {
     // SAFETY: The reference keeps the task; process context.
-    to_result(unsafe { shim::pfm_may(task.as_ptr(), attach) })
+    to_result(unsafe { shim::pfm_check_access(task.as_ptr(), attach) })
 }
 
 /// Returns whether the caller may read a thread's state by the rules of ptrace alone, without the
@@ -67,13 +67,13 @@ pub(crate) fn is_perfmon_capable() -> bool {
 
 /// Returns whether the caller may monitor the kernel, CPUs and threads of other users, without an
 /// audit record. Used for a preference, or where a check of another right follows a denial.
-pub(crate) fn has_perfmon() -> bool {
-    has_quietly(bindings::CAP_PERFMON) || has_quietly(bindings::CAP_SYS_ADMIN)
+pub(crate) fn has_perfmon_noaudit() -> bool {
+    has_capability_noaudit(bindings::CAP_PERFMON) || has_capability_noaudit(bindings::CAP_SYS_ADMIN)
 }
 
 /// Returns whether the caller has a capability in the initial user namespace, without an audit
 /// record.
-fn has_quietly(capability: u32) -> bool {
+fn has_capability_noaudit(capability: u32) -> bool {
     // SAFETY: Checks a capability of the current task; the initial user namespace always exists.
     unsafe { bindings::ns_capable_noaudit(&raw mut bindings::init_user_ns, capability as c_int) }
 }
@@ -82,7 +82,7 @@ fn has_quietly(capability: u32) -> bool {
 pub(crate) fn of_caller() -> ARef<Credential> {
     // SAFETY: The callee returns a reference, never null, which is given to the result;
     // `Credential` is a transparent wrapper of the structure.
-    unsafe { ARef::from_raw(NonNull::new_unchecked(shim::pfm_rights_of_caller()).cast()) }
+    unsafe { ARef::from_raw(NonNull::new_unchecked(shim::pfm_get_current_cred()).cast()) }
 }
 
 /// Returns whether the caller may load and unload modules (`CAP_SYS_MODULE`).
@@ -94,15 +94,15 @@ pub(crate) fn may_unload() -> bool {
 /// Returns whether contexts of users are evicted in favour of the caller, because it has
 /// `CAP_SYS_ADMIN`. There is no audit record: without the capability the call fails with `EBUSY` or
 /// `EEXIST`, not with `EPERM`.
-pub(crate) fn is_admin() -> bool {
-    has_quietly(bindings::CAP_SYS_ADMIN)
+pub(crate) fn may_evict() -> bool {
+    has_capability_noaudit(bindings::CAP_SYS_ADMIN)
 }
 
 /// Returns whether the caller may monitor the kernel: perf would allow it (`perf_event_paranoid`,
 /// capability, security modules), and the kernel is not locked down for confidentiality.
-pub(crate) fn is_kernel_open() -> bool {
+pub(crate) fn may_monitor_kernel() -> bool {
     // SAFETY: Called in process context, as the callee requires.
-    unsafe { shim::pfm_is_kernel_open() }
+    unsafe { shim::pfm_may_monitor_kernel() }
 }
 
 /// Checks whether a user with these credentials may read a process's state or, with `attach`, stop
@@ -113,17 +113,17 @@ pub(crate) fn is_kernel_open() -> bool {
 ///
 /// `EPERM` if the user may not; `ESRCH` if the process exits; `EINTR` or `ENOMEM` if the check
 /// could not be made.
-pub(crate) fn may_by(cred: &Credential, task: &Task, attach: bool) -> Result {
+pub(crate) fn check_access_as(cred: &Credential, task: &Task, attach: bool) -> Result {
     // SAFETY: The references keep the credentials and the task; process context.
-    to_result(unsafe { shim::pfm_may_by(cred.as_ptr(), task.as_ptr(), attach) })
+    to_result(unsafe { shim::pfm_check_access_as(cred.as_ptr(), task.as_ptr(), attach) })
 }
 
 /// Returns whether a user with these credentials could have read the process's state while it ran
-/// the program of `seen`, by the rules of ptrace alone.
-pub(crate) fn rule_by(cred: &Credential, task: &Task, seen: &Seen) -> bool {
-    // SAFETY: The references keep the credentials and the task, and `pfm_see()` has filled in the
-    // structure; process context.
-    unsafe { shim::pfm_rule_by(cred.as_ptr(), task.as_ptr(), &raw const seen.0) }
+/// the program of `snapshot`, by the rules of ptrace alone.
+pub(crate) fn ptrace_allows(cred: &Credential, task: &Task, seen: &AccessSnapshot) -> bool {
+    // SAFETY: The references keep the credentials and the task, and `pfm_snapshot_take()` has
+    // filled in the structure; process context.
+    unsafe { shim::pfm_ptrace_allows(cred.as_ptr(), task.as_ptr(), &raw const seen.0) }
 }
 
 /// Checks whether the caller may read the state of a process with these credentials, by the rules
@@ -133,16 +133,16 @@ pub(crate) fn rule_by(cred: &Credential, task: &Task, seen: &Seen) -> bool {
 /// # Errors
 ///
 /// `EPERM` if the caller may not; `EINTR` or `ENOMEM` if the check could not be made.
-pub(crate) fn may_see(cred: &Credential) -> Result {
+pub(crate) fn check_cred_access(cred: &Credential) -> Result {
     // SAFETY: The reference keeps the credentials during the call; process context.
-    to_result(unsafe { shim::pfm_may_see(cred.as_ptr()) })
+    to_result(unsafe { shim::pfm_check_cred_access(cred.as_ptr()) })
 }
 
 /// Returns whether the caller is the same user, in the same user namespace, as these credentials,
 /// and is permitted all of their effective capabilities.
-pub(crate) fn covers(cred: &Credential) -> bool {
+pub(crate) fn has_rights_of(cred: &Credential) -> bool {
     // SAFETY: The reference keeps the credentials during the call.
-    unsafe { shim::pfm_covers(cred.as_ptr()) }
+    unsafe { shim::pfm_has_rights_of(cred.as_ptr()) }
 }
 
 /// The id of a process (`struct pid`), which no other process gets while it is referenced.
@@ -161,7 +161,7 @@ impl Process {
     /// Returns the id of the caller's process.
     pub(crate) fn of_caller() -> Result<Self> {
         // SAFETY: Called in process context, as the callee requires.
-        let number = unsafe { shim::pfm_my_process() };
+        let number = unsafe { shim::pfm_current_process() };
         // INVARIANT: The callee has returned a reference, which this owns.
         NonNull::new(number).map(Self).ok_or(ESRCH)
     }
@@ -184,56 +184,56 @@ impl Drop for Process {
 ///
 /// # Invariants
 ///
-/// `pfm_see()` has filled in the structure, and its references are held.
-pub(crate) struct Seen(shim::Seen);
+/// `pfm_snapshot_take()` has filled in the structure, and its references are held.
+pub(crate) struct AccessSnapshot(shim::AccessSnapshot);
 
 // SAFETY: The structure holds reference counts, which belong to no thread.
-unsafe impl Send for Seen {}
+unsafe impl Send for AccessSnapshot {}
 // SAFETY: The fields do not change. The structures that they refer to are read with RCU or
 // READ_ONCE(), as the kernel does.
-unsafe impl Sync for Seen {}
+unsafe impl Sync for AccessSnapshot {}
 
-impl Seen {
+impl AccessSnapshot {
     /// Takes the properties of a thread. `ESRCH` if it has exited.
     pub(crate) fn of(task: &Task) -> Result<Self> {
-        let mut seen = shim::Seen {
+        let mut seen = shim::AccessSnapshot {
             cred: core::ptr::null(),
             state: core::ptr::null_mut(),
             dumpable: 0,
         };
         // SAFETY: The reference keeps the task; the callee fills in the structure.
-        to_result(unsafe { shim::pfm_see(&raw mut seen, task.as_ptr()) })?;
-        // INVARIANT: `pfm_see()` has succeeded.
+        to_result(unsafe { shim::pfm_snapshot_take(&raw mut seen, task.as_ptr()) })?;
+        // INVARIANT: `pfm_snapshot_take()` has succeeded.
         Ok(Self(seen))
     }
 
     /// Returns whether the thread still has the same credentials and dumpability, also if it runs
     /// another program by now.
-    pub(crate) fn is_still(&self, task: &Task) -> bool {
+    pub(crate) fn is_unchanged(&self, task: &Task) -> bool {
         // SAFETY: The structure is filled in by the type's invariant; the reference keeps the task.
-        unsafe { shim::pfm_is_as_seen(&raw const self.0, task.as_ptr()) }
+        unsafe { shim::pfm_snapshot_is_unchanged(&raw const self.0, task.as_ptr()) }
     }
 
     /// Returns whether the thread still runs the program of `self`, and `then` is of the same
     /// program.
-    pub(crate) fn runs_still(&self, task: &Task, then: &Self) -> bool {
+    pub(crate) fn runs_same_program(&self, task: &Task, then: &Self) -> bool {
         // SAFETY: The structure is filled in by the type's invariant; the reference keeps the task.
-        let runs = unsafe { shim::pfm_runs_as_seen(&raw const self.0, task.as_ptr()) };
+        let runs = unsafe { shim::pfm_snapshot_same_program(&raw const self.0, task.as_ptr()) };
         runs && self.0.state == then.0.state
     }
 
     /// Returns whether the thread still has the same credentials, and the program of `self` the
-    /// same dumpability. Unlike [`is_still`](Self::is_still), this looks at the program that the
-    /// thread ran then, which it need not run any more.
-    pub(crate) fn was_still(&self, task: &Task) -> bool {
+    /// same dumpability. Unlike [`is_unchanged`](Self::is_unchanged), this looks at the program
+    /// that the thread ran then, which it need not run any more.
+    pub(crate) fn was_unchanged(&self, task: &Task) -> bool {
         // SAFETY: The structure is filled in by the type's invariant; the reference keeps the task.
-        unsafe { shim::pfm_was_as_seen(&raw const self.0, task.as_ptr()) }
+        unsafe { shim::pfm_snapshot_was_unchanged(&raw const self.0, task.as_ptr()) }
     }
 }
 
-impl Drop for Seen {
+impl Drop for AccessSnapshot {
     fn drop(&mut self) {
         // SAFETY: The structure is filled in by the type's invariant, and no longer used.
-        unsafe { shim::pfm_unsee(&raw mut self.0) }
+        unsafe { shim::pfm_snapshot_put(&raw mut self.0) }
     }
 }

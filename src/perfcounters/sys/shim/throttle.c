@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Storms: limits the rate and the time of a CPU's samples, and detects samples that leave the CPU
+ * Limits the rate and the time of a CPU's samples, and detects samples that leave the CPU
  * no time for anything else. Documentation/sampling.md describes both.
  */
 #include <linux/hash.h>
@@ -25,22 +25,22 @@ module_param(max_sample_percent, uint, 0644);
 MODULE_PARM_DESC(max_sample_percent, "Of a CPU's time for samples, at most; 0: any");
 
 /* Length of the windows in which samples and their time are limited. */
-#define STORM_MS	10
+#define WINDOW_MS	10
 
 /* Distance of timed samples: 9 to 24, 16.5 on average. */
-#define STORM_LEAST	9
-#define STORM_BITS	4
+#define MIN_TIMED_INTERVAL	9
+#define TIMED_INTERVAL_BITS	4
 
 /*
  * Every sample is timed while samples are further apart than this on average. A few expensive NMIs
  * can take all of a CPU's time. If every 16th were timed, STARVED_TIMED of them would take seconds.
  */
-#define STORM_RARE_MS	1
+#define RARE_MS	1
 
 /*
  * A CPU starves if, of STARVED_TIMED or more successive timed samples over at least STARVED_MS, all
  * but one in STARVED_MISSES found something waiting for the CPU. Samples that take more than
- * STARVED_MOST_MS for that are too rare to starve it. The pause is three times as long as the
+ * MAX_STARVED_MS for that are too rare to starve it. The pause is three times as long as the
  * samples took, but at least four windows and at most STARVED_PAUSE_MS.
  *
  * STARVED_TIMED is a compromise. A CPU that spends 60 % of its time in softirqs or interrupts is
@@ -50,16 +50,16 @@ MODULE_PARM_DESC(max_sample_percent, "Of a CPU's time for samples, at most; 0: a
 #define STARVED_TIMED		16
 #define STARVED_MISSES		8
 #define STARVED_MS		5
-#define STARVED_MOST_MS		10000
+#define MAX_STARVED_MS		10000
 #define STARVED_PAUSE_MS	400
 
-struct storm {
+struct sample_window {
 	/* The current window: when it began, the time of its samples and their number. */
 	u64 began;
-	u64 spent;
+	u64 sample_ticks;
 	u32 samples;
 	/* Number of samples that the next timed one stands for, itself included. */
-	u32 drawn;
+	u32 timed_interval;
 	/* When the last sample was timed. */
 	u64 last;
 	/*
@@ -73,9 +73,12 @@ struct storm {
 	struct pt_regs regs;
 };
 
-static DEFINE_PER_CPU(struct storm, storms) = { .drawn = 1 };
-/* Samples until the next timed one. 0 or negative while a pfm_storm() has not yet written it. */
-DEFINE_PER_CPU(u32, pfm_storm_left) = 1;
+static DEFINE_PER_CPU(struct sample_window, sample_windows) = { .timed_interval = 1 };
+/*
+ * Samples until the next timed one. 0 or negative while a pfm_throttle_time() has not yet written
+ * it.
+ */
+DEFINE_PER_CPU(u32, pfm_timed_sample_in) = 1;
 
 /*
  * Returns true if a system interrupt (timer, reschedule, function call) is pending in the local
@@ -101,14 +104,14 @@ static bool interrupt_waits(void)
  * interrupt is pending or counted, and none becomes pending. A guest of KVM makes progress while
  * the registers of its host stay the same.
  */
-static bool makes_no_progress(struct storm *storm, const struct pt_regs *regs)
+static bool makes_no_progress(struct sample_window *window, const struct pt_regs *regs)
 {
 	bool same;
 
 	if (!regs || regs->flags & X86_EFLAGS_IF || current->flags & PF_VCPU)
 		return false;
-	same = !memcmp(&storm->regs, regs, sizeof(*regs));
-	storm->regs = *regs;
+	same = !memcmp(&window->regs, regs, sizeof(*regs));
+	window->regs = *regs;
 	return same;
 }
 
@@ -121,17 +124,17 @@ static bool makes_no_progress(struct storm *storm, const struct pt_regs *regs)
  * time for its ticks only, or leave a thread so few instructions between two samples that it does
  * not finish a system call while other threads wait.
  */
-static __no_kcsan u64 starved_for(struct storm *storm, u64 now, const struct pt_regs *regs)
+static __no_kcsan u64 starved_for(struct sample_window *window, u64 now, const struct pt_regs *regs)
 {
 	u64 gone;
 	bool starved;
 
-	if (now - storm->timed_since > (u64)tsc_khz * STARVED_MOST_MS) {
-		storm->timed = 0;
-		storm->starved = 0;
+	if (now - window->timed_since > (u64)tsc_khz * MAX_STARVED_MS) {
+		window->timed = 0;
+		window->starved = 0;
 	}
-	if (!storm->timed++)
-		storm->timed_since = now;
+	if (!window->timed++)
+		window->timed_since = now;
 	/*
 	 * The NMI or interrupt of the sample counts once in hardirq_count(). A softirq in a thread
 	 * other than ksoftirqd may be the end of an interrupt: if each tick is followed by the
@@ -139,14 +142,14 @@ static __no_kcsan u64 starved_for(struct storm *storm, u64 now, const struct pt_
 	 */
 	if (hardirq_count() >= 2 * HARDIRQ_OFFSET || need_resched() ||
 	    (in_serving_softirq() && !(current->flags & PF_KTHREAD)) || interrupt_waits() ||
-	    makes_no_progress(storm, regs))
-		storm->starved++;
-	gone = now - storm->timed_since;
-	if (storm->timed < STARVED_TIMED || gone < (u64)tsc_khz * STARVED_MS)
+	    makes_no_progress(window, regs))
+		window->starved++;
+	gone = now - window->timed_since;
+	if (window->timed < STARVED_TIMED || gone < (u64)tsc_khz * STARVED_MS)
 		return 0;
-	starved = storm->starved >= storm->timed - storm->timed / STARVED_MISSES;
-	storm->timed = 0;
-	storm->starved = 0;
+	starved = window->starved >= window->timed - window->timed / STARVED_MISSES;
+	window->timed = 0;
+	window->starved = 0;
 	return starved ? gone : 0;
 }
 
@@ -166,40 +169,43 @@ static __no_kcsan u64 starved_for(struct storm *storm, u64 now, const struct pt_
  * cause one pause, of STARVED_PAUSE_MS at most. It does not last, as each window begins at zero.
  * KCSAN would report these races.
  */
-__no_kcsan u64 pfm_storm(u64 began, const struct pt_regs *regs)
+__no_kcsan u64 pfm_throttle_time(u64 began, const struct pt_regs *regs)
 {
-	struct storm *storm = this_cpu_ptr(&storms);
-	u64 now = rdtsc(), window = (u64)tsc_khz * STORM_MS, gone = now - storm->began;
-	u32 drawn = this_cpu_xchg(storms.drawn, 1);
+	struct sample_window *window = this_cpu_ptr(&sample_windows);
+	u64 now = rdtsc(), length = (u64)tsc_khz * WINDOW_MS, gone = now - window->began;
+	u32 timed_interval = this_cpu_xchg(sample_windows.timed_interval, 1);
 	u32 rate = READ_ONCE(max_sample_rate), percent = READ_ONCE(max_sample_percent);
-	u64 least = 0, pause = 0, starved = rate || percent ? starved_for(storm, now, regs) : 0;
+	u64 least = 0, pause = 0, starved = rate || percent ? starved_for(window, now, regs) : 0;
 	bool rare;
 
 	/* The least time in which the limits allow the samples of this window. */
-	storm->samples += drawn;
-	storm->spent += (now - began) * drawn;
+	window->samples += timed_interval;
+	window->sample_ticks += (now - began) * timed_interval;
 	if (rate)
-		least = (u64)storm->samples * tsc_khz * MSEC_PER_SEC / rate;
+		least = (u64)window->samples * tsc_khz * MSEC_PER_SEC / rate;
 	if (percent)
-		least = max(least, storm->spent * 100 / percent);
+		least = max(least, window->sample_ticks * 100 / percent);
 	/* The time of a sample may include time that a hypervisor took. */
 	if (least > gone)
-		pause = min(least - gone, 4 * window);
+		pause = min(least - gone, 4 * length);
 	if (starved)
-		pause = clamp(3 * starved, 4 * window, (u64)tsc_khz * STARVED_PAUSE_MS);
-	if (gone >= window || least > window || starved) {
-		storm->began = now;
-		storm->spent = 0;
-		storm->samples = 0;
+		pause = clamp(3 * starved, 4 * length, (u64)tsc_khz * STARVED_PAUSE_MS);
+	if (gone >= length || least > length || starved) {
+		window->began = now;
+		window->sample_ticks = 0;
+		window->samples = 0;
 	} else {
 		pause = 0;
 	}
-	rare = now - storm->last > (u64)tsc_khz * STORM_RARE_MS * drawn;
-	storm->last = now;
-	drawn = rare ? 1 : STORM_LEAST + hash_64(now, STORM_BITS);
-	storm->drawn = drawn;
-	/* Pairs with an NMI that counts pfm_storm_left down to 0, and then reads storm->drawn. */
+	rare = now - window->last > (u64)tsc_khz * RARE_MS * timed_interval;
+	window->last = now;
+	timed_interval = rare ? 1 : MIN_TIMED_INTERVAL + hash_64(now, TIMED_INTERVAL_BITS);
+	window->timed_interval = timed_interval;
+	/*
+	 * Pairs with an NMI that counts pfm_timed_sample_in down to 0, and then reads
+	 * window->timed_interval.
+	 */
 	barrier();
-	this_cpu_write(pfm_storm_left, drawn);
+	this_cpu_write(pfm_timed_sample_in, timed_interval);
 	return tsc_khz ? pause * NSEC_PER_MSEC / tsc_khz : 0;
 }

@@ -3,8 +3,8 @@
 //! Tracepoint probes of process accounting.
 //!
 //! Most probes read a time stamp and update two groups of counters: those of the current CPU
-//! ([`Here`]) and those of the task that runs on it ([`Record`]); a wakeup updates the record of
-//! the task that is woken. The arithmetic is in `engine::accounting`, which `tools/engine` tests
+//! ([`PerCpu`]) and those of the task that runs on it ([`TaskRecord`]); a wakeup updates the record
+//! of the task that is woken. The arithmetic is in `engine::accounting`, which `tools/engine` tests
 //! against a model.
 //!
 //! Some probes run under the run-queue lock or in hard interrupts. The frequent ones (switch,
@@ -15,19 +15,19 @@
 //! - the last `sched_switch` of a task removes its record under `index_lock`;
 //! - `sched_process_exit` queues a worker if the task is accounted individually.
 
-use engine::accounting::{Bounds, Cpu, Leave};
+use engine::accounting::{Cpu, LatencyBounds, SwitchReason};
 use engine::sync::Word;
 use kernel::alloc::KBox;
 use kernel::prelude::*;
 
-use crate::costs::Cost;
+use crate::costs::SelfStat;
 use crate::provider::probe::{self, *};
 use crate::provider::{Handler, Probes};
 use crate::sys::costs;
-use crate::sys::ppa::{self, Clock, Here, Heres};
+use crate::sys::ppa::{self, Clock, PerCpu, PerCpuTable};
 use crate::sys::proc;
-use crate::sys::records::{Index, List, Record};
-use crate::sys::sched::{self, CpusStay, NoPreempt};
+use crate::sys::records::{RetireList, TaskIndex, TaskRecord};
+use crate::sys::sched::{self, CpusReadGuard, NoPreempt};
 use crate::sys::task::TaskRef;
 
 /// The levels that can be measured: `PPA_LEVEL_*`.
@@ -41,32 +41,32 @@ pub(crate) mod level {
 
 /// Limits for the list of ended tasks: records, and bytes. Beyond them records are dropped and
 /// counted in `lost`.
-const ENDED: u64 = 16384;
-const ENDED_BYTES: u64 = 64 << 20;
+const MAX_ENDED_RECORDS: u64 = 16384;
+const MAX_ENDED_BYTES: u64 = 64 << 20;
 
 /// The state of accounting while it is on, shared by all probes.
-pub(crate) struct Accounts {
+pub(crate) struct AccountingState {
     /// The values of each CPU.
-    pub(crate) heres: Heres,
+    pub(crate) per_cpu: PerCpuTable,
     /// The records of living tasks, by the addresses of the tasks.
-    pub(crate) index: Index,
+    pub(crate) index: TaskIndex,
     /// The clock of all time stamps.
     pub(crate) clock: Clock,
     /// The bounds of the latency histogram.
-    pub(crate) bounds: Bounds,
+    pub(crate) bounds: LatencyBounds,
     /// CPUs per group: a task has one set of values for each group.
-    pub(crate) scaling: u32,
+    pub(crate) cpus_per_group: u32,
     /// The levels that are measured.
     pub(crate) levels: u32,
     /// Every task is accounted; otherwise only those with an entry in `/proc/ppa`.
-    everyone: bool,
+    all_tasks: bool,
     /// New records also count wakeup latencies by length, in a histogram.
-    pub(crate) latencies: Word,
+    pub(crate) latency_hist: Word,
     /// Records of tasks that have ended and were not read from `/dev/ppa` yet.
-    pub(crate) ended: List,
+    pub(crate) ended: RetireList,
     /// Records that were removed from the index and that no reader will get: replaced or dropped
-    /// ones. [`sweep`](Self::sweep) frees them after a grace period.
-    spent: List,
+    /// ones. [`free_retired`](Self::free_retired) frees them after a grace period.
+    retired: RetireList,
     /// Number of records in the index.
     pub(crate) nr_tasks: Word,
     /// Number of records of ended tasks, in `ended` and on their way to a reader.
@@ -80,12 +80,12 @@ pub(crate) struct Accounts {
 }
 
 /// Calls a function on each CPU, with interrupts off. Repeats this until it returns true on all.
-fn on_all(function: &dyn Fn() -> bool) {
+fn retry_on_each_cpu(function: &dyn Fn() -> bool) {
     loop {
         let late = Word::new(0);
         sched::call_on_all(&|| {
             if !function() {
-                count(&late, 1);
+                add_return(&late, 1);
             }
         });
         if late.load_relaxed() == 0 {
@@ -95,31 +95,31 @@ fn on_all(function: &dyn Fn() -> bool) {
 }
 
 /// Adds to a number that several CPUs change, modulo 2^64. Returns the new value.
-pub(crate) fn count(word: &Word, more: u64) -> u64 {
+pub(crate) fn add_return(word: &Word, more: u64) -> u64 {
     loop {
         let old = word.load_relaxed();
         let new = old.wrapping_add(more);
-        if word.replace(old, new) {
+        if word.try_cmpxchg_release(old, new) {
             return new;
         }
     }
 }
 
-impl Accounts {
-    /// Creates the state for groups of `scaling` CPUs.
+impl AccountingState {
+    /// Creates the state for groups of `cpus_per_group` CPUs.
     pub(crate) fn new(everyone: bool, levels: u32, scaling: u32, latencies: bool) -> Result<Self> {
         let clock = Clock::choose();
         Ok(Self {
-            heres: Heres::new(clock)?,
-            index: Index::new()?,
+            per_cpu: PerCpuTable::new(clock)?,
+            index: TaskIndex::new()?,
             clock,
-            bounds: Bounds::new(clock.khz.into()),
-            scaling,
+            bounds: LatencyBounds::new(clock.khz.into()),
+            cpus_per_group: scaling,
             levels,
-            everyone,
-            latencies: Word::new(latencies.into()),
-            ended: List::new(),
-            spent: List::new(),
+            all_tasks: everyone,
+            latency_hist: Word::new(latencies.into()),
+            ended: RetireList::new(),
+            retired: RetireList::new(),
             nr_tasks: Word::new(0),
             nr_ended: Word::new(0),
             ended_bytes: Word::new(0),
@@ -159,14 +159,20 @@ impl Accounts {
 
     /// Creates and inserts the record of a task. May sleep. `ENOMEM`.
     pub(crate) fn add(&self, task: TaskRef<'_>, calling: bool) -> Result {
-        let latencies = self.latencies.load_relaxed() != 0;
-        let record = Record::new(task, calling, self.scaling, latencies, self.clock.now())
-            .inspect_err(|_| {
-                count(&self.refused, 1);
-            })?;
+        let latencies = self.latency_hist.load_relaxed() != 0;
+        let record = TaskRecord::new(
+            task,
+            calling,
+            self.cpus_per_group,
+            latencies,
+            self.clock.now(),
+        )
+        .inspect_err(|_| {
+            add_return(&self.refused, 1);
+        })?;
         let rejected = {
             let _preempt = NoPreempt::new();
-            self.enter(record, task)
+            self.insert(record, task)
         };
         drop(rejected);
         Ok(())
@@ -175,176 +181,195 @@ impl Accounts {
     /// Adds a record to the index. Returns it to the caller if the task already has one.
     ///
     /// Context: preemption off, or inside an RCU read-side critical section.
-    fn enter(&self, record: KBox<Record>, task: TaskRef<'_>) -> Option<KBox<Record>> {
+    fn insert(&self, record: KBox<TaskRecord>, task: TaskRef<'_>) -> Option<KBox<TaskRecord>> {
         let rejected = self.index.insert(record);
         if rejected.is_some() {
             return rejected;
         }
-        count(&self.nr_tasks, 1);
+        add_return(&self.nr_tasks, 1);
         // The task has exited. If its last sched_switch came before the insertion, no probe will
         // remove this record; remove it here. If that switch is still to come, either side may win:
         // take() gives the record to one of them only.
         if task.has_ended() {
             if let Some(record) = self.index.take(task.address()) {
-                count(&self.nr_tasks, u64::MAX);
-                self.spent.push(record);
+                add_return(&self.nr_tasks, u64::MAX);
+                self.retired.push(record);
             }
         }
         None
     }
 
-    /// Adds the record of a task that may be in a system call, like [`enter`](Self::enter).
+    /// Adds the record of a task that may be in a system call, like [`insert`](Self::insert).
     ///
     /// Whether it is in a system call is found out after the insertion, and only for a task that
     /// does not run: a running one may leave the call at any time.
-    pub(crate) fn enter_found(
+    pub(crate) fn insert_running(
         &self,
-        record: KBox<Record>,
+        record: KBox<TaskRecord>,
         task: TaskRef<'_>,
-    ) -> Option<KBox<Record>> {
-        let rejected = self.enter(record, task);
-        if self.levels & level::CALLS != 0 && task.is_in_call() {
+    ) -> Option<KBox<TaskRecord>> {
+        let rejected = self.insert(record, task);
+        if self.levels & level::CALLS != 0 && task.is_in_syscall() {
             if let Some(record) = self.record_of(task) {
-                record.words.set_calling();
+                record.words.set_in_syscall();
             }
         }
         rejected
     }
 
     /// Returns whether the task has a record, or has exited and needs none.
-    pub(crate) fn knows(&self, task: TaskRef<'_>) -> bool {
+    pub(crate) fn is_tracked_or_exiting(&self, task: TaskRef<'_>) -> bool {
         task.has_ended() || self.record_of(task).is_some()
     }
 
     /// Returns the values of a CPU.
-    pub(crate) fn words_of(&self, cpu: u32) -> Option<&Cpu> {
-        self.heres.of(cpu).map(|here| &here.words)
+    pub(crate) fn cpu(&self, cpu: u32) -> Option<&Cpu> {
+        self.per_cpu.cpu(cpu).map(|here| &here.words)
     }
 
     /// Gives a task a new record of its own settings. May sleep. `ENOMEM`.
-    pub(crate) fn account(&self, task: TaskRef<'_>, scaling: u32, latencies: bool) -> Result {
-        let mut record = Record::new(task, false, scaling, latencies, self.clock.now())?;
-        record.own = true;
-        self.change(task, Some(record));
+    pub(crate) fn account_individually(
+        &self,
+        task: TaskRef<'_>,
+        scaling: u32,
+        latencies: bool,
+    ) -> Result {
+        let mut record = TaskRecord::new(task, false, scaling, latencies, self.clock.now())?;
+        record.individually_accounted = true;
+        self.replace_record(task, Some(record));
         Ok(())
     }
 
     /// Ends the individual accounting of a task. If all tasks are accounted, it gets a new record
     /// with the common settings. May sleep. `ENOMEM`.
-    pub(crate) fn release(&self, task: TaskRef<'_>) -> Result {
-        let latencies = self.latencies.load_relaxed() != 0;
-        let record = match self.everyone && !task.has_ended() {
+    pub(crate) fn end_individual(&self, task: TaskRef<'_>) -> Result {
+        let latencies = self.latency_hist.load_relaxed() != 0;
+        let record = match self.all_tasks && !task.has_ended() {
             true => {
                 let now = self.clock.now();
-                Some(Record::new(task, false, self.scaling, latencies, now)?)
+                Some(TaskRecord::new(
+                    task,
+                    false,
+                    self.cpus_per_group,
+                    latencies,
+                    now,
+                )?)
             }
             false => None,
         };
-        self.change(task, record);
+        self.replace_record(task, record);
         Ok(())
     }
 
     /// Replaces or removes the record of a task. May sleep.
-    fn change(&self, task: TaskRef<'_>, record: Option<KBox<Record>>) {
-        // With the hotplug lock held, on_all() reaches every CPU that may use the old record. A CPU
-        // that is offline has dropped its reference in cpu_is_gone().
-        let _cpus = CpusStay::new();
+    fn replace_record(&self, task: TaskRef<'_>, record: Option<KBox<TaskRecord>>) {
+        // With the hotplug lock held, retry_on_each_cpu() reaches every CPU that may use the old
+        // record. A CPU that is offline has dropped its reference in cpu_dead().
+        let _cpus = CpusReadGuard::new();
         let before = self.index.take(task.address());
         if before.is_some() {
-            count(&self.nr_tasks, u64::MAX);
+            add_return(&self.nr_tasks, u64::MAX);
         }
         let rejected = record.and_then(|record| {
             let _preempt = NoPreempt::new();
-            self.enter_found(record, task)
+            self.insert_running(record, task)
         });
         drop(rejected);
         // A CPU on which the task runs still uses the old record; elsewhere the next switch looks
         // the record up.
-        on_all(&|| self.look_again());
+        retry_on_each_cpu(&|| self.refresh_current());
         if let Some(before) = before {
-            self.spent.push(before);
-            self.sweep();
+            self.retired.push(before);
+            self.free_retired();
         }
     }
 
     /// Looks up the record of the task that runs on this CPU again. Returns false if that is not
     /// possible now, as the CPU's system-call values are being updated. Interrupts off.
-    fn look_again(&self) -> bool {
-        let Some(here) = Here::get() else { return true };
+    fn refresh_current(&self) -> bool {
+        let Some(here) = PerCpu::this_cpu() else {
+            return true;
+        };
         let found = self.record_of(ppa::running());
-        let address = |record: Option<&Record>| record.map(core::ptr::from_ref);
+        let address = |record: Option<&TaskRecord>| record.map(core::ptr::from_ref);
         if address(found) == address(here.task()) {
             return true;
         }
-        if here.words.is_looked_at() {
+        if here.words.is_updating() {
             return false;
         }
         let words = found.map(|record| &record.words);
         here.words.begin_switch();
-        here.words.replace(here.cpu, words, self.clock.now());
+        here.words.replace_task(here.cpu, words, self.clock.now());
         here.set_task(found);
         true
     }
 
     /// Starts accounting on each CPU, with the task that runs there. May sleep.
     pub(crate) fn begin(&self) {
-        on_all(&|| self.begin_here());
+        retry_on_each_cpu(&|| self.begin_this_cpu());
     }
 
     /// Starts accounting on this CPU. Returns false if that is not possible now. Interrupts off.
-    fn begin_here(&self) -> bool {
-        let Some(here) = Here::get() else { return true };
+    fn begin_this_cpu(&self) -> bool {
+        let Some(here) = PerCpu::this_cpu() else {
+            return true;
+        };
         if here.words.has_begun() {
-            return self.look_again();
+            return self.refresh_current();
         }
-        if here.words.is_looked_at() {
+        if here.words.is_updating() {
             return false;
         }
         let (task, now) = (ppa::running(), self.clock.now());
         here.words.begin(task.pid() == 0, now);
         if let Some(record) = self.record_of(task) {
-            record.words.adopt(here.cpu, now);
+            record.words.attach_running(here.cpu, now);
             here.set_task(Some(record));
         }
         true
     }
 
-    /// Frees the records in `spent` after a grace period. Not under a run-queue lock.
-    pub(crate) fn sweep(&self) {
-        self.spent.free_later();
+    /// Frees the records in `retired` after a grace period. Not under a run-queue lock.
+    pub(crate) fn free_retired(&self) {
+        self.retired.free_later();
     }
 
     /// Returns the record of a task.
     #[inline(always)]
-    fn record_of(&self, task: TaskRef<'_>) -> Option<&Record> {
+    fn record_of(&self, task: TaskRef<'_>) -> Option<&TaskRecord> {
         self.index.get(task.address())
     }
 
     /// Subtracts the record of an ended task, which has this many bytes, from the totals.
-    pub(crate) fn forget(&self, bytes: u64) {
-        count(&self.nr_ended, u64::MAX);
-        count(&self.ended_bytes, bytes.wrapping_neg());
+    pub(crate) fn subtract_ended(&self, bytes: u64) {
+        add_return(&self.nr_ended, u64::MAX);
+        add_return(&self.ended_bytes, bytes.wrapping_neg());
     }
 
     /// Moves the record of a task to the list of ended tasks. Called at the task's last switch,
     /// with the run-queue lock held.
     ///
-    /// The record is kept until `/dev/ppa` is read. If [`ENDED`] or [`ENDED_BYTES`] is exceeded it
-    /// is dropped, and counted in `lost` and in the instance `perfcounters/accounting/lost`.
+    /// The record is kept until `/dev/ppa` is read. If [`MAX_ENDED_RECORDS`] or [`MAX_ENDED_BYTES`]
+    /// is exceeded it is dropped, and counted in `lost` and in the instance
+    /// `perfcounters/accounting/lost`.
     #[cold]
-    fn bury(&self, task: TaskRef<'_>, now: u64) {
+    fn retire(&self, task: TaskRef<'_>, now: u64) {
         let Some(record) = self.index.take(task.address()) else {
             return;
         };
         record.get().words.end(now);
-        count(&self.nr_tasks, u64::MAX);
+        add_return(&self.nr_tasks, u64::MAX);
         let bytes = record.get().bytes();
-        let (nr, all) = (count(&self.nr_ended, 1), count(&self.ended_bytes, bytes));
-        if nr > ENDED || all > ENDED_BYTES {
-            self.forget(bytes);
-            count(&self.lost, 1);
-            costs::count(Cost::RecordsLost);
-            self.spent.push(record);
+        let (nr, all) = (
+            add_return(&self.nr_ended, 1),
+            add_return(&self.ended_bytes, bytes),
+        );
+        if nr > MAX_ENDED_RECORDS || all > MAX_ENDED_BYTES {
+            self.subtract_ended(bytes);
+            add_return(&self.lost, 1);
+            costs::count(SelfStat::RecordsLost);
+            self.retired.push(record);
         } else {
             self.ended.push(record);
         }
@@ -354,86 +379,88 @@ impl Accounts {
 // The next three probes are the most frequent ones. Their fast paths call no function, so the
 // compiler saves few registers. All other work is in separate functions, which are called last.
 
-impl Handler<SchedSwitch<'_>> for Accounts {
+impl Handler<SchedSwitch<'_>> for AccountingState {
     #[inline(always)]
     fn on(&self, event: SchedSwitch<'_>) {
-        let Some(here) = Here::get() else { return };
-        let after = self.record_of(event.after);
+        let Some(here) = PerCpu::this_cpu() else {
+            return;
+        };
+        let after = self.record_of(event.next);
         here.words.begin_switch();
         if let Some(record) = after {
-            record.words.comes();
+            record.words.begin_switch_in();
         }
         if !event.blocks {
-            return self.switch_else(here, (event.after, after), false, event.dies);
+            return self.switch_slow(here, (event.next, after), false, event.is_dead);
         }
-        if event.dies {
-            return self.switch_else(here, (event.after, after), true, true);
+        if event.is_dead {
+            return self.switch_slow(here, (event.next, after), true, true);
         }
-        let now = self.clock.quick();
-        let turn = now.and_then(|now| Some((now, here.words.quiet_turn(now)?)));
+        let now = self.clock.now_fast();
+        let turn = now.and_then(|now| Some((now, here.words.uninterrupted_run(now)?)));
         let Some((now, own)) = turn else {
-            return self.switch_else(here, (event.after, after), true, false);
+            return self.switch_slow(here, (event.next, after), true, false);
         };
         let before = here.task();
-        here.words.switch_quiet(
+        here.words.switch_fast(
             own,
             here.cpu,
-            (before.map(|record| &record.words), Leave::Blocked),
+            (before.map(|record| &record.words), SwitchReason::Blocked),
             (after.map(|record| &record.words), &self.bounds),
-            || event.after.pid() == 0,
+            || event.next.pid() == 0,
             now,
         );
         here.set_task(after);
     }
 }
 
-impl Handler<SchedExit<'_>> for Accounts {
+impl Handler<SchedExit<'_>> for AccountingState {
     #[inline(always)]
     fn on(&self, event: SchedExit<'_>) {
-        match self.clock.quick() {
+        match self.clock.now_fast() {
             Some(now) => self.switched(event.is_switch, now),
-            None => self.switched_else(event.is_switch),
+            None => self.switched_slow(event.is_switch),
         }
     }
 }
 
-impl Handler<SchedWaking<'_>> for Accounts {
+impl Handler<SchedWaking<'_>> for AccountingState {
     #[inline(always)]
     fn on(&self, event: SchedWaking<'_>) {
-        match self.clock.quick() {
+        match self.clock.now_fast() {
             Some(now) => self.wake(event.task, now),
-            None => self.wake_else(event.task),
+            None => self.wake_slow(event.task),
         }
     }
 }
 
-impl Handler<SchedWakeupNew<'_>> for Accounts {
+impl Handler<SchedWakeupNew<'_>> for AccountingState {
     #[inline]
     fn on(&self, event: SchedWakeupNew<'_>) {
-        self.wake_else(event.task);
+        self.wake_slow(event.task);
     }
 }
 
-impl Accounts {
+impl AccountingState {
     /// Handles every switch that is not on the fast path. `begin_switch()` was called before.
     #[inline(never)]
-    fn switch_else(
+    fn switch_slow(
         &self,
-        here: &Here,
-        (after, record): (TaskRef<'_>, Option<&Record>),
+        here: &PerCpu,
+        (after, record): (TaskRef<'_>, Option<&TaskRecord>),
         blocks: bool,
         dies: bool,
     ) {
         // At this tracepoint the previous task is still the current one.
         let (before, now) = (ppa::running(), self.clock.now());
         let leave = if blocks {
-            Leave::Blocked
+            SwitchReason::Blocked
         } else if after.urgency() < before.urgency() {
-            Leave::Preempted
+            SwitchReason::Preempted
         } else if before.is_slice_over() || before.yields() {
-            Leave::Expired
+            SwitchReason::Expired
         } else {
-            Leave::Preempted
+            SwitchReason::Preempted
         };
         let task = here.task();
         here.words.switch(
@@ -445,7 +472,7 @@ impl Accounts {
         );
         here.set_task(record);
         if dies {
-            self.bury(before, now);
+            self.retire(before, now);
         }
     }
 
@@ -453,14 +480,16 @@ impl Accounts {
     /// did not switch.
     #[inline(always)]
     fn switched(&self, is_switch: bool, now: u64) {
-        let Some(here) = Here::get() else { return };
+        let Some(here) = PerCpu::this_cpu() else {
+            return;
+        };
         if let Some(record) = here.task() {
             here.words.switched(&record.words, is_switch, now);
         }
     }
 
     #[inline(never)]
-    fn switched_else(&self, is_switch: bool) {
+    fn switched_slow(&self, is_switch: bool) {
         self.switched(is_switch, self.clock.now());
     }
 
@@ -473,15 +502,15 @@ impl Accounts {
     }
 
     #[inline(never)]
-    fn wake_else(&self, task: TaskRef<'_>) {
+    fn wake_slow(&self, task: TaskRef<'_>) {
         self.wake(task, self.clock.now());
     }
 }
 
-impl Handler<TaskNew<'_>> for Accounts {
+impl Handler<TaskNew<'_>> for AccountingState {
     fn on(&self, event: TaskNew<'_>) {
-        self.sweep();
-        if !self.everyone {
+        self.free_retired();
+        if !self.all_tasks {
             return;
         }
         // A new user task starts inside a system call, as it returns from its parent's fork.
@@ -490,90 +519,98 @@ impl Handler<TaskNew<'_>> for Accounts {
     }
 }
 
-impl Handler<ProcessExit<'_>> for Accounts {
+impl Handler<ProcessExit<'_>> for AccountingState {
     fn on(&self, _: ProcessExit<'_>) {
         let _preempt = NoPreempt::new();
-        if let Some(record) = Here::get().and_then(Here::task) {
-            record.keep(ppa::running());
-            if record.own {
+        if let Some(record) = PerCpu::this_cpu().and_then(PerCpu::task) {
+            record.save_ids(ppa::running());
+            if record.individually_accounted {
                 proc::queue_worker();
             }
         }
     }
 }
 
-impl Handler<SignalDeliver<'_>> for Accounts {
+impl Handler<SignalDeliver<'_>> for AccountingState {
     fn on(&self, event: SignalDeliver<'_>) {
-        if let Some(record) = Here::get().and_then(Here::task) {
-            record.words.signal(event.number as usize);
+        if let Some(record) = PerCpu::this_cpu().and_then(PerCpu::task) {
+            record.words.count_signal(event.number as usize);
         }
     }
 }
 
-impl Handler<SysEnter<'_>> for Accounts {
+impl Handler<SysEnter<'_>> for AccountingState {
     #[inline]
     fn on(&self, _: SysEnter<'_>) {
         let _preempt = NoPreempt::new();
-        let Some(here) = Here::get() else { return };
+        let Some(here) = PerCpu::this_cpu() else {
+            return;
+        };
         let task = here.task().map(|record| &record.words);
-        here.words.call(task, || self.clock.now());
+        here.words.syscall_enter(task, || self.clock.now());
     }
 }
 
-impl Handler<SysExit<'_>> for Accounts {
+impl Handler<SysExit<'_>> for AccountingState {
     #[inline]
     fn on(&self, _: SysExit<'_>) {
         let _preempt = NoPreempt::new();
-        let Some(here) = Here::get() else { return };
+        let Some(here) = PerCpu::this_cpu() else {
+            return;
+        };
         let task = here.task().map(|record| &record.words);
-        here.words.call_ends(task, || self.clock.now());
+        here.words.syscall_exit(task, || self.clock.now());
     }
 }
 
-impl Handler<IrqEntry<'_>> for Accounts {
+impl Handler<IrqEntry<'_>> for AccountingState {
     #[inline]
     fn on(&self, event: IrqEntry<'_>) {
-        self.interrupt(event.action.is_first(event.irq));
+        self.irq_enter(event.action.is_first(event.irq));
     }
 }
 
-impl Handler<IrqExit<'_>> for Accounts {
+impl Handler<IrqExit<'_>> for AccountingState {
     #[inline]
     fn on(&self, _: IrqExit<'_>) {
-        self.interrupt_ends();
+        self.irq_exit();
     }
 }
 
-impl Handler<SoftirqEntry<'_>> for Accounts {
+impl Handler<SoftirqEntry<'_>> for AccountingState {
     #[inline]
     fn on(&self, event: SoftirqEntry<'_>) {
-        let Some(here) = Here::get() else { return };
+        let Some(here) = PerCpu::this_cpu() else {
+            return;
+        };
         let own = here.is_softirqd();
         here.words
-            .softirq(event.vector as usize, own, || self.clock.now());
+            .softirq_enter(event.vector as usize, own, || self.clock.now());
     }
 }
 
-impl Handler<SoftirqExit<'_>> for Accounts {
+impl Handler<SoftirqExit<'_>> for AccountingState {
     #[inline]
     fn on(&self, _: SoftirqExit<'_>) {
-        let Some(here) = Here::get() else { return };
-        here.words.softirq_ends(|| self.clock.now());
+        let Some(here) = PerCpu::this_cpu() else {
+            return;
+        };
+        here.words.softirq_exit(|| self.clock.now());
     }
 }
 
-impl Accounts {
+impl AccountingState {
     #[inline]
-    fn interrupt(&self, is_first: bool) {
-        if let Some(here) = Here::get() {
-            here.words.interrupt(is_first, || self.clock.now());
+    fn irq_enter(&self, is_first: bool) {
+        if let Some(here) = PerCpu::this_cpu() {
+            here.words.irq_enter(is_first, || self.clock.now());
         }
     }
 
     #[inline]
-    fn interrupt_ends(&self) {
-        if let Some(here) = Here::get() {
-            here.words.interrupt_ends(|| self.clock.now());
+    fn irq_exit(&self) {
+        if let Some(here) = PerCpu::this_cpu() {
+            here.words.irq_exit(|| self.clock.now());
         }
     }
 }
@@ -581,21 +618,21 @@ impl Accounts {
 macro_rules! vectors {
     ($($entry:ident $exit:ident)*) => {
         $(
-            impl Handler<$entry<'_>> for Accounts {
+            impl Handler<$entry<'_>> for AccountingState {
                 #[inline]
                 fn on(&self, _: $entry<'_>) {
-                    self.interrupt(true);
+                    self.irq_enter(true);
                 }
             }
-            impl Handler<$exit<'_>> for Accounts {
+            impl Handler<$exit<'_>> for AccountingState {
                 #[inline]
                 fn on(&self, _: $exit<'_>) {
-                    self.interrupt_ends();
+                    self.irq_exit();
                 }
             }
         )*
 
-        fn attach_vectors(probes: &mut Probes<Accounts>) -> Result {
+        fn attach_vectors(probes: &mut Probes<AccountingState>) -> Result {
             $(
                 probes.attach::<probe::$exit<'_>>()?;
                 probes.attach::<probe::$entry<'_>>()?;

@@ -28,7 +28,7 @@
 
 static struct vfsmount *proc;
 
-struct mounting {
+struct mount_request {
 	struct work_struct work;
 	struct vfsmount *mount;
 };
@@ -39,27 +39,27 @@ struct mounting {
  */
 static void mount_proc(struct work_struct *work)
 {
-	struct mounting *mounting = container_of(work, struct mounting, work);
+	struct mount_request *mount_request = container_of(work, struct mount_request, work);
 	struct file_system_type *type = get_fs_type("proc");
 
-	mounting->mount = type ? kern_mount(type) : ERR_PTR(-ENODEV);
+	mount_request->mount = type ? kern_mount(type) : ERR_PTR(-ENODEV);
 }
 
-int pfm_rights_begin(void)
+int pfm_procfs_mount(void)
 {
-	struct mounting mounting;
+	struct mount_request mount_request;
 
-	INIT_WORK_ONSTACK(&mounting.work, mount_proc);
-	queue_work(system_dfl_wq, &mounting.work);
-	flush_work(&mounting.work);
-	destroy_work_on_stack(&mounting.work);
-	if (IS_ERR(mounting.mount))
-		return PTR_ERR(mounting.mount);
-	proc = mounting.mount;
+	INIT_WORK_ONSTACK(&mount_request.work, mount_proc);
+	queue_work(system_dfl_wq, &mount_request.work);
+	flush_work(&mount_request.work);
+	destroy_work_on_stack(&mount_request.work);
+	if (IS_ERR(mount_request.mount))
+		return PTR_ERR(mount_request.mount);
+	proc = mount_request.mount;
 	return 0;
 }
 
-void pfm_rights_end(void)
+void pfm_procfs_unmount(void)
 {
 	/* Wait for pending callbacks: free_state() is code of this module. */
 	rcu_barrier();
@@ -72,7 +72,7 @@ void pfm_rights_end(void)
  * applies it with other flags, and cannot be called in every context. @state: the state of a
  * program that the process ran before; NULL for the program that it runs now.
  */
-static bool rule(struct task_struct *task, const struct task_exec_state *state)
+static bool ptrace_rule(struct task_struct *task, const struct task_exec_state *state)
 {
 	const struct cred *mine = current_cred(), *its;
 	bool may;
@@ -100,7 +100,7 @@ static bool rule(struct task_struct *task, const struct task_exec_state *state)
  */
 bool pfm_may_watch(struct task_struct *task)
 {
-	return same_thread_group(current, task) || rule(task, NULL);
+	return same_thread_group(current, task) || ptrace_rule(task, NULL);
 }
 
 /*
@@ -108,14 +108,14 @@ bool pfm_may_watch(struct task_struct *task)
  * dumpable for a moment, whatever it will be afterwards; mm_access() waits for that in the same
  * way. Returns 0, -EPERM or -EINTR. May sleep. Caller holds none of the module's locks.
  */
-static int settled_rule(struct task_struct *task)
+static int stable_ptrace_rule(struct task_struct *task)
 {
 	struct rw_semaphore *executes = &task->signal->exec_update_lock;
 	int error = down_read_killable(executes);
 
 	if (error)
 		return error;
-	error = rule(task, NULL) ? 0 : -EPERM;
+	error = ptrace_rule(task, NULL) ? 0 : -EPERM;
 	up_read(executes);
 	return error;
 }
@@ -125,7 +125,7 @@ static int settled_rule(struct task_struct *task)
  * the effective capabilities. In the copy these are the real ids and the permitted capabilities,
  * because ptrace's rule is about those.
  */
-static struct cred *asking(bool attach)
+static struct cred *procfs_cred(bool attach)
 {
 	struct cred *cred = prepare_creds();
 
@@ -149,7 +149,7 @@ static struct cred *asking(bool attach)
 static int open_file_of(struct task_struct *task, const char *what, bool attach)
 {
 	struct path root = { .mnt = proc, .dentry = proc->mnt_root };
-	struct cred *cred = asking(attach);
+	struct cred *cred = procfs_cred(attach);
 	const struct cred *old;
 	struct file *file;
 	char name[24];
@@ -208,7 +208,7 @@ static struct task_struct *with_memory(struct task_struct *task)
  * Returns what procfs answers to the caller, which is not a thread of that process. -ESRCH if the
  * process is exiting.
  */
-static int ask(struct task_struct *task, bool attach)
+static int ask_procfs(struct task_struct *task, bool attach)
 {
 	struct task_struct *thread;
 
@@ -234,44 +234,45 @@ static int ask(struct task_struct *task, bool attach)
  * it, by ptrace's rule and by the security modules. Returns 0, -EPERM, -EINTR, -ENOMEM, or -ESRCH
  * if the process is exiting. May sleep. Caller holds none of the module's locks.
  */
-int pfm_may(struct task_struct *task, bool attach)
+int pfm_check_access(struct task_struct *task, bool attach)
 {
 	int error;
 
 	if (same_thread_group(current, task))
 		return 0;
-	error = settled_rule(task);
-	return error ? error : ask(task, attach);
+	error = stable_ptrace_rule(task);
+	return error ? error : ask_procfs(task, attach);
 }
 
 /*
  * Applies ptrace's rule as if the caller had the credentials @cred, and were not a thread of that
- * process. With @seen, the rule is applied to the program of that snapshot, even if the process
+ * process. With @snapshot, the rule is applied to the program of that snapshot, even if the process
  * runs another one by now. Process context.
  */
-bool pfm_rule_by(const struct cred *cred, struct task_struct *task, const struct pfm_seen *seen)
+bool pfm_ptrace_allows(const struct cred *cred, struct task_struct *task,
+		       const struct pfm_access_snapshot *snapshot)
 {
 	const struct cred *old = override_creds(cred);
-	bool may = rule(task, seen ? seen->state : NULL);
+	bool may = ptrace_rule(task, snapshot ? snapshot->state : NULL);
 
 	revert_creds(old);
 	return may;
 }
 
-struct question {
+struct access_check {
 	struct work_struct work;
 	const struct cred *cred;
 	struct task_struct *task;
 	bool attach;
-	int answer;
+	int result;
 };
 
-static void answer(struct work_struct *work)
+static void access_check_work(struct work_struct *work)
 {
-	struct question *question = container_of(work, struct question, work);
-	const struct cred *old = override_creds(question->cred);
+	struct access_check *check = container_of(work, struct access_check, work);
+	const struct cred *old = override_creds(check->cred);
 
-	question->answer = ask(question->task, question->attach);
+	check->result = ask_procfs(check->task, check->attach);
 	revert_creds(old);
 }
 
@@ -279,38 +280,39 @@ static void answer(struct work_struct *work)
  * Checks whether a task with the credentials @cred may read the memory of that process, or with
  * @attach stop it, by ptrace's rule and by the security modules. The caller may be a thread of the
  * process itself. Security modules allow such a thread everything, so a worker asks in its place.
- * Returns the same errors as pfm_may(). May sleep. Caller holds none of the module's locks.
+ * Returns the same errors as pfm_check_access(). May sleep. Caller holds none of the module's
+ * locks.
  */
-int pfm_may_by(const struct cred *cred, struct task_struct *task, bool attach)
+int pfm_check_access_as(const struct cred *cred, struct task_struct *task, bool attach)
 {
-	struct question question = { .cred = cred, .task = task, .attach = attach };
+	struct access_check check = { .cred = cred, .task = task, .attach = attach };
 	const struct cred *old = override_creds(cred);
-	int error = settled_rule(task);
+	int error = stable_ptrace_rule(task);
 
 	revert_creds(old);
 	if (error)
 		return error;
-	INIT_WORK_ONSTACK(&question.work, answer);
+	INIT_WORK_ONSTACK(&check.work, access_check_work);
 	if (same_thread_group(current, task) || (current->mm && current->mm == task->mm)) {
-		queue_work(system_dfl_wq, &question.work);
-		flush_work(&question.work);
+		queue_work(system_dfl_wq, &check.work);
+		flush_work(&check.work);
 	} else {
-		answer(&question.work);
+		access_check_work(&check.work);
 	}
-	destroy_work_on_stack(&question.work);
-	return question.answer;
+	destroy_work_on_stack(&check.work);
+	return check.result;
 }
 
 /* A kernel thread that takes given credentials, so that procfs can be asked about them. */
-struct stand_in {
+struct cred_thread {
 	const struct cred *cred;
 	struct completion ready;
 	int error;
 };
 
-static int stand_in(void *data)
+static int cred_thread_fn(void *data)
 {
-	struct stand_in *me = data;
+	struct cred_thread *me = data;
 	const struct cred *old = override_creds(me->cred);
 	struct cred *cred = prepare_creds();
 
@@ -333,9 +335,9 @@ static int stand_in(void *data)
  * does not require the task to have memory. Returns 0, -EPERM, -EINTR or -ENOMEM. May sleep. Caller
  * holds none of the module's locks.
  */
-int pfm_may_see(const struct cred *cred)
+int pfm_check_cred_access(const struct cred *cred)
 {
-	struct stand_in in = {
+	struct cred_thread in = {
 		.cred = cred,
 		.ready = COMPLETION_INITIALIZER_ONSTACK(in.ready),
 	};
@@ -344,7 +346,7 @@ int pfm_may_see(const struct cred *cred)
 
 	if (cred == current_cred())
 		return 0;
-	task = kthread_run(stand_in, &in, "perftrace_owner");
+	task = kthread_run(cred_thread_fn, &in, "perftrace_owner");
 	if (IS_ERR(task))
 		return PTR_ERR(task);
 	wait_for_completion(&in.ready);
@@ -354,7 +356,7 @@ int pfm_may_see(const struct cred *cred)
 }
 
 /* Returns true if the caller has all rights that these credentials have. */
-bool pfm_covers(const struct cred *cred)
+bool pfm_has_rights_of(const struct cred *cred)
 {
 	const struct cred *mine = current_cred();
 
@@ -363,7 +365,7 @@ bool pfm_covers(const struct cred *cred)
 }
 
 /* Returns the caller's credentials, with a reference. */
-const struct cred *pfm_rights_of_caller(void)
+const struct cred *pfm_get_current_cred(void)
 {
 	return get_current_cred();
 }
@@ -372,7 +374,7 @@ const struct cred *pfm_rights_of_caller(void)
  * Takes a snapshot of what decides who may access a thread: its program, the dumpability of that,
  * and its credentials. Returns -ESRCH if the thread has released them.
  */
-int pfm_see(struct pfm_seen *seen, struct task_struct *task)
+int pfm_snapshot_take(struct pfm_access_snapshot *snapshot, struct task_struct *task)
 {
 	struct task_exec_state *state;
 
@@ -381,10 +383,10 @@ int pfm_see(struct pfm_seen *seen, struct task_struct *task)
 		if (!state || !refcount_inc_not_zero(&state->count))
 			return -ESRCH;
 	}
-	seen->state = state;
-	seen->dumpable = READ_ONCE(state->dumpable);
+	snapshot->state = state;
+	snapshot->dumpable = READ_ONCE(state->dumpable);
 	/* Read last: commit_creds() makes a task undumpable before it changes its credentials. */
-	seen->cred = get_task_cred(task);
+	snapshot->cred = get_task_cred(task);
 	return 0;
 }
 
@@ -401,25 +403,25 @@ static void free_state(struct rcu_head *rcu)
  * Drops the references of a snapshot. Contains put_task_exec_state(), which is not exported. Any
  * context but NMI.
  */
-void pfm_unsee(struct pfm_seen *seen)
+void pfm_snapshot_put(struct pfm_access_snapshot *snapshot)
 {
-	put_cred(seen->cred);
-	if (refcount_dec_and_test(&seen->state->count))
-		call_rcu(&seen->state->rcu, free_state);
+	put_cred(snapshot->cred);
+	if (refcount_dec_and_test(&snapshot->state->count))
+		call_rcu(&snapshot->state->rcu, free_state);
 }
 
 /*
  * Returns true if the thread's credentials and dumpability are those of the snapshot, whatever
  * program it runs.
  */
-bool pfm_is_as_seen(const struct pfm_seen *seen, struct task_struct *task)
+bool pfm_snapshot_is_unchanged(const struct pfm_access_snapshot *snapshot, struct task_struct *task)
 {
 	const struct task_exec_state *state;
 
 	guard(rcu)();
 	state = rcu_dereference(task->exec_state);
-	return state && READ_ONCE(state->dumpable) == seen->dumpable &&
-	       __task_cred(task) == seen->cred;
+	return state && READ_ONCE(state->dumpable) == snapshot->dumpable &&
+	       __task_cred(task) == snapshot->cred;
 }
 
 /*
@@ -427,25 +429,26 @@ bool pfm_is_as_seen(const struct pfm_seen *seen, struct task_struct *task)
  * unchanged. If the thread is executing another program, it still has the dumpability of the old
  * one read here; once exec has changed the credentials, the result is false.
  */
-bool pfm_was_as_seen(const struct pfm_seen *seen, struct task_struct *task)
+bool pfm_snapshot_was_unchanged(const struct pfm_access_snapshot *snapshot,
+				struct task_struct *task)
 {
 	guard(rcu)();
-	return READ_ONCE(seen->state->dumpable) == seen->dumpable &&
-	       __task_cred(task) == seen->cred;
+	return READ_ONCE(snapshot->state->dumpable) == snapshot->dumpable &&
+	       __task_cred(task) == snapshot->cred;
 }
 
 /* Returns true if the thread still runs the program of the snapshot. */
-bool pfm_runs_as_seen(const struct pfm_seen *seen, struct task_struct *task)
+bool pfm_snapshot_same_program(const struct pfm_access_snapshot *snapshot, struct task_struct *task)
 {
 	guard(rcu)();
-	return rcu_access_pointer(task->exec_state) == seen->state;
+	return rcu_access_pointer(task->exec_state) == snapshot->state;
 }
 
 /*
  * Returns the process of the caller as a struct pid, with a reference. It stays the same when
  * another thread becomes the leader.
  */
-struct pid *pfm_my_process(void)
+struct pid *pfm_current_process(void)
 {
 	return get_pid(task_tgid(current));
 }
@@ -455,7 +458,7 @@ struct pid *pfm_my_process(void)
  * credentials of its present leader. If another thread of it executes a program, that thread
  * becomes the leader. Process context.
  */
-bool pfm_may_stop_me(struct pid *process)
+bool pfm_may_stop_current(struct pid *process)
 {
 	struct task_struct *leader = get_pid_task(process, PIDTYPE_TGID);
 	const struct cred *cred;
@@ -469,7 +472,7 @@ bool pfm_may_stop_me(struct pid *process)
 		may = true;
 	} else {
 		cred = get_task_cred(leader);
-		may = pfm_rule_by(cred, current, NULL);
+		may = pfm_ptrace_allows(cred, current, NULL);
 		put_cred(cred);
 	}
 	put_task_struct(leader);
@@ -498,7 +501,7 @@ EXPORT_SYMBOL_GPL(pfm_exec_is_secret);
  * kernel. A function in C because security_locked_down() is inline in a kernel without security
  * modules.
  */
-bool pfm_is_kernel_open(void)
+bool pfm_may_monitor_kernel(void)
 {
 	return !security_locked_down(LOCKDOWN_PERF) && !perf_allow_kernel();
 }

@@ -13,12 +13,12 @@ use kernel::prelude::*;
 use engine::trace::map;
 
 use super::buffers::PAGE;
-use super::costs::Span;
+use super::costs::CostTimer;
 use super::file::Ops;
 use super::process::Mm;
 use super::shim;
 use super::trace::{opened, Role};
-use crate::costs::Cost;
+use crate::costs::SelfStat;
 use crate::tracing::{self, children};
 
 pub(super) static VM_OPS: Ops<bindings::vm_operations_struct> =
@@ -60,7 +60,7 @@ pub(super) unsafe extern "C" fn mmap(
             true => tracing::attached::mapped_bytes(),
             false => map::READ_BYTES,
         };
-        if !(writable || pgoff == 0) || length != bytes || !attached.mm.is(mm) {
+        if !(writable || pgoff == 0) || length != bytes || !attached.mm.is_at(mm) {
             return Err(EINVAL);
         }
         // SAFETY: The area is being set up; the operations are static.
@@ -72,7 +72,7 @@ pub(super) unsafe extern "C" fn mmap(
         // up.
         unsafe {
             set_key(vma, attached.key);
-            maps(vma, attached.key, true);
+            count_mapping(vma, attached.key, true);
         }
         Ok(0)
     })
@@ -105,7 +105,7 @@ unsafe fn set_key(vma: *mut bindings::vm_area_struct, key: u64) {
 /// # Safety
 ///
 /// `vma` is a mapping of this device.
-unsafe fn maps(vma: *const bindings::vm_area_struct, key: u64, more: bool) {
+unsafe fn count_mapping(vma: *const bindings::vm_area_struct, key: u64, more: bool) {
     // SAFETY: By the function's requirement `vma` is valid; its bounds are stable in the operations
     // of a mapping.
     let (pgoff, at, end) = unsafe {
@@ -116,14 +116,14 @@ unsafe fn maps(vma: *const bindings::vm_area_struct, key: u64, more: bool) {
             bounds.vm_end as u64,
         )
     };
-    let from = tracing::attached::within(pgoff.wrapping_mul(PAGE as u64));
+    let from = tracing::attached::offset_within(pgoff.wrapping_mul(PAGE as u64));
     let piece = usize::from(from >= map::BUFFERS);
     let bytes = match piece {
         0 => map::READ_BYTES,
         _ => tracing::attached::mapped_bytes(),
     };
     let whole = end.wrapping_sub(at) == bytes;
-    tracing::attached::maps(key, piece, at, whole, more);
+    tracing::attached::count_mapping(key, piece, at, whole, more);
 }
 
 /// Counts a new area. A copy in another address space, made by fork(), gets the key of a new
@@ -140,10 +140,10 @@ unsafe extern "C" fn vma_open(vma: *mut bindings::vm_area_struct) {
         let mm = (*vma).vm_mm as usize;
         let mut key = key_of(vma);
         if key != 0 && !tracing::attached::is_of(key, mm) {
-            key = children::inherit(key, mm);
+            key = children::create_child(key, mm);
             set_key(vma, key);
         }
-        maps(vma, key, true);
+        count_mapping(vma, key, true);
     }
 }
 
@@ -154,37 +154,37 @@ unsafe extern "C" fn vma_open(vma: *mut bindings::vm_area_struct) {
 /// Called only by the kernel, as `vm_operations_struct.close` of a mapping of this device.
 unsafe extern "C" fn vma_close(vma: *mut bindings::vm_area_struct) {
     // SAFETY: The area is a mapping of this device.
-    unsafe { maps(vma, key_of(vma), false) }
+    unsafe { count_mapping(vma, key_of(vma), false) }
 }
 
 #[no_mangle]
-extern "C" fn pt_begins() {
-    if let Some(mm) = Mm::calls() {
-        children::begins(&mm);
+extern "C" fn pt_announce() {
+    if let Some(mm) = Mm::of_current() {
+        children::announce(&mm);
     }
 }
 
 #[no_mangle]
-extern "C" fn pt_shares(parent: u32) {
-    children::shares(parent);
+extern "C" fn pt_shared_thread(parent: u32) {
+    children::mark_shared_thread(parent);
 }
 
 #[no_mangle]
-extern "C" fn pt_missed(mm: usize) {
-    children::missed(mm);
+extern "C" fn pt_count_missed(mm: usize) {
+    children::count_missed(mm);
 }
 
 /// Sets up the pages of a process that was created by fork() and touches its pages for the first
 /// time. Returns false if the pages were touched by another task than the process, such as a kernel
 /// thread. A process for which there is no memory is no longer traced.
-fn wake(key: u64) -> bool {
-    match children::wake(key) {
+fn attach_child(key: u64) -> bool {
+    match children::attach_child(key) {
         Ok(false) | Err(ESRCH) => {}
-        // SAFETY: Process context; `wake()` has refused kernel threads, so the current task returns
-        // to user mode.
-        Ok(true) if unsafe { shim::pt_begins_later() } == 0 => {}
+        // SAFETY: Process context; `attach_child()` has refused kernel threads, so the current task
+        // returns to user mode.
+        Ok(true) if unsafe { shim::pt_queue_announce() } == 0 => {}
         Err(EFAULT) => return false,
-        _ => children::give_up(key),
+        _ => children::abandon(key),
     }
     true
 }
@@ -195,7 +195,7 @@ fn wake(key: u64) -> bool {
 ///
 /// Called only by the kernel, as `vm_operations_struct.fault` of a mapping of this device.
 unsafe extern "C" fn fault(vmf: *mut bindings::vm_fault) -> bindings::vm_fault_t {
-    let _span = Span::begin(Cost::Faults, Cost::FaultTime);
+    let _span = CostTimer::begin(SelfStat::Faults, SelfStat::FaultTime);
     // SAFETY: The fault is the kernel's, and valid during the call.
     let (vma, pgoff) = unsafe {
         let at = &(*vmf).__bindgen_anon_1;
@@ -206,14 +206,15 @@ unsafe extern "C" fn fault(vmf: *mut bindings::vm_fault) -> bindings::vm_fault_t
     let Some(Role::Process(attached)) = role.as_deref() else {
         return bindings::vm_fault_reason_VM_FAULT_SIGBUS;
     };
-    if !wake(key) {
+    if !attach_child(key) {
         return bindings::vm_fault_reason_VM_FAULT_SIGBUS;
     }
-    let nobodys = attached.nobodys.address();
+    let nobodys = attached.placeholder.address();
     // SAFETY: The fault is being handled. The page is a whole page in the direct map, and
     // `pt_vma()` has made the area one that takes pages (`VM_MIXEDMAP`).
     let put = |page: usize| unsafe { shim::pt_insert(vmf, page) };
-    let place = tracing::attached::within((pgoff as u64).wrapping_mul(PAGE as u64)) / PAGE as u64;
+    let place =
+        tracing::attached::offset_within((pgoff as u64).wrapping_mul(PAGE as u64)) / PAGE as u64;
     tracing::attached::fault(Some(key), place, nobodys, put)
         .unwrap_or(bindings::vm_fault_reason_VM_FAULT_SIGBUS)
 }

@@ -21,9 +21,9 @@
 /* Release in src/engine/trace.rs has the same layout. */
 static_assert(sizeof(struct perftrace_release) == 16);
 
-struct pt_leaving {
+struct pt_detach_work {
 	struct callback_head head;
-	struct pt_ours ours;
+	struct pt_device_ops ops;
 	struct file *wake;
 };
 
@@ -35,18 +35,19 @@ struct pt_leaving {
  * reference to the module.
  */
 struct pt_stand_in {
-	const struct vm_operations_struct *areas;
+	const struct vm_operations_struct *vm_ops;
 	unsigned long from, to, pgoff;
 	struct file *wake, *memory;
 };
 
-static unsigned long stand_in_area(struct file *file, unsigned long addr, unsigned long len,
-				   unsigned long pgoff, unsigned long flags)
+static unsigned long stand_in_get_unmapped_area(struct file *file, unsigned long addr,
+						unsigned long len, unsigned long pgoff,
+						unsigned long flags)
 {
 	const struct pt_stand_in *in = file->private_data;
 	const struct vm_area_struct *vma = find_vma(current->mm, in->from);
 
-	if (vma && vma->vm_ops == in->areas && vma->vm_start == in->from &&
+	if (vma && vma->vm_ops == in->vm_ops && vma->vm_start == in->from &&
 	    vma->vm_end == in->to && vma->vm_pgoff == in->pgoff)
 		return addr;
 	return -EAGAIN;
@@ -68,7 +69,7 @@ static int stand_in_mmap(struct file *file, struct vm_area_struct *vma)
 
 static const struct file_operations stand_in_ops = {
 	.owner = THIS_MODULE,
-	.get_unmapped_area = stand_in_area,
+	.get_unmapped_area = stand_in_get_unmapped_area,
 	.mmap = stand_in_mmap,
 };
 
@@ -77,9 +78,10 @@ static const struct file_operations stand_in_ops = {
  * reserved, because late writers touch only a few pages of it. Returns -EAGAIN if the VMA has
  * changed.
  */
-static int replace(const struct pt_ours *ours, struct file *wake, struct pt_stand_in *in)
+static int replace_vma(const struct pt_device_ops *ops, struct file *wake, struct pt_stand_in *in)
 {
-	unsigned long within = (in->pgoff & ours->span) << PAGE_SHIFT, bytes = in->to - in->from;
+	unsigned long within = (in->pgoff & ops->offset_mask) << PAGE_SHIFT;
+	unsigned long bytes = in->to - in->from;
 	bool writable = within >= PERFTRACE_BUFFERS;
 	int prot = PROT_READ | (writable ? PROT_WRITE : 0);
 	struct file *file;
@@ -107,61 +109,62 @@ static int replace(const struct pt_ours *ours, struct file *wake, struct pt_stan
 }
 
 /* Finds the first VMA of the device that ends behind @after. */
-static bool find_area(const struct pt_ours *ours, unsigned long after, struct pt_stand_in *in)
+static bool find_device_vma(const struct pt_device_ops *ops, unsigned long after,
+			    struct pt_stand_in *in)
 {
 	struct mm_struct *mm = current->mm;
 	struct vm_area_struct *vma;
 
 	mmap_read_lock(mm);
 	vma = find_vma(mm, after);
-	while (vma && vma->vm_ops != ours->areas)
+	while (vma && vma->vm_ops != ops->vm_ops)
 		vma = find_vma(mm, vma->vm_end);
 	if (vma)
-		*in = (struct pt_stand_in){ ours->areas, vma->vm_start, vma->vm_end,
+		*in = (struct pt_stand_in){ ops->vm_ops, vma->vm_start, vma->vm_end,
 					    vma->vm_pgoff, NULL, NULL };
 	mmap_read_unlock(mm);
 	return vma;
 }
 
 /* Passes over the address space: other threads may move VMAs during one. */
-#define LEAVE_PASSES	8
+#define MAX_DETACH_PASSES	8
 
 /*
  * Replaces all VMAs of the device. Returns -ENOENT if there was none, and -EAGAIN if some are left
  * because other threads move them or memory is short.
  */
-static int leave_areas(const struct pt_ours *ours, struct file *wake)
+static int replace_vmas(const struct pt_device_ops *ops, struct file *wake)
 {
 	struct pt_stand_in in;
 	int error = -ENOENT;
 
-	for (int pass = 0; pass < LEAVE_PASSES; pass++) {
+	for (int pass = 0; pass < MAX_DETACH_PASSES; pass++) {
 		unsigned long after = 0;
 
-		if (!find_area(ours, 0, &in))
+		if (!find_device_vma(ops, 0, &in))
 			return error;
 		error = 0;
-		for (; find_area(ours, after, &in); after = in.to)
-			replace(ours, wake, &in);
+		for (; find_device_vma(ops, after, &in); after = in.to)
+			replace_vma(ops, wake, &in);
 	}
-	return find_area(ours, 0, &in) ? -EAGAIN : 0;
+	return find_device_vma(ops, 0, &in) ? -EAGAIN : 0;
 }
 
-static int is_ours(const void *files, struct file *file, unsigned int fd)
+static int is_device_file(const void *file_ops, struct file *file, unsigned int fd)
 {
-	return file->f_op == files ? fd + 1 : 0;
+	return file->f_op == file_ops ? fd + 1 : 0;
 }
 
 /* Closes the descriptors through which the process is attached to the device. */
-static void leave_files(const struct pt_ours *ours)
+static void close_files(const struct pt_device_ops *ops)
 {
 	unsigned int from = 0;
 	int next;
 
-	while ((next = iterate_fd(current->files, from, is_ours, ours->files)) > 0) {
+	while ((next = iterate_fd(current->files, from, is_device_file, ops->file_ops)) > 0) {
 		struct file *file = fget(next - 1);
 
-		if (file && file->f_op == ours->files && pt_is_attached(file))
+		if (file && file->f_op == ops->file_ops && pt_is_attached(file))
 			close_fd(next - 1);
 		if (file)
 			fput(file);
@@ -169,56 +172,56 @@ static void leave_files(const struct pt_ours *ours)
 	}
 }
 
-static void leave(struct callback_head *head)
+static void detach(struct callback_head *head)
 {
-	struct pt_leaving *leaving = container_of(head, struct pt_leaving, head);
+	struct pt_detach_work *work = container_of(head, struct pt_detach_work, head);
 
 	/*
 	 * The thread may have been stopped since the work was queued, and PERFTRACE_RESUME may have
 	 * cancelled the release meanwhile. With VM_LOCKED, mmap() would populate the new mappings
 	 * with pages in full, so such a process keeps the device.
 	 */
-	if (pt_is_closed() && current->mm && !(current->mm->def_flags & VM_LOCKED)) {
+	if (pt_is_detaching() && current->mm && !(current->mm->def_flags & VM_LOCKED)) {
 		/*
 		 * -ENOENT: no VMA yet, because the process is attaching and another thread is about
 		 * to use the descriptor to map the device. -EAGAIN: some VMAs are left. In both
 		 * cases the next PERFTRACE_RELEASE queues this work again.
 		 */
-		if (leave_areas(&leaving->ours, leaving->wake))
-			pt_leaves_later();
+		if (replace_vmas(&work->ops, work->wake))
+			pt_detach_failed();
 		else
-			leave_files(&leaving->ours);
+			close_files(&work->ops);
 	}
-	if (leaving->wake)
-		fput(leaving->wake);
-	kfree(leaving);
-	pfc_work_done();
+	if (work->wake)
+		fput(work->wake);
+	kfree(work);
+	pfc_task_work_done();
 }
 
 /*
  * Queues task work that makes one thread of a process release the device for all of its threads.
  * Returns -ENOMEM, or -ESRCH if all threads are exiting. May sleep.
  */
-int pt_leave_later(struct task_struct *leader, const struct pt_ours *ours, struct file *wake)
+int pt_detach_later(struct task_struct *leader, const struct pt_device_ops *ops, struct file *wake)
 {
-	struct pt_leaving *leaving = kmalloc_obj(*leaving, GFP_KERNEL);
+	struct pt_detach_work *work = kmalloc_obj(*work, GFP_KERNEL);
 	struct task_struct *thread;
 
-	if (!leaving)
+	if (!work)
 		return -ENOMEM;
-	leaving->ours = *ours;
-	leaving->wake = wake ? get_file(wake) : NULL;
-	init_task_work(&leaving->head, leave);
+	work->ops = *ops;
+	work->wake = wake ? get_file(wake) : NULL;
+	init_task_work(&work->head, detach);
 	scoped_guard(rcu) {
 		for_each_thread(leader, thread) {
 			if (!(thread->flags & PF_EXITING) &&
-			    pfc_work_add(thread, &leaving->head, TWA_SIGNAL))
+			    pfc_task_work_add(thread, &work->head, TWA_SIGNAL))
 				return 0;
 		}
 	}
 	if (wake)
 		fput(wake);
-	kfree(leaving);
+	kfree(work);
 	return -ESRCH;
 }
 
@@ -227,7 +230,7 @@ int pt_leave_later(struct task_struct *leader, const struct pt_ours *ours, struc
  * piece of the device: a regular file of at least PERFTRACE_READ_BYTES that is open for reading
  * only. Otherwise returns -EBADF or -EINVAL.
  */
-struct file *pt_wake_get(int fd)
+struct file *pt_wake_file_get(int fd)
 {
 	struct file *file = fget(fd);
 
@@ -241,7 +244,7 @@ struct file *pt_wake_get(int fd)
 	return ERR_PTR(-EINVAL);
 }
 
-void pt_wake_put(struct file *wake)
+void pt_wake_file_put(struct file *wake)
 {
 	fput(wake);
 }

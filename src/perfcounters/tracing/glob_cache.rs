@@ -14,18 +14,18 @@ use crate::sys::account::Charge;
 use crate::tracing::trace::Trace;
 
 /// A copy of a trace's globs, for matching without `TRACING`.
-pub(crate) struct Wishes {
+pub(crate) struct TraceGlobs {
     pub(crate) id: u64,
     globs: [u8; FIELDS_MAX],
     paused: bool,
 }
 
-impl Wishes {
+impl TraceGlobs {
     pub(crate) fn of(trace: &Trace) -> Self {
         Self {
             id: trace.id,
             globs: trace.globs,
-            paused: trace.is(flag::PAUSED),
+            paused: trace.has_flag(flag::PAUSED),
         }
     }
 
@@ -35,28 +35,28 @@ impl Wishes {
     }
 
     /// Matches a name with the globs. A paused trace wants none of the markers that match.
-    pub(crate) fn have(&self, marker: &[u8]) -> bool {
+    pub(crate) fn matches(&self, marker: &[u8]) -> bool {
         filter::globs(filter::text(&self.globs).unwrap_or(b""), marker)
     }
 }
 
 /// Most names in the cache: as many as a process can register. Further names are matched each time.
-const MOST: usize = NR_MARKERS;
+const MAX_ENTRIES: usize = NR_MARKERS;
 /// Size of the first table, and the factor by which it grows.
-const FIRST: usize = 64;
-const LARGER: usize = 4;
+const INITIAL_BUCKETS: usize = 64;
+const GROWTH_FACTOR: usize = 4;
 /// Places that a lookup probes.
-const PROBES: usize = 16;
+const MAX_PROBES: usize = 16;
 
 /// An entry of the table. The place is free if the length is 0.
 #[derive(Clone, Copy)]
-struct Place {
+struct Bucket {
     length: u8,
     wanted: bool,
     name: [u8; NAME_MAX],
 }
 
-impl Place {
+impl Bucket {
     const FREE: Self = Self {
         length: 0,
         wanted: false,
@@ -70,27 +70,27 @@ impl Place {
 
 /// The cache: a hash table of 2^n places, at most half of them used. Charged to the trace's user.
 #[derive(Default)]
-pub(crate) struct Answers {
-    places: KVVec<Place>,
+pub(crate) struct GlobCache {
+    buckets: KVVec<Bucket>,
     used: usize,
     /// A larger table could not be allocated, so the table keeps its size.
-    stays: bool,
+    is_fixed: bool,
     /// Returned when the cache is dropped.
     _charge: Option<Charge>,
 }
 
-impl Answers {
-    /// Allocates an empty table of `places`. May sleep.
+impl GlobCache {
+    /// Allocates an empty table of `buckets`. May sleep.
     ///
     /// # Errors
     ///
     /// `EDQUOT` beyond the user's limit, `ENOMEM`.
     pub(crate) fn new(places: usize, payer: &Charge) -> Result<Self> {
-        let charge = payer.more(places.wrapping_mul(size_of::<Place>()))?;
+        let charge = payer.charge(places.wrapping_mul(size_of::<Bucket>()))?;
         let mut table = KVVec::with_capacity(places, GFP_KERNEL_ACCOUNT)?;
-        table.resize(places, Place::FREE, GFP_KERNEL_ACCOUNT)?;
+        table.resize(places, Bucket::FREE, GFP_KERNEL_ACCOUNT)?;
         Ok(Self {
-            places: table,
+            buckets: table,
             _charge: Some(charge),
             ..Self::default()
         })
@@ -101,34 +101,36 @@ impl Answers {
         let start = name.iter().fold(0x811c_9dc5u32, |hash, byte| {
             (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193)
         });
-        let mask = self.places.len().wrapping_sub(1);
-        let nr = PROBES.min(self.places.len());
+        let mask = self.buckets.len().wrapping_sub(1);
+        let nr = MAX_PROBES.min(self.buckets.len());
         (0..nr).map(move |n| (start as usize).wrapping_add(n) & mask)
     }
 
     /// Looks up a name.
     pub(crate) fn find(&self, name: &[u8]) -> Option<bool> {
-        let mut places = self.probes(name).filter_map(|at| self.places.get(at));
+        let mut places = self.probes(name).filter_map(|at| self.buckets.get(at));
         let found = places.find(|place| place.length == 0 || place.name() == name)?;
         (found.length != 0).then_some(found.wanted)
     }
 
     /// Adds a name. Returns the size of the next table if this one is too small.
     pub(crate) fn put(&mut self, name: &[u8], wanted: bool) -> Option<usize> {
-        if self.used.wrapping_mul(2) >= self.places.len() {
-            let larger = match self.places.len() {
-                0 => FIRST,
-                nr => nr.wrapping_mul(LARGER).min(MOST.wrapping_mul(2)),
+        if self.used.wrapping_mul(2) >= self.buckets.len() {
+            let larger = match self.buckets.len() {
+                0 => INITIAL_BUCKETS,
+                nr => nr
+                    .wrapping_mul(GROWTH_FACTOR)
+                    .min(MAX_ENTRIES.wrapping_mul(2)),
             };
-            return (!self.stays && larger > self.places.len()).then_some(larger);
+            return (!self.is_fixed && larger > self.buckets.len()).then_some(larger);
         }
         if self.find(name).is_some() {
             // Another call has matched the same name at the same time.
             return None;
         }
-        let free = |at: &usize| self.places.get(*at).is_some_and(|place| place.length == 0);
+        let free = |at: &usize| self.buckets.get(*at).is_some_and(|place| place.length == 0);
         let at = self.probes(name).find(free)?;
-        if let Some(place) = self.places.get_mut(at) {
+        if let Some(place) = self.buckets.get_mut(at) {
             for (to, byte) in place.name.iter_mut().zip(name) {
                 *to = *byte;
             }
@@ -141,18 +143,18 @@ impl Answers {
     /// Moves all entries to a larger table. Returns the old one, which the caller frees after it
     /// has dropped `TRACING`.
     pub(crate) fn grow(&mut self, larger: Self) -> Self {
-        if larger.places.len() <= self.places.len() {
+        if larger.buckets.len() <= self.buckets.len() {
             return larger;
         }
         let before = core::mem::replace(self, larger);
-        for place in before.places.iter().filter(|place| place.length != 0) {
+        for place in before.buckets.iter().filter(|place| place.length != 0) {
             self.put(place.name(), place.wanted);
         }
         before
     }
 
     /// Keeps the table at its size.
-    pub(crate) fn stay(&mut self) {
-        self.stays = true;
+    pub(crate) fn fix_size(&mut self) {
+        self.is_fixed = true;
     }
 }
