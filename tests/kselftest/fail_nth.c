@@ -3,14 +3,14 @@
  * timeout: 400
  * worlds: debug
  *
- * The kernel's fault injection (nth.h) in each operation of faults.h. It reaches allocations that
- * faults.c does not: page tables, inodes, the parts of a per-CPU allocation.
+ * The kernel's fault injection (fail_nth.h) in each operation of faults.h. It reaches allocations
+ * that faults.c does not: page tables, inodes, the parts of a per-CPU allocation.
  *
  * Only requests of this thread fail. While a module is being loaded, only requests of its init
  * function fail: those with an address of module text on the stack.
  */
 #include "faults.h"
-#include "nth.h"
+#include "fail_nth.h"
 #include <pthread.h>
 
 /* Restricts failures to requests with a return address at or above this one on the stack. */

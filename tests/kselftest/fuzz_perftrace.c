@@ -99,7 +99,7 @@ static const struct field room_fields[] = {
 	NUMBERS(struct perftrace_room, tail, K_RANGE, 0, 4096),
 };
 
-/* PERFTRACE_RELEASE without a file (wake -1). With a file it is tested by perftrace_late.c. */
+/* PERFTRACE_RELEASE without a file (wake -1). With a file it is tested by perftrace_reload.c. */
 static const struct field release_fields[] = {
 	FIELD(struct perftrace_release, size, K_SIZE),
 	FIELD(struct perftrace_release, flags, K_RESERVED),

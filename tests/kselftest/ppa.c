@@ -5,8 +5,8 @@
  * timeout: 600
  *
  * Process accounting: settings, a task of known work compared with the kernel's own figures, tasks
- * that end, permissions of readers. Further tests: ppa_busy.c (the times of CPUs add up),
- * ppa_ticks.c (tasks that hide from ticks), ppa_again.c (accounting is turned on and off).
+ * that end, permissions of readers. Further tests: ppa_load.c (the times of CPUs add up),
+ * ppa_ticks.c (tasks that hide from ticks), ppa_restart.c (accounting is turned on and off).
  */
 #include "ppa.h"
 #include <grp.h>

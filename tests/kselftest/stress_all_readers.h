@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Roles of torture.c that read: snapshots, forks, names, pfc. */
-#ifndef TORTURE_READERS_H
-#define TORTURE_READERS_H
+/* Roles of stress_all.c that read: snapshots, forks, names, pfc. */
+#ifndef STRESS_ALL_READERS_H
+#define STRESS_ALL_READERS_H
 
-#include "torture.h"
+#include "stress_all.h"
 #include <poll.h>
 
 struct seen {

@@ -133,7 +133,7 @@ static void waits_now(void)
 
 /* Wakeups of one task by the kernel's own trace events; times are in microseconds. */
 #define TRACING		"/sys/kernel/tracing"
-#define INSTANCE	TRACING "/instances/ppa_waits"
+#define INSTANCE	TRACING "/instances/ppa_task_values"
 
 static void trace_begin(pid_t pid)
 {

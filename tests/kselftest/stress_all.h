@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Shared by the roles of torture.c: counts of events and of errors, and the value that each counter
- * must have in the end.
+ * Shared by the roles of stress_all.c: counts of events and of errors, and the value that each
+ * counter must have in the end.
  */
-#ifndef TORTURE_H
-#define TORTURE_H
+#ifndef STRESS_ALL_H
+#define STRESS_ALL_H
 
 #include "memory.h"
 

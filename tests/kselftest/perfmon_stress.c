@@ -60,7 +60,7 @@ static void work(int n)
 		case 2:
 			_exit(0);
 		case 3:
-			execl("/proc/self/exe", "perfmon_tempest", "work", NULL);
+			execl("/proc/self/exe", "perfmon_stress", "work", NULL);
 			_exit(0);
 		default:
 			break;

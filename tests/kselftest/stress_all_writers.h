@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Roles of torture.c that write: they count, and change instances, drivers and CPUs. */
-#ifndef TORTURE_WRITERS_H
-#define TORTURE_WRITERS_H
+/* Roles of stress_all.c that write: they count, and change instances, drivers and CPUs. */
+#ifndef STRESS_ALL_WRITERS_H
+#define STRESS_ALL_WRITERS_H
 
-#include "torture.h"
+#include "stress_all.h"
 
 /* The puppet's contexts; "nested" is an interrupt in the middle of a group. */
 static const char *const contexts[] = {

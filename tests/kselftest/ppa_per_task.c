@@ -337,7 +337,7 @@ static void as_nobody(void)
 		 * executes is.
 		 */
 		snprintf(number, sizeof(number), "%d", ready[1]);
-		execl("/proc/self/exe", "ppa_entries", "self", number, NULL);
+		execl("/proc/self/exe", "ppa_per_task", "self", number, NULL);
 		_exit(101);
 	}
 	close(ready[1]);

@@ -10,8 +10,8 @@
  *
  * Only requests of the calling thread fail.
  */
-#ifndef NTH_H
-#define NTH_H
+#ifndef FAIL_NTH_H
+#define FAIL_NTH_H
 
 #include "operation.h"
 

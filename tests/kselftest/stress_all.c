@@ -8,11 +8,11 @@
  * updated from every context; meanwhile readers, pfc and hostile mapping calls run. Each is a
  * process with a role, and stores its results in shared memory. In the end every count is exact.
  *
- * torture.h lists what must happen, how often at least, and what must not happen.
+ * stress_all.h lists what must happen, how often at least, and what must not happen.
  */
-#include "torture.h"
-#include "torture_readers.h"
-#include "torture_writers.h"
+#include "stress_all.h"
+#include "stress_all_readers.h"
+#include "stress_all_writers.h"
 #include <sys/resource.h>
 
 static void worker0(void) { worker(0); }

@@ -57,7 +57,7 @@ static void step(const struct traced *t, int marker)
 		break;
 	case EXECUTE:
 		one->step = NOTHING;
-		execl("/proc/self/exe", "trace_changes", "pauses", NULL);
+		execl("/proc/self/exe", "trace_credentials", "pauses", NULL);
 		_exit(92);
 	default:
 		return;
