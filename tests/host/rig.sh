@@ -176,17 +176,17 @@ forget() {
 	local LOGS=$work/run work=$work/run WORLDS="host stock"
 	mkdir -p "$LOGS/results"
 	printf '# stock old\nok - 0.1 one\n' >"$LOGS/results/stock.old"
-	printf '# stock/full long\nok - 0.1 one\n' >"$LOGS/results/stock.full.long"
+	printf '# stock/debian long\nok - 0.1 one\n' >"$LOGS/results/stock.debian.long"
 	printf '# debug old\nok - 0.1 one\n' >"$LOGS/results/debug.old"
 	touch -d '2025-01-01' "$LOGS"/results/*
 	printf '# stock new\nok - 0.1 one\n' >"$LOGS/results/stock.new"
 	touch -d '2025-01-02' "$work/jobs"
-	echo "long in full" >"$work/left-out"
+	echo "long in debian" >"$work/left-out"
 	eval "$(function_of test.sh forget_results)"
 	forget_results
 	ls "$LOGS/results"
 }
-as_wanted "rig rows: results of programs that did not run in their world are removed" "$(forget | xargs)" "debug.old stock.full.long stock.new"
+as_wanted "rig rows: results of programs that did not run in their world are removed" "$(forget | xargs)" "debug.old stock.debian.long stock.new"
 
 # The path of the tree may contain a word that image.sh looks for in the paths of programs.
 ln -s "$TOP" "$work/readme"

@@ -3,7 +3,7 @@
 # shellcheck disable=SC2016,SC2086,SC2154,SC3043,SC2094,SC2317
 # timeout: 1800
 # worlds: stock
-# guest: full-skylake
+# guest: debian-skylake
 #
 # Runs every command of the documentation as it is printed there: the lines of the blocks "sh guest"
 # and "console guest", in order, each block in a directory of its own. A command, and each part of a

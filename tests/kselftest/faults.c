@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * timeout: 900
- * guest: poke
+ * guest: probes
  * worlds: stock
  *
  * Fails each allocation and registration of the modules: for each operation the first call, then

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * timeout: 600
- * guest: many
+ * guest: many_cpus
  * worlds: stock
  * target: test-all
  *

@@ -3,7 +3,7 @@
 # shellcheck disable=SC2015,SC2086,SC2154,SC2317,SC2329,SC3043
 # timeout: 600
 # worlds: stock
-# guest: full
+# guest: debian
 #
 # Reads the output of pfc export --openmetrics, from the real device with every provider loaded,
 # with the parser of the Python client of Prometheus (openmetrics.py).

@@ -3,7 +3,7 @@
 # shellcheck disable=SC2015,SC2016,SC2154,SC2086,SC2317,SC2329,SC3043
 # timeout: 900
 # worlds: stock
-# guest: full
+# guest: debian
 #
 # pfc export --mmv, read through a real pmcd with its agent pmdammv: what PCP's clients show must be
 # the values and descriptions of the counters.

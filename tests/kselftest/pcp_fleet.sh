@@ -3,7 +3,7 @@
 # shellcheck disable=SC2015,SC2016,SC2086,SC2154,SC2317,SC2329,SC3043
 # timeout: 1200
 # worlds: stock
-# guest: full
+# guest: debian
 #
 # Process accounting in Performance Co-Pilot, exported as the unit of tools/fleet does: read live,
 # and from an archive that pmlogger records with the files of tools/fleet.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * worlds: stock debug
- * guest: poke
+ * guest: probes
  * timeout: 200
  *
  * Contexts of 3,100 threads that sleep: context switches of other threads take no longer, and one

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * guest: large
+ * guest: large_memory
  * worlds: stock
  * timeout: 120
  *

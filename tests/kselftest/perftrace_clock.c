@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * worlds: stock
- * guest: clock
+ * guest: unstable_tsc
  * timeout: 120
  *
  * A trace keeps one clock: after the kernel has marked the time stamp counter unstable, which

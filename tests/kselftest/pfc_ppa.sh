@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
-# guest: poke
+# guest: probes
 # worlds: stock
 # timeout: 120
 # shellcheck disable=SC2030,SC2031,SC2086,SC2317,SC2329,SC3043

@@ -25,7 +25,7 @@ many=branches:u,branches:u,branches:u,branches:u,branches:u,branches:u,branches:
 #
 # 40 runs of the program are enough to find error bars that are too narrow. make test makes 8 and
 # asks for less, which finds bars of a quarter of the width or of none. To compare with perf:
-# make vm GUEST=full-skylake CMD='LONG=1 RUNS=100 sh /tests/pfc_sets.sh'
+# make vm GUEST=debian-skylake CMD='LONG=1 RUNS=100 sh /tests/pfc_sets.sh'
 share=75 phases=160 default_runs=8
 [ -z "${LONG:-}" ] || share=95 phases=300 default_runs=40
 RUNS=${RUNS:-$default_runs}

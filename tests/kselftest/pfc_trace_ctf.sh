@@ -3,7 +3,7 @@
 # shellcheck disable=SC2015,SC2016,SC2086,SC2154,SC2317,SC2329,SC3043
 # timeout: 300
 # worlds: stock
-# guest: full
+# guest: debian
 #
 # Traces of a program with libperftrace, recorded by pfc trace and read by babeltrace2: each event
 # with its fields, once, in the order of time, without a warning.

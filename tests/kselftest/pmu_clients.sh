@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
 # worlds: stock
-# guest: full-skylake full-amd2
+# guest: debian-skylake debian-amd2
 # timeout: 600
 #
 # Debian's perf on the emulated PMU: perf stat and perf record of a program of known length, and

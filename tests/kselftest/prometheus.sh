@@ -3,7 +3,7 @@
 # shellcheck disable=SC2015,SC2016,SC2086,SC2154,SC2317,SC2329,SC3043
 # timeout: 1200
 # worlds: stock
-# guest: full
+# guest: debian
 #
 # A real Prometheus scrapes `pfc export --openmetrics --listen`, which runs as its unit does, with
 # the configuration, the alerts and the dashboard of tools/fleet.

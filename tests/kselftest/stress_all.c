@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * timeout: 600
- * guest: poke
+ * guest: probes
  *
  * Everything at once: CPUs are taken offline and online, chunks are appended, drivers and providers
  * load and unload, children with mappings run and are killed, instances are added, deleted and

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * worlds: stock
- * guest: poke
+ * guest: probes
  * timeout: 200
  *
  * Memory of user tracing: the memory of processes that have ended is bounded, and shown by

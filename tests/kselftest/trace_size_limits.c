@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * worlds: stock debug
- * guest: poke
+ * guest: probes
  * timeout: 120
  *
  * Limits of user tracing, in a table: a value at the limit is accepted, and the next one is

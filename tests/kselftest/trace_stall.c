@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * worlds: stock
- * guest: poke
+ * guest: probes
  * timeout: 200
  *
  * Slow requests of one user do not delay others: many markers with long names, traces whose globs

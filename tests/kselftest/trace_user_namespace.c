@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * guest: poke
+ * guest: probes
  * timeout: 120
  *
  * A user who owns a user namespace with many users is still one user: traces and traced processes

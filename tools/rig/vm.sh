@@ -63,8 +63,8 @@ tsc_khz() {
 # boot QEMU-ARGUMENTS...: makes the initramfs and runs QEMU until the guest ends.
 boot() {
 	local program rc locked=""
-	# shellcheck disable=SC2034 # patience is for guest.sh
-	local smp=2 mem=1G append="" disk="" patience=0 cpu=max,pmu=off accel=tcg pmu="" emulator=""
+	# shellcheck disable=SC2034 # boot_timeout is for guest.sh
+	local smp=2 mem=1G append="" disk="" boot_timeout=0 cpu=max,pmu=off accel=tcg pmu="" emulator=""
 	local -a qemu=()
 	# A busy host can stop QEMU for so long that the kernel's test of the timer at boot fails,
 	# or that the clocksource watchdog finds a difference between two clocks and distrusts the
@@ -121,7 +121,7 @@ boot() {
 			-kernel "$STOCK/usr/lib/modules/$RELEASE/vmlinuz" -initrd "$run/initrd" \
 			-append "$append ${APPEND:-}" "${qemu[@]}" "$@" || rc=$?
 		# A guest writes "# again" if a CPU's timer has stopped before any of this project's
-		# modules was loaded: see timers() in tests/vm/init. It is booted again, twice at
+		# modules was loaded: see check_timers() in tests/vm/init. It is booted again, twice at
 		# most.
 		grep -a '^# again' "$results" >>"$results.again" 2>/dev/null && [ "$(wc -l <"$results.again")" -lt 3 ] || return $rc
 	done

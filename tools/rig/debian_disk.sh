@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Makes the disk of the guest `full`: a file system image of a small Debian with the packages of
-# tests/vm/full.packages. It is made when a test needs that guest, and again when a list of packages
-# or the recipe below changes. Prints the path of the image.
+# Makes the disk of the guest `debian`: a file system image of a small Debian with the packages of
+# tests/vm/debian.packages. It is made when a test needs that guest, and again when a list of
+# packages or the recipe below changes. Prints the path of the image.
 
 # shellcheck source=tools/rig/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -14,13 +14,13 @@ LOG=$CACHE/logs/full.log
 
 # Increase this when the steps below make a different image: it is part of the directory's name.
 RECIPE=1
-list=$TOP/tests/vm/full.packages
+list=$TOP/tests/vm/debian.packages
 
 # Installs Debian with the packages. The maintainer scripts of pcp add users and start services. The
 # users are added as on any Debian. Services cannot start: debian() (stages.sh) prevents it, and
 # systemd does not run.
 base() {
-	debian "Debian for the guest full" "$root" "$(words "$list")" \
+	debian "Debian for the guest debian" "$root" "$(words "$list")" \
 		--dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' \
 		--dpkgopt='path-exclude=/usr/share/locale/*' --dpkgopt='path-exclude=/usr/share/info/*'
 }
@@ -28,13 +28,13 @@ base() {
 # Makes the image: copies the Python packages of the tests, which the set-up has installed in the
 # cache, creates mount points, deletes files that the guest never reads, and makes a file system.
 make_disk() {
-	step "a Debian disk for the guest \`full\`"
+	step "a Debian disk for the guest \`debian\`"
 	remove "$root"
 	mkdir -p "$dir"
 	: >"$LOG"
 	base
 	# shellcheck disable=SC2016
-	stage "file system of the guest full" inside sh -ec 'cd "$0"
+	stage "file system of the guest debian" inside sh -ec 'cd "$0"
 		cp -r "$2"/python/lib/python3*/site-packages/. usr/lib/python3/dist-packages/
 		rm -rf usr/lib/python3/dist-packages/pip*
 		mkdir -p modules tests orders
@@ -51,7 +51,7 @@ set_up base
 dir=$CACHE/full/disk-$(short_hash <<<"recipe $RECIPE $SUITE $(words "$list" "$TOP/tools/rig/python-packages")")
 root=$dir/root
 [ -e "$dir/disk" ] || {
-	lock "$dir.lock" "the disk of the guest full"
+	lock "$dir.lock" "the disk of the guest debian"
 	[ -e "$dir/disk" ] || make_disk
 }
 touch "$dir/disk"
