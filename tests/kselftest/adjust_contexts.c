@@ -87,10 +87,10 @@ static void together(void)
 	time_t end = time(NULL) + 2;
 	long long ticks, loops = 0;
 
-	puppet("storm %u %u %u 200", irq, a, b);
+	puppet("timer_start %u %u %u 200", irq, a, b);
 	for (; time(NULL) < end; loops++)
 		puppet("loop %u 1 1000 1", task);
-	ticks = puppet("calm");
+	ticks = puppet("timer_stop");
 	note("%lld interrupts meanwhile", ticks);
 	ok(ticks > 100, "0.12 storm: more than 100 timer interrupts ran during the loop");
 	is(pc_total(&pc, task), loops * 1000,

@@ -12,7 +12,7 @@ examples=/tests/examples
 plan 16
 unload
 insmod /modules/perfcounters.ko
-insmod /modules/puppet.ko
+insmod /modules/test_driver.ko
 insmod /modules/pfm_soft.ko
 insmod /modules/pfm_ring.ko
 

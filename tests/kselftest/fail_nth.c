@@ -26,16 +26,16 @@ static void only_above(unsigned long address)
 
 /*
  * Returns an address below all modules and above the kernel's own text, which has 512 MB or 1 GB:
- * the puppet's address, rounded down to a multiple of 512 MB.
+ * the test driver's address, rounded down to a multiple of 512 MB.
  */
 static unsigned long modules_start(void)
 {
 	char text[40];
-	unsigned long at = strtoul(slurp("/sys/module/puppet/sections/.text", text, sizeof(text)),
+	unsigned long at = strtoul(slurp("/sys/module/test_driver/sections/.text", text, sizeof(text)),
 				   NULL, 16);
 
 	if (!at)
-		bail("the puppet's address");
+		bail("the test driver's address");
 	return at & ~0x1fffffffUL;
 }
 

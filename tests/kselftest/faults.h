@@ -47,7 +47,7 @@ static void work(void)
 	sleep_ms(15);
 }
 
-/* Reloads perfcounters.ko and the puppet, and maps the counter pages. */
+/* Reloads perfcounters.ko and the test driver, and maps the counter pages. */
 static void afresh(void)
 {
 	static bool mapped;
@@ -263,7 +263,7 @@ static void long_name(void)
 	snprintf(name, sizeof(name), "faults/%0119u", serial++);
 }
 
-/* Sends a command to the puppet. Unlike puppet(), it returns -errno if the write itself fails. */
+/* Sends a command to the test driver. Unlike puppet(), it returns -errno if the write itself fails. */
 static int ask(const char *command, const char *what)
 {
 	char text[256], reply[32] = "";

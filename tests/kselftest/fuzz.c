@@ -446,7 +446,7 @@ int main(void)
 	   "0.1 fuzz: the header and a counter's value are unchanged");
 	close(names);
 	pc_close(&pc);
-	ok(!rmmod("puppet") && !rmmod("perfcounters"),
-	   "0.1 fuzz: rmmod of puppet and perfcounters succeeds at the end");
+	ok(!rmmod("test_driver") && !rmmod("perfcounters"),
+	   "0.1 fuzz: rmmod of test_driver and perfcounters succeeds at the end");
 	return finish();
 }

@@ -122,10 +122,10 @@ int main(void)
 		puppet("add generation/%d", i);
 	is(moved(), 600, "0.6 600 names that add a chunk increase both generations by 600");
 	puppet_leave();
-	is(rmmod("puppet"), 0, "0.6 puppet.ko with 601 instances unloads");
+	is(rmmod("test_driver"), 0, "0.6 test_driver.ko with 601 instances unloads");
 	is(moved(), 601,
 	   "0.6 unloading a driver increases both generations by one for each instance");
-	insmod("puppet", "");
+	insmod("test_driver", "");
 	puppet("add generation/x");
 	is(moved(), 1,
 	   "0.6 perf_add after the driver is loaded again increases both generations by one");

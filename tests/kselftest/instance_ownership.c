@@ -79,17 +79,17 @@ static void taken(void)
 
 	puppet("adjust %u 70", n);
 	is(insmod("careless", "nr=3"), 0,
-	   "0.10 careless.ko loads although the puppet owns two of its names");
+	   "0.10 careless.ko loads although the test driver owns two of its names");
 	for (__u32 i = 0; i < 64; i++)
 		sum += pc_total(&pc, hist + i);
 	is(pc_total(&pc, n), 70,
-	   "0.12 careless.ko does not count into the puppet's counter of the same name");
-	is(sum, 0, "0.12 careless.ko does not count into the puppet's histogram of the same name");
-	is(rmmod("careless"), 0, "0.11 careless.ko, with names of the puppet, unloads");
+	   "0.12 careless.ko does not count into the test driver's counter of the same name");
+	is(sum, 0, "0.12 careless.ko does not count into the test driver's histogram of the same name");
+	is(rmmod("careless"), 0, "0.11 careless.ko, with names of the test driver, unloads");
 	ok(pc.desc[n].state == PERFCOUNTERS_LIVE && pc.desc[hist].state == PERFCOUNTERS_LIVE,
-	   "0.11 careless.ko unloaded: the puppet's instances are still live");
+	   "0.11 careless.ko unloaded: the test driver's instances are still live");
 	puppet("adjust %u 1", n);
-	is(pc_total(&pc, n), 71, "0.12 careless.ko unloaded: the puppet's counter still counts");
+	is(pc_total(&pc, n), 71, "0.12 careless.ko unloaded: the test driver's counter still counts");
 }
 
 /* perf_add() has logged why it refused a name; later calls with the errno log nothing. */
@@ -117,7 +117,7 @@ int main(void)
 	silent();
 	pc_close(&pc);
 	puppet_leave();
-	rmmod("puppet");
+	rmmod("test_driver");
 	is(rmmod("perfcounters"), 0,
 	   "0.1 perfcounters.ko unloads after careless.ko: no reference is left");
 	return finish();

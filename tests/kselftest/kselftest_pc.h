@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * Shared by the test programs in C: KTAP output, loading of modules, the mapped counter pages, the
- * test driver puppet.ko that executes textual commands, and the kernel log.
+ * test driver test_driver.ko that executes textual commands, and the kernel log.
  *
  * A name given to ok() begins with the row it proves; see Documentation/rows.md.
  */
@@ -123,7 +123,7 @@ static bool is_loaded(const char *name)
 	return access(path, F_OK) == 0;
 }
 
-/* The test driver puppet.ko: tests/modules/puppet.c defines its commands. */
+/* The test driver test_driver.ko: tests/modules/test_driver.c defines its commands. */
 
 static __thread int puppet_fd = -1;
 
@@ -164,7 +164,7 @@ static void leave(void)
 	unload();
 }
 
-/* Reloads perfcounters.ko, and loads the puppet. Both are unloaded when the program exits. */
+/* Reloads perfcounters.ko, and loads the test driver. Both are unloaded when the program exits. */
 static void load(const char *params)
 {
 	static bool again;
@@ -173,9 +173,9 @@ static void load(const char *params)
 	errno = -insmod("perfcounters", params);
 	if (errno)
 		bail("insmod perfcounters");
-	errno = -insmod("puppet", "");
+	errno = -insmod("test_driver", "");
 	if (errno)
-		bail("insmod puppet");
+		bail("insmod test_driver");
 	if (!again)
 		atexit(leave);
 	again = true;
@@ -186,7 +186,7 @@ static long long puppet_raw(const char *command, size_t len)
 	char reply[32] = "";
 
 	if (puppet_fd < 0)
-		puppet_fd = open("/proc/puppet", O_RDWR | O_CLOEXEC);
+		puppet_fd = open("/proc/test_driver", O_RDWR | O_CLOEXEC);
 	if (puppet_fd < 0 || pwrite(puppet_fd, command, len, 0) != (ssize_t)len ||
 	    pread(puppet_fd, reply, sizeof(reply) - 1, 0) <= 0)
 		bail(command);

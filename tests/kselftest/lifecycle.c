@@ -50,19 +50,19 @@ static void reload(void)
 	on_cpu(1);
 	puppet("adjust %u 9", n);
 	puppet_leave();
-	is(rmmod("puppet"), 0, "0.11 puppet.ko with live instances unloads");
+	is(rmmod("test_driver"), 0, "0.11 test_driver.ko with live instances unloads");
 	ok(pc.desc[n].state == PERFCOUNTERS_DORMANT && pc.desc[y].state == PERFCOUNTERS_DORMANT,
-	   "0.11 puppet.ko unloaded: its instances are dormant");
-	is(pc_total(&pc, n), 9, "0.11 puppet.ko unloaded: its instances keep their values");
-	insmod("puppet", "");
+	   "0.11 test_driver.ko unloaded: its instances are dormant");
+	is(pc_total(&pc, n), 9, "0.11 test_driver.ko unloaded: its instances keep their values");
+	insmod("test_driver", "");
 	z = puppet("add lifecycle/z");
 	is(puppet("add lifecycle/x"), n,
-	   "0.10 puppet.ko loaded again: lifecycle/x has its old number");
+	   "0.10 test_driver.ko loaded again: lifecycle/x has its old number");
 	is(puppet("add lifecycle/y"), y,
-	   "0.10 puppet.ko loaded again: lifecycle/y has its old number, added in another order");
-	ok(z != n && z != y, "0.10 puppet.ko loaded again: a new name gets a new number");
-	is(pc_total(&pc, n), 0, "0.10 puppet.ko loaded again: lifecycle/x is 0 on each CPU");
-	is(pc.desc[n].incarnation, 3, "0.10 puppet.ko loaded again: lifecycle/x has incarnation 3");
+	   "0.10 test_driver.ko loaded again: lifecycle/y has its old number, added in another order");
+	ok(z != n && z != y, "0.10 test_driver.ko loaded again: a new name gets a new number");
+	is(pc_total(&pc, n), 0, "0.10 test_driver.ko loaded again: lifecycle/x is 0 on each CPU");
+	is(pc.desc[n].incarnation, 3, "0.10 test_driver.ko loaded again: lifecycle/x has incarnation 3");
 }
 
 static void histogram(void)

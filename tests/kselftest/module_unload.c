@@ -61,7 +61,7 @@ static bool life(int i)
 	struct pc pc;
 	bool good;
 
-	if (insmod("perfcounters", i % 8 ? "" : "pages_per_chunk=8") || insmod("puppet", ""))
+	if (insmod("perfcounters", i % 8 ? "" : "pages_per_chunk=8") || insmod("test_driver", ""))
 		return false;
 	pc_open(&pc);
 	for (int k = 0; k < 20; k++)
@@ -73,7 +73,7 @@ static bool life(int i)
 		       pc_find(&pc, "sample_rust/ticks") &&
 		       !rmmod("sample_rust") && !rmmod("sample_c") && good;
 	puppet_leave();
-	good = !rmmod("puppet") && good;
+	good = !rmmod("test_driver") && good;
 	pc_close(&pc);
 	return !rmmod("perfcounters") && good;
 }

@@ -17,7 +17,7 @@ json_to() { pfc read --json --per-cpu -o "$@"; }
 plan 12
 unload
 load_providers
-insmod /modules/puppet.ko
+insmod /modules/test_driver.ko
 one_of_each_kind
 
 listed() { sed 1d /dev/perfcounters_names | cut -f3 | sort -u; }
@@ -73,7 +73,7 @@ check "openmetrics --sum: the output has the totals over CPUs" sums
 
 # A counter that is deleted and added again begins at 0, with a new creation time.
 again() {
-	puppet del $counter >deleted
+	driver_cmd del $counter >deleted
 	local before after
 	before=$(date +%s.%N)
 	counter=$(desc 0 1 0 1 "what it counts" test/counter)

@@ -35,7 +35,7 @@ newer() { [ "$(values control.time)" -gt "$1" ]; }
 plan 22
 unload
 insmod /modules/perfcounters.ko
-insmod /modules/puppet.ko
+insmod /modules/test_driver.ko
 
 start_pmcd
 check "pcp pmcd starts with the agent mmv" within 120 pminfo mmv.control.files
@@ -78,8 +78,8 @@ check "pcp a counter was updated: the metric has the new value" become percpu.te
 
 # Changes the set of instances. Instances that stay keep the number of their metric.
 pminfo -m mmv.pc.all.test.counter >before
-puppet del $gauge >/dev/null
-late=$(puppet add test/late)
+driver_cmd del $gauge >/dev/null
+late=$(driver_cmd add test/late)
 on 0 adjust $late 11
 check "pcp a counter was added: its metric appears" become percpu.test.late "11 0"
 check "pcp a counter was deleted: its metric disappears" absent all.test.gauge
@@ -95,7 +95,7 @@ i=0
 while [ $i -lt 1000 ]; do
 	echo "add many/n$i"
 	i=$((i + 1))
-done | while read -r line; do printf '%s' "$line" >/proc/puppet; done
+done | while read -r line; do printf '%s' "$line" >/proc/test_driver; done
 total() { pfc read --csv "$1" | tail -n 1 | cut -d, -f"$column"; }
 column=$(pfc read --csv sched/context_switches | head -n 1 | tr , '\n' | grep -nx value | cut -d: -f1)
 between() {

@@ -27,7 +27,7 @@ plan 20
 unload
 insmod /modules/perfcounters.ko
 insmod /modules/pfc_sched.ko
-insmod /modules/puppet.ko
+insmod /modules/test_driver.ko
 pace=$(desc 0 1 0 1 "" test/pace)
 pace $pace &
 pacer=$!

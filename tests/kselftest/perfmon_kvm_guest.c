@@ -72,7 +72,7 @@ int main(void)
 	   t.samples);
 	is(t.frames, 0, "1.4 PF_VCPU set: samples in the guest have no stack frames");
 	fd = sampling(PFM_KERNEL);
-	puppet("calm");
+	puppet("timer_stop");
 	spin(20000000);
 	pfm_stop(fd);
 	t = tally(fd);

@@ -64,7 +64,7 @@ static void set_nmi_us(unsigned int us)
 	char text[16];
 
 	snprintf(text, sizeof(text), "%u", us);
-	write_file("/sys/module/puppet/parameters/nmi_us", text);
+	write_file("/sys/module/test_driver/parameters/nmi_us", text);
 }
 
 static void goes_on(const struct pmu_model *m, const struct pace *pace, const char *beside)
@@ -103,9 +103,9 @@ int main(void)
 	plan(2 * 2 * NR_PACES);
 	rounds = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	sampling_modules(m);
-	errno = -insmod("puppet", "");
+	errno = -insmod("test_driver", "");
 	if (errno)
-		bail("insmod puppet");
+		bail("insmod test_driver");
 	for (i = 0; i < NR_PACES; i++)
 		goes_on(m, &paces[i], "alone");
 	fd = context_of_cpu(m);

@@ -90,7 +90,7 @@ int main(int argc, char **argv)
 	is(first.clock, PERFTRACE_CLOCK_TSC, "9.6 trace clock: the time stamp counter");
 	child = program();
 	ok(in_time(fd), "9.6 trace clock: an event has a time of it");
-	puppet("distrust");
+	puppet("tsc_unstable");
 	last = trace_info(fd);
 	ok(last.clock == first.clock && last.khz == first.khz,
 	   "9.6 unstable TSC: the trace keeps its clock and frequency");

@@ -197,7 +197,7 @@ static int rmmod_soon(void)
 {
 	int rc = -EBUSY;
 
-	rmmod("puppet");
+	rmmod("test_driver");
 	for (int i = 0; i < 1000 && rc; i++) {
 		usleep(1000);
 		rc = rmmod("perfcounters");
@@ -314,7 +314,7 @@ static void those_that_do_not(void)
 	start(LOCKED);
 	is(release_all(2), 2,
 	   "3.8 release: a stopped program and one with locked memory remain attached");
-	is(rmmod("puppet"), 0, "1.1 rmmod: puppet.ko unloads while programs are attached");
+	is(rmmod("test_driver"), 0, "1.1 rmmod: test_driver.ko unloads while programs are attached");
 	is(rmmod("perfcounters"), -EAGAIN,
 	   "1.1 rmmod: perfcounters.ko is EAGAIN while programs are attached");
 	is(resume(), 0, "3.8 resume: succeeds while programs are still attached");

@@ -224,7 +224,7 @@ int main(int argc, char **argv)
 	of_a_command();
 	killed();
 	others();
-	rmmod("puppet");
+	rmmod("test_driver");
 	/* The memory of a killed program is released some time after it has exited. */
 	for (int i = 0; i < 1200 && (gone = rmmod("perfcounters")) == -EAGAIN; i++)
 		sleep_ms(50);

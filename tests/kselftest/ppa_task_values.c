@@ -222,18 +222,18 @@ static void shared_line(void)
 	__u64 more;
 	char text[20];
 
-	errno = -insmod("lines", "handlers=4");
+	errno = -insmod("irq_lines", "handlers=4");
 	if (errno)
 		bail("insmod lines");
 	snprintf(text, sizeof(text), "%d", INTERRUPTS);
 	before = ppa_task(dev, getpid());
-	write_file("/sys/module/lines/parameters/fire", text);
+	write_file("/sys/module/irq_lines/parameters/fire", text);
 	after = ppa_task(dev, getpid());
 	more = after.values[PPA_INTCNT] - before.values[PPA_INTCNT];
 	ok(more >= INTERRUPTS && more < 2 * INTERRUPTS,
 	   "4.4 shared line: %d interrupts with four handlers count once each (%llu)",
 	   INTERRUPTS, more);
-	rmmod("lines");
+	rmmod("irq_lines");
 }
 
 int main(void)

@@ -38,7 +38,7 @@ plan 28
 unload
 modprobe null_blk
 load_providers
-insmod /modules/puppet.ko
+insmod /modules/test_driver.ko
 one_of_each_kind
 pace=$(desc 0 1 0 1 "" test/pace)
 pfc ppa on >/dev/null
@@ -155,7 +155,7 @@ lint() {
 check "prometheus promtool check metrics: finds nothing but help texts, which it cannot see" lint
 
 # Counters are deleted and added.
-puppet del $counter >deleted
+driver_cmd del $counter >deleted
 check "prometheus a counter was deleted: its series disappears" within 60 none perfcounters_test_counter_total
 counter=$(desc 0 1 0 1 "what it counts" test/counter)
 on 0 adjust $counter 7

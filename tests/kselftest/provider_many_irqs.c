@@ -51,7 +51,7 @@ static void fire(int times)
 	char text[20];
 
 	snprintf(text, sizeof(text), "%d", times);
-	write_file("/sys/module/lines/parameters/fire", text);
+	write_file("/sys/module/irq_lines/parameters/fire", text);
 }
 
 /*
@@ -83,10 +83,10 @@ static void with_lines(int nr)
 	snprintf(text, sizeof(text), "lines=%d", nr);
 	load_provider("pfc_irq");
 	log = klog_mark();
-	errno = -insmod("lines", text);
+	errno = -insmod("irq_lines", text);
 	if (errno)
 		bail("insmod lines");
-	slurp("/sys/module/lines/parameters/first", text, sizeof(text));
+	slurp("/sys/module/irq_lines/parameters/first", text, sizeof(text));
 	first = atol(text);
 	lines = nr;
 	look();
@@ -120,7 +120,7 @@ static void with_lines(int nr)
 	   nr > ROWS ? "one" : "none");
 	close(log);
 	is(rmmod("pfc_irq"), 0, "9.4 %d lines: pfc_irq unloads", nr);
-	is(rmmod("lines"), 0, "9.4 %d lines: lines.ko unloads", nr);
+	is(rmmod("irq_lines"), 0, "9.4 %d lines: irq_lines.ko unloads", nr);
 	pc_close(&pc);
 }
 

@@ -147,8 +147,8 @@ static void hold_by_mapping(void)
 	pid_t pid;
 
 	puppet_leave();
-	err = rmmod("puppet");
-	expect(!err, WRONG_RMMOD, "rmmod puppet: %d", err);
+	err = rmmod("test_driver");
+	expect(!err, WRONG_RMMOD, "rmmod test_driver: %d", err);
 	for (int i = 0; i < 20; i++) {
 		err = rmmod("perfcounters");
 		expect(err == -EWOULDBLOCK, WRONG_RMMOD, "rmmod perfcounters while mapped: %d",

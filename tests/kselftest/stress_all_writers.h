@@ -5,7 +5,7 @@
 
 #include "stress_all.h"
 
-/* The puppet's contexts; "nested" is an interrupt in the middle of a group. */
+/* The test driver's contexts; "nested" is an interrupt in the middle of a group. */
 static const char *const contexts[] = {
 	"task", "lock", "irqoff", "softirq", "hardirq", "nested", "nmi",
 };

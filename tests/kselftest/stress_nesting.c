@@ -3,7 +3,7 @@
  * timeout: 600
  *
  * 64 tasks, a timer interrupt, an NMI and a kprobe update at once on every CPU, in the middle of
- * one another's groups (tests/modules/puppet_tempest.c), while readers take consistent snapshots.
+ * one another's groups (tests/modules/test_driver_nesting.c), while readers take consistent snapshots.
  *
  * All updates go through the seqflag and add 1. Each of the four kinds makes a single update of
  * `alone`, and one of a pair (a, b) in a group, in which it also adds to the counter EVERYBODY. So
@@ -29,7 +29,7 @@
 #define ROUNDS		50	/* updates of a task in one command */
 #define STUCK		480	/* seconds */
 
-/* The kinds of updates, and the numbers of `tally`, as in puppet_tempest.c. */
+/* The kinds of updates, and the numbers of `tally`, as in test_driver_nesting.c. */
 enum { BY_TASK, BY_TIMER, BY_NMI, BY_KPROBE, NR_BY };
 #define FOUND		NR_BY
 #define DEPTHS		4
@@ -64,8 +64,8 @@ static void *task(void *arg)
 	/* All tasks together have about the weight of one reader. */
 	setpriority(PRIO_PROCESS, syscall(SYS_gettid), 19);
 	while (!stop) {
-		if (puppet("gust %d", ROUNDS))
-			bail("gust");
+		if (puppet("nesting_update %d", ROUNDS))
+			bail("nesting_update");
 		c->rounds += ROUNDS;
 	}
 	puppet_leave();
@@ -116,7 +116,7 @@ static void *reader(void *arg)
 
 static __u64 tally(int what)
 {
-	return puppet("tally %d", what);
+	return puppet("nesting_count %d", what);
 }
 
 static __u64 in_group(void)
@@ -156,14 +156,14 @@ int main(void)
 		slow = 20;
 	load("");
 	pc_open(&pc);
-	first = puppet("add tempest/0");
+	first = puppet("add nesting/0");
 	for (i = 1; i < SLOTS; i++)
-		puppet("add tempest/%d", i);
+		puppet("add nesting/%d", i);
 	for (__u32 cpu = 0; cpu < pc.geometry.nr_cpus; cpu++)
 		completed_before[cpu] = pc_seq(&pc, cpu) >> PERFCOUNTERS_SEQ_SHIFT;
-	errno = -puppet("tempest %u %d", first, PERIOD_US);
+	errno = -puppet("nesting_start %u %d", first, PERIOD_US);
 	if (errno)
-		bail("tempest");
+		bail("nesting_start");
 	/*
 	 * Make room for all files first: to grow the table while threads run, the kernel waits for
 	 * all CPUs.
@@ -187,7 +187,7 @@ int main(void)
 		all.rejected += count[i].rejected;
 		all.rejected_wrong += count[i].rejected_wrong;
 	}
-	is(puppet("lull"), 0, "0.12 nested updates: stopped in the end");
+	is(puppet("nesting_stop"), 0, "0.12 nested updates: stopped in the end");
 
 	note("%lld s; updates, two at a time: %llu by tasks, %llu by timers, %llu by NMIs, %llu by kprobes (%llu not run)",
 	     (long long)(now.tv_sec - since.tv_sec), (unsigned long long)tally(BY_TASK),

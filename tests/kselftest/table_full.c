@@ -142,7 +142,7 @@ int main(void)
 	singles();
 	pc_close(&pc);
 	puppet_leave();
-	is(rmmod("puppet"), 0, "0.11 puppet.ko with all instances of a full table unloads");
+	is(rmmod("test_driver"), 0, "0.11 test_driver.ko with all instances of a full table unloads");
 	load("");
 	pc_open(&pc);
 	runs();

@@ -514,8 +514,8 @@ static void module(void)
 	struct traced t;
 	int slot, fd;
 
-	/* Without the puppet only what is tested here holds the module. */
-	rmmod("puppet");
+	/* Without the test driver only what is tested here holds the module. */
+	rmmod("test_driver");
 	traced_open(&t, 0);
 	is(rmmod("perfcounters"), -EAGAIN, "3.1 rmmod: EAGAIN while a process is traced");
 	close(t.fd);

@@ -188,7 +188,7 @@ int main(void)
 	   trace_call(fd, PERFTRACE_NEXT_MARKER, &d) == -ENOENT,
 	   "3.8 stress: no trace and no process is left");
 	close(fd);
-	rmmod("puppet");
+	rmmod("test_driver");
 	is(rmmod("perfcounters"), 0, "3.11 stress: perfcounters.ko unloads");
 	return finish();
 }

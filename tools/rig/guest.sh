@@ -209,7 +209,7 @@ ours() {
 		!lines { print; next }
 		{ race = race $0 "\n"; lines-- }
 		/(\] |^)=+\r?$/ || !lines {
-			if (race ~ /\[(perfcounters|pfc_[a-z]+|sample_[a-z]+|puppet|faulty)\]/)
+			if (race ~ /\[(perfcounters|pfc_[a-z]+|sample_[a-z]+|test_driver|faulty)\]/)
 				printf "%s", race
 			race = ""
 			lines = 0

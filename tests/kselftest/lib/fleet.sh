@@ -29,7 +29,7 @@ near() { # VALUE WANTED PERCENT: true if the difference is at most that percenta
 # Adds 10 on CPU 0 about ten times a second, until it is killed.
 pace() { # NUMBER: of the instance
 	while :; do
-		printf 'adjust %s 10' "$1" >/proc/puppet
+		printf 'adjust %s 10' "$1" >/proc/test_driver
 		sleep 0.1
 	done
 }

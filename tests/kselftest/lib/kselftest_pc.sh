@@ -60,8 +60,8 @@ load_providers() {
 	while read -r ko; do insmod "/modules/$ko" 2>/dev/null; done </modules/order
 }
 
-puppet() { # COMMAND...: prints its result
-	exec 3<>/proc/puppet
+driver_cmd() { # COMMAND...: prints its result
+	exec 3<>/proc/test_driver
 	printf '%s' "$*" >&3
 	read -r reply <&3
 	exec 3<&-
@@ -70,12 +70,12 @@ puppet() { # COMMAND...: prints its result
 on() { # CPU COMMAND...
 	local cpu=$1
 	shift
-	taskset -c "$cpu" sh -c 'printf "%s" "$0" >/proc/puppet' "$*"
+	taskset -c "$cpu" sh -c 'printf "%s" "$0" >/proc/test_driver' "$*"
 }
 # sizeof(struct perf_counter_spec)
 size=32
 desc() { # KIND UNIT EXPONENT SLOTS HELP NAME: prints its number
-	puppet desc $size $1 $2 $3 $4 0 ${#5} "$5$6"
+	driver_cmd desc $size $1 $2 $3 $4 0 ${#5} "$5$6"
 }
 
 # Adds one instance of each kind, with values on both CPUs that only this script changes.
