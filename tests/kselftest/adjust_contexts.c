@@ -15,12 +15,12 @@ static void everywhere(void)
 		const char *c = contexts[i];
 		__s64 before = pc_value(&pc, 1, n), both = pc_value(&pc, 1, m);
 
-		puppet("@%s adjust %u 2", c, n);
+		driver_cmd("@%s adjust %u 2", c, n);
 		is(pc_value(&pc, 1, n) - before, 2, "0.12 perf_adjust in context %s: counts", c);
-		puppet("@%s inline %u 3", c, n);
+		driver_cmd("@%s inline %u 3", c, n);
 		is(pc_value(&pc, 1, n) - before, 5, "0.12 perf_counter_add in context %s: counts",
 		   c);
-		puppet("@%s group %u %u -1 4", c, n, m);
+		driver_cmd("@%s group %u %u -1 4", c, n, m);
 		ok(pc_value(&pc, 1, n) - before == 1 && pc_value(&pc, 1, m) - both == -4,
 		   "0.12 a group of perf_counter_add in context %s: counts in both instances", c);
 	}
@@ -40,8 +40,8 @@ static __s64 *photograph(void)
 
 static void nonsense(void)
 {
-	__u32 hist = puppet("desc 32 4 1 0 64 0 -1 contexts/hist");
-	__u32 dormant = puppet("add contexts/dormant");
+	__u32 hist = driver_cmd("desc 32 4 1 0 64 0 -1 contexts/hist");
+	__u32 dormant = driver_cmd("add contexts/dormant");
 	__u32 unused = pc.h->nr_slots;
 	const long long numbers[] = {
 		0, dormant, unused, unused + 1, 511, 512, 65535, 65536, 65537, 131072 + n,
@@ -51,20 +51,20 @@ static void nonsense(void)
 	__u64 gen;
 	__s64 *before, *after;
 
-	puppet("del %u", dormant);
+	driver_cmd("del %u", dormant);
 	gen = pc.h->gen2;
 	before = photograph();
 	for (size_t i = 0; i < sizeof(numbers) / sizeof(*numbers); i++) {
-		puppet("adjust %lld 1", numbers[i]);
-		puppet("@hardirq adjust %lld 1", numbers[i]);
-		is(puppet("handle %lld", numbers[i]), 0,
+		driver_cmd("adjust %lld 1", numbers[i]);
+		driver_cmd("@hardirq adjust %lld 1", numbers[i]);
+		is(driver_cmd("handle %lld", numbers[i]), 0,
 		   "0.12 perf_counter_handle of number %lld, not live: no handle",
 		   numbers[i]);
 		/* An update through the handle of such a number changes nothing either. */
-		puppet("inline %lld 1", numbers[i]);
-		puppet("@nmi inline %lld 1", numbers[i]);
-		puppet("peak %lld 1000000", numbers[i]);
-		puppet("hist %lld 64 %lld", numbers[i], 1LL << 62);
+		driver_cmd("inline %lld 1", numbers[i]);
+		driver_cmd("@nmi inline %lld 1", numbers[i]);
+		driver_cmd("peak %lld 1000000", numbers[i]);
+		driver_cmd("hist %lld 64 %lld", numbers[i], 1LL << 62);
 	}
 	after = photograph();
 	ok(!memcmp(before, after, size),
@@ -72,7 +72,7 @@ static void nonsense(void)
 	is(pc.h->gen1 + pc.h->gen2, 2 * gen,
 	   "0.12 updates of numbers that are not live: the generation does not change");
 	/* Checks that the comparison above is able to show a change. */
-	puppet("adjust %u 1", n);
+	driver_cmd("adjust %u 1", n);
 	free(after);
 	after = photograph();
 	ok(memcmp(before, after, size),
@@ -82,15 +82,16 @@ static void nonsense(void)
 /* The task and the interrupts update instances of their own without a lock: no update is lost. */
 static void together(void)
 {
-	__u32 task = puppet("add contexts/from_task"), irq = puppet("add contexts/from_irq");
-	__u32 a = puppet("add contexts/a"), b = puppet("add contexts/b");
+	__u32 task = driver_cmd("add contexts/from_task");
+	__u32 irq = driver_cmd("add contexts/from_irq");
+	__u32 a = driver_cmd("add contexts/a"), b = driver_cmd("add contexts/b");
 	time_t end = time(NULL) + 2;
 	long long ticks, loops = 0;
 
-	puppet("timer_start %u %u %u 200", irq, a, b);
+	driver_cmd("timer_start %u %u %u 200", irq, a, b);
 	for (; time(NULL) < end; loops++)
-		puppet("loop %u 1 1000 1", task);
-	ticks = puppet("timer_stop");
+		driver_cmd("loop %u 1 1000 1", task);
+	ticks = driver_cmd("timer_stop");
 	note("%lld interrupts meanwhile", ticks);
 	ok(ticks > 100, "0.12 storm: more than 100 timer interrupts ran during the loop");
 	is(pc_total(&pc, task), loops * 1000,
@@ -103,11 +104,11 @@ static void together(void)
 int main(void)
 {
 	plan(3 * 7 + 17 + 3 + 4);
-	load("");
+	load_modules("");
 	pc_open(&pc);
-	on_cpu(1);
-	n = puppet("add contexts/n");
-	m = puppet("add contexts/m");
+	pin_to_cpu(1);
+	n = driver_cmd("add contexts/n");
+	m = driver_cmd("add contexts/m");
 	everywhere();
 	nonsense();
 	together();

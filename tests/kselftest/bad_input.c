@@ -14,7 +14,7 @@ static struct photo {
 /* Instances of the module's own costs change at any time and are left out of the comparison. */
 static bool is_own(__u32 slot)
 {
-	return slot && slot <= PC_OWN;
+	return slot && slot <= PC_BUILTIN;
 }
 
 /* Takes a snapshot of everything that user space can see. */
@@ -45,7 +45,7 @@ static void refused(int want, const char *what, const char *command, size_t len)
 	bool same;
 
 	photograph(&photo[0]);
-	got = puppet_raw(command, len);
+	got = driver_cmd_raw(command, len);
 	same = unchanged();
 	if (!ok(got == -want && same, "0.10 %s: refused, nothing changes", what))
 		note("got %lld, want -%d; %s", got, want, same ?
@@ -63,7 +63,7 @@ static long long sized(size_t len, bool expect, const char *fill)
 	for (size_t i = 0; i < len; i++)
 		command[4 + i] = fill[i % unit];
 	if (expect)
-		return puppet_raw(command, 4 + len);
+		return driver_cmd_raw(command, 4 + len);
 	snprintf(command + 1200, 100, "perf_add, name of %zu bytes: ENAMETOOLONG", len);
 	refused(ENAMETOOLONG, command + 1200, command, 4 + len);
 	return 0;
@@ -96,7 +96,7 @@ static void names(void)
 	NO(EILSEQ, "perf_add, escape character: EILSEQ", "add \033[2J");
 	NO(EILSEQ, "perf_add, DEL: EILSEQ", "add \177");
 	NO(EILSEQ, "perf_add, C1 control character: EILSEQ", "add \xc2\x9b");
-	ok(puppet("add \u2028 \U0001f600 %%s%%n") > 0,
+	ok(driver_cmd("add \u2028 \U0001f600 %%s%%n") > 0,
 	   "0.10 perf_add: U+2028, an emoji and %%s%%n are accepted");
 }
 
@@ -125,24 +125,24 @@ static void specs(void)
 	snprintf(command, sizeof(command), "desc 32 0 1 0 1 0 80 %080dbad", 0);
 	refused(ENAMETOOLONG, "perf_add_desc, help of 80 bytes: ENAMETOOLONG", command,
 		strlen(command));
-	ok(puppet("desc 32 0 1 0 1 0 79 %079dbad_input/help", 0) > 0,
+	ok(driver_cmd("desc 32 0 1 0 1 0 79 %079dbad_input/help", 0) > 0,
 	   "0.10 perf_add_desc: help of 79 bytes is accepted");
-	ok(puppet("desc 32 3 2 -18 0 0 0 bad_input/edge") > 0,
+	ok(driver_cmd("desc 32 3 2 -18 0 0 0 bad_input/edge") > 0,
 	   "0.10 perf_add_desc: exponent -18, 0 slots and an empty help are accepted");
-	ok(puppet("desc 32 4 7 18 64 0 -1 bad_input/hist") > 0,
+	ok(driver_cmd("desc 32 4 7 18 64 0 -1 bad_input/hist") > 0,
 	   "0.10 perf_add_desc: histogram with exponent 18 and 64 slots is accepted");
 }
 
 /* A driver that repeats a mistake does not fill the kernel log. */
 static void repeated(void)
 {
-	int log = klog_mark(), lines;
+	int log = klog_open(), lines;
 
 	/* Waits until the rate limit no longer counts the lines of earlier tests. */
 	sleep_ms(6000);
 	for (int i = 0; i < 500; i++)
-		puppet("del %u", 60000);
-	lines = klog_says(log, "perf_del(60000): no such live instance");
+		driver_cmd("del %u", 60000);
+	lines = klog_count(log, "perf_del(60000): no such live instance");
 	ok(lines > 0 && lines < 250,
 	   "0.11 perf_del of an unknown number, 500 times: logged 1 to 249 times (%d)",
 	   lines);
@@ -154,7 +154,7 @@ static void contexts(void)
 	static const char *const names[] = { "irqoff", "lock", "softirq", "hardirq", "nmi" };
 	char command[80], what[60];
 	__u32 n = pc_find(&pc, "bad_input/live");
-	int log = klog_mark();
+	int log = klog_open();
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
 		snprintf(command, sizeof(command), "@%s add bad_input/atomic", names[i]);
@@ -164,7 +164,7 @@ static void contexts(void)
 	ok(klog_has(log, advice), "0.10 perf_add in atomic context: the kernel log says why");
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
 		photograph(&photo[0]);
-		puppet("@%s del %u", names[i], n);
+		driver_cmd("@%s del %u", names[i], n);
 		ok(unchanged() && pc.desc[n].state == PERFCOUNTERS_LIVE,
 		   "0.11 perf_del in context %s: refused, nothing changes", names[i]);
 	}
@@ -174,16 +174,16 @@ static void deleting(void)
 {
 	static const char *const advice[] = { "no such live instance", NULL };
 	const long long numbers[] = { 0, -1, 65535, 65536, INT32_MAX, INT32_MIN, pc.h->nr_slots };
-	__u32 hist = pc_find(&pc, "bad_input/hist"), dormant = puppet("add bad_input/dormant");
+	__u32 hist = pc_find(&pc, "bad_input/hist"), dormant = driver_cmd("add bad_input/dormant");
 	bool same;
-	int log = klog_mark();
+	int log = klog_open();
 
-	puppet("del %u", dormant);
+	driver_cmd("del %u", dormant);
 	photograph(&photo[0]);
 	for (size_t i = 0; i < sizeof(numbers) / sizeof(*numbers); i++)
-		puppet("del %lld", numbers[i]);
-	puppet("del %u", hist + 1);
-	puppet("del %u", dormant);
+		driver_cmd("del %lld", numbers[i]);
+	driver_cmd("del %u", hist + 1);
+	driver_cmd("del %u", dormant);
 	same = unchanged();
 	ok(same, "0.11 perf_del of a number that is not live: nothing changes");
 	ok(klog_has(log, advice),
@@ -193,10 +193,10 @@ static void deleting(void)
 int main(void)
 {
 	plan(57);
-	load("");
+	load_modules("");
 	pc_open(&pc);
-	puppet("add bad_input/live");
-	puppet("adjust 1 77");
+	driver_cmd("add bad_input/live");
+	driver_cmd("adjust 1 77");
 	names();
 	specs();
 	contexts();

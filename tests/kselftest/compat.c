@@ -111,7 +111,7 @@ static void tracing(void)
 {
 	static const char *const words[] = { "32-bit programs cannot be traced", NULL };
 	struct perftrace_attach attach = { .size = sizeof(attach) };
-	int fd = open("/dev/perftrace", O_RDWR | O_CLOEXEC), log = klog_mark();
+	int fd = open("/dev/perftrace", O_RDWR | O_CLOEXEC), log = klog_open();
 
 	is(call32(fd, PERFTRACE_ATTACH, &attach, sizeof(attach)), -EOPNOTSUPP,
 	   "3.7 32 bits: PERFTRACE_ATTACH is EOPNOTSUPP");
@@ -127,7 +127,7 @@ static void counters(void)
 	static const char *const words[] = {
 		"a 32-bit program reads a counter in two halves", NULL
 	};
-	int fd = open("/dev/perfcounters", O_RDONLY | O_CLOEXEC), log = klog_mark();
+	int fd = open("/dev/perfcounters", O_RDONLY | O_CLOEXEC), log = klog_open();
 
 	is(lseek(fd, 0, SEEK_SET), -1, "0.1 /dev/perfcounters: lseek fails");
 	is(mmap32(fd), -EOPNOTSUPP,
@@ -218,7 +218,7 @@ static void implied(void)
 int main(void)
 {
 	plan(19 + 2 + 16 + 1);
-	load("");
+	load_modules("");
 	errno = -insmod("pfm_soft", "");
 	if (errno)
 		bail("insmod pfm_soft");

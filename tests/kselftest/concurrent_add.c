@@ -29,27 +29,27 @@ static void *flap(void *unused)
 {
 	int *failed = calloc(1, sizeof(*failed));
 
-	on_cpu(1);
+	pin_to_cpu(1);
 	while (flaps) {
-		int n = puppet("add neighbours/flaps");
+		int n = driver_cmd("add neighbours/flaps");
 
 		*failed += n <= 0;
-		puppet("del %d", n);
+		driver_cmd("del %d", n);
 		lives++;
 	}
-	puppet_leave();
+	driver_close();
 	return failed;
 }
 
 /* Deletes the first and then the second instance of each pair. */
 static void *delete_pairs(void *unused)
 {
-	on_cpu(1);
+	pin_to_cpu(1);
 	for (int i = 0; i < PAIRS; i++) {
-		puppet("del %d", number[i]);
-		puppet("del %d", number[BEHIND + i]);
+		driver_cmd("del %d", number[i]);
+		driver_cmd("del %d", number[BEHIND + i]);
 	}
-	puppet_leave();
+	driver_close();
 	deletes = false;
 	return NULL;
 }
@@ -90,7 +90,7 @@ static int add(int from, int to)
 	int same = 0;
 
 	for (int i = from; i < to; i++) {
-		int n = puppet("add neighbours/other %d", i);
+		int n = driver_cmd("add neighbours/other %d", i);
 
 		same += !number[i] || n == number[i];
 		number[i] = n;
@@ -127,12 +127,12 @@ int main(void)
 	int *failed;
 
 	plan(5);
-	load("");
+	load_modules("");
 	pc_open(&pc);
-	on_cpu(0);
+	pin_to_cpu(0);
 	add(0, OTHERS);
 	for (int i = 0; i < OTHERS; i++)
-		puppet("del %d", number[i]);
+		driver_cmd("del %d", number[i]);
 	pthread_create(&thread, NULL, flap, NULL);
 	wait_until(lives > 10);
 	ok(lives > 10, "0.11 one instance is added and deleted more than 10 times");

@@ -37,9 +37,10 @@ static __s64 nmis(void)
 /* Samples every @period instructions of this thread, and compares samples, interrupts and NMIs. */
 static void overflows(__u64 period, __u64 rounds)
 {
-	__s64 regular = cost("interrupts/regular"), spurious = cost("interrupts/spurious");
-	__s64 time = cost("interrupts/time"), format = cost("samples/time");
-	__s64 taken = cost("samples/taken"), again = cost("interrupts/again"), all;
+	__s64 regular = cost_total("interrupts/regular");
+	__s64 spurious = cost_total("interrupts/spurious");
+	__s64 time = cost_total("interrupts/time"), format = cost_total("samples/time");
+	__s64 taken = cost_total("samples/taken"), again = cost_total("interrupts/again"), all;
 	int fd = pfm_create_default(0, SIZE);
 	struct pfm_dfl_smpl_hdr *hdr = pfm_map_default(fd, SIZE);
 	__u64 wall = now_ns();
@@ -53,12 +54,12 @@ static void overflows(__u64 period, __u64 rounds)
 	pfm_stop(fd);
 	all = nmis() - all;
 	wall = now_ns() - wall;
-	regular = cost("interrupts/regular") - regular;
-	spurious = cost("interrupts/spurious") - spurious;
+	regular = cost_total("interrupts/regular") - regular;
+	spurious = cost_total("interrupts/spurious") - spurious;
 	note("%u samples, %lld NMIs: %lld regular, %lld spurious, %lld deferred",
-	     (__u32)hdr->hdr_count, all, regular, spurious, cost("interrupts/again") - again);
+	     (__u32)hdr->hdr_count, all, regular, spurious, cost_total("interrupts/again") - again);
 	is(hdr->hdr_count, 2 * rounds / period, "cost samples: as many as periods");
-	is(cost("samples/taken") - taken, hdr->hdr_count,
+	is(cost_total("samples/taken") - taken, hdr->hdr_count,
 	   "cost samples/taken: as many as samples in the buffer");
 	/*
 	 * A context switch may process an overflow first; the NMI for it then finds none, and is
@@ -69,9 +70,9 @@ static void overflows(__u64 period, __u64 rounds)
 	   "cost interrupts: as many as overflows, within 5, most of them regular");
 	is(regular + spurious, all,
 	   "cost interrupts: regular and spurious ones are the NMIs in /proc/interrupts");
-	ok(is_time("interrupts/time", time, wall),
+	ok(time_added("interrupts/time", time, wall),
 	   "cost interrupts/time: above 0 and below the elapsed time");
-	ok(is_time("samples/time", format, cost("interrupts/time") - time),
+	ok(time_added("samples/time", format, cost_total("interrupts/time") - time),
 	   "cost samples/time: above 0 and below interrupts/time");
 	munmap(hdr, SIZE);
 	close(fd);
@@ -86,7 +87,7 @@ static __s64 nmis_and(__s64 *spurious)
 
 	do {
 		all = nmis();
-		*spurious = cost("interrupts/spurious");
+		*spurious = cost_total("interrupts/spurious");
 	} while (nmis() != all);
 	return all;
 }
@@ -94,7 +95,7 @@ static __s64 nmis_and(__s64 *spurious)
 /* The emulated PMU raises an NMI without an overflow about every 100 million instructions. */
 static void spurious(void)
 {
-	__s64 regular = cost("interrupts/regular"), nr, before;
+	__s64 regular = cost_total("interrupts/regular"), nr, before;
 	int fd = pfm_create(0), i;
 	__s64 all;
 
@@ -110,7 +111,7 @@ static void spurious(void)
 	note("%lld NMIs", all);
 	ok(all >= 3, "cost spurious PMU: at least 3 NMIs");
 	is(nr, all, "cost interrupts/spurious: all NMIs of a spurious PMU");
-	is(cost("interrupts/regular") - regular, 0,
+	is(cost_total("interrupts/regular") - regular, 0,
 	   "cost interrupts/regular: none on a spurious PMU");
 	close(fd);
 }
@@ -120,18 +121,18 @@ int main(void)
 	bool nowhere = !strcmp(getenv("PMU") ?: "", "spurious");
 
 	/* PMU=spurious is the Skylake model with a fault. */
-	model = nowhere ? *SKYLAKE : *this_model();
+	model = nowhere ? *SKYLAKE : *guest_model();
 	plan(nowhere ? 4 : 13);
-	sampling_modules(&model);
-	pfm_limits("0", "0");
+	load_sampling_modules(&model);
+	pfm_set_limits("0", "0");
 	pc_open(&costs_pc);
-	atexit(leave);
+	atexit(exit_cleanup);
 	if (nowhere) {
 		spurious();
 	} else {
 		overflows(100000, 5000000);
 		overflows(5000, 5000000);
 	}
-	ok(costs_agree(), "cost debugfs: matches the counter pages");
+	ok(debugfs_matches_pages(), "cost debugfs: matches the counter pages");
 	return finish();
 }

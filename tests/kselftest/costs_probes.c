@@ -21,17 +21,17 @@
 static void tracing(void)
 {
 	struct perftrace_read r = first_buffer;
-	struct tally tally = { 0 };
-	__s64 before = cost("tracing/lost"), lost;
+	struct event_stats tally = { 0 };
+	__s64 before = cost_total("tracing/lost"), lost;
 	int fd = trace_getppid(4096);
 
 	for (int i = 0; i < CALLS; i++)
 		syscall(SYS_getppid);
 	lost = trace_info(fd).lost;
-	is(cost("tracing/lost") - before, lost,
+	is(cost_total("tracing/lost") - before, lost,
 	   "cost tracing/lost: as many events as the trace lost");
-	trace_next(fd, &r);
-	tally_bytes(&tally, trace_room, r.bytes, -1, 0);
+	trace_read_next(fd, &r);
+	count_records(&tally, read_buffer, r.bytes, -1, 0);
 	ok(tally.events && tally.events + lost == CALLS,
 	   "cost tracing: lost events and those read are all events (%llu read)",
 	   tally.events);
@@ -49,7 +49,7 @@ static void *nothing(void *arg)
  */
 static void accounting(void)
 {
-	__s64 before = cost("accounting/lost");
+	__s64 before = cost_total("accounting/lost");
 	struct ppa_info info;
 	pthread_t thread;
 	int dev;
@@ -64,7 +64,7 @@ static void accounting(void)
 	do {
 		info = ppa_info(dev);
 	} while (info.lost + info.nr_ended < TASKS);
-	is(cost("accounting/lost") - before, info.lost,
+	is(cost_total("accounting/lost") - before, info.lost,
 	   "cost accounting/lost: as many records as PPA_GETINFO counts as lost");
 	ok(info.lost >= TASKS - info.nr_ended && info.lost > 0 && info.lost < 1000,
 	   "cost accounting: only the records beyond the limit are lost (%llu)",
@@ -78,9 +78,9 @@ int main(void)
 	trace_load();
 	pc_open(&costs_pc);
 	plan(gate_or_long(2, 4));
-	on_cpu(0);
+	pin_to_cpu(0);
 	tracing();
-	if (long_run())
+	if (is_long_run())
 		accounting();
 	pc_close(&costs_pc);
 	return finish();

@@ -31,7 +31,8 @@ static void only_above(unsigned long address)
 static unsigned long modules_start(void)
 {
 	char text[40];
-	unsigned long at = strtoul(slurp("/sys/module/test_driver/sections/.text", text, sizeof(text)),
+	unsigned long at =
+		strtoul(read_file("/sys/module/test_driver/sections/.text", text, sizeof(text)),
 				   NULL, 16);
 
 	if (!at)
@@ -62,7 +63,7 @@ static void *open_them(void *unused)
 		"/dev/perftrace",
 	};
 
-	on_cpu(1);
+	pin_to_cpu(1);
 	for (unsigned int i = 0;; i = (i + 1) % 5) {
 		int fd = opens ? open(devices[i], O_RDONLY | O_CLOEXEC) : -1;
 
@@ -87,7 +88,7 @@ static int load_while_it_is_opened(void)
 
 	opens = true;
 	ret = load_perfcounters();
-	disarm();
+	disarm_failure();
 	too_early += ret < 0 && is_open;
 	opens = false;
 	do
@@ -114,7 +115,7 @@ int main(void)
 	set_up();
 	afresh();
 	for (int i = 0; i < 50; i++)
-		puppet("add faults/first/%u", serial++);
+		driver_cmd("add faults/first/%u", serial++);
 	modules = modules_start();
 	for (int i = 0; i < NTH_OPERATIONS; i++)
 		inject("0.10", &operations[i], "");
@@ -133,7 +134,7 @@ int main(void)
 	is(too_early, 0,
 	   "9.2 insmod perfcounters, init fails: none of its devices could be opened before");
 	only_above(0);
-	unload();
+	unload_modules();
 	note("%lu requests failed, one at a time", all_failed);
 	ok(!is_loaded("perfcounters"), "0.10 fail-nth: perfcounters.ko unloads after all failures");
 	return finish();

@@ -62,7 +62,7 @@ static void arm(unsigned int n)
 }
 
 /* Reads the remaining count and disarms. The read and the write may themselves be made to fail. */
-static void disarm(void)
+static void disarm_failure(void)
 {
 	char text[12] = "";
 
@@ -106,7 +106,7 @@ static void inject(const char *row, const struct operation *op, const char *of)
 		op->prepare();
 		arm(n);
 		ret = op->attempt();
-		disarm();
+		disarm_failure();
 		if (left) {
 			points = n - left;
 			worked = good(op, of, n, ret) && worked;
@@ -115,7 +115,7 @@ static void inject(const char *row, const struct operation *op, const char *of)
 		failed++;
 		if (ret < 0) {
 			refused++;
-			if ((ret != -ENOMEM && ret != -EFAULT) || !op->clean()) {
+			if ((ret != -ENOMEM && ret != -EFAULT) || !op->is_clean()) {
 				note("%s%s: point %u: %d, or not clean", op->what, of, n, ret);
 				odd++;
 			}
@@ -132,7 +132,7 @@ static void inject(const char *row, const struct operation *op, const char *of)
 	note("%s%s: %u points, %u of them failed, %u errors", op->what, of, points, failed,
 	     refused);
 	all_failed += failed;
-	ok(!odd && worked && (op->does_without || (failed && refused)),
+	ok(!odd && worked && (op->may_succeed || (failed && refused)),
 	   "%s fail-nth: %s%s: failure leaves nothing behind, retry works", row, op->what, of);
 }
 

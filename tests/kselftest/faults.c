@@ -19,7 +19,7 @@
 static unsigned long all_failed;
 
 /* Does nothing: the calls after an attempt are not those that faults.ko fails. */
-static void disarm(void)
+static void disarm_failure(void)
 {
 }
 
@@ -30,7 +30,7 @@ static int parameter(const char *what, const char *value)
 
 	snprintf(path, sizeof(path), "/sys/module/faults/parameters/%s", what);
 	if (!value)
-		return atoi(slurp(path, text, sizeof(text)));
+		return atoi(read_file(path, text, sizeof(text)));
 	file = open(path, O_WRONLY | O_CLOEXEC);
 	if (file < 0 || write(file, value, strlen(value)) < 0)
 		ret = -errno;
@@ -82,10 +82,10 @@ static bool good(const struct operation *op, const char *of, int n, int ret)
 }
 
 /*
- * Returns the number of the call to fail after call @n of @calls. Up to 100 calls all fail. Of more,
- * as where a driver adds 400 instances, the first 20 and the last 10 fail, and one in 31 between,
- * which are the same in a loop. In make test more than 8 calls are many: the first 4 and the last 2
- * fail, and 5 between.
+ * Returns the number of the call to fail after call @n of @calls. Up to 100 calls all fail. Of
+ * more, as where a driver adds 400 instances, the first 20 and the last 10 fail, and one in 31
+ * between, which are the same in a loop. In make test more than 8 calls are many: the first 4 and
+ * the last 2 fail, and 5 between.
  */
 static int next(int n, int calls)
 {
@@ -102,7 +102,7 @@ static void inject(const struct operation *op, const char *of)
 {
 	int failed = 0, calls, these, odd = 0, ret;
 	/* The calls that next() selects in make test, of that many. */
-	int least = op->least < 8 ? op->least : 7;
+	int least = op->min_failures < 8 ? op->min_failures : 7;
 	bool worked;
 
 	/*
@@ -126,13 +126,13 @@ static void inject(const struct operation *op, const char *of)
 			continue;
 		}
 		failed++;
-		slurp("/sys/module/faults/parameters/last", last, sizeof(last));
+		read_file("/sys/module/faults/parameters/last", last, sizeof(last));
 		last[strcspn(last, "\n")] = '\0';
-		if (ret >= 0 && op->does_without) {
+		if (ret >= 0 && op->may_succeed) {
 			worked = good(op, of, n, ret) && worked;
 			continue;
 		}
-		if (ret != -ENOMEM || !op->clean()) {
+		if (ret != -ENOMEM || !op->is_clean()) {
 			note("%s%s: call %d failed, %s: %d", op->what, of, n, last, ret);
 			odd++;
 		}
@@ -151,8 +151,9 @@ static void inject(const struct operation *op, const char *of)
 	}
 	note("%s%s: %d calls, %d of them failed, one at a time", op->what, of, calls, failed);
 	all_failed += failed;
-	if (op->least)
-		ok(!odd && worked && calls >= op->least && failed >= gate_or_long(least, op->least),
+	if (op->min_failures)
+		ok(!odd && worked && calls >= op->min_failures &&
+		   failed >= gate_or_long(least, op->min_failures),
 		   "0.10 faults: %s%s: each failed call leaves nothing behind, a retry works",
 		   op->what, of);
 	else
@@ -216,7 +217,7 @@ static bool disk_counts(void)
 			before = pc_total(&pc, seen);
 		}
 	}
-	return says(false, "its reads do not count");
+	return note_unless(false, "its reads do not count");
 }
 
 static const struct operation disk = {
@@ -246,20 +247,21 @@ static const char *accounted_text(void)
 	char path[40];
 
 	snprintf(path, sizeof(path), "/proc/ppa/%d/ppa", getpid());
-	return slurp(path, text, sizeof(text));
+	return read_file(path, text, sizeof(text));
 }
 
 static bool is_accounted(void)
 {
-	return says(strstr(accounted_text(), "All results"), "it is not accounted");
+	return note_unless(strstr(accounted_text(), "All results"), "it is not accounted");
 }
 
 static bool not_accounted(void)
 {
 	char text[80];
 
-	return says(!*slurp("/proc/ppa/ppactl", text, sizeof(text)), "it is half accounted") &
-	       says(!*accounted_text(), "it has files in /proc/ppa");
+	return note_unless(!*read_file("/proc/ppa/ppactl", text, sizeof(text)),
+			   "it is half accounted") &
+	       note_unless(!*accounted_text(), "it has files in /proc/ppa");
 }
 
 static void account_no_more(void)
@@ -269,7 +271,7 @@ static void account_no_more(void)
 
 	snprintf(path, sizeof(path), "/proc/ppa/%d/ppactl", getpid());
 	ppactl = open(path, O_WRONLY | O_CLOEXEC);
-	if (!says(write(ppactl, "0 0 0 1", 7) == 7, "accounting of the task does not end"))
+	if (!note_unless(write(ppactl, "0 0 0 1", 7) == 7, "accounting of the task does not end"))
 		exit(1);
 	close(ppactl);
 	for (i = 0; i < 5000 && !access(path, F_OK); i++)
@@ -277,7 +279,7 @@ static void account_no_more(void)
 }
 
 static const struct operation accounting = {
-	"account one task", nothing, account, not_accounted, is_accounted,
+	"account one task", do_nothing, account, not_accounted, is_accounted,
 	account_no_more, 15, false, 0
 };
 
@@ -295,7 +297,7 @@ static int unload_it(void)
 }
 
 static const struct operation unloading = {
-	"rmmod", loaded, unload_it, always, driver_not_there, nothing, 0, false, 0
+	"rmmod", loaded, unload_it, return_true, driver_not_there, do_nothing, 0, false, 0
 };
 
 static void all(void)
@@ -303,7 +305,7 @@ static void all(void)
 	inject(&loading, "");
 	afresh();
 	for (int i = 0; i < 2000; i++)
-		puppet("add faults/first/%u", serial++);
+		driver_cmd("add faults/first/%u", serial++);
 	for (int i = 0; i < OPERATIONS; i++)
 		inject(&operations[i], "");
 	close_it();
@@ -327,13 +329,13 @@ static void all(void)
 int main(void)
 {
 	plan(1 + OPERATIONS + 2 * DRIVERS + 1 + 1 + 2 + 1);
-	unload();
+	unload_modules();
 	errno = -insmod("faults", "");
 	if (errno)
 		bail("insmod faults");
 	all();
 	pc_close(&pc);
-	unload();
+	unload_modules();
 	note("%lu calls failed, one at a time", all_failed);
 	ok(!is_loaded("perfcounters") && !rmmod("faults"),
 	   "0.10 faults: perfcounters.ko and faults.ko unload at the end");

@@ -54,7 +54,7 @@ static void afresh(void)
 
 	if (mapped)
 		pc_close(&pc);
-	load("");
+	load_modules("");
 	pc_open(&pc);
 	mapped = true;
 }
@@ -63,7 +63,7 @@ static void afresh(void)
 
 static void gone(void)
 {
-	unload();
+	unload_modules();
 }
 
 static int load_perfcounters(void)
@@ -75,11 +75,12 @@ static bool not_there(void)
 {
 	char misc[8192];
 
-	slurp("/proc/misc", misc, sizeof(misc));
-	return says(!is_loaded("perfcounters"), "perfcounters.ko is half loaded") &
-	       says(!strstr(misc, "perfcounters"), "a device is still registered") &
-	       says(access("/dev/perfcounters", F_OK) && access("/dev/perfcounters_names", F_OK),
-		    "a device node is left");
+	read_file("/proc/misc", misc, sizeof(misc));
+	return note_unless(!is_loaded("perfcounters"), "perfcounters.ko is half loaded") &
+	       note_unless(!strstr(misc, "perfcounters"), "a device is still registered") &
+	       note_unless(access("/dev/perfcounters", F_OK) &&
+			   access("/dev/perfcounters_names", F_OK),
+			   "a device node is left");
 }
 
 static bool is_empty(void)
@@ -89,15 +90,15 @@ static bool is_empty(void)
 
 	pc_open(&p);
 	good = p.h->version == PERFCOUNTERS_VERSION && p.h->gen1 == p.h->gen2 &&
-	       p.h->nr_slots == 1 + PC_OWN && p.h->nr_chunks == 1 && pc_total(&p, 511) == 0 &&
+	       p.h->nr_slots == 1 + PC_BUILTIN && p.h->nr_chunks == 1 && pc_total(&p, 511) == 0 &&
 	       !access("/dev/perfcounters_names", R_OK);
 	pc_close(&p);
-	return says(good, "the pages are not those of an empty set");
+	return note_unless(good, "the pages are not those of an empty set");
 }
 
 static void unload_perfcounters(void)
 {
-	if (!says(!rmmod("perfcounters"), "perfcounters.ko does not unload"))
+	if (!note_unless(!rmmod("perfcounters"), "perfcounters.ko does not unload"))
 		exit(1);
 }
 
@@ -118,10 +119,10 @@ static bool driver_not_there(void)
 	__s64 before = sum_of_all();
 
 	work();
-	return says(!is_loaded(driver), "the driver is half loaded") &
-	       says(live_now() == nr_live, "it left live instances") &
-	       says(sum_of_all() == before, "something still counts") &
-	       says(pc.h->gen1 == pc.h->gen2, "gen1 is not gen2");
+	return note_unless(!is_loaded(driver), "the driver is half loaded") &
+	       note_unless(live_now() == nr_live, "it left live instances") &
+	       note_unless(sum_of_all() == before, "something still counts") &
+	       note_unless(pc.h->gen1 == pc.h->gen2, "gen1 is not gen2");
 }
 
 static bool driver_counts(void)
@@ -132,13 +133,13 @@ static bool driver_counts(void)
 	work();
 	/* A sample driver counts when its timer expires, which a busy host may delay. */
 	wait_until(idle || sum_of_all() > before);
-	return says(live_now() > nr_live, "it has no instances") &
-	       says(idle || sum_of_all() > before, "it does not count");
+	return note_unless(live_now() > nr_live, "it has no instances") &
+	       note_unless(idle || sum_of_all() > before, "it does not count");
 }
 
 static void unload_driver(void)
 {
-	if (!says(!rmmod(driver), "the driver does not unload"))
+	if (!note_unless(!rmmod(driver), "the driver does not unload"))
 		exit(1);
 }
 
@@ -181,7 +182,7 @@ static bool has_all_names(void)
 			lines += text[i] == '\n';
 	for (__u32 n = 1; n < pc.h->nr_slots; n++)
 		instances += pc.desc[n].state != PERFCOUNTERS_FREE;
-	return says(lines == instances + 1, "names are missing");
+	return note_unless(lines == instances + 1, "names are missing");
 }
 
 static int read_names(void)
@@ -238,7 +239,7 @@ static void remember(void)
 static void fill_to(__u32 multiple)
 {
 	while (pc.h->nr_slots % multiple)
-		puppet("add faults/fill/%u", serial++);
+		driver_cmd("add faults/fill/%u", serial++);
 	remember();
 }
 
@@ -247,7 +248,7 @@ static void fill_page(void)
 	fill_to(16);
 	/* The first instance of a chunk would need a chunk too, which is a different operation. */
 	if (pc.h->nr_slots % 512 == 0) {
-		puppet("add faults/fill/%u", serial++);
+		driver_cmd("add faults/fill/%u", serial++);
 		fill_to(16);
 	}
 }
@@ -263,16 +264,19 @@ static void long_name(void)
 	snprintf(name, sizeof(name), "faults/%0119u", serial++);
 }
 
-/* Sends a command to the test driver. Unlike puppet(), it returns -errno if the write itself fails. */
+/*
+ * Sends a command to the test driver. Unlike driver_cmd(), it returns -errno if the write itself
+ * fails.
+ */
 static int ask(const char *command, const char *what)
 {
 	char text[256], reply[32] = "";
 	int len = snprintf(text, sizeof(text), "%s %s", command, what);
 
-	if (pwrite(puppet_fd, text, len, 0) != len)
+	if (pwrite(driver_fd, text, len, 0) != len)
 		return -errno;
-	disarm();
-	if (pread(puppet_fd, reply, sizeof(reply) - 1, 0) <= 0)
+	disarm_failure();
+	if (pread(driver_fd, reply, sizeof(reply) - 1, 0) <= 0)
 		bail(command);
 	return atoi(reply);
 }
@@ -289,9 +293,9 @@ static int add_histogram(void)
 
 static bool nothing_added(void)
 {
-	return says(pc.h->nr_slots == nr_slots, "nr_slots moved") &
-	       says(pc.h->gen1 == gen && pc.h->gen2 == gen, "the generation moved") &
-	       says(live_now() == nr_live, "there is one more live instance");
+	return note_unless(pc.h->nr_slots == nr_slots, "nr_slots moved") &
+	       note_unless(pc.h->gen1 == gen && pc.h->gen2 == gen, "the generation moved") &
+	       note_unless(live_now() == nr_live, "there is one more live instance");
 }
 
 static bool counts(void)
@@ -299,20 +303,20 @@ static bool counts(void)
 	bool good = pc_find(&pc, name) == number && pc_total(&pc, number) == 0 &&
 		    pc.h->gen1 == pc.h->gen2;
 
-	puppet("adjust %u 5", number);
-	return says(good && pc_total(&pc, number) == 5, "the new instance does not count");
+	driver_cmd("adjust %u 5", number);
+	return note_unless(good && pc_total(&pc, number) == 5, "the new instance does not count");
 }
 
 static void delete(void)
 {
-	puppet("del %u", number);
+	driver_cmd("del %u", number);
 }
 
 static void make_dormant(void)
 {
 	remember();
 	add_plain();
-	puppet("adjust %u 9", number);
+	driver_cmd("adjust %u 9", number);
 	delete();
 	take_stock();
 }
@@ -378,13 +382,13 @@ static const struct operation loading = {
 	8
 }, operations[] = {
 	{ "open /dev/perfcounters_names",
-	  nothing, open_names, always, has_all_names, close_it, 3, false, 0 },
+	  do_nothing, open_names, return_true, has_all_names, close_it, 3, false, 0 },
 	{ "read /dev/perfcounters_names",
-	  open_both, read_names, always, has_all_names, nothing, 0, false, 0 },
+	  open_both, read_names, return_true, has_all_names, do_nothing, 0, false, 0 },
 	{ "open /dev/perfcounters",
-	  close_it, open_counters, always, always, close_it, 0, false, 0 },
+	  close_it, open_counters, return_true, return_true, close_it, 0, false, 0 },
 	{ "map and touch every counter page",
-	  nothing, map_and_touch, always, is_same_mapping, unmap, 0, false, 0 },
+	  do_nothing, map_and_touch, return_true, is_same_mapping, unmap, 0, false, 0 },
 	{ "add an instance, needs a page of descriptors",
 	  fill_page, add_plain, nothing_added, counts, delete, 1, false, 0 },
 	{ "add a long name, needs a page of descriptors", long_name, add_plain, nothing_added,
@@ -397,8 +401,10 @@ static const struct operation loading = {
 	  delete, 5, false, 0 },
 	{ "add a dormant name again",
 	  make_dormant, add_plain, nothing_added, counts, delete, 0, false, 0 },
-	{ "delete an instance", make_live, delete_it, always, is_dormant, nothing, 0, false, 0 },
-	{ "bring CPU 1 online", cpu1_off, cpu1_on, always, cpu1_is_on, nothing, 0, false, 0 },
+	{ "delete an instance", make_live, delete_it, return_true, is_dormant, do_nothing, 0, false,
+	  0 },
+	{ "bring CPU 1 online", cpu1_off, cpu1_on, return_true, cpu1_is_on, do_nothing, 0, false,
+	  0 },
 };
 
 #define OPERATIONS ((int)(sizeof(operations) / sizeof(*operations)))

@@ -89,7 +89,7 @@ static bool no_trace(void)
 	bool none = ioctl(fd, PERFTRACE_NEXT_TRACE, &info) && errno == ENOENT;
 
 	close(fd);
-	return says(none, "there is half a trace");
+	return note_unless(none, "there is half a trace");
 }
 
 static struct perftrace_buffer *a_buffer(void)
@@ -109,13 +109,13 @@ static bool is_traced(void)
 {
 	const volatile __u32 *words = (void *)(seen + PERFTRACE_WORDS);
 
-	return says(words[0] >> created.slot & 1, "its marker is not wanted") &
-	       says(seen[PERFTRACE_FILTERS + (created.slot << 12)], "there is no filter");
+	return note_unless(words[0] >> created.slot & 1, "its marker is not wanted") &
+	       note_unless(seen[PERFTRACE_FILTERS + (created.slot << 12)], "there is no filter");
 }
 
 static bool is_written(void)
 {
-	return is_traced() && says(touch() >= 0, "it cannot be written");
+	return is_traced() && note_unless(touch() >= 0, "it cannot be written");
 }
 
 /*
@@ -127,8 +127,8 @@ static bool goes_without(void)
 
 	if (touch() == 0)
 		return is_traced();
-	return says(!ioctl(trace, PERFTRACE_INFO, &info) && info.no_memory,
-		    "missing memory is not counted");
+	return note_unless(!ioctl(trace, PERFTRACE_INFO, &info) && info.no_memory,
+			   "missing memory is not counted");
 }
 
 static void traced_afresh(void)
@@ -140,10 +140,10 @@ static void traced_afresh(void)
 
 static const struct operation tracing = {
 	/* The cache of matched names may have no memory: names are matched again then. */
-	"attach a process and create a trace", nothing, try_to_trace, no_trace, is_written,
+	"attach a process and create a trace", do_nothing, try_to_trace, no_trace, is_written,
 	trace_no_more, 15, true, 0
 }, touching = {
-	"a traced process touches its buffer", traced_afresh, touch, always, goes_without,
+	"a traced process touches its buffer", traced_afresh, touch, return_true, goes_without,
 	trace_no_more, 2, true, 0
 };
 

@@ -407,23 +407,23 @@ int main(void)
 	__u32 n;
 
 	plan(8);
-	nr_ops = bounded(gate_or_long(OPS / 4, OPS));
+	nr_ops = scale_down(gate_or_long(OPS / 4, OPS));
 	result = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	seed = (__u64)time(NULL) * 65537 + getpid();
 	if (getenv("SEED"))
 		seed = strtoull(getenv("SEED"), NULL, 0);
 	seed |= !seed;
 	note("SEED=%llu", (unsigned long long)seed);
-	load("");
+	load_modules("");
 	pc_open(&pc);
 	for (int i = 0; i < 700; i++)
-		puppet("add fuzz/%d", i);
-	n = puppet("add fuzz/x");
-	puppet("adjust %u 4711", n);
-	puppet_leave();
+		driver_cmd("add fuzz/%d", i);
+	n = driver_cmd("add fuzz/x");
+	driver_cmd("adjust %u 4711", n);
+	driver_close();
 	counters = pc.fd;
 	names = open("/dev/perfcounters_names", O_RDONLY | O_CLOEXEC);
-	text_len = strlen(slurp("/dev/perfcounters_names", text, sizeof(text)));
+	text_len = strlen(read_file("/dev/perfcounters_names", text, sizeof(text)));
 	memcpy(header, pc.base, sizeof(header));
 
 	for (int nobody = 0; nobody < 2; nobody++) {

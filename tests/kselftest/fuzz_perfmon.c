@@ -369,7 +369,7 @@ static void prepare(void)
 
 	/* The first context must not load any other module. */
 	write_file("/proc/sys/kernel/modprobe", "\n");
-	load("");
+	load_modules("");
 	for (unsigned int i = 0; i < sizeof(modules) / sizeof(*modules); i++)
 		insmod(modules[i], "");
 	/* Rounds of a user without capabilities need access to the device. */

@@ -299,19 +299,20 @@ static struct range ranges[] = {
  * A traced process that writes events as the library does. Its mappings are not in the fuzzer's
  * list, so they do not change.
  */
-static struct traced own;
+static struct traced_process own;
 static bool is_traced;
 
 /* Creates a trace of this process with PERFTRACE_WAIT. The fuzzer's own calls make few of them. */
 static void begin_trace(void)
 {
-	struct perftrace_create create = a_trace(trace_names[below(6)], "*", PERFTRACE_WAIT, 4096);
+	struct perftrace_create create =
+		make_trace(trace_names[below(6)], "*", PERFTRACE_WAIT, 4096);
 	int fd = open(DEVICE, O_RDWR | O_CLOEXEC);
 
 	create.wait_ms = 5;
 	if (fd < 0)
 		return;
-	if (trace_call(fd, PERFTRACE_CREATE, &create))
+	if (trace_ioctl(fd, PERFTRACE_CREATE, &create))
 		close(fd);
 	else
 		fd_add(fd, R_TRACE);
@@ -362,9 +363,9 @@ static void put_events(void)
 
 		if (!(own.control->slots[slot].generation & 1))
 			continue;
-		words = (__u64 *)buffer_of(&own, slot, sched_getcpu());
+		words = (__u64 *)get_buffer(&own, slot, sched_getcpu());
 		for (int i = 0; i < 4; i++)
-			put += put_number(&own, slot, sched_getcpu(), below(5), rnd());
+			put += write_number(&own, slot, sched_getcpu(), below(5), rnd());
 		if (!below(8))
 			words[below(2) ? below(9) : below(1024)] = nasty(words[0]);
 	}
@@ -383,7 +384,7 @@ static void wait_for_room(void)
 		if (!(own.control->slots[slot].generation & 1) ||
 		    !(own.control->slots[slot].flags & PERFTRACE_WAIT))
 			continue;
-		put_number(&own, slot, cpu, below(5), rnd());
+		write_number(&own, slot, cpu, below(5), rnd());
 		outcome(WAIT_ROOM_ROW, "wait where there is room",
 			ioctl(own.fd, PERFTRACE_WAIT_ROOM, &room));
 	}
@@ -406,16 +407,16 @@ static void after(void)
 {
 	struct perftrace_info info = { .size = sizeof(info) };
 	struct perftrace_release resume = { sizeof(resume), PERFTRACE_RESUME, -1, 0 };
-	int fd = trace_device(), one;
+	int fd = open_trace_device(), one;
 
-	trace_call(fd, PERFTRACE_RELEASE, &resume);
-	for (int i = 0; i < 64 && !trace_call(fd, PERFTRACE_NEXT_TRACE, &info); i++) {
+	trace_ioctl(fd, PERFTRACE_RELEASE, &resume);
+	for (int i = 0; i < 64 && !trace_ioctl(fd, PERFTRACE_NEXT_TRACE, &info); i++) {
 		struct perftrace_create create = { .size = sizeof(create) };
 
 		memcpy(create.name, info.name, sizeof(create.name));
-		one = trace_try(PERFTRACE_OPEN, &create);
+		one = try_open_trace(PERFTRACE_OPEN, &create);
 		if (one >= 0) {
-			trace_call(one, PERFTRACE_END, NULL);
+			trace_ioctl(one, PERFTRACE_END, NULL);
 			close(one);
 		}
 	}
@@ -428,7 +429,7 @@ static void prepare(void)
 	int fd;
 
 	trace_load();
-	fd = trace_device();
+	fd = open_trace_device();
 	errno = -try_attach(fd, 0, &attach);
 	if (errno)
 		bail("PERFTRACE_ATTACH");

@@ -238,7 +238,7 @@ static void after(void)
 
 static void prepare(void)
 {
-	load("");
+	load_modules("");
 	after();
 }
 

@@ -42,9 +42,9 @@ static bool whole(const struct perfcounters_desc *d, __u32 nr_slots,
 static void toggle(__u32 n)
 {
 	for (__u32 life = 2; ; life++) {
-		puppet("del %u", n);
-		puppet("desc 32 0 %u %u 1 0 -1 toggled/x", 1 + (life & 1), life & 1);
-		puppet("add growing/%u", life);
+		driver_cmd("del %u", n);
+		driver_cmd("desc 32 0 %u %u 1 0 -1 toggled/x", 1 + (life & 1), life & 1);
+		driver_cmd("add growing/%u", life);
 	}
 }
 
@@ -56,15 +56,15 @@ static void protocol(void)
 	__u32 n, nr_slots;
 	pid_t writer;
 
-	n = puppet("desc 32 0 2 1 1 0 -1 toggled/x");
-	puppet_leave();
+	n = driver_cmd("desc 32 0 2 1 1 0 -1 toggled/x");
+	driver_close();
 	begun = pc.h->gen2;
 	writer = fork();
 	if (!writer) {
-		on_cpu(1);
+		pin_to_cpu(1);
 		toggle(n);
 	}
-	on_cpu(0);
+	pin_to_cpu(0);
 	while (pc.h->gen2 < begun + 3)
 		sched_yield();
 	while ((accepted < WANTED || !discarded || pc.h->gen2 < begun + 300) && time(NULL) < end) {
@@ -102,31 +102,31 @@ int main(void)
 	__u32 n;
 
 	plan(15);
-	load("");
+	load_modules("");
 	pc_open(&pc);
 	is(moved() >= 0, 1, "0.6 gen1 and gen2 are equal before any change");
-	n = puppet("add generation/x");
+	n = driver_cmd("add generation/x");
 	is(moved(), 1, "0.6 perf_add increases both generations by one");
-	puppet("adjust %u 7", n);
-	puppet("inline %u 7", n);
+	driver_cmd("adjust %u 7", n);
+	driver_cmd("inline %u 7", n);
 	is(moved(), 0, "0.6 counting changes neither generation");
-	puppet("add generation/x");
+	driver_cmd("add generation/x");
 	is(moved(), 0, "0.6 a refused perf_add changes neither generation");
-	puppet("del %u", n);
+	driver_cmd("del %u", n);
 	is(moved(), 1, "0.6 perf_del increases both generations by one");
-	puppet("del %u", n);
+	driver_cmd("del %u", n);
 	is(moved(), 0, "0.6 perf_del of a number that is not live changes neither generation");
-	puppet("add generation/x");
+	driver_cmd("add generation/x");
 	is(moved(), 1, "0.6 perf_add of a dormant name increases both generations by one");
 	for (int i = 0; i < 600; i++)
-		puppet("add generation/%d", i);
+		driver_cmd("add generation/%d", i);
 	is(moved(), 600, "0.6 600 names that add a chunk increase both generations by 600");
-	puppet_leave();
+	driver_close();
 	is(rmmod("test_driver"), 0, "0.6 test_driver.ko with 601 instances unloads");
 	is(moved(), 601,
 	   "0.6 unloading a driver increases both generations by one for each instance");
 	insmod("test_driver", "");
-	puppet("add generation/x");
+	driver_cmd("add generation/x");
 	is(moved(), 1,
 	   "0.6 perf_add after the driver is loaded again increases both generations by one");
 	protocol();

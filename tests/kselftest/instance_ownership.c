@@ -25,7 +25,7 @@ static int careless(unsigned int state)
 static void leaves(void)
 {
 	char params[40], line[100];
-	int log = klog_mark();
+	int log = klog_open();
 	__u32 first, last;
 
 	snprintf(params, sizeof(params), "nr=%d", NAMES);
@@ -33,7 +33,7 @@ static void leaves(void)
 		 NAMES + 1);
 	is(insmod("careless", params), 0,
 	   "0.10 careless.ko loads although three of its names and specs are refused");
-	is(klog_says(log, "cannot add"), 3,
+	is(klog_count(log, "cannot add"), 3,
 	   "0.10 careless.ko: the log gives the reason once for each refused instance (3)");
 	is(careless(PERFCOUNTERS_LIVE), NAMES + 1,
 	   "0.10 careless.ko loaded: its other instances are live");
@@ -47,7 +47,7 @@ static void leaves(void)
 	is(pc_total(&pc, first), 2, "0.11 careless.ko unloaded: careless/0 keeps its last value");
 	is(pc_total(&pc, last + 63), 1,
 	   "0.11 careless.ko unloaded: the histogram keeps its last value");
-	is(klog_says(log, line), 1,
+	is(klog_count(log, line), 1,
 	   "0.11 careless.ko unloaded: the log names the module and the number of instances, once");
 	is(careless(PERFCOUNTERS_LIVE), 0,
 	   "0.11 careless.ko unloaded: none of its instances is live");
@@ -60,63 +60,65 @@ static void leaves(void)
 
 static void fails(void)
 {
-	int log = klog_mark();
+	int log = klog_open();
 
 	is(insmod("careless", "nr=3 fail=1"), -EIO,
 	   "0.11 careless.ko with fail=1: insmod returns EIO");
 	is(careless(PERFCOUNTERS_LIVE), 0,
 	   "0.11 careless.ko with fail=1: none of its instances is live");
-	is(klog_says(log, "without perf_del() of 4 of its instances"), 1,
+	is(klog_count(log, "without perf_del() of 4 of its instances"), 1,
 	   "0.11 careless.ko with fail=1: the log says that 4 instances were not deleted");
 }
 
 /* Another driver owns these names: its instances keep counting, and only its own updates. */
 static void taken(void)
 {
-	__u32 n = puppet("add careless/1");
-	__u32 hist = puppet("desc 32 4 1 0 64 0 -1 careless/latency");
+	__u32 n = driver_cmd("add careless/1");
+	__u32 hist = driver_cmd("desc 32 4 1 0 64 0 -1 careless/latency");
 	__s64 sum = 0;
 
-	puppet("adjust %u 70", n);
+	driver_cmd("adjust %u 70", n);
 	is(insmod("careless", "nr=3"), 0,
 	   "0.10 careless.ko loads although the test driver owns two of its names");
 	for (__u32 i = 0; i < 64; i++)
 		sum += pc_total(&pc, hist + i);
 	is(pc_total(&pc, n), 70,
 	   "0.12 careless.ko does not count into the test driver's counter of the same name");
-	is(sum, 0, "0.12 careless.ko does not count into the test driver's histogram of the same name");
+	is(sum, 0,
+	   "0.12 careless.ko does not count into the test driver's histogram of the same name");
 	is(rmmod("careless"), 0, "0.11 careless.ko, with names of the test driver, unloads");
 	ok(pc.desc[n].state == PERFCOUNTERS_LIVE && pc.desc[hist].state == PERFCOUNTERS_LIVE,
 	   "0.11 careless.ko unloaded: the test driver's instances are still live");
-	puppet("adjust %u 1", n);
-	is(pc_total(&pc, n), 71, "0.12 careless.ko unloaded: the test driver's counter still counts");
+	driver_cmd("adjust %u 1", n);
+	is(pc_total(&pc, n), 71,
+	   "0.12 careless.ko unloaded: the test driver's counter still counts");
 }
 
 /* perf_add() has logged why it refused a name; later calls with the errno log nothing. */
 static void silent(void)
 {
-	int log = klog_mark();
+	int log = klog_open();
 
 	for (int error = 1; error < 134; error++) {
-		puppet("del %d", -error);
-		puppet("adjust %d 1", -error);
-		puppet("inline %d 1", -error);
+		driver_cmd("del %d", -error);
+		driver_cmd("adjust %d 1", -error);
+		driver_cmd("inline %d 1", -error);
 	}
-	is(klog_says(log, "perfcounters:"), 0,
+	is(klog_count(log, "perfcounters:"), 0,
 	   "0.11 perf_del, perf_adjust and perf_counter_add with an errno log nothing");
 }
 
 int main(void)
 {
 	plan(23);
-	load("");
+	load_modules("");
 	pc_open(&pc);
 	leaves();
 	fails();
 	taken();
 	silent();
 	pc_close(&pc);
-	puppet_leave();
+	driver_close();
 	rmmod("test_driver");
 	is(rmmod("perfcounters"), 0,
 	   "0.1 perfcounters.ko unloads after careless.ko: no reference is left");

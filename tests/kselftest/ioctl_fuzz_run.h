@@ -226,7 +226,7 @@ static void show_file(pid_t pid, const char *what)
 	char path[60], text[2000], *line, *rest = text;
 
 	snprintf(path, sizeof(path), "/proc/%d/%s", pid, what);
-	slurp(path, text, sizeof(text));
+	read_file(path, text, sizeof(text));
 	while ((line = strsep(&rest, "\n")))
 		if (*line)
 			note("  %s: %.120s", what, line);
@@ -269,7 +269,7 @@ static bool round_ends(pid_t pid, int ms)
 
 static void round_make(int n, int nr, __u64 first_seed)
 {
-	long still = 0, patience = HANG_MS * 1000 / bounded(1000);
+	long still = 0, patience = HANG_MS * 1000 / scale_down(1000);
 	int status = 0;
 	__u64 steps_seen = 0;
 	pid_t pid;
@@ -389,7 +389,7 @@ static __u64 from_environment(const char *name, __u64 otherwise)
 static int fuzz_main(const struct program *p, int argc, char **argv, void (*prepare)(void))
 {
 	long usual = gate_or_long(6 * A_ROUND, 40000 + 3000 * p->nr_calls);
-	__u64 calls = from_environment("CALLS", bounded(usual)), first_seed;
+	__u64 calls = from_environment("CALLS", scale_down(usual)), first_seed;
 	int only = from_environment("ROUND", -1), rounds;
 	__u64 end = getenv("CALLS") || only >= 0 ? ~0ULL : now_ns() / 1000000000 + BUDGET;
 	unsigned long need, done;
@@ -403,7 +403,7 @@ static int fuzz_main(const struct program *p, int argc, char **argv, void (*prep
 	if (shared == MAP_FAILED || p->nr_calls + p->nr_extras > MAX_ROWS)
 		bail("memory");
 	/* make test makes the same calls each time, so that it does not fail by chance. */
-	first_seed = long_run() ? (__u64)time(NULL) * 65537 + getpid() : 0x5eed;
+	first_seed = is_long_run() ? (__u64)time(NULL) * 65537 + getpid() : 0x5eed;
 	first_seed = from_environment("SEED", first_seed);
 	note("SEED=%llu CALLS=%llu", first_seed, calls);
 	prepare();
@@ -425,7 +425,7 @@ static int fuzz_main(const struct program *p, int argc, char **argv, void (*prep
 	done = percent_done();
 	ok(only >= 0 || done >= LEAST_DONE, "9.5 %s: at least %d %% of the calls succeed (%lu %%)",
 	   p->device, LEAST_DONE, done);
-	wait_until((unload(), !is_loaded("perfcounters")));
+	wait_until((unload_modules(), !is_loaded("perfcounters")));
 	ok(!is_loaded("perfcounters"), "9.5 %s: perfcounters.ko unloads at the end", p->device);
 	return finish();
 }

@@ -44,29 +44,29 @@ static void geometry(unsigned int pages)
 	char params[40];
 
 	snprintf(params, sizeof(params), "pages_per_chunk=%u", pages);
-	load(params);
+	load_modules(params);
 	pc_open(&pc);
 	is(h->pages_per_chunk, pages, "0.3 pages_per_chunk=%u: the header has the value", pages);
-	early = puppet("add layout/early");
-	on_cpu(1);
-	puppet("adjust %u %lld", early, (long long)mark(1, early));
+	early = driver_cmd("add layout/early");
+	pin_to_cpu(1);
+	driver_cmd("adjust %u %lld", early, (long long)mark(1, early));
 
 	for (int i = 0; i < INSTANCES; i++) {
 		if (i % 3)
-			number[i] = puppet("add layout/%d", i);
+			number[i] = driver_cmd("add layout/%d", i);
 		else
-			number[i] = puppet("desc 32 4 1 0 %d 0 -1 layout/%d", RUN, i);
+			number[i] = driver_cmd("desc 32 4 1 0 %d 0 -1 layout/%d", RUN, i);
 		whole = whole && (i % 3 || number[i] / slots == (number[i] + RUN - 1) / slots);
 	}
 	/* Updates each instance on each CPU, then reads where the value should be. */
 	for (__u32 cpu = 0; cpu < h->nr_cpus; cpu++) {
-		on_cpu(cpu);
+		pin_to_cpu(cpu);
 		for (int i = 0; i < INSTANCES; i++) {
 			if (i % 3)
-				puppet("adjust %u %lld", number[i],
-				       (long long)mark(cpu, number[i]));
+				driver_cmd("adjust %u %lld", number[i],
+					   (long long)mark(cpu, number[i]));
 			else	/* its last bucket */
-				puppet("hist %u %d 0x7fffffffffffffff", number[i], RUN);
+				driver_cmd("hist %u %d 0x7fffffffffffffff", number[i], RUN);
 		}
 	}
 	for (__u32 cpu = 0; cpu < h->nr_cpus; cpu++) {
@@ -109,9 +109,9 @@ int main(void)
 		geometry(pages);
 	for (int i = 0; i < 4; i++) {
 		char params[40];
-		int log = klog_mark();
+		int log = klog_open();
 
-		unload();
+		unload_modules();
 		snprintf(params, sizeof(params), "pages_per_chunk=%s", bad[i]);
 		is(insmod("perfcounters", params), -EINVAL,
 		   "0.3 pages_per_chunk=%s: insmod is EINVAL",
@@ -120,7 +120,7 @@ int main(void)
 		   "0.3 pages_per_chunk=%s: the kernel log names the parameter",
 		   bad[i]);
 	}
-	load("");
+	load_modules("");
 	pc_open(&one);
 	cpu0 = perfcounters_offset(&one.geometry, 0, 0);
 	cpu1 = perfcounters_offset(&one.geometry, 1, 0);

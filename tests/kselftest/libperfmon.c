@@ -282,11 +282,11 @@ static void states_of_contexts(void)
 		pfarg_ctx_t ctx = { .ctx_flags = PFM_FL_SYSTEM_WIDE };
 		int cpu0 = pfm_create_context(&ctx, NULL, NULL, 0);
 
-		on_cpu(0);
+		pin_to_cpu(0);
 		load.load_pid = 0;
 		if (pfm_load_context(cpu0, &load))
 			_exit(1);
-		on_cpu(1);
+		pin_to_cpu(1);
 		if (fails(pfm_get_status(cpu0, &s)) || fails(pfm_start(cpu0, NULL)) != -EBUSY)
 			_exit(2);
 		_exit(42);
@@ -392,7 +392,7 @@ static void syst(void)
 	/* The kernel's instructions for the command are included; a debug kernel executes many. */
 	ok(cpu1 >= work && cpu1 < 4 * work,
 	   "1.3 example syst: counts a command on CPU 1, where it runs");
-	ok(cpu0 >= 0 && cpu0 < (bounded(2) == 2 ? work / 2 : work),
+	ok(cpu0 >= 0 && cpu0 < (scale_down(2) == 2 ? work / 2 : work),
 	   "1.3 example syst: does not count the command on CPU 0");
 	is(example(EXAMPLES "syst"), 0,
 	   "1.3 example syst: without a command it exits with status 0");
@@ -574,8 +574,8 @@ static void selfpage(void)
 
 int main(void)
 {
-	m = this_model();
-	unload();
+	m = guest_model();
+	unload_modules();
 	description = m->amd ? "pfm_amd" : "pfm_intel";
 	plan(2 + 7 + 16 + 20 + 15 + 8 + 12 + 4 + 6 + 5 + 12 + 22 + 2);
 	without_a_device();

@@ -24,7 +24,7 @@ static __u32 first;
 static bool same_cpus(const char *path, __u32 offset)
 {
 	bool listed[8192] = { false };
-	char text[4096], *at = slurp(path, text, sizeof(text));
+	char text[4096], *at = read_file(path, text, sizeof(text));
 
 	while (*at >= '0' && *at <= '9') {
 		long from = strtol(at, &at, 10), to = *at == '-' ? strtol(at + 1, &at, 10) : from;
@@ -60,7 +60,7 @@ static long nonzero(void)
 	long count = 0;
 
 	for (__u64 n = 0; n < nr; n++) {
-		bool own = n < CPUS * slots && n % slots && n % slots <= PC_OWN;
+		bool own = n < CPUS * slots && n % slots && n % slots <= PC_BUILTIN;
 
 		count += words[n] && !own;
 	}
@@ -78,13 +78,13 @@ static void layout(void)
 	ok(same_online(), "scale header: the bitmap of online CPUs is that of sysfs");
 	is(nonzero(), 0, "scale 255 CPUs: each CPU's page is readable and 0");
 
-	first = puppet("add many/0");
+	first = driver_cmd("add many/0");
 	for (int i = 1; i < COUNTED; i++)
-		puppet("add many/%d", i);
+		driver_cmd("add many/%d", i);
 	for (int cpu = 0; cpu < 2; cpu++) {
-		on_cpu(cpu);
+		pin_to_cpu(cpu);
 		for (int i = 0; i < COUNTED; i++)
-			puppet("adjust %u %d", first + i, 100 * (cpu + 1) + i);
+			driver_cmd("adjust %u %d", first + i, 100 * (cpu + 1) + i);
 	}
 	for (int i = 0; i < COUNTED; i++)
 		for (int cpu = 0; cpu < CPUS; cpu++)
@@ -101,10 +101,10 @@ static volatile int stop;
 static void *counter(void *rounds)
 {
 	while (!stop) {
-		puppet("loop %u %d 50 1", first, COUNTED);
+		driver_cmd("loop %u %d 50 1", first, COUNTED);
 		*(__u64 *)rounds += 50;
 	}
-	puppet_leave();
+	driver_close();
 	return NULL;
 }
 
@@ -121,16 +121,16 @@ static void hotplug(void)
 	for (int i = 0; i < 2; i++)
 		pthread_create(&thread[i], NULL, counter, &rounds[i]);
 	for (int i = 0; i < 3; i++) {
-		came = cpu_online(some[i], true) && came;
+		came = set_cpu_online(some[i], true) && came;
 		shown = same_online() && shown;
-		on_cpu(some[i]);
-		puppet("adjust %u %d", first, some[i]);
-		on_cpu(0);
+		pin_to_cpu(some[i]);
+		driver_cmd("adjust %u %d", first, some[i]);
+		pin_to_cpu(0);
 		theirs = pc_value(&pc, some[i], first) >= some[i] && theirs;
 		want += some[i];
 	}
 	for (int i = 0; i < 3; i++) {
-		went = cpu_online(some[i], false) && went;
+		went = set_cpu_online(some[i], false) && went;
 		shown = same_online() && shown;
 		values[i] = pc_value(&pc, some[i], first);
 	}
@@ -184,7 +184,7 @@ static __u32 fill(void)
 	__u32 n = 0;
 
 	for (int i = 0; (int)n >= 0 && n < PERFCOUNTERS_MAX_INSTANCES - 1; i++)
-		n = puppet("add many/more/%d", i);
+		n = driver_cmd("add many/more/%d", i);
 	return n;
 }
 
@@ -238,8 +238,8 @@ static void full(void)
 	ok(taken >= stated * 97 / 100 && taken <= stated * 105 / 100 + 4 * CPUS * PAGE,
 	   "scale full table on 255 CPUs: memory use is within -3 %% and +5 %% of the formula");
 	is(nonzero(), before, "scale full table on 255 CPUs: all pages are readable, new ones 0");
-	on_cpu(1);
-	puppet("adjust %u 7", n);
+	pin_to_cpu(1);
+	driver_cmd("adjust %u 7", n);
 	is(pc_value(&pc, 1, n), 7, "scale full table on 255 CPUs: the last slot counts");
 	is(in_child((void)*(volatile char *)behind), -SIGBUS,
 	   "scale full table on 255 CPUs: an access after the last CPU raises SIGBUS");
@@ -252,24 +252,24 @@ int main(void)
 	long long percpu, again;
 
 	plan(22);
-	load("");
+	load_modules("");
 	pc_open(&pc);
 	layout();
 	hotplug();
 	full();
 	command();
 	pc_close(&pc);
-	leave();
+	exit_cleanup();
 	/*
 	 * The per-CPU allocator keeps one empty chunk for later requests, with however many pages
 	 * it has: differences of 43 MiB were seen. The slack is therefore half of a load's memory.
 	 * A second load that stays is found; less than half of one may not be.
 	 */
 	percpu = percpu_at_rest(0);
-	load("");
+	load_modules("");
 	is(fill(), PERFCOUNTERS_MAX_INSTANCES - 1,
 	   "scale perfcounters.ko loaded again: all numbers are given out again");
-	leave();
+	exit_cleanup();
 	again = percpu_at_rest(percpu + slack);
 	note("per-CPU memory at rest: %lld MiB, then %lld MiB", percpu / MIB, again / MIB);
 	ok(again <= percpu + slack, "scale perfcounters.ko unloaded: its per-CPU memory is freed");

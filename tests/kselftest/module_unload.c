@@ -17,7 +17,7 @@ static void busy(void)
 	int fd, names;
 	pid_t child;
 
-	unload();
+	unload_modules();
 	is(insmod("perfcounters", ""), 0, "0.1 perfcounters.ko loads");
 	is(insmod("perfcounters", ""), -EEXIST, "0.1 perfcounters.ko loaded: insmod is EEXIST");
 	fd = open("/dev/perfcounters", O_RDONLY | O_CLOEXEC);
@@ -65,14 +65,14 @@ static bool life(int i)
 		return false;
 	pc_open(&pc);
 	for (int k = 0; k < 20; k++)
-		puppet("desc 32 4 1 0 64 0 -1 module/%d", k);
-	puppet("loop 1 1 100 1");
+		driver_cmd("desc 32 4 1 0 64 0 -1 module/%d", k);
+	driver_cmd("loop 1 1 100 1");
 	good = pc_total(&pc, 1) == 100 && pc.h->nr_chunks >= 1;
 	if (i % 4 == 0)
 		good = !insmod("sample_c", "period_us=100") && !insmod("sample_rust", "") &&
 		       pc_find(&pc, "sample_rust/ticks") &&
 		       !rmmod("sample_rust") && !rmmod("sample_c") && good;
-	puppet_leave();
+	driver_close();
 	good = !rmmod("test_driver") && good;
 	pc_close(&pc);
 	return !rmmod("perfcounters") && good;
@@ -84,18 +84,18 @@ static void again(void)
 	 * A debug kernel keeps freed memory: its free memory is not compared, its detectors check
 	 * each life.
 	 */
-	bool looks = bounded(TIMES) == TIMES;
+	bool looks = scale_down(TIMES) == TIMES;
 	int lives = 0, times = looks ? gate_or_long(TIMES_GATE, TIMES) : 8;
-	struct memory m[3];
+	struct meminfo_kb m[3];
 
 	for (int i = 0; i < gate_or_long(4, 8) && looks; i++)
 		life(i);
 	for (int half = 0; half < 2; half++) {
-		m[half] = memory();
+		m[half] = settled_meminfo_kb();
 		for (int i = 0; i < times / 2; i++)
 			lives += life(i);
 	}
-	m[2] = memory();
+	m[2] = settled_meminfo_kb();
 	is(lives, times / 2 * 2,
 	   "0.10 perfcounters.ko loaded and unloaded %d times with drivers and a reader",
 	   times / 2 * 2);

@@ -51,15 +51,15 @@ int main(void)
 	int fd, fields;
 
 	plan(17);
-	load("");
+	load_modules("");
 	pc_open(&pc);
-	path = puppet("add %s", PATH);
-	utf8 = puppet("add Zähler mit Leerzeichen");
-	hist = puppet("desc 32 4 3 -9 10 0 4 helpnames/hist");
-	gone = puppet("add names/gone");
-	puppet("del %u", gone);
+	path = driver_cmd("add %s", PATH);
+	utf8 = driver_cmd("add Zähler mit Leerzeichen");
+	hist = driver_cmd("desc 32 4 3 -9 10 0 4 helpnames/hist");
+	gone = driver_cmd("add names/gone");
+	driver_cmd("del %u", gone);
 
-	slurp(NAMES, text, sizeof(text));
+	read_file(NAMES, text, sizeof(text));
 	fields = sscanf(text, "# perfcounters generation %llu boot_id %32s\n",
 			&generation, boot_id);
 	is(fields, 2, "0.2 names: the first line has the generation and the boot id");
@@ -78,7 +78,7 @@ int main(void)
 
 	fd = open(NAMES, O_RDONLY | O_CLOEXEC);
 	gen = pc.h->gen2;
-	puppet("add names/later");
+	driver_cmd("add names/later");
 	got = pread(fd, text, sizeof(text) - 1, 0);
 	text[got] = '\0';
 	ok(!strstr(text, "names/later"),
@@ -93,18 +93,18 @@ int main(void)
 	is(pread(fd, small, 1, len + 100), 0, "0.2 names: a read after the end returns 0");
 	is(lseek(fd, 0, SEEK_SET), 0, "0.2 names: lseek to the start succeeds");
 	close(fd);
-	slurp(NAMES, text, sizeof(text));
+	read_file(NAMES, text, sizeof(text));
 	ok(strstr(text, "names/later") && pc.h->gen2 > gen,
 	   "0.2 names: a file opened later shows the new instance and a higher generation");
 
 	gen = pc.h->gen2;
 	for (int i = 0; i < 1000; i++)
-		puppet("adjust %u 1", path);
+		driver_cmd("adjust %u 1", path);
 	is(pc.h->gen2, gen, "0.2 names: 1,000 updates do not change the generation");
 
 	for (int i = 0; i < 3000; i++)
-		puppet("add names/%0100d", i);
-	slurp(NAMES, text, sizeof(text));
+		driver_cmd("add names/%0100d", i);
+	read_file(NAMES, text, sizeof(text));
 	ok(agrees(), "0.2 names: the lines agree with the descriptors, with 3,000 long names");
 	is(getpagesize() % sizeof(struct perfcounters_desc), 0,
 	   "0.2 descriptors: the size of a page is a multiple of their size");

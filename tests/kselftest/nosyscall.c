@@ -82,7 +82,7 @@ int main(void)
 	pid_t pid;
 
 	plan(6);
-	load("");
+	load_modules("");
 	errno = -insmod("sample_c", "period_us=1000");
 	if (errno)
 		bail("insmod sample_c");

@@ -54,7 +54,7 @@ static pid_t somebody(int user)
 	pid_t child = fork();
 
 	if (!child) {
-		become_user(user, -1);
+		switch_user(user, -1);
 		raise(SIGSTOP);
 		_exit(0);
 	}
@@ -82,9 +82,9 @@ static int load_by_user(pid_t whom)
 	if (!child) {
 		int fd, rc;
 
-		become_user(1000, -1);
+		switch_user(1000, -1);
 		fd = pfm_create(0);
-		pfm_write_pmc(fd, 0, pfm_instructions(this_model()));
+		pfm_write_pmc(fd, 0, pfm_instructions(guest_model()));
 		shared->step = 1;
 		wait_until(shared->step == 2);
 		rc = pfm_load(fd, whom ?: (pid_t)this_thread());
@@ -109,7 +109,7 @@ int main(void)
 	int fd;
 
 	plan(8);
-	pfm_load_modules(this_model());
+	pfm_load_modules(guest_model());
 	if (chmod("/dev/perfmon", 0666))
 		bail("chmod");
 	shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -120,14 +120,14 @@ int main(void)
 	is(load_by_user(other), 0, "9.3 PERFMON_LOAD of another process of the user succeeds");
 	is(questions(), 0,
 	   "9.3 PERFMON_LOAD of another process of the user: no capability is audited");
-	end_child(other);
+	kill_child(other);
 	/*
 	 * The load fails because CPU 0's context has the register. Only then does the module check
 	 * whether the caller is an administrator, which would allow it to evict a user's context.
 	 */
-	on_cpu(0);
+	pin_to_cpu(0);
 	fd = pfm_create(PFM_FL_SYSTEM_WIDE);
-	pfm_write_pmc(fd, 0, pfm_instructions(this_model()));
+	pfm_write_pmc(fd, 0, pfm_instructions(guest_model()));
 	if (pfm_load(fd, 0))
 		bail("load of a CPU");
 	is(load_by_user(0), -EBUSY, "9.3 PERFMON_LOAD with a register of a CPU's context: EBUSY");
@@ -136,7 +136,7 @@ int main(void)
 	/* Checks the probe itself: a refused PERFMON_CREATE is audited. */
 	close(open(TRACING "trace", O_WRONLY | O_TRUNC));
 	write_file(EVENT "enable", "1");
-	is(in_child({ become_user(1000, -1); _exit(-pfm_create(PFM_FL_SYSTEM_WIDE)); }), EPERM,
+	is(in_child({ switch_user(1000, -1); _exit(-pfm_create(PFM_FL_SYSTEM_WIDE)); }), EPERM,
 	   "9.3 PERFMON_CREATE of a CPU's context by a user: EPERM");
 	ok(questions() > 0, "9.3 PERFMON_CREATE of a CPU's context by a user is audited");
 	close(fd);

@@ -32,7 +32,7 @@ static pid_t worker(int user)
 	shared[1] = 0;
 	child = fork();
 	if (!child) {
-		become_user(user, CAP_SETUID);
+		switch_user(user, CAP_SETUID);
 		for (;;) {
 			++shared[0];
 			if (shared[1]) {
@@ -72,7 +72,7 @@ static int as_user(int (*try)(pid_t whom), pid_t whom)
 	if (!child) {
 		int rc;
 
-		become_user(1000, -1);
+		switch_user(1000, -1);
 		rc = try(whom);
 		_exit(rc < 0 ? -rc : 0);
 	}
@@ -99,7 +99,7 @@ static int own_child(pid_t unused)
 		for (;;)
 			pause();
 	fd = blocking(child);
-	end_child(child);
+	kill_child(child);
 	return fd;
 }
 
@@ -112,10 +112,10 @@ static void yama(void)
 	char before[8];
 	pid_t other;
 
-	slurp(YAMA, before, sizeof(before));
+	read_file(YAMA, before, sizeof(before));
 	other = fork();
 	if (!other) {
-		become_user(1000, -1);
+		switch_user(1000, -1);
 		for (;;)
 			pause();
 	}
@@ -131,7 +131,7 @@ static void yama(void)
 	is(as_user(own_child, 0), 0,
 	   "9.3 ptrace_scope 1: a user's blocking context of its child loads");
 	write_file(YAMA, before);
-	end_child(other);
+	kill_child(other);
 }
 
 /* Returns true if the worker does 1,000 more rounds within ten seconds. */
@@ -150,7 +150,7 @@ static bool stands_still(int fd)
 	struct pfarg_ovfl_msg msg;
 	__u64 at;
 
-	if (!pfm_message(fd, &msg, 60000))
+	if (!pfm_read_message(fd, &msg, 60000))
 		return false;
 	for (int i = 0; i < 500; i++) {
 		at = shared[0];
@@ -165,7 +165,7 @@ static bool says_end(int fd)
 {
 	struct pfarg_ovfl_msg msg;
 
-	while (pfm_message(fd, &msg, 60000))
+	while (pfm_read_message(fd, &msg, 60000))
 		if (msg.msg_type == PFM_MSG_END)
 			return true;
 	return false;
@@ -182,13 +182,13 @@ static void dropped(void)
 	if (!tool) {
 		int fd, good = 0;
 
-		become_user(1000, CAP_SYS_PTRACE);
+		switch_user(1000, CAP_SYS_PTRACE);
 		fd = blocking(child);
 		if (fd < 0)
 			_exit(100);
 		pfm_start(fd);
 		good |= stands_still(fd);
-		keep(-1);
+		drop_capabilities_except(-1);
 		pfm_restart(fd);
 		good |= goes_on() << 1;
 		good |= says_end(fd) << 2;
@@ -201,7 +201,7 @@ static void dropped(void)
 	ok(status & 2,
 	   "9.3 the blocked process continues after the tool has dropped CAP_SYS_PTRACE");
 	ok(status & 4, "9.3 the tool reads PFM_MSG_END after it has dropped CAP_SYS_PTRACE");
-	end_child(child);
+	kill_child(child);
 }
 
 /* The tool is killed while another process still has the file descriptor of its context. */
@@ -247,7 +247,7 @@ static void handed_on(void)
 		memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof(fd));
 	}
 	still = stands_still(fd);
-	end_child(tool);
+	kill_child(tool);
 	ok(still && goes_on(),
 	   "9.3 tool killed, another process has its descriptor: the blocked process continues");
 	ok(says_end(fd),
@@ -255,7 +255,7 @@ static void handed_on(void)
 	close(fd);
 	close(pipes[0]);
 	close(pipes[1]);
-	end_child(child);
+	kill_child(child);
 }
 
 /* The monitored process changes its user ID between two overflows. */
@@ -273,7 +273,7 @@ static void changed(void)
 		 * The process has CAP_SETUID. Without the same capability the tool could not stop
 		 * it.
 		 */
-		become_user(1000, CAP_SETUID);
+		switch_user(1000, CAP_SETUID);
 		fd = blocking(child);
 		if (fd < 0)
 			_exit(100);
@@ -291,7 +291,7 @@ static void changed(void)
 	ok(status & 1, "9.3 a tool blocks a process of its user that has the same capability");
 	ok(status & 2, "9.3 the blocked process continues after it has changed its user ID");
 	ok(status & 4, "9.3 the tool reads PFM_MSG_END after the process has changed its user ID");
-	end_child(child);
+	kill_child(child);
 }
 
 /*
@@ -327,7 +327,7 @@ static void by_exec(void)
 	if (!tool) {
 		int fd;
 
-		become_user(1000, CAP_SYS_PTRACE);
+		switch_user(1000, CAP_SYS_PTRACE);
 		fd = blocking(child);
 		if (fd < 0 || fcntl(fd, F_SETFD, 0))
 			_exit(100);
@@ -347,7 +347,7 @@ static void by_exec(void)
 	kill(tool, SIGKILL);
 	waitpid(tool, NULL, 0);
 	shared[2] = 0;
-	end_child(child);
+	kill_child(child);
 }
 
 int main(int argc, char **argv)
@@ -357,8 +357,8 @@ int main(int argc, char **argv)
 		holder();
 	plan(3 + 2 + 3 + 4 + 2);
 	shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	sampling_modules(SKYLAKE);
-	pfm_limits("0", "0");
+	load_sampling_modules(SKYLAKE);
+	pfm_set_limits("0", "0");
 	if (chmod("/dev/perfmon", 0666))
 		bail("chmod");
 	dropped();

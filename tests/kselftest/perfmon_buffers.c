@@ -118,38 +118,39 @@ static void limit(void)
 	int fd;
 
 	/* Memory of the processes in group() may still be charged. */
-	wait_until(nobody_has_any());
+	wait_until(nothing_charged());
 	fd = pfm_create_default(0, SIZE / 16);
-	one = bytes_of(0);
+	one = charged_bytes(0);
 	ok(one >= SIZE / 16 && one < SIZE / 8, "9.1 a sampling buffer is charged to its user");
 	close(fd);
-	wait_until(nobody_has_any());
+	wait_until(nothing_charged());
 	fd = pfm_create(0);
-	page = bytes_of(0);
+	page = charged_bytes(0);
 	self = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, PERFMON_SELF_OFFSET);
-	is(bytes_of(0) - page, 4096, "9.1 mapping the self page charges 4,096 bytes to its user");
+	is(charged_bytes(0) - page, 4096,
+	   "9.1 mapping the self page charges 4,096 bytes to its user");
 	munmap(self, 4096);
 	close(fd);
-	wait_until(nobody_has_any());
+	wait_until(nothing_charged());
 	set_user_kb(one * 9 / 2 / 1024);
 	told->go = 0;
 	child = fork();
 	if (!child) {
-		become_user(USER, -1);
+		switch_user(USER, -1);
 		hoard(told, 10, SIZE / 16);
 	}
 	wait_until(told->go == 1);
 	is(told->contexts, 4, "9.4 user_kb for 4.5 buffers: a user creates four");
 	is(told->error, -EDQUOT, "9.4 user_kb for 4.5 buffers: the fifth buffer is EDQUOT");
-	is(bytes_of(USER), 4 * one,
+	is(charged_bytes(USER), 4 * one,
 	   "9.1 debugfs users: four buffers are charged with four times the size of one");
 	fd = pfm_create_default(0, SIZE / 16);
 	ok(fd >= 0, "9.1 user_kb does not limit root's buffers");
 	close(fd);
 	told->go = 2;
 	waitpid(child, NULL, 0);
-	wait_until(nobody_has_any());
-	ok(nobody_has_any(), "9.1 buffers closed: no user has memory charged");
+	wait_until(nothing_charged());
+	ok(nothing_charged(), "9.1 buffers closed: no user has memory charged");
 }
 
 /*
@@ -164,13 +165,13 @@ static void subordinate(void)
 	char path[40];
 
 	set_user_kb(2 * SIZE / 1024);
-	maker = user_space_of(USER, "0 100000 4", path, sizeof(path));
+	maker = create_user_namespace(USER, "0 100000 4", path, sizeof(path));
 	for (int i = 0; i < 4; i++) {
 		told[i].go = 0;
 		child[i] = fork();
 		if (!child[i]) {
 			setrlimit(RLIMIT_MEMLOCK, &lock);
-			enter_user_space(path, i);
+			enter_user_namespace(path, i);
 			hoard(&told[i], 8, SIZE / 4);
 		}
 		wait_until(told[i].go == 1);
@@ -187,7 +188,7 @@ static void subordinate(void)
 		told[i].go = 2;
 		waitpid(child[i], NULL, 0);
 	}
-	wait_until(nobody_has_any());
+	wait_until(nothing_charged());
 	set_user_kb(0);
 }
 
@@ -198,7 +199,7 @@ static void subordinate(void)
  */
 static void given_back(void)
 {
-	struct ring r = ring_of(pfm_create_ring(0, "ring", SIZE, 0), SIZE);
+	struct ring r = ring_map(pfm_create_ring(0, "ring", SIZE, 0), SIZE);
 	__u64 size = r.page->data_size;
 	int status;
 	pid_t child;

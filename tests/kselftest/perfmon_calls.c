@@ -192,11 +192,11 @@ static void lives(void)
 	is(pfm_load(again, this_thread()), 0,
 	   "1.2 load: the thread is free once its context is closed");
 	close(again);
-	on_cpu(0);
+	pin_to_cpu(0);
 	is(pfm_load(system, 0), 0, "1.6 load: succeeds for a context on CPU 0");
 	fd = pfm_create(PFM_FL_SYSTEM_WIDE);
 	is(pfm_load(fd, 0), -EBUSY, "1.6 load: a second context on CPU 0 is EBUSY");
-	on_cpu(1);
+	pin_to_cpu(1);
 	is(pfm_load(fd, 1), 0, "1.6 load: succeeds for a context on CPU 1 beside that of CPU 0");
 	close(fd);
 	close(system);
@@ -289,11 +289,11 @@ static void cpu_goes(void)
 	__u64 got;
 
 	pfm_write_pmc(fd, 0, pfm_instructions(m));
-	on_cpu(1);
+	pin_to_cpu(1);
 	is(pfm_load(fd, 1), 0, "1.6 hotplug: a context is loaded on CPU 1");
 	pfm_start(fd);
 	spin(1000000);
-	on_cpu(0);
+	pin_to_cpu(0);
 	write_file("/sys/devices/system/cpu/cpu1/online", "0");
 	got = pfm_read_pmd(fd, 0);
 	ok(got >= 2000000, "1.6 hotplug: the count stays readable after CPU 1 went offline");
@@ -301,7 +301,7 @@ static void cpu_goes(void)
 	write_file("/sys/devices/system/cpu/cpu1/online", "1");
 	is(pfm_read_pmd(fd, 0), got, "1.6 hotplug: nothing is counted after CPU 1 is back online");
 	is(pfm_unload(fd), 0, "1.6 hotplug: unload succeeds");
-	on_cpu(1);
+	pin_to_cpu(1);
 	is(pfm_load(fd, 1), 0, "1.6 hotplug: the same context loads on CPU 1 again");
 	pfm_start(fd);
 	spin(1000000);
@@ -309,12 +309,12 @@ static void cpu_goes(void)
 	ok(pfm_read_pmd(fd, 0) >= got + 2000000,
 	   "1.6 hotplug: the reloaded context adds to its old count");
 	close(fd);
-	on_cpu(0);
+	pin_to_cpu(0);
 }
 
 int main(void)
 {
-	m = this_model();
+	m = guest_model();
 	description = m->amd ? "pfm_amd" : "pfm_intel";
 	plan(13 + 17 + 11 + 18 + 2 + 7 + 1);
 	pfm_load_modules(m);

@@ -136,10 +136,10 @@ int main(void)
 	if (!strcmp(getenv("PMU") ?: "", "echo1"))
 		model = pmu_models[5];
 	plan(6);
-	on_cpu(0);
+	pin_to_cpu(0);
 	insmod("nmi_unknown", "");
-	sampling_modules(&model);
-	pfm_limits("0", "0");
+	load_sampling_modules(&model);
+	pfm_set_limits("0", "0");
 	samples(&model);
 	ends(&model);
 	strangers();

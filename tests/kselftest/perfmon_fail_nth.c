@@ -32,7 +32,7 @@ static bool perf_has_it(void)
 	int event = perf_user(PERF_COUNT_HW_INSTRUCTIONS, -1);
 
 	close(event);
-	return says(event >= 0, "perf cannot open an event");
+	return note_unless(event >= 0, "perf cannot open an event");
 }
 
 /* Returns true if this thread has no context and perf can use the PMU. */
@@ -41,7 +41,7 @@ static bool is_free(void)
 	int other = pfm_create(0), ret = pfm_load(other, this_thread());
 
 	close(other);
-	return says(!ret, "the thread still has a context") & perf_has_it();
+	return note_unless(!ret, "the thread still has a context") & perf_has_it();
 }
 
 /* Calls with a vector of REGISTERS registers. */
@@ -88,7 +88,7 @@ static bool all_are(__u64 first, __u64 step)
 
 	for (int i = 0; i < REGISTERS; i++)
 		good &= pmd[i].reg_value == first + i * step;
-	return says(good, "PMDs have wrong values");
+	return note_unless(good, "PMDs have wrong values");
 }
 
 static bool are_written(void)
@@ -107,7 +107,7 @@ static bool were_read(void)
 
 	for (int i = 0; i < REGISTERS; i++)
 		good &= pmd[i].reg_value == 1000ULL + i;
-	return says(good, "PERFMON_READ_PMDS returned wrong values");
+	return note_unless(good, "PERFMON_READ_PMDS returned wrong values");
 }
 
 /* Contexts */
@@ -166,9 +166,9 @@ static bool samples(void)
 {
 	struct perfmon_ring_page *page = ring_page;
 
-	return says(!write_pmcs() && !pfm_period(context, 0, 1000, 0) &&
-		    !pfm_load(context, this_thread()), "the context cannot be loaded") &&
-	       says(pfm_spin(context, 0, 10000) && page->head, "the ring has no sample");
+	return note_unless(!write_pmcs() && !pfm_period(context, 0, 1000, 0) &&
+			   !pfm_load(context, this_thread()), "the context cannot be loaded") &&
+	       note_unless(pfm_spin(context, 0, 10000) && page->head, "the ring has no sample");
 }
 
 /* Creates event sets 3 and 9. */
@@ -186,9 +186,9 @@ static bool has_sets(bool there)
 	struct perfmon_vector first = { (__u64)&infos[0], 1, sizeof(infos[0]) };
 	struct perfmon_vector second = { (__u64)&infos[1], 1, sizeof(infos[0]) };
 
-	return says(!pfm_call(context, PERFMON_GETINFO_EVTSETS, &first) == there &&
-		    !pfm_call(context, PERFMON_GETINFO_EVTSETS, &second) == there,
-		    there ? "an event set is missing" : "an event set exists");
+	return note_unless(!pfm_call(context, PERFMON_GETINFO_EVTSETS, &first) == there &&
+			   !pfm_call(context, PERFMON_GETINFO_EVTSETS, &second) == there,
+			   there ? "an event set is missing" : "an event set exists");
 }
 
 static bool no_sets(void)
@@ -251,13 +251,13 @@ static bool counts_self(void)
 	pfm_stop(context);
 	more = pfm_spin(context, 0, 2000);
 	less = pfm_spin(context, 0, 1000);
-	return says(more - less == 2000, "the thread is not counted exactly") &
-	       says(event < 0, "perf opens an event while the context uses the PMU");
+	return note_unless(more - less == 2000, "the thread is not counted exactly") &
+	       note_unless(event < 0, "perf opens an event while the context uses the PMU");
 }
 
 static bool counts_cpu(void)
 {
-	return says(pfm_spin(context, 0, 2000) >= 4000, "the CPU is not counted");
+	return note_unless(pfm_spin(context, 0, 2000) >= 4000, "the CPU is not counted");
 }
 
 static bool counts_once_loaded(void)
@@ -307,8 +307,8 @@ static int map_self(void)
 
 static bool is_mapped(void)
 {
-	return says(self->size == sizeof(*self) && self->nr >= REGISTERS,
-		    "the self page has the wrong size or too few counters") & counts_self();
+	return note_unless(self->size == sizeof(*self) && self->nr >= REGISTERS,
+			   "the self page has the wrong size or too few counters") & counts_self();
 }
 
 static const struct operation calls[] = {
@@ -317,7 +317,8 @@ static const struct operation calls[] = {
 	{ "create with a ring and map it", leave_ring, create_ring, is_free, samples,
 	  leave_ring, 1, false, 8 },
 	{ "create event sets", created, create_sets, no_sets, two_sets, leave_it, 1, false, 0 },
-	{ "write PMCs", created, write_pmcs, always, counts_once_loaded, leave_it, 1, false, 0 },
+	{ "write PMCs", created, write_pmcs, return_true, counts_once_loaded, leave_it, 1, false,
+	  0 },
 	{ "write PMDs", created, write_pmds, are_zero, are_written, leave_it, 1, false, 0 },
 	{ "read PMDs", written, read_pmds, are_written, were_read, leave_it, 1, false, 0 },
 	{ "load on a thread", written, load_self, is_free, counts_self, leave_it, 1, false, 0 },
@@ -325,8 +326,8 @@ static const struct operation calls[] = {
 	{ "write PMCs of an attached context", attached, write_pmcs, perf_has_it, counts_self,
 	  leave_it, 1, false, 0 },
 	{ "map the self page", loaded, map_self, counts_self, is_mapped, leave_it, 1, false, 0 },
-	{ "unload", loaded, unload_context, always, has_gone, leave_it, 0, true, 0 },
-	{ "close", loaded, close_context, always, has_gone, leave_it, 0, true, 0 },
+	{ "unload", loaded, unload_context, return_true, has_gone, leave_it, 0, true, 0 },
+	{ "close", loaded, close_context, return_true, has_gone, leave_it, 0, true, 0 },
 };
 
 #define CALLS	((int)(sizeof(calls) / sizeof(*calls)))
@@ -334,8 +335,8 @@ static const struct operation calls[] = {
 int main(void)
 {
 	plan(CALLS + 3);
-	unload();
-	on_cpu(0);
+	unload_modules();
+	pin_to_cpu(0);
 	pfm_load_modules(SKYLAKE);
 	insmod("pfm_ring", "");
 	/* The first context allocates memory that later ones share. That is not under test here. */
@@ -349,7 +350,7 @@ int main(void)
 	rmmod("pfm_ring");
 	is(rmmod("pfm_intel"), 0,
 	   "1.4 fail-nth: rmmod of the PMU description succeeds after all injected failures");
-	unload();
+	unload_modules();
 	ok(!is_loaded("perfcounters"),
 	   "1.4 fail-nth: perfcounters.ko unloads after all injected failures");
 	return finish();

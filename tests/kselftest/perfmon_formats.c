@@ -120,10 +120,10 @@ static void watermark(void)
 	pfm_load(fd, this_thread());
 	pfm_start(fd);
 	burn_until(page->head > 10 * 64);
-	ok(!pfm_message(fd, &msg, 0), "2.4 ring: no message before the watermark");
+	ok(!pfm_read_message(fd, &msg, 0), "2.4 ring: no message before the watermark");
 	/* The ring is not read: it fills, and later samples are lost. */
 	burn_until(page->lost);
-	ok(pfm_message(fd, &msg, 0) && msg.msg_type == PFM_MSG_OVFL,
+	ok(pfm_read_message(fd, &msg, 0) && msg.msg_type == PFM_MSG_OVFL,
 	   "2.4 ring: an overflow message at the watermark");
 	pfm_stop(fd);
 	is(page->head, page->reserve, "2.5 ring: head is reserve while the context is stopped");
@@ -155,7 +155,7 @@ static void ways(void)
 	/* The context is stopped, so that no further buffer fills while messages are counted. */
 	pfm_stop(fd);
 	full = hdr->nr_full;
-	while (pfm_message(fd, &msg, 0))
+	while (pfm_read_message(fd, &msg, 0))
 		messages++;
 	is(messages, full, "1.10 n-way: one message for each full buffer");
 	is(hdr->masked, 0, "1.10 n-way: not masked while there is a free buffer");
@@ -279,7 +279,7 @@ static void ends(void)
 	is(pfm_load(fd, pid), 0, "1.7 load: another process, sampled by its task clock");
 	pfm_start(fd);
 	close(go[1]);
-	ok(pfm_message(fd, &msg, 60000) && msg.msg_type == PFM_MSG_OVFL &&
+	ok(pfm_read_message(fd, &msg, 60000) && msg.msg_type == PFM_MSG_OVFL &&
 	   msg.msg_ovfl_pid == (__u32)pid && msg.msg_ovfl_pmds[PERFMON_TASK_CLOCK / 64] ==
 	   1ULL << (PERFMON_TASK_CLOCK % 64),
 	   "1.7 another process: an overflow message with its PID and PMD");
@@ -289,7 +289,7 @@ static void ends(void)
 	ok(signals >= 1, "1.3 another process: SIGIO for the overflow message");
 	is(pfm_restart(fd), 0, "1.8 another process: restart succeeds");
 	waitpid(pid, &status, 0);
-	while (pfm_message(fd, &msg, 60000) && msg.msg_type != PFM_MSG_END)
+	while (pfm_read_message(fd, &msg, 60000) && msg.msg_type != PFM_MSG_END)
 		pfm_restart(fd);
 	is(msg.msg_type, PFM_MSG_END, "1.3 another process: PFM_MSG_END when it exits");
 	is(pfm_restart(fd) == -ESRCH || pfm_restart(fd) == -EBUSY, 1,
@@ -309,7 +309,7 @@ static void storm(void)
 	__u64 at, head, begin = now_ns();
 
 	/* A limit that even a guest with little CPU time exceeds. */
-	pfm_limits("100", "25");
+	pfm_set_limits("100", "25");
 	pfm_period(fd, PERFMON_TASK_CLOCK, 1, 0);
 	pfm_load(fd, this_thread());
 	for (int i = 0; i < 200 && throttled < 3; i++) {
@@ -345,12 +345,12 @@ int main(void)
 	insmod("pfm_ring", "");
 	insmod("pfm_nway", "");
 	insmod("pfm_histogram", "");
-	pfm_limits("0", "0");
+	pfm_set_limits("0", "0");
 	refusals();
 	watermark();
 	ways();
 	histogram();
-	on_cpu(1);
+	pin_to_cpu(1);
 	of_cpu(1, MS);
 	ends();
 	storm();

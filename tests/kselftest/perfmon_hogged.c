@@ -30,7 +30,7 @@ static pid_t begin_hog(void)
 	if (!pid) {
 		/* The inherited descriptors would keep contexts open. */
 		close_range(3, ~0U, 0);
-		on_cpu(1);
+		pin_to_cpu(1);
 		if (sched_setscheduler(0, SCHED_FIFO, &param))
 			_exit(1);
 		hog->going = 1;
@@ -68,7 +68,7 @@ static void *loop(void *unused)
 {
 	struct sched_param param = { .sched_priority = 50 };
 
-	on_cpu(1);
+	pin_to_cpu(1);
 	if (sched_setscheduler(0, SCHED_FIFO, &param))
 		_exit(2);
 	hog->going = 1;
@@ -119,7 +119,7 @@ static void done(void (*what)(void), const char *name)
 	fflush(stdout);
 	pid = fork();
 	if (!pid) {
-		on_cpu(0);
+		pin_to_cpu(0);
 		what();
 	}
 	while (waitpid(pid, &status, WNOHANG) != pid && waits++ < 20000)
@@ -159,7 +159,7 @@ static void *loads(void *unused)
 
 	if (sched_setscheduler(0, SCHED_FIFO, &param))
 		bail("sched_setscheduler");
-	on_cpu(1);
+	pin_to_cpu(1);
 	loading.tid = this_thread();
 	loading.result = pfm_load(loading.fd, 1);
 	loading.over = 1;
@@ -207,10 +207,10 @@ static void unload_meanwhile(void)
 	}
 	is(rc, -EBUSY, "1.6 PERFMON_UNLOAD while another thread's PERFMON_LOAD waits is EBUSY");
 	is(after, 0, "1.6 PERFMON_LOAD succeeds after a refused PERFMON_UNLOAD");
-	on_cpu(1);
+	pin_to_cpu(1);
 	is(pfm_unload(loading.fd), 0, "1.6 PERFMON_UNLOAD succeeds after that PERFMON_LOAD");
 	close(loading.fd);
-	on_cpu(0);
+	pin_to_cpu(0);
 }
 
 /*
@@ -232,15 +232,15 @@ static void failed_load_evicts_nobody(void)
 		int mine;
 
 		close_range(3, ~0U, 0);
-		on_cpu(0);
-		become_user(1000, -1);
+		pin_to_cpu(0);
+		switch_user(1000, -1);
 		mine = pfm_create(0);
 		pfm_write_pmc(mine, 0, pfm_instructions(SKYLAKE));
 		if (pfm_load(mine, this_thread()) || pfm_start(mine))
 			_exit(100);
 		*step = 1;
 		wait_until(*step == 2);
-		_exit(pfm_message(mine, &msg, 0) | (pfm_start(mine) != 0) << 1);
+		_exit(pfm_read_message(mine, &msg, 0) | (pfm_start(mine) != 0) << 1);
 	}
 	wait_until(*step == 1);
 	thread = begin_load();
@@ -263,14 +263,14 @@ int main(void)
 	int fd;
 
 	plan(8 + 2 + 3);
-	sampling_modules(SKYLAKE);
+	load_sampling_modules(SKYLAKE);
 	hog = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	on_cpu(0);
+	pin_to_cpu(0);
 	if (has_fair) {
-		slurp(fair, was_fair, sizeof(was_fair));
+		read_file(fair, was_fair, sizeof(was_fair));
 		write_file(fair, "0");
 	}
-	slurp(rt, was_rt, sizeof(was_rt));
+	read_file(rt, was_rt, sizeof(was_rt));
 	write_file(rt, "-1");
 	pid = begin_hog();
 	all_of("CPU 1 hogged before PMU use");

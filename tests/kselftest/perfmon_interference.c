@@ -71,7 +71,7 @@ static void running(void)
 	pid_t child = fork();
 
 	if (!child) {
-		on_cpu(1);
+		pin_to_cpu(1);
 		for (;;) {
 			spin(100);
 			++*rounds;
@@ -202,20 +202,20 @@ static void turns(void)
 	int fd = pfm_create(0);
 	__u64 began, late, spent, share;
 
-	pfm_limits("100000", "5");
-	set_timed(fd, 0, 10000);
-	set_timed(fd, 1, 10000);
+	pfm_set_limits("100000", "5");
+	set_create_timed(fd, 0, 10000);
+	set_create_timed(fd, 1, 10000);
 	set_pmc(fd, 0, 0, pfm_instructions(SKYLAKE));
 	set_pmc(fd, 1, 0, pfm_instructions(SKYLAKE));
 	is(pfm_load(fd, this_thread()), 0, "1.12 two sets with a timeout of 10 us: load succeeds");
 	pfm_start(fd);
 	began = now_ns();
-	spent = cost("timers/time");
-	late = cost("sets/late");
+	spent = cost_total("timers/time");
+	late = cost_total("sets/late");
 	while (now_ns() - began < 500 * MS)
 		spin(1000);
-	spent = cost("timers/time") - spent;
-	late = cost("sets/late") - late;
+	spent = cost_total("timers/time") - spent;
+	late = cost_total("sets/late") - late;
 	pfm_stop(fd);
 	share = spent * 100 / (now_ns() - began);
 	note("%llu %% of the time in timers; %llu and %llu runs, %llu late", share,
@@ -226,7 +226,7 @@ static void turns(void)
 	ok(set_info(fd, 1).set_runs > 10,
 	   "1.12 two sets with a timeout of 10 us: set 1 ran more than ten times");
 	close(fd);
-	pfm_limits("100000", "25");
+	pfm_set_limits("100000", "25");
 }
 
 /* Returns the reg_flags that PERFMON_READ_PMDS sets for a PMD. */
@@ -279,7 +279,8 @@ static void evicted(void)
 		step[1] = whole;
 		*step = 12;
 		wait_until(*step == 2);
-		good |= !rc && pfm_message(mine, &msg, 1000) && msg.msg_type == PFM_MSG_EVICTED;
+		good |= !rc && pfm_read_message(mine, &msg, 1000) &&
+			msg.msg_type == PFM_MSG_EVICTED;
 		good |= (pfm_read_pmd(mine, 0) > 0) << 1;
 		good |= (pfm_start(mine) == -ESRCH) << 2;
 		good |= (whole && flags_of(mine, 0) == PERFMON_REGFL_SHORT) << 5;
@@ -380,7 +381,8 @@ static void displaced(void)
 		good |= !pfm_load(mine, this_thread()) && !pfm_start(mine);
 		*step = 1;
 		wait_until(*step == 2);
-		good |= (pfm_message(mine, &msg, 1000) && msg.msg_type == PFM_MSG_EVICTED) << 1;
+		good |= (pfm_read_message(mine, &msg, 1000) &&
+			 msg.msg_type == PFM_MSG_EVICTED) << 1;
 		pfm_unload(mine);
 		good |= (pfm_load(mine, this_thread()) == -EEXIST) << 2;
 		*step = 3;
@@ -461,21 +463,21 @@ static void left_behind(void)
 	is(pfm_load(fd, this_thread()), 0, "1.4 PMC enable bit: load succeeds");
 	pfm_start(fd);
 	spin(1000);
-	ok(raw("rd 0x186") & PFM_ENABLE, "1.4 PMC enable bit: set while the context counts");
+	ok(msr_raw("rd 0x186") & PFM_ENABLE, "1.4 PMC enable bit: set while the context counts");
 	pfm_stop(fd);
-	is(raw("rd 0x186") & PFM_ENABLE, 0, "1.4 PMC enable bit: clear after the stop");
+	is(msr_raw("rd 0x186") & PFM_ENABLE, 0, "1.4 PMC enable bit: clear after the stop");
 	close(fd);
 }
 
 int main(void)
 {
 	plan(5 + 1 + 3 + 4 + 8 + 2 + 5 + 3 + 3 + 3);
-	on_cpu(0);
-	sampling_modules(SKYLAKE);
+	pin_to_cpu(0);
+	load_sampling_modules(SKYLAKE);
 	pc_open(&costs_pc);
 	if (chmod("/dev/perfmon", 0666))
 		bail("chmod");
-	raw_load();
+	msr_raw_load();
 	sleeping();
 	running();
 	again();

@@ -21,12 +21,13 @@ struct tally {
 
 static struct tally tally(int fd)
 {
-	struct ring r = ring_of(fd, SIZE);
+	struct ring r = ring_map(fd, SIZE);
 	struct tally t = { 0 };
 	union record record;
 	int bytes;
 
-	for (__u64 at = 0; (bytes = copy(&r, head_of(&r), at, &record)) > 0; at += bytes) {
+	for (__u64 at = 0; (bytes = ring_copy_record(&r, ring_head(&r), at,
+						     &record)) > 0; at += bytes) {
 		if (record.header.type != PERFMON_RECORD_SAMPLE)
 			continue;
 		t.samples++;
@@ -46,7 +47,7 @@ static int sampling(__u64 modes)
 	};
 	int fd = pfm_create_format(0, "ring", &arg, sizeof(arg));
 
-	pfm_write_pmc(fd, 0, pfm_instructions(this_model()) | modes);
+	pfm_write_pmc(fd, 0, pfm_instructions(guest_model()) | modes);
 	pfm_period(fd, 0, PERIOD, 0);
 	is(pfm_load(fd, this_thread()), 0, "1.4 load: a context that samples %s",
 	   modes ? "user and kernel mode" : "user mode only");
@@ -59,11 +60,11 @@ int main(void)
 	struct tally t;
 	int fd;
 
-	load("");
-	sampling_modules(this_model());
+	load_modules("");
+	load_sampling_modules(guest_model());
 	plan(8);
 	fd = sampling(PFM_KERNEL);
-	puppet("vcpu " TURNS);
+	driver_cmd("vcpu " TURNS);
 	pfm_stop(fd);
 	t = tally(fd);
 	note("%d samples, %d marked", t.samples, t.marked);
@@ -72,7 +73,7 @@ int main(void)
 	   t.samples);
 	is(t.frames, 0, "1.4 PF_VCPU set: samples in the guest have no stack frames");
 	fd = sampling(PFM_KERNEL);
-	puppet("timer_stop");
+	driver_cmd("timer_stop");
 	spin(20000000);
 	pfm_stop(fd);
 	t = tally(fd);

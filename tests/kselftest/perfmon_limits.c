@@ -144,7 +144,7 @@ static int turn(int beyond)
 {
 	int fd = pfm_create(0), rc;
 
-	rc = set_timed(fd, 1, (~0ULL >> 2) + beyond);
+	rc = set_create_timed(fd, 1, (~0ULL >> 2) + beyond);
 	close(fd);
 	return rc;
 }

@@ -36,7 +36,7 @@ static void *sleeper(void *number)
 static __u64 switches(void)
 {
 	/* A debug kernel makes fewer tries: its switches are so slow that noise matters less. */
-	int to[2], from[2], tries = bounded(gate_or_long(6, TRIES));
+	int to[2], from[2], tries = scale_down(gate_or_long(6, TRIES));
 	__u64 least = ~0ULL;
 	pid_t child;
 	char byte = 0;
@@ -75,12 +75,12 @@ int main(void)
 	static pthread_t threads[THREADS];
 	__u64 before, beside, began;
 	pthread_attr_t attr;
-	int nr = bounded(THREADS), rc = 0, fd;
+	int nr = scale_down(THREADS), rc = 0, fd;
 	long i;
 
 	plan(4);
 	setrlimit(RLIMIT_NOFILE, &files);
-	load("");
+	load_modules("");
 	errno = -insmod("pfm_soft", "");
 	if (errno && errno != EEXIST)
 		bail("insmod pfm_soft");
@@ -90,7 +90,7 @@ int main(void)
 		if (pthread_create(&threads[i], &attr, sleeper, (void *)i))
 			bail("thread");
 	wait_until(there == nr);
-	on_cpu(0);
+	pin_to_cpu(0);
 	/* With a context of one thread, the switch probes are attached in both measurements. */
 	fd = pfm_create(0);
 	pfm_load(fd, numbers[0]);
@@ -123,7 +123,7 @@ int main(void)
 		close(fds[i]);
 	began = now_ns() - began;
 	note("closed in %llu ms", began / 1000000);
-	ok(began < (__u64)patience(5) * 1000000000,
+	ok(began < (__u64)scale_timeout(5) * 1000000000,
 	   "9.2 sleeping threads with contexts: all contexts are closed within 5 s");
 	go_away = 1;
 	syscall(SYS_futex, &go_away, 1 /* FUTEX_WAKE */, THREADS, NULL, NULL, 0);

@@ -88,7 +88,7 @@ int main(void)
 	is(pfm_create_default(0, LARGEST + 8), -EINVAL,
 	   "9.4 a buffer of 1 GiB and 8 bytes is EINVAL");
 	is(pfm_create_ring(0, "ring", 2 * LARGEST, 0), -EINVAL, "9.4 a ring of 2 GiB is EINVAL");
-	wait_until(nobody_has_any());
-	ok(nobody_has_any(), "9.1 no memory is charged to any user at the end");
+	wait_until(nothing_charged());
+	ok(nothing_charged(), "9.1 no memory is charged to any user at the end");
 	return finish();
 }

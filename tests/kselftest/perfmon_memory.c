@@ -76,7 +76,7 @@ static pid_t begin(int user, int most, bool sets)
 	told->go = 0;
 	child = fork();
 	if (!child) {
-		become_user(user, -1);
+		switch_user(user, -1);
 		hoard(told, most, sets);
 	}
 	wait_until(told->go == 1);
@@ -96,7 +96,7 @@ static void attack(void)
 	__u64 has;
 
 	child = begin(USER, FDS, true);
-	has = bytes_of(USER);
+	has = charged_bytes(USER);
 	note("%d contexts with %d sets each, then %s: %llu kB", told->contexts, SETS,
 	     strerror(-told->error), has / 1024);
 	is(told->error, -EDQUOT, "9.1 contexts with 1,024 sets each: a user gets EDQUOT");
@@ -104,8 +104,9 @@ static void attack(void)
 	ok(has <= 32 * 1024 * 1024,
 	   "9.1 contexts with 1,024 sets each: at most 32 MiB are charged to the user");
 	end(child);
-	wait_until(nobody_has_any());
-	ok(nobody_has_any(), "9.1 contexts with 1,024 sets each: no memory is charged after close");
+	wait_until(nothing_charged());
+	ok(nothing_charged(),
+	   "9.1 contexts with 1,024 sets each: no memory is charged after close");
 }
 
 /*
@@ -115,41 +116,42 @@ static void attack(void)
 static void needs(void)
 {
 	int fd = pfm_create(0), rc;
-	__u64 first = bytes_of(0), last;
+	__u64 first = charged_bytes(0), last;
 
 	ok(first && first < 8192, "9.1 a new context is charged less than 8 KiB");
 	rc = fill(fd);
-	last = bytes_of(0);
+	last = charged_bytes(0);
 	note("a context: %llu bytes, a set: %llu", first, (last - first) / (SETS - 1));
 	is(rc, 0, "9.4 a context can have 1,024 sets");
 	ok(last - first < SETS * 1024, "9.1 a set without registers is charged less than 1 KiB");
 	rc = 0;
 	for (int i = 0; i < 100; i++)
 		rc |= set_pmd(fd, i, 256, 0, 0);
-	ok(!rc && bytes_of(0) > last, "9.1 the first write of a PMD charges memory");
-	first = bytes_of(0);
+	ok(!rc && charged_bytes(0) > last, "9.1 the first write of a PMD charges memory");
+	first = charged_bytes(0);
 	for (int i = 0; i < 100; i++)
 		rc |= set_pmd(fd, i, 256, i, 0);
-	ok(!rc && bytes_of(0) == first, "9.1 a second write of the same PMD charges no memory");
+	ok(!rc && charged_bytes(0) == first,
+	   "9.1 a second write of the same PMD charges no memory");
 	close(fd);
-	wait_until(nobody_has_any());
+	wait_until(nothing_charged());
 }
 
 /* A user can have as many contexts as user_kb allows. Root and other users are not affected. */
 static void limit(void)
 {
 	int fd = pfm_create(0);
-	__u64 one = bytes_of(0);
+	__u64 one = charged_bytes(0);
 	pid_t child;
 
 	close(fd);
-	wait_until(nobody_has_any());
+	wait_until(nothing_charged());
 	/* user_kb is in whole kilobytes: enough for four contexts, not for five. */
 	set_user_kb(one * 9 / 2 / 1024);
 	child = begin(USER, 10, false);
 	is(told->contexts, 4, "9.4 user_kb for 4.5 contexts: a user creates four");
 	is(told->error, -EDQUOT, "9.4 user_kb for 4.5 contexts: the fifth context is EDQUOT");
-	is(bytes_of(USER), 4 * one,
+	is(charged_bytes(USER), 4 * one,
 	   "9.1 debugfs users: four contexts are charged with four times the size of one");
 	fd = pfm_create(0);
 	ok(fd >= 0, "9.1 user_kb does not limit root's contexts");
@@ -158,7 +160,7 @@ static void limit(void)
 	child = begin(USER + 1, 10, false);
 	is(told->contexts, 4, "9.1 user_kb for 4.5 contexts: another user creates four as well");
 	end(child);
-	wait_until(nobody_has_any());
+	wait_until(nothing_charged());
 }
 
 /* Contexts of all users in a user namespace are charged to its owner as well. */
@@ -167,20 +169,20 @@ static void inside(void)
 	pid_t maker, first, second;
 	char path[40];
 
-	maker = user_space_of(USER, "0 100000 2", path, sizeof(path));
+	maker = create_user_namespace(USER, "0 100000 2", path, sizeof(path));
 	told->go = 0;
 	first = fork();
 	if (!first) {
-		enter_user_space(path, 0);
+		enter_user_namespace(path, 0);
 		hoard(&told[0], 3, false);
 	}
 	wait_until(told[0].go == 1);
 	is(told[0].contexts, 3, "9.1 user namespace: its first user creates three contexts");
-	is(bytes_of(USER), bytes_of(SUB),
+	is(charged_bytes(USER), charged_bytes(SUB),
 	   "9.1 user namespace: contexts of its user are charged to the owner as well");
 	second = fork();
 	if (!second) {
-		enter_user_space(path, 1);
+		enter_user_namespace(path, 1);
 		hoard(&told[1], 3, false);
 	}
 	wait_until(told[1].go == 1);
@@ -193,8 +195,8 @@ static void inside(void)
 	waitpid(maker, NULL, 0);
 	waitpid(first, NULL, 0);
 	waitpid(second, NULL, 0);
-	wait_until(nobody_has_any());
-	ok(nobody_has_any(), "9.1 user namespace: no memory is charged at the end");
+	wait_until(nothing_charged());
+	ok(nothing_charged(), "9.1 user namespace: no memory is charged at the end");
 	set_user_kb(0);
 }
 
@@ -208,13 +210,13 @@ static void containers(void)
 	pid_t maker[2], child[3];
 	char path[2][40];
 
-	maker[0] = user_space_of(0, "0 100000 2", path[0], sizeof(path[0]));
-	maker[1] = user_space_of(0, "0 200000 2", path[1], sizeof(path[1]));
+	maker[0] = create_user_namespace(0, "0 100000 2", path[0], sizeof(path[0]));
+	maker[1] = create_user_namespace(0, "0 200000 2", path[1], sizeof(path[1]));
 	for (int i = 0; i < 3; i++) {
 		told[i].go = 0;
 		child[i] = fork();
 		if (!child[i]) {
-			enter_user_space(path[i / 2], who[i]);
+			enter_user_namespace(path[i / 2], who[i]);
 			hoard(&told[i], 10, false);
 		}
 		wait_until(told[i].go == 1);
@@ -224,7 +226,7 @@ static void containers(void)
 	is(told[1].contexts, 0, "9.1 container created by root: its second user creates none");
 	is(told[2].contexts, 4,
 	   "9.1 another container created by root: its user creates four contexts");
-	is(bytes_of(0), 0, "9.1 containers created by root: nothing is charged to root");
+	is(charged_bytes(0), 0, "9.1 containers created by root: nothing is charged to root");
 	for (int i = 0; i < 3; i++) {
 		told[i].go = 2;
 		waitpid(child[i], NULL, 0);
@@ -233,8 +235,8 @@ static void containers(void)
 		kill(maker[i], SIGKILL);
 		waitpid(maker[i], NULL, 0);
 	}
-	wait_until(nobody_has_any());
-	ok(nobody_has_any(), "9.1 containers: no memory is charged at the end");
+	wait_until(nothing_charged());
+	ok(nothing_charged(), "9.1 containers: no memory is charged at the end");
 }
 
 /* A user who has entered a new user namespace can have as many contexts as outside. */
@@ -245,7 +247,7 @@ static void at_home(void)
 	told->go = 0;
 	child = fork();
 	if (!child) {
-		become_user(USER, -1);
+		switch_user(USER, -1);
 		if (unshare(CLONE_NEWUSER))
 			_exit(96);
 		hoard(told, 10, false);
@@ -255,7 +257,7 @@ static void at_home(void)
 	   "9.1 a user in a new user namespace of its own creates four contexts");
 	told->go = 2;
 	waitpid(child, NULL, 0);
-	wait_until(nobody_has_any());
+	wait_until(nothing_charged());
 }
 
 int main(void)
@@ -264,7 +266,7 @@ int main(void)
 
 	plan(4 + 5 + 5 + 5 + 1 + 5);
 	setrlimit(RLIMIT_NOFILE, &files);
-	load("");
+	load_modules("");
 	errno = -insmod("pfm_soft", "");
 	if (errno && errno != EEXIST)
 		bail("insmod pfm_soft");

@@ -12,7 +12,7 @@ int main(void)
 	FILE *f;
 
 	plan(6);
-	unload();
+	unload_modules();
 	is(insmod("perfcounters", ""), 0, "1.1 no PMU: perfcounters.ko loads");
 	is(insmod("pfm_intel", ""), -ENODEV, "1.1 no PMU: insmod of pfm_intel is ENODEV");
 	is(insmod("pfm_amd", ""), -ENODEV, "1.1 no PMU: insmod of pfm_amd is ENODEV");

@@ -43,19 +43,19 @@ static void part(enum who who)
 	switch (who) {
 	case NOBODY:
 		become(1000);
-		keep(-1);
+		drop_capabilities_except(-1);
 		break;
 	case CAPABLE:
 		become(1000);
-		keep(CAP_PERFMON);
+		drop_capabilities_except(CAP_PERFMON);
 		break;
 	case TRACER:
 		become(1000);
-		keep(CAP_SYS_PTRACE);
+		drop_capabilities_except(CAP_SYS_PTRACE);
 		break;
 	case INSIDE:
 		become(1000);
-		keep(-1);
+		drop_capabilities_except(-1);
 		if (unshare(CLONE_NEWUSER))
 			_exit(96);
 		break;
@@ -99,7 +99,7 @@ static pid_t somebody(int user, bool dumpable)
 		if (user)
 			become(user);
 		if (user)
-			keep(-1);
+			drop_capabilities_except(-1);
 		prctl(PR_SET_DUMPABLE, dumpable);
 		if (write(ready[1], "x", 1) != 1)
 			_exit(1);
@@ -137,7 +137,7 @@ static int try_cpu(pid_t unused)
 
 	if (fd < 0)
 		return fd;
-	on_cpu(0);
+	pin_to_cpu(0);
 	return pfm_load(fd, 0);
 }
 
@@ -212,7 +212,7 @@ static void paranoia(void)
 	static const char sysctl[] = "/proc/sys/kernel/perf_event_paranoid";
 	char before[8];
 
-	slurp(sysctl, before, sizeof(before));
+	read_file(sysctl, before, sizeof(before));
 	write_file(sysctl, "1");
 	is(as(NOBODY, try_kernel_mode, 0), 0,
 	   "1.6 perf_event_paranoid 1: a user may write a PMC that counts in kernel mode");
@@ -263,7 +263,7 @@ static void exec_ends(mode_t mode, bool ends, const char *what)
 	child = fork();
 	if (!child) {
 		become(1000);
-		keep(-1);
+		drop_capabilities_except(-1);
 		dup2(out[0], 0);
 		dup2(in[1], 1);
 		if (read(0, &byte, 1) != 1)
@@ -374,7 +374,7 @@ static int watcher(enum change change, bool calls)
 	pid_t child;
 
 	become(1000);
-	keep(CAP_SETUID);
+	drop_capabilities_except(CAP_SETUID);
 	prctl(PR_SET_DUMPABLE, 1);
 	if (pipe(there) || pipe(back))
 		return -1;
@@ -423,7 +423,7 @@ static int caller(void)
 	int back[2], fd, rc;
 	pid_t child;
 
-	become_user(1000, -1);
+	switch_user(1000, -1);
 	if (pipe(back))
 		return 1;
 	child = fork();
@@ -510,7 +510,7 @@ int main(int argc, char **argv)
 	}
 	if (argc > 2 && !strcmp(argv[1], "again"))
 		return again(argv[2]);
-	m = this_model();
+	m = guest_model();
 	plan(13 * NR_WHO + 3 + 6 + 8 + 1);
 	pfm_load_modules(m);
 	if (chmod("/dev/perfmon", 0666) || chmod("/tmp", 01777))

@@ -44,10 +44,10 @@ static void sample(struct seen *seen, pid_t whom)
 	seen->mine = getpid();
 	/* Spins until the buffer is full, which queues a message. */
 	if (!whom)
-		while (!pfm_message(fd, &msg, 0))
+		while (!pfm_read_message(fd, &msg, 0))
 			spin(1000000);
 	else
-		pfm_message(fd, &msg, 60000);
+		pfm_read_message(fd, &msg, 60000);
 	seen->message = msg.msg_ovfl_pid;
 	close(fd);
 }
@@ -60,8 +60,8 @@ int main(void)
 	int status;
 
 	plan(8);
-	sampling_modules(SKYLAKE);
-	pfm_limits("0", "0");
+	load_sampling_modules(SKYLAKE);
+	pfm_set_limits("0", "0");
 	sample(seen, 0);
 	is(seen->tgid, getpid(), "9.6 initial PID namespace: a sample has the process ID");
 	is(seen->message, getpid(),

@@ -18,7 +18,7 @@
 #include <pthread.h>
 #include <sys/resource.h>
 
-#define SIZE	RING_MOST
+#define SIZE	RING_MAX_RECORD
 #define CLOCK	100000	/* sampling period of the clock, in nanoseconds */
 #define EVENTID	0x1234567890abcdefULL
 
@@ -106,7 +106,7 @@ static struct ring new_ring(const char *format, __u32 flags, __u64 size, __u32 t
 {
 	struct perfmon_ring_arg arg = { .size = size, .flags = flags };
 
-	return ring_of(sampling(format, &arg, tid), size);
+	return ring_map(sampling(format, &arg, tid), size);
 }
 
 /* Returns the number of overflows: the events of the PMD that only counts, by the period. */
@@ -163,16 +163,16 @@ struct found {
 static void drain(const struct ring *r, struct found *f, bool release)
 {
 	static __thread union record record;
-	__u64 head = head_of(r);
+	__u64 head = ring_head(r);
 	int bytes;
 
-	while ((bytes = copy(r, head, f->at, &record)) != 0) {
-		if (bytes == GONE) {
+	while ((bytes = ring_copy_record(r, head, f->at, &record)) != 0) {
+		if (bytes == RECORD_OVERWRITTEN) {
 			f->gone++;
 			f->at = head;
 			break;
 		}
-		if (bytes == BROKEN || !whole(&record, bytes, f->since)) {
+		if (bytes == RECORD_CORRUPT || !whole(&record, bytes, f->since)) {
 			f->wrong++;
 			f->at = head;
 			break;
@@ -334,7 +334,7 @@ static void forward(void)
 	may_spin = 1;
 	pfm_start(r.fd);
 	for (end = now_ns() + LONG; (messages < 5 || f.samples < 500) && now_ns() < end;) {
-		messages += pfm_message(r.fd, &msg, 20);
+		messages += pfm_read_message(r.fd, &msg, 20);
 		drain(&r, &f, true);
 	}
 	ok(messages > 0, "1.9 %s, forward: messages are queued as the ring fills", source->name);
@@ -344,7 +344,7 @@ static void forward(void)
 		usleep(10000);
 	ok(r.page->lost >= kept + 10,
 	   "2.2 %s, forward: a ring that is not read loses samples", source->name);
-	kept = head_of(&r) - r.tail->tail;
+	kept = ring_head(&r) - r.tail->tail;
 	if (!ok(kept <= SIZE && kept > SIZE - SAMPLE_BYTES - 16,
 		"2.2 %s, forward: a full ring has no room for one more sample",
 		source->name))
@@ -387,8 +387,9 @@ static void *raver(void *arg)
 		x ^= x << 13;
 		x ^= x >> 7;
 		x ^= x << 17;
-		tail = x % 4 == 0 ? x : head_of(r) + (x >> 32) % (4 * SIZE) - 2 * SIZE;
-		__atomic_store_n(&r->tail->tail, x % 4 == 1 ? head_of(r) : tail, __ATOMIC_RELAXED);
+		tail = x % 4 == 0 ? x : ring_head(r) + (x >> 32) % (4 * SIZE) - 2 * SIZE;
+		__atomic_store_n(&r->tail->tail, x % 4 == 1 ? ring_head(r) : tail,
+				 __ATOMIC_RELAXED);
 	}
 	return NULL;
 }
@@ -408,21 +409,21 @@ static void hostile(__u32 flags)
 	pthread_create(&thread, NULL, raver, &r);
 	pfm_start(r.fd);
 	/* Runs for some time, and until there are both samples and lost ones. */
-	for (end = begin + bounded(gate_or_long(300, 1000)) * 1000000;
+	for (end = begin + scale_down(gate_or_long(300, 1000)) * 1000000;
 	     now_ns() < end || ((!f.samples || !r.page->lost) && now_ns() < begin + LONG);) {
 		if (!flags) {
 			drain(&r, &f, false);
 			continue;
 		}
 		/* Reads from the newest record to the first that is not in the ring any more. */
-		__u64 head = head_of(&r), at = head;
+		__u64 head = ring_head(&r), at = head;
 
-		while ((n = copy(&r, head, at, &record)) > 0) {
+		while ((n = ring_copy_record(&r, head, at, &record)) > 0) {
 			f.wrong += !whole(&record, n, f.since);
 			f.samples += record.header.type == PERFMON_RECORD_SAMPLE;
 			at += n;
 		}
-		f.wrong += n == BROKEN;
+		f.wrong += n == RECORD_CORRUPT;
 	}
 	pfm_stop(r.fd);
 	may_spin = 0;
@@ -448,14 +449,15 @@ static void hostile(__u32 flags)
 	note("%llu samples, %llu gone, %llu overflows, %llu lost", f.samples, f.gone, all,
 	     r.page->lost);
 	/* With a valid tail the ring takes samples again. */
-	__atomic_store_n(&r.tail->tail, head_of(&r), __ATOMIC_RELEASE);
-	kept = head_of(&r);
+	__atomic_store_n(&r.tail->tail, ring_head(&r), __ATOMIC_RELEASE);
+	kept = ring_head(&r);
 	may_spin = 1;
 	pfm_start(r.fd);
-	for (end = now_ns() + LONG; head_of(&r) == kept && now_ns() < end;)
+	for (end = now_ns() + LONG; ring_head(&r) == kept && now_ns() < end;)
 		usleep(1000);
 	may_spin = 0;
-	ok(head_of(&r) != kept, "1.9 %s, %s, valid tail again: the head moves", source->name, way);
+	ok(ring_head(&r) != kept, "1.9 %s, %s, valid tail again: the head moves", source->name,
+	   way);
 	ring_close(&r);
 }
 
@@ -478,11 +480,11 @@ static void flight_recorder(void)
 	may_spin = 1;
 	pfm_start(r.fd);
 	/* Runs for some time, and until twice the size of the ring has been written. */
-	for (end = begin + bounded(gate_or_long(300, 1000)) * 1000000;
-	     now_ns() < end || (-head_of(&r) < 2 * SIZE && now_ns() < begin + LONG);) {
-		__u64 head = head_of(&r), at = head, time = -1, seen = 0;
+	for (end = begin + scale_down(gate_or_long(300, 1000)) * 1000000;
+	     now_ns() < end || (-ring_head(&r) < 2 * SIZE && now_ns() < begin + LONG);) {
+		__u64 head = ring_head(&r), at = head, time = -1, seen = 0;
 
-		while ((n = copy(&r, head, at, &record)) > 0) {
+		while ((n = ring_copy_record(&r, head, at, &record)) > 0) {
 			if (!whole(&record, n, since))
 				wrong++;
 			if (record.header.type == PERFMON_RECORD_SAMPLE) {
@@ -506,28 +508,28 @@ static void flight_recorder(void)
 	is(r.page->paused, 1,
 	   "2.4 %s, flight recorder: the page says that it is paused", source->name);
 	lost = r.page->lost;
-	at = head_of(&r);
+	at = ring_head(&r);
 	end = at;
-	while ((n = copy(&r, end, at, &record)) > 0) {
+	while ((n = ring_copy_record(&r, end, at, &record)) > 0) {
 		wrong += !whole(&record, n, since);
 		at += n;
 	}
 	ok(!wrong && at - end <= SIZE && at - end > SIZE - SAMPLE_BYTES,
 	   "2.3 %s, flight recorder: it holds as many records as fit", source->name);
 	wait_until(r.page->lost > lost + 10);
-	ok(head_of(&r) == end && r.page->lost > lost,
+	ok(ring_head(&r) == end && r.page->lost > lost,
 	   "2.4 %s, flight recorder: while paused samples are lost and the head stays",
 	   source->name);
 	lost = 0;
 	is(pfm_call(r.fd, PERFMON_PAUSE, (__u32 *)&lost), 0,
 	   "2.4 %s, flight recorder: resume succeeds", source->name);
-	for (since = now_ns() + LONG; head_of(&r) == end && now_ns() < since;)
+	for (since = now_ns() + LONG; ring_head(&r) == end && now_ns() < since;)
 		usleep(1000);
 	pfm_stop(r.fd);
 	may_spin = 0;
 	/* The LOST record is the one before the first new sample. */
-	n = copy(&r, end - 16, end - 16, &record);
-	if (n == GONE)
+	n = ring_copy_record(&r, end - 16, end - 16, &record);
+	if (n == RECORD_OVERWRITTEN)
 		skip("2.4 flight recorder: a LOST record after the pause",
 		     "the record was overwritten");
 	else
@@ -599,31 +601,31 @@ static void lifetimes(void)
 
 	may_spin = 1;
 	pfm_start(r.fd);
-	for (end = now_ns() + LONG; head_of(&r) < SIZE / 2 && now_ns() < end;)
+	for (end = now_ns() + LONG; ring_head(&r) < SIZE / 2 && now_ns() < end;)
 		usleep(1000);
 	is(in_child(_exit(r.tail->tail)), -SIGSEGV,
 	   "1.2 fork: a child does not inherit the ring's mapping");
 	is(in_child(execl("/bin/true", "true", NULL)), 0,
 	   "1.2 exec: a child that executes a program exits with 0");
 	close(r.fd);
-	head = head_of(&r);
+	head = ring_head(&r);
 	r.tail->tail = head;
 	usleep(50000);
-	ok(head_of(&r) - head <= SIZE,
+	ok(ring_head(&r) - head <= SIZE,
 	   "1.2 close: the mapped ring can be read, and stays as it was");
 	munmap((void *)r.page, 4096 + SIZE);
 	munmap(r.tail, 4096);
 	other = sampling("ring", &(struct perfmon_ring_arg){ .size = SIZE }, worker_tid);
 	ok(other >= 0, "1.2 munmap after close: the thread can have another context");
-	r = ring_of(other, SIZE);
+	r = ring_map(other, SIZE);
 	pfm_start(other);
-	for (end = now_ns() + LONG; !head_of(&r) && now_ns() < end;)
+	for (end = now_ns() + LONG; !ring_head(&r) && now_ns() < end;)
 		usleep(1000);
 	end_worker();
-	head = head_of(&r);
+	head = ring_head(&r);
 	ok(head > 0, "1.9 exit of the thread: the ring has its samples");
 	usleep(20000);
-	is(head_of(&r), head, "1.9 exit of the thread: the head stays");
+	is(ring_head(&r), head, "1.9 exit of the thread: the head stays");
 	ring_close(&r);
 	begin_worker();
 }
@@ -631,7 +633,8 @@ static void lifetimes(void)
 /* Contexts are stopped, unloaded and closed while their overflows are handled on another CPU. */
 static void brief(void)
 {
-	__u64 begin = now_ns(), end = begin + bounded(gate_or_long(1000, 3000)) * 1000000, seen = 0;
+	__u64 begin = now_ns(), end = begin + scale_down(gate_or_long(1000, 3000)) * 1000000;
+	__u64 seen = 0;
 	/*
 	 * This context keeps the scheduler's probes attached. To attach them each time would take
 	 * long.
@@ -652,7 +655,7 @@ static void brief(void)
 			pfm_stop(r.fd);
 		if (rounds % 3 == 1)
 			pfm_unload(r.fd);
-		seen += head_of(&r) != 0;
+		seen += ring_head(&r) != 0;
 		ring_close(&r);
 	}
 	may_spin = 0;
@@ -675,7 +678,7 @@ static void storm(void)
 				 .reg_short_reset = -10ULL };
 	__u64 begin = now_ns(), at, calls = 0;
 
-	pfm_limits("100000", "25");
+	pfm_set_limits("100000", "25");
 	pfm_write_pmc(fd, 0, pfm_instructions(m) | PFM_KERNEL);
 	is(pfm_write_smpl(fd, &pmd), 0,
 	   "1.7 write PMDs: a period of ten instructions, kernel mode included");
@@ -703,7 +706,7 @@ static void storm(void)
 	note("%llu calls in %llu ns", calls, now_ns() - begin);
 	ok(calls > 10, "1.7 period of ten instructions: the thread still makes calls");
 	ok(throttled, "1.7 period of ten instructions: the ring has THROTTLE records");
-	pfm_limits("0", "0");
+	pfm_set_limits("0", "0");
 	munmap((void *)page, 4096 + SIZE);
 	close(fd);
 }
@@ -725,12 +728,12 @@ int main(void)
 
 	plan(11 + 23 + 2 + 1 + (pmu ? 2 : 1) * (6 + 4 + 4 + 8 + 6 + 1) +
 	     (pmu ? 3 : 0) + 1);
-	load("");
+	load_modules("");
 	if (pmu) {
-		m = this_model();
+		m = guest_model();
 		pfm_load_modules(m);
 	}
-	pfm_limits("0", "0");
+	pfm_set_limits("0", "0");
 	insmod("pfm_soft", "");
 	errno = -insmod("pfm_ring", "");
 	if (errno)

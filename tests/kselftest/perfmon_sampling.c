@@ -109,7 +109,7 @@ static void notified(void)
 	spin_here(500000);
 	is(read(fd, (void *)8, sizeof(msg)) < 0 ? errno : 0, EFAULT,
 	   "1.15 read: a bad address is EFAULT");
-	ok(pfm_message(fd, &msg, 1000),
+	ok(pfm_read_message(fd, &msg, 1000),
 	   "1.7 notify: the message is still queued after a read with EFAULT");
 	is(msg.msg_type, PFM_MSG_OVFL, "1.7 notify: the message is PFM_MSG_OVFL");
 	ok(msg.msg_ovfl_pmds[0] == 1 && msg.msg_ovfl_tid == this_thread() &&
@@ -120,12 +120,12 @@ static void notified(void)
 	before = pfm_read_pmd(fd, 0);
 	spin_here(500000);
 	is(pfm_read_pmd(fd, 0), before, "1.8 notify: nothing is counted until the restart");
-	ok(!pfm_message(fd, &msg, 0), "1.15 notify: one message only");
+	ok(!pfm_read_message(fd, &msg, 0), "1.15 notify: one message only");
 	for (n = 0; n < 20; n++) {
 		if (pfm_restart(fd))
 			break;
 		spin_here(60000);
-		if (!pfm_message(fd, &msg, 1000))
+		if (!pfm_read_message(fd, &msg, 1000))
 			break;
 	}
 	is(n, 20, "1.8 notify: after each of 20 restarts there is another message");
@@ -205,15 +205,15 @@ static void full(void)
 	ok(count > 50 && hdr->hdr_overflows == 1 &&
 	   hdr->hdr_cur_offs + hdr->hdr_min_buf_space > 4096,
 	   "1.15 full buffer: the header has one overflow, and no room for an entry");
-	ok(pfm_message(fd, &msg, 1000), "1.15 full buffer: a message is queued");
-	ok(!pfm_message(fd, &msg, 100), "1.15 full buffer: one message only");
+	ok(pfm_read_message(fd, &msg, 1000), "1.15 full buffer: a message is queued");
+	ok(!pfm_read_message(fd, &msg, 100), "1.15 full buffer: one message only");
 	is(hdr->hdr_count, count, "1.15 full buffer: nothing more is sampled");
 	for (i = 0; i < 5; i++) {
 		pfm_restart(fd);
 		if (hdr->hdr_count > 1)
 			break;
 		spin_here(3000000);
-		if (hdr->hdr_count != count || !pfm_message(fd, &msg, 1000)) {
+		if (hdr->hdr_count != count || !pfm_read_message(fd, &msg, 1000)) {
 			note("%llu of %llu, %llu times full", hdr->hdr_count, count,
 			     hdr->hdr_overflows);
 			break;
@@ -229,7 +229,7 @@ static void full(void)
 	is(pfm_load(fd, this_thread()), 0, "1.7 full buffer without notification: load succeeds");
 	pfm_start(fd);
 	spin_here(3000000);
-	ok(hdr->hdr_overflows == 1 && hdr->hdr_count == count && !pfm_message(fd, &msg, 100),
+	ok(hdr->hdr_overflows == 1 && hdr->hdr_count == count && !pfm_read_message(fd, &msg, 100),
 	   "1.15 full buffer without notification: it stays full, with no message");
 	munmap(hdr, 4096);
 	close(fd);
@@ -237,11 +237,11 @@ static void full(void)
 
 int main(void)
 {
-	m = this_model();
+	m = guest_model();
 	plan(47);
 	write_file("/proc/sys/kernel/nmi_watchdog", "0");
-	sampling_modules(m);
-	pfm_limits("0", "0");
+	load_sampling_modules(m);
+	pfm_set_limits("0", "0");
 	exact();
 	notified();
 	several();

@@ -65,7 +65,7 @@ static const struct mistake {
 static void refused(const struct mistake *m)
 {
 	const char *const why[] = { m->why, NULL };
-	int log = klog_mark(), ret = scripted(m->edit);
+	int log = klog_open(), ret = insmod_scripted(m->edit);
 	bool said = klog_has(log, why);
 
 	if (!ok(ret == -EINVAL && said,
@@ -77,7 +77,7 @@ static void refused(const struct mistake *m)
 static void taken(const char *edit, const char *what)
 {
 	static const char *const eexist[] = { "registration: -17", NULL };
-	int log = klog_mark(), ret = scripted(edit);
+	int log = klog_open(), ret = insmod_scripted(edit);
 
 	/*
 	 * The module loader turns EEXIST of a module's init into EBUSY. The log has the true error.
@@ -90,36 +90,39 @@ static void registration(void)
 {
 	char before[32768];
 
-	strcpy(before, shown());
+	strcpy(before, pmu_listing());
 	for (int i = 0; i < MISTAKES; i++)
 		refused(&mistakes[i]);
-	is(scripted("pmu first 0;pmu nr_pmcs 1;pmu nr_pmds 1;pmc 0 address 0x186;pmd 0 type 2;"
-		    "pmd 0 address 0xc1"),
+	is(insmod_scripted("pmu first 0;pmu nr_pmcs 1;pmu nr_pmds 1;pmc 0 address 0x186;pmd 0 type 2;"
+			   "pmd 0 address 0xc1"),
 	   -ENODEV, "1.14 register: ENODEV for a valid description whose registers do not exist");
 	is(insmod("scripted_pmu", "absent=-95"), -EOPNOTSUPP,
 	   "1.14 register: insmod returns the errno of probe()");
-	ok(!strcmp(before, shown()),
+	ok(!strcmp(before, pmu_listing()),
 	   "1.1 refused descriptions: nothing is shown in /proc/perfmon_map and debugfs");
 
 	is(insmod("tutorial_pmu", ""), 0,
 	   "1.1 register: the tutorial's description, PMCs from 304 on");
-	strcpy(before, shown());
+	strcpy(before, pmu_listing());
 	taken("pmu first 304", "register: EEXIST for numbers of another description");
 	taken("pmu first 291", "register: EEXIST if only the last number is taken");
 	taken("pmu first 307;pmu nr_pmds 2",
 	      "register: EEXIST if only the first number of another description overlaps");
 	taken("pmu name tutorial", "register: EEXIST for a name of another description");
-	ok(!strcmp(before, shown()), "1.1 EEXIST: /proc/perfmon_map and debugfs are unchanged");
-	is(scripted("pmu first 290"), 0,
+	ok(!strcmp(before, pmu_listing()),
+	   "1.1 EEXIST: /proc/perfmon_map and debugfs are unchanged");
+	is(insmod_scripted("pmu first 290"), 0,
 	   "1.1 register: numbers just below those of another description");
 	is(rmmod("scripted_pmu"), 0, "1.1 rmmod of the description below the tutorial's succeeds");
-	is(scripted("pmu first 308;pmu nr_pmds 12"), 0,
+	is(insmod_scripted("pmu first 308;pmu nr_pmds 12"), 0,
 	   "1.1 register: numbers just above those of another description, to 319");
-	ok(strstr(shown(), "# tutorial\nPMC304 ") && strstr(shown(), "# scripted\nPMC308 ") &&
-	   strstr(shown(), "/perfmon/scripted/pmd319/name"),
+	ok(strstr(pmu_listing(), "# tutorial\nPMC304 ") &&
+	   strstr(pmu_listing(), "# scripted\nPMC308 ") &&
+	   strstr(pmu_listing(), "/perfmon/scripted/pmd319/name"),
 	   "1.1 /proc/perfmon_map and debugfs show two descriptions");
 	rmmod("scripted_pmu");
-	ok(!strcmp(before, shown()), "1.1 rmmod: nothing of the description is shown after it");
+	ok(!strcmp(before, pmu_listing()),
+	   "1.1 rmmod: nothing of the description is shown after it");
 	rmmod("tutorial_pmu");
 }
 
@@ -128,12 +131,12 @@ static void in_sight(void)
 	char text[80];
 	const char *map, *cpus;
 
-	is(scripted(""), 0, "1.1 register: a valid description");
-	is(atoi(get("probes")), 1, "1.1 register: probe() was called once");
-	cpus = get("cpus");
+	is(insmod_scripted(""), 0, "1.1 register: a valid description");
+	is(atoi(get_param("probes")), 1, "1.1 register: probe() was called once");
+	cpus = get_param("cpus");
 	ok(strstr(cpus, "+0 ") && strstr(cpus, "+1 ") && !strchr(cpus, '!'),
 	   "1.1 register: cpu() was called for each CPU, on that CPU: %s", cpus);
-	map = shown();
+	map = pmu_listing();
 	ok(strstr(map, "\nPMC284 SCALE address=0 reset=0xa5 reserved=0x200f0\n") ||
 	   strstr(map, "\nPMC284 SCALE address=0x0 reset=0xa5 reserved=0x200f0\n"),
 	   "1.14 /proc/perfmon_map: default and reserved bits of a PMC");
@@ -144,7 +147,7 @@ static void in_sight(void)
 	ok(strstr(map, "\nPMD289 OF_THREADS virtual counter width=12 pmcs=0x1 thread\n"),
 	   "1.14 /proc/perfmon_map: a PMD for threads' contexts only");
 	ok(!strstr(map, "PMD293"), "1.14 /proc/perfmon_map: an empty row is not shown");
-	slurp("/sys/kernel/debug/perfmon/scripted/pmc284/dfl_val", text, sizeof(text));
+	read_file("/sys/kernel/debug/perfmon/scripted/pmc284/dfl_val", text, sizeof(text));
 	is(strtoull(text, NULL, 16), 0xa5, "1.1 debugfs: the default value of a PMC");
 }
 
@@ -185,7 +188,7 @@ static void numbers(void)
 	   "1.14 write PMDs: the number of an empty row is EINVAL");
 	is(pfm_write_pmd(fd, BEYOND, 0), -EINVAL,
 	   "1.14 write PMDs: the number after the last is EINVAL");
-	is(pfm_write_pmc(fd, FIRST + 3, 0), -EINVAL,
+	is(pfm_write_pmc(fd, FIRST_REG + 3, 0), -EINVAL,
 	   "1.14 write PMCs: the number after the last is EINVAL");
 	is(pfm_write_pmc(fd, SYSTEMS, 0), -EINVAL,
 	   "1.14 write PMCs: a PMC for CPUs in a thread's context is EINVAL");
@@ -239,27 +242,27 @@ static void control_words(void)
 	   "1.14 write PMCs: reserved and interrupt bits keep their value on all ones");
 	pfm_write_pmc(fd, SCALE, 0);
 	is(pfm_read_pmd(fd, CONTROL), 0xa0, "1.14 write PMCs: reserved bits keep their value on 0");
-	set("set_bits", 0x20053);
+	set_param("set_bits", 0x20053);
 	pfm_write_pmc(fd, SCALE, 0x200);
 	is(pfm_read_pmd(fd, CONTROL), 0x2a3, "1.14 check() can set bits, but no reserved ones");
-	set("set_bits", 0);
-	set("clear_bits", 0xff);
+	set_param("set_bits", 0);
+	set_param("clear_bits", 0xff);
 	pfm_write_pmc(fd, SCALE, 0x303);
 	is(pfm_read_pmd(fd, CONTROL), 0x3a0, "1.14 check() can clear bits, but no reserved ones");
-	set("clear_bits", 0);
+	set_param("clear_bits", 0);
 	for (int i = 0; i < 4; i++) {
-		set("refuse", errnos[i]);
+		set_param("refuse", errnos[i]);
 		wrong += pfm_write_pmc(fd, SCALE, 1) != errnos[i] ||
 			 pfm_read_pmd(fd, CONTROL) != 0x3a0;
 	}
-	set("refuse", 0);
+	set_param("refuse", 0);
 	is(wrong, 0, "1.14 check() refuses a value with its errno, and nothing is written");
 	is(in_child(unprivileged(fd)), 0,
 	   "1.14 unprivileged: the kernel-mode bit of a PMC is EPERM");
-	set("set_bits", 1 << 18);
+	set_param("set_bits", 1 << 18);
 	is(in_child(unprivileged_check(fd)), 0,
 	   "1.14 unprivileged: the kernel-mode bit set by check() is EPERM");
-	set("set_bits", 0);
+	set_param("set_bits", 0);
 	close(fd);
 }
 
@@ -284,7 +287,7 @@ static __u64 bits(int width)
 
 static void put(__u64 value)
 {
-	set("now", now = value);
+	set_param("now", now = value);
 }
 
 /*
@@ -324,7 +327,7 @@ static void write_all(int fd)
 
 static void emulation(void)
 {
-	int fd = pfm_create(0), wrong = 0, rounds = bounded(300);
+	int fd = pfm_create(0), wrong = 0, rounds = scale_down(300);
 	__u64 before, narrow;
 
 	put(0x1234567890abcdefULL);
@@ -407,7 +410,7 @@ static void threads(void)
 	pid_t child;
 	char byte;
 
-	on_cpu(0);
+	pin_to_cpu(0);
 	is(pfm_read_pmd(fd, WHOSE), 0, "1.13 detached context: read() gets no task");
 	is(pfm_write_pmd(fd, WHOSE, 5), 0,
 	   "1.13 write PMDs: a write of a read-only value succeeds");
@@ -462,40 +465,40 @@ static void threads(void)
 static void systems(void)
 {
 	int fd = pfm_create(PFM_FL_SYSTEM_WIDE);
-	size_t told = strlen(get("cpus"));
+	size_t told = strlen(get_param("cpus"));
 
 	pfm_write_pmd(fd, OF_SYSTEMS, 0);
 	pfm_write_pmd(fd, CARRIED, 0);
-	on_cpu(1);
+	pin_to_cpu(1);
 	pfm_load(fd, 1);
 	pfm_start(fd);
 	is(pfm_read_pmd(fd, WHOSE), 0, "1.13 CPU's context: read() gets no task");
 	is(pfm_read_pmd(fd, HERE), 1, "1.13 CPU's context: read() runs on its CPU");
-	in_child(on_cpu(0); put(now + 40));
+	in_child(pin_to_cpu(0); put(now + 40));
 	now += 40;
 	is(pfm_read_pmd(fd, OF_SYSTEMS), 40,
 	   "1.13 CPU's context: increments count, whichever CPU causes them");
 	is(pfm_read_pmd(fd, CARRIED), 40, "1.13 CPU's context: a REG_TASK counter counts as well");
 	put(now + 2);
-	on_cpu(0);
-	ok(cpu_online(1, false), "1.13 hotplug: CPU 1 goes offline");
+	pin_to_cpu(0);
+	ok(set_cpu_online(1, false), "1.13 hotplug: CPU 1 goes offline");
 	put(now + 9);
 	is(pfm_read_pmd(fd, OF_SYSTEMS), 42,
 	   "1.13 hotplug: the count up to offline stays readable");
 	is(pfm_start(fd), -ESRCH, "1.13 hotplug: start is ESRCH after offline");
-	ok(cpu_online(1, true), "1.13 hotplug: CPU 1 goes online");
-	ok(!strcmp(get("cpus") + told, "-1 +1 "),
+	ok(set_cpu_online(1, true), "1.13 hotplug: CPU 1 goes online");
+	ok(!strcmp(get_param("cpus") + told, "-1 +1 "),
 	   "1.1 hotplug: cpu() was called for offline and online, on CPU 1: %s",
-	   get("cpus") + told);
+	   get_param("cpus") + told);
 	pfm_unload(fd);
-	on_cpu(1);
+	pin_to_cpu(1);
 	is(pfm_load(fd, 1), 0, "1.13 hotplug: the same context loads on CPU 1 again");
 	pfm_start(fd);
 	put(now + 5);
 	is(pfm_read_pmd(fd, OF_SYSTEMS), 47,
 	   "1.13 hotplug: the reloaded context adds to its old count");
 	close(fd);
-	on_cpu(0);
+	pin_to_cpu(0);
 }
 
 /* A read() callback that moves the counter, returns random values, or is slow. */
@@ -508,7 +511,7 @@ static void liars(void)
 
 	pfm_write_pmd(fd, BYTE, 0);
 	pfm_load(fd, this_thread());
-	set("step", 3);
+	set_param("step", 3);
 	pfm_start(fd);
 	for (int i = 0; i < 100; i++) {
 		got = pfm_read_pmd(fd, BYTE);
@@ -516,29 +519,29 @@ static void liars(void)
 		last = got;
 	}
 	is(back, 0, "1.5 a read() that adds 3 each time: the 64-bit value never goes back");
-	set("step", 0);
+	set_param("step", 0);
 	last = pfm_read_pmd(fd, BYTE);
-	reads = atoll(get("reads"));
-	set("junk", 1);
+	reads = atoll(get_param("reads"));
+	set_param("junk", 1);
 	for (int i = 0; i < 200; i++)
 		pfm_read_pmd(fd, BYTE);
 	got = pfm_read_pmd(fd, BYTE) - last;
-	reads = atoll(get("reads")) - reads;
+	reads = atoll(get_param("reads")) - reads;
 	ok(got > 1000 && got <= 255ULL * reads,
 	   "1.5 a read() of random 64-bit values: at most 255 are counted per read");
 	note("%llu in %lld reads", got, reads);
-	set("junk", 0);
+	set_param("junk", 0);
 	pfm_read_pmd(fd, BYTE);
-	set("slow_us", 3000);
+	set_param("slow_us", 3000);
 	clock_gettime(CLOCK_MONOTONIC, &before);
 	pfm_read_pmd(fd, BYTE);
 	clock_gettime(CLOCK_MONOTONIC, &after);
 	ok((after.tv_sec - before.tv_sec) * 1000000000L + after.tv_nsec - before.tv_nsec > 3000000,
 	   "1.5 a read() of 3 ms: PERFMON_READ_PMDS waits for it");
 	sched_yield();
-	set("slow_us", 0);
+	set_param("slow_us", 0);
 	last = pfm_read_pmd(fd, BYTE);
-	put(strtoull(get("now"), NULL, 10) + 11);
+	put(strtoull(get_param("now"), NULL, 10) + 11);
 	is(pfm_read_pmd(fd, BYTE), last + 11,
 	   "1.5 counts are exact again after random and slow read()s");
 	close(fd);
@@ -579,9 +582,9 @@ static void tutorial(void)
 	__u64 reads;
 
 	is(insmod("tutorial_pmu", ""), 0, "1.1 tutorial: its module loads");
-	ok(strstr(shown(), "# tutorial\nPMC304 DIVIDER "),
+	ok(strstr(pmu_listing(), "# tutorial\nPMC304 DIVIDER "),
 	   "1.1 tutorial: /proc/perfmon_map shows its registers");
-	slurp("/sys/kernel/debug/perfmon/tutorial/pmd304/name", text, sizeof(text));
+	read_file("/sys/kernel/debug/perfmon/tutorial/pmd304/name", text, sizeof(text));
 	ok(!strcmp(text, "TICKS\n"), "1.1 tutorial: debugfs shows its registers");
 	out = open("/tmp/ticks", O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 	/*
@@ -592,7 +595,7 @@ static void tutorial(void)
 		if (ftruncate(out, 0) || lseek(out, 0, SEEK_SET))
 			bail("/tmp/ticks");
 		failed |= in_child(dup2(out, 1); _exit(ticks() || fflush(stdout)));
-		slurp("/tmp/ticks", text, sizeof(text));
+		read_file("/tmp/ticks", text, sizeof(text));
 		if (sscanf(text, "%llu times ten ticks, %llu CPUs", &tens, &cpus) != 2)
 			break;
 	}
@@ -612,9 +615,9 @@ static void tutorial(void)
 	reads = pfm_read_pmd(fd, 306);
 	is(pfm_read_pmd(fd, 306), reads + 1, "1.13 tutorial: READS grows by 1 with each read");
 	ok(pfm_read_pmd(fd, 305) > 0, "1.13 tutorial: CYCLES counts");
-	cpu_online(1, false);
+	set_cpu_online(1, false);
 	is(pfm_read_pmd(fd, 307), 1, "1.1 tutorial: CPUS is 1 after CPU 1 goes offline");
-	cpu_online(1, true);
+	set_cpu_online(1, true);
 	is(pfm_read_pmd(fd, 307), 2, "1.1 tutorial: CPUS is 2 after the CPU is online again");
 	close(fd);
 	is(rmmod("tutorial_pmu"), 0, "1.1 tutorial: rmmod succeeds");
@@ -626,11 +629,11 @@ int main(void)
 
 	plan(MISTAKES + 13 + 9 + 17 + 8 + 16 + 6 + 14 + 11 + 4 + 7 + 12 + 4);
 	srandom(1);
-	unload();
+	unload_modules();
 	errno = -insmod("perfcounters", "");
 	if (errno)
 		bail("insmod perfcounters");
-	strcpy(before, shown());
+	strcpy(before, pmu_listing());
 	registration();
 	in_sight();
 	numbers();
@@ -641,10 +644,11 @@ int main(void)
 	systems();
 	liars();
 	stays();
-	is(atoi(get("unsound")), 0, "1.13 read() was always called with preemption off");
+	is(atoi(get_param("unsound")), 0, "1.13 read() was always called with preemption off");
 	is(rmmod("scripted_pmu"), 0, "1.1 rmmod of the unused description succeeds");
 	tutorial();
-	ok(!strcmp(before, shown()), "1.1 /proc/perfmon_map and debugfs are as at the beginning");
+	ok(!strcmp(before, pmu_listing()),
+	   "1.1 /proc/perfmon_map and debugfs are as at the beginning");
 	is(rmmod("perfcounters"), 0, "1.1 rmmod of perfcounters.ko succeeds");
 	return finish();
 }

@@ -163,7 +163,7 @@ static void reading(void)
 		if (i % 1000 == 0)
 			sched_yield();
 		if (i % 5000 == 0)
-			on_cpu(i / 5000 % 2);
+			pin_to_cpu(i / 5000 % 2);
 	}
 	is(bad, 0, "1.18 page: the value never decreases, over switches and migrations");
 	tsc = page->tsc_sum;
@@ -184,7 +184,7 @@ static void reading(void)
 	self_read(page, 0, &a);
 	is(a, 77, "1.18 page: the mapping keeps the context after close");
 	munmap((void *)page, 4096);
-	on_cpu(0);
+	pin_to_cpu(0);
 	fd = pfm_create(0);
 	pfm_load(fd, this_thread());
 	pfm_start(fd);
@@ -203,7 +203,7 @@ static void *secret(void *arg)
 {
 	int fd = pfm_create(0);
 
-	on_cpu(0);
+	pin_to_cpu(0);
 	pfm_write_pmc(fd, 0, pfm_instructions(m));
 	*(int *)arg = pfm_load(fd, this_thread());
 	pfm_start(fd);
@@ -232,7 +232,7 @@ static void revealing(void)
 	ok(try_rdpmc(0) != -1ULL, "1.18 RDPMC: allowed after the page is mapped");
 	stop = 0;
 	pthread_create(&thread, NULL, secret, &loaded);
-	on_cpu(0);
+	pin_to_cpu(0);
 	for (i = 0; i < 2000; i++) {
 		seen += try_rdpmc(0) != 0;
 		sched_yield();
@@ -294,7 +294,7 @@ static void both(void)
 	int fd = pfm_create(0), cpu = pfm_create(PFM_FL_SYSTEM_WIDE), i;
 	__u64 around, thread, all, got;
 
-	on_cpu(1);
+	pin_to_cpu(1);
 	pfm_write_pmc(fd, 0, pfm_instructions(m));
 	pfm_write_pmc(cpu, 0, pfm_instructions(m));
 	is(pfm_load(fd, this_thread()), 0,
@@ -333,7 +333,7 @@ static void both(void)
 	is(pfm_load(fd, this_thread()), 0,
 	   "1.6 thread and CPU: the thread's context loads after the CPU's is closed");
 	close(fd);
-	on_cpu(0);
+	pin_to_cpu(0);
 }
 
 /* The PMU is reserved only for contexts that use hardware registers. */
@@ -350,8 +350,8 @@ static void unused(void)
 	is(pfm_start(fd), 0,
 	   "1.3 start: a context without hardware registers succeeds while perf uses the PMU");
 	/* The thread is switched out and in, so its context is loaded and unloaded meanwhile. */
-	blocked = task_blocked(getpid());
-	wait_until(task_blocked(getpid()) >= blocked + 20);
+	blocked = voluntary_switches(getpid());
+	wait_until(voluntary_switches(getpid()) >= blocked + 20);
 	is(perf_spin(perf, 1000000) - perf_spin(perf, 1000), by_perf,
 	   "1.3 perf: counts as before beside a context without hardware registers");
 	pfm_stop(fd);
@@ -388,10 +388,10 @@ static void left_by_firmware(void)
 		skip("1.6 suspend: a stray PMC value is cleared at resume",
 		     "the processor has no such MSR");
 	} else {
-		raw_load();
-		raw("wr 0x187 0x4300c0");
+		msr_raw_load();
+		msr_raw("wr 0x187 0x4300c0");
 		write_file("/sys/power/state", "mem");
-		is(raw("rd 0x187"), 0, "1.6 suspend: a stray PMC value is cleared at resume");
+		is(msr_raw("rd 0x187"), 0, "1.6 suspend: a stray PMC value is cleared at resume");
 	}
 	close(fd);
 	kill(child, SIGKILL);
@@ -420,7 +420,7 @@ static void sleeping(void)
 	write_file("/sys/module/suspend/parameters/pm_test_delay", "1");
 	fd = pfm_create(0);
 	cpu = pfm_create(PFM_FL_SYSTEM_WIDE);
-	on_cpu(0);
+	pin_to_cpu(0);
 	pfm_write_pmc(fd, 0, pfm_instructions(m));
 	pfm_write_pmc(cpu, 1, pfm_instructions(m));
 	if (pfm_load(fd, this_thread()) || pfm_load(cpu, 0) || pfm_start(fd) || pfm_start(cpu))
@@ -451,7 +451,7 @@ static void *look(void *arg)
 {
 	struct other *other = arg;
 
-	on_cpu(1);
+	pin_to_cpu(1);
 	other->slow = pfm_read_pmd(other->fd, 0);
 	/*
 	 * While main is not on a CPU its value is in the page, so only a read while it counts is
@@ -478,7 +478,7 @@ static void others(void)
 	pid_t child;
 
 	/* Main stays on CPU 0 while the other thread reads on CPU 1. */
-	on_cpu(0);
+	pin_to_cpu(0);
 	pfm_write_pmc(other.fd, 0, pfm_instructions(m));
 	pfm_load(other.fd, this_thread());
 	other.page = PAGE(other.fd);
@@ -540,7 +540,7 @@ static void others(void)
 
 int main(void)
 {
-	m = this_model();
+	m = guest_model();
 	plan(63);
 	pfm_load_modules(m);
 	mapping();

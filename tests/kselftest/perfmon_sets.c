@@ -92,8 +92,8 @@ static void refusals(void)
 	is(set_pmc(fd, 5, 0, pfm_instructions(m)), -EINVAL,
 	   "1.12 write PMCs: unknown set is EINVAL");
 	is(set_pmd(fd, 5, 0, 0, 0), -EINVAL, "1.12 write PMDs: unknown set is EINVAL");
-	is(set_timed(fd, 5, MS), 0, "1.12 create: set 5");
-	is(set_timed(fd, 65535, MS), 0, "1.12 create: set 65535, the highest id");
+	is(set_create_timed(fd, 5, MS), 0, "1.12 create: set 5");
+	is(set_create_timed(fd, 65535, MS), 0, "1.12 create: set 65535, the highest id");
 	is(set_pmc(fd, 5, 0, pfm_instructions(m)), 0, "1.12 write PMCs: set 5");
 	is(set_delete(fd, 0), -EINVAL, "1.12 delete: set 0 is EINVAL");
 	is(set_delete(fd, 6), -EINVAL, "1.12 delete: unknown set is EINVAL");
@@ -133,9 +133,9 @@ static void many(void)
 	int fd = pfm_create(0), i, rc = 0;
 
 	for (i = 1; i < 1024 && !rc; i++)
-		rc = set_timed(fd, 60 * i, MS);
+		rc = set_create_timed(fd, 60 * i, MS);
 	is(rc, 0, "1.12 create: 1,024 sets");
-	is(set_timed(fd, 3, MS), -ENOSPC, "1.12 create: the 1,025th set is ENOSPC");
+	is(set_create_timed(fd, 3, MS), -ENOSPC, "1.12 create: the 1,025th set is ENOSPC");
 	is(set_load(fd, 60 * 512), 0, "1.12 load: a context with 1,024 sets");
 	close(fd);
 }
@@ -177,8 +177,8 @@ static void by_time(__u64 timeout, __u64 extra)
 	is(desc.set_timeout, (timeout + tick.tv_nsec - 1) / tick.tv_nsec * tick.tv_nsec,
 	   "1.12 by time: create returns the timeout, rounded up to the timer's resolution");
 	timeout = desc.set_timeout;
-	set_timed(fd, 100, timeout);
-	set_timed(fd, 7, timeout);
+	set_create_timed(fd, 100, timeout);
+	set_create_timed(fd, 7, timeout);
 	count_in(fd, 0);
 	count_in(fd, 7);
 	count_in(fd, 100);
@@ -324,7 +324,7 @@ static void asleep(void)
 	__u64 begin, used;
 
 	set_create(fd, &desc);
-	set_timed(fd, 1, 20 * MS);
+	set_create_timed(fd, 1, 20 * MS);
 	count_in(fd, 0);
 	count_in(fd, 1);
 	set_load(fd, 0);
@@ -421,7 +421,7 @@ static void masked(void)
 	count_in(fd, 1);
 	set_load(fd, 0);
 	run(fd, 2000);
-	ok(pfm_message(fd, &msg, 1000) && !msg.msg_active_set,
+	ok(pfm_read_message(fd, &msg, 1000) && !msg.msg_active_set,
 	   "1.12 masked: the message has set 0");
 	is(set_start(fd, 1), -EBUSY, "1.12 masked: start with set 1 is EBUSY before the restart");
 	is(pfm_restart(fd), 0, "1.12 masked: PERFMON_RESTART succeeds");
@@ -430,7 +430,7 @@ static void masked(void)
 	is(set_start(fd, 0), 0, "1.12 masked: switch back to set 0");
 	spin(2000);
 	pfm_stop(fd);
-	ok(pfm_message(fd, &msg, 1000),
+	ok(pfm_read_message(fd, &msg, 1000),
 	   "1.12 masked: set 0 queues another message after the restart");
 	ok(counted_in(fd, 1) > 2000 && counted_in(fd, 1) < 200000,
 	   "1.12 masked: set 1 has counted between the switches");
@@ -459,7 +459,7 @@ static void masked_by_the_switch(void)
 	for (i = 0; i < 20; i++)
 		pages[i * 4096] = 1;
 	is(set_start(fd, 1), -EBUSY, "1.12 masked by the switch: start with set 1 is EBUSY");
-	ok(pfm_message(fd, &msg, 1000) && !msg.msg_active_set,
+	ok(pfm_read_message(fd, &msg, 1000) && !msg.msg_active_set,
 	   "1.12 masked by the switch: a message has set 0");
 	is(set_info(fd, 1).set_runs, 0, "1.12 masked by the switch: set 1 has 0 runs");
 	is(pfm_restart(fd), 0, "1.12 masked by the switch: PERFMON_RESTART succeeds");
@@ -490,7 +490,7 @@ static void masked_in_time(void)
 	struct pfarg_ovfl_msg msg;
 
 	set_create(fd, &desc);
-	set_timed(fd, 1, MS);
+	set_create_timed(fd, 1, MS);
 	set_pmc(fd, 0, 0, pfm_instructions(m));
 	set_call(fd, PERFMON_WRITE_PMDS, &pmd, sizeof(pmd));
 	count_in(fd, 1);
@@ -498,7 +498,7 @@ static void masked_in_time(void)
 	pfm_start(fd);
 	for (i = 0; i < 1000000 && (!messages || set_info(fd, 1).set_runs < restarted + 3); i++) {
 		spin(1000);
-		if (!pfm_message(fd, &msg, 0))
+		if (!pfm_read_message(fd, &msg, 0))
 			continue;
 		waits = set_info(fd, 0);
 		runs = set_info(fd, 1).set_runs;
@@ -542,7 +542,7 @@ static void to_the_end(void)
 		_exit(0);
 	}
 	set_create(fd, &desc);
-	set_timed(fd, 1, MS);
+	set_create_timed(fd, 1, MS);
 	count_in(fd, 0);
 	count_in(fd, 1);
 	is(set_load_on(fd, child, 1), 0, "1.12 other process: load with set 1");
@@ -578,26 +578,26 @@ static void cpu_goes(void)
 	__u64 rounds = 0, first, second;
 
 	set_create(fd, &desc);
-	set_timed(fd, 1, MS);
+	set_create_timed(fd, 1, MS);
 	count_in(fd, 0);
 	count_in(fd, 1);
-	on_cpu(1);
+	pin_to_cpu(1);
 	is(set_load_on(fd, 1, 0), 0, "1.12 hotplug: load on CPU 1");
 	pfm_start(fd);
 	while (set_info(fd, 1).set_runs < 3 && rounds < 1000000000) {
 		spin(10000);
 		rounds += 10000;
 	}
-	on_cpu(0);
-	is(cpu_online(1, false), true, "1.12 hotplug: CPU 1 goes offline");
+	pin_to_cpu(0);
+	is(set_cpu_online(1, false), true, "1.12 hotplug: CPU 1 goes offline");
 	first = counted_in(fd, 0);
 	second = counted_in(fd, 1);
 	if (!ok(first && second && first + second >= 2 * rounds,
 		"1.12 hotplug: all instructions up to offline are counted"))
 		note("%llu and %llu of at least %llu", first, second, 2 * rounds);
 	is(set_start(fd, 1), -ESRCH, "1.12 hotplug: start is ESRCH after offline");
-	cpu_online(1, true);
-	on_cpu(1);
+	set_cpu_online(1, true);
+	pin_to_cpu(1);
 	spin(10000);
 	is(counted_in(fd, 0) + counted_in(fd, 1), first + second,
 	   "1.12 hotplug: nothing is counted after CPU 1 is back online");
@@ -609,7 +609,7 @@ static void cpu_goes(void)
 	ok(counted_in(fd, 1) >= second + 20000 || counted_in(fd, 0) > first,
 	   "1.12 hotplug: the reloaded context counts");
 	close(fd);
-	on_cpu(0);
+	pin_to_cpu(0);
 }
 
 static void a_cpu(void)
@@ -619,7 +619,7 @@ static void a_cpu(void)
 	__u64 rounds = 0;
 
 	set_create(fd, &desc);
-	set_timed(fd, 1, 5 * MS);
+	set_create_timed(fd, 1, 5 * MS);
 	count_in(fd, 0);
 	count_in(fd, 1);
 	is(pfm_load(fd, 0), 0, "1.12 CPU: load on CPU 0");
@@ -640,12 +640,12 @@ int main(void)
 {
 	__u64 extra;
 
-	m = this_model();
+	m = guest_model();
 	slow = atoi(getenv("SLOWNESS") ?: "1");
 	plan(88 + 7 + 2 + 7 + 8);
-	on_cpu(0);
-	sampling_modules(m);
-	pfm_limits("0", "0");
+	pin_to_cpu(0);
+	load_sampling_modules(m);
+	pfm_set_limits("0", "0");
 	extra = around();
 	refusals();
 	many();

@@ -109,11 +109,11 @@ static void self(void)
 	if (!ok(faults >= 100 && faults < 120,
 		"1.13 PAGE_FAULTS: 100 touched pages are 100 to 119 faults"))
 		note("%llu", faults);
-	on_cpu(0);
+	pin_to_cpu(0);
 	moves = pfm_read_pmd(fd, PERFMON_MIGRATIONS);
 	for (i = 0; i < 10; i++) {
-		on_cpu(1);
-		on_cpu(0);
+		pin_to_cpu(1);
+		pin_to_cpu(0);
 	}
 	is(pfm_read_pmd(fd, PERFMON_MIGRATIONS) - moves, 20,
 	   "1.13 MIGRATIONS: 20 migrations are counted");
@@ -137,13 +137,13 @@ static void values(void)
 	int fd = pfm_create(0), cpu;
 	__u64 a, b, memory, running;
 
-	on_cpu(1);
+	pin_to_cpu(1);
 	pfm_load(fd, this_thread());
 	is(pfm_read_pmd(fd, PERFMON_PID), getpid(), "1.13 PID is the process ID, without a start");
 	is(pfm_read_pmd(fd, PERFMON_TID), this_thread(), "1.13 TID is the thread ID");
 	cpu = pfm_read_pmd(fd, PERFMON_CPU);
 	is(cpu, 1, "1.13 CPU is the current CPU");
-	on_cpu(0);
+	pin_to_cpu(0);
 	a = __builtin_ia32_rdtsc();
 	memory = pfm_read_pmd(fd, PERFMON_TSC);
 	b = __builtin_ia32_rdtsc();
@@ -263,7 +263,7 @@ static void system_wide(void)
 	__u64 clock, wall, faults;
 	int fd;
 
-	on_cpu(1);
+	pin_to_cpu(1);
 	fd = pfm_create(PFM_FL_SYSTEM_WIDE);
 	is(pfm_write_pmd(fd, PERFMON_TASK_CLOCK, 0), -EINVAL,
 	   "1.14 write PMDs: TASK_CLOCK of a CPU's context is EINVAL");
@@ -286,17 +286,17 @@ static void system_wide(void)
 	if (!ok(faults >= 200 && faults < 5000, "1.13 CPU: PAGE_FAULTS counts"))
 		note("%llu", faults);
 	close(fd);
-	on_cpu(0);
+	pin_to_cpu(0);
 }
 
 static void pages(void)
 {
 	int instance, fd, cpus;
 
-	instance = puppet("add soft/counted");
+	instance = driver_cmd("add soft/counted");
 	ok(instance > 0, "1.13 instances: an instance is added to the counter pages");
-	on_cpu(0);
-	puppet("adjust %d 1000", instance);
+	pin_to_cpu(0);
+	driver_cmd("adjust %d 1000", instance);
 	fd = pfm_create(0);
 	is(pfm_write_pmc(fd, PERFMON_INSTANCE, 65535), -ENOENT,
 	   "1.13 instances: an unknown number in the PMC is ENOENT");
@@ -305,19 +305,19 @@ static void pages(void)
 	pfm_write_pmd(fd, PERFMON_INSTANCE + 1, 0);
 	pfm_load(fd, this_thread());
 	pfm_start(fd);
-	puppet("adjust %d 7", instance);
+	driver_cmd("adjust %d 7", instance);
 	is(pfm_read_pmd(fd, PERFMON_INSTANCE + 1), 7,
 	   "1.13 instances: the PMD counts the growth since the start");
 	is(pfm_read_pmd(fd, PERFMON_VALUE + 1), 1007,
 	   "1.13 instances: the value PMD has the instance's value");
-	on_cpu(1);
-	puppet("adjust %d 5", instance);
+	pin_to_cpu(1);
+	driver_cmd("adjust %d 5", instance);
 	is(pfm_read_pmd(fd, PERFMON_INSTANCE + 1), 12,
 	   "1.13 instances: the PMD counts growth after a migration");
 	is(pfm_read_pmd(fd, PERFMON_VALUE + 1), 1012,
 	   "1.13 instances: the value PMD is the sum over all CPUs");
 	pfm_stop(fd);
-	puppet("adjust %d 100", instance);
+	driver_cmd("adjust %d 100", instance);
 	is(pfm_read_pmd(fd, PERFMON_INSTANCE + 1), 12,
 	   "1.13 instances: the PMD does not count after the stop");
 	is(pfm_read_pmd(fd, PERFMON_VALUE + 1), 1112,
@@ -328,15 +328,15 @@ static void pages(void)
 	pfm_write_pmd(cpus, PERFMON_INSTANCE, 0);
 	pfm_load(cpus, 1);
 	pfm_start(cpus);
-	puppet("adjust %d 3", instance);
-	on_cpu(0);
-	puppet("adjust %d 40", instance);
-	on_cpu(1);
+	driver_cmd("adjust %d 3", instance);
+	pin_to_cpu(0);
+	driver_cmd("adjust %d 40", instance);
+	pin_to_cpu(1);
 	is(pfm_read_pmd(cpus, PERFMON_INSTANCE), 3,
 	   "1.13 instances: a CPU's context counts the growth on that CPU only");
 	close(cpus);
-	on_cpu(0);
-	puppet("del %d", instance);
+	pin_to_cpu(0);
+	driver_cmd("del %d", instance);
 }
 
 /* A file descriptor is sent to another process over a socket, and both processes use it. */
@@ -409,7 +409,7 @@ static void autoload(void)
 int main(void)
 {
 	plan(47);
-	load("");
+	load_modules("");
 	autoload();
 	self();
 	values();

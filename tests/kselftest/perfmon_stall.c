@@ -75,7 +75,7 @@ static void beside(int (*before)(int fd), int (*call)(int fd), const char *what)
 
 		if (before && before(fd))
 			_exit(99);
-		on_cpu(1);
+		pin_to_cpu(1);
 		caller->ready = 1;
 		wait_until(caller->go);
 		caller->inside = 1;
@@ -102,7 +102,7 @@ static void beside(int (*before)(int fd), int (*call)(int fd), const char *what)
 int main(void)
 {
 	plan(4);
-	on_cpu(0);
+	pin_to_cpu(0);
 	insmod("perfcounters", "");
 	insmod("pfm_soft", "");
 	errno = -insmod("faults", "");

@@ -34,7 +34,7 @@ static int context_of_cpu(const struct pmu_model *m)
 {
 	int fd = pfm_create(PFM_FL_SYSTEM_WIDE);
 
-	on_cpu(0);
+	pin_to_cpu(0);
 	pfm_write_pmc(fd, 1, pfm_instructions(m));
 	pfm_write_pmd(fd, 1, 0);
 	if (pfm_load(fd, 0) || pfm_start(fd))
@@ -47,7 +47,7 @@ static void looks_at_itself(const struct pmu_model *m, unsigned int period)
 	int fd = pfm_create(0);
 	struct perfmon_status status;
 
-	on_cpu(0);
+	pin_to_cpu(0);
 	pfm_write_pmc(fd, 0, pfm_instructions(m) | PFM_KERNEL);
 	pfm_period(fd, 0, period, 0);
 	if (pfm_load(fd, this_thread()))
@@ -72,7 +72,7 @@ static void goes_on(const struct pmu_model *m, const struct pace *pace, const ch
 	__u64 before, gone;
 	pid_t child;
 
-	on_cpu(1);
+	pin_to_cpu(1);
 	*rounds = 0;
 	fflush(stdout);
 	child = fork();
@@ -85,24 +85,24 @@ static void goes_on(const struct pmu_model *m, const struct pace *pace, const ch
 	/* Long enough to starve: sampling pauses for 400 ms at most. */
 	sleep_ms(500);
 	before = *rounds;
-	for (long left = patience(1500); left > 0 && *rounds - before <= 10; left -= 10)
+	for (long left = scale_timeout(1500); left > 0 && *rounds - before <= 10; left -= 10)
 		sleep_ms(10);
 	gone = *rounds - before;
 	set_nmi_us(0);
 	ok(gone > 10, "9.2 %s: where each NMI takes %u us more it goes on (%llu)", beside,
 	   pace->nmi_us, gone);
-	end_child(child);
+	kill_child(child);
 }
 
 int main(void)
 {
-	const struct pmu_model *m = this_model();
+	const struct pmu_model *m = guest_model();
 	int fd;
 	unsigned int i;
 
 	plan(2 * 2 * NR_PACES);
 	rounds = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	sampling_modules(m);
+	load_sampling_modules(m);
 	errno = -insmod("test_driver", "");
 	if (errno)
 		bail("insmod test_driver");
@@ -112,6 +112,6 @@ int main(void)
 	for (i = 0; i < NR_PACES; i++)
 		goes_on(m, &paces[i], "beside the CPU's context");
 	close(fd);
-	unload();
+	unload_modules();
 	return finish();
 }

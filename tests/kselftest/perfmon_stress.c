@@ -249,7 +249,7 @@ static int references(void)
 {
 	char text[32];
 
-	return atoi(slurp("/sys/module/perfcounters/refcnt", text, sizeof(text)) ?: "-1");
+	return atoi(read_file("/sys/module/perfcounters/refcnt", text, sizeof(text)) ?: "-1");
 }
 
 /* Returns the number of modules that use perfcounters.ko. Each of them holds a reference. */
@@ -268,7 +268,7 @@ static int holders(void)
 
 int main(int argc, char **argv)
 {
-	const struct pmu_model *m = getenv("PMU") ? this_model() : NULL;
+	const struct pmu_model *m = getenv("PMU") ? guest_model() : NULL;
 	int pids[WORKERS + MONITORS], i, rc, status;
 	long spared = 0;
 	time_t end;
@@ -296,7 +296,7 @@ int main(int argc, char **argv)
 	seed = 42;
 	end = time(NULL) + gate_or_long(3, 6);
 	/* A busy machine needs longer until enough has happened. */
-	while (time(NULL) < end || (!enough() && time(NULL) < end + patience(100))) {
+	while (time(NULL) < end || (!enough() && time(NULL) < end + scale_timeout(100))) {
 		usleep(20000);
 		/* Processes that have exited, or are killed here, are replaced. */
 		i = roll(WORKERS + MONITORS);
@@ -319,9 +319,9 @@ int main(int argc, char **argv)
 		else
 			all->removed += !insmod(format_modules[i], "");
 		if (!roll(20)) {
-			all->offline += cpu_online(1, false);
+			all->offline += set_cpu_online(1, false);
 			usleep(30000);
-			cpu_online(1, true);
+			set_cpu_online(1, true);
 		}
 	}
 	for (i = 0; i < WORKERS + MONITORS; i++)

@@ -101,12 +101,12 @@ static void in_nway(void)
 
 static void in_ring(void)
 {
-	struct ring r = ring_of(pfm_create_ring(0, "ring", SIZE, 0), SIZE);
+	struct ring r = ring_map(pfm_create_ring(0, "ring", SIZE, 0), SIZE);
 	__u64 wanted = periods(r.fd, (__u64 *)&r.page->lost, "ring"), samples = 0, lost = 0, at = 0;
 	union record record;
 	int size;
 
-	while ((size = copy(&r, head_of(&r), at, &record)) > 0) {
+	while ((size = ring_copy_record(&r, ring_head(&r), at, &record)) > 0) {
 		samples += record.header.type == PERFMON_RECORD_SAMPLE;
 		if (record.header.type == PERFMON_RECORD_LOST)
 			lost += record.words[1];
@@ -133,7 +133,7 @@ static void in_messages(void)
 	for (i = 0; i < 300; i++) {
 		spin(PERIOD);
 		/* While sampling is throttled, no message is queued. */
-		for (int more = 0; more < 1000 && !pfm_message(fd, &msg, 0); more++)
+		for (int more = 0; more < 1000 && !pfm_read_message(fd, &msg, 0); more++)
 			spin(PERIOD);
 		if (msg.msg_type != PFM_MSG_OVFL)
 			break;
@@ -221,13 +221,13 @@ static void asleep(void)
 
 int main(void)
 {
-	m = this_model();
+	m = guest_model();
 	plan(5 + 5 + 5 + 6 + 1 + 2 + 4);
-	on_cpu(0);
-	sampling_modules(m);
+	pin_to_cpu(0);
+	load_sampling_modules(m);
 	insmod("pfm_nway", "");
 	insmod("pfm_histogram", "");
-	pfm_limits("1000", "0");
+	pfm_set_limits("1000", "0");
 	in_default();
 	in_histogram();
 	in_nway();

@@ -20,7 +20,7 @@ static void spin_on(int cpu, __u64 milliseconds)
 	struct timespec t;
 	__u64 end;
 
-	on_cpu(cpu);
+	pin_to_cpu(cpu);
 	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
 	end = t.tv_sec * 1000000000ULL + t.tv_nsec + milliseconds * MS;
 	do {
@@ -38,7 +38,7 @@ static void the_program(void)
 
 	is(in_child(dup2(out, 1); _exit(by_cpu() || fflush(stdout))), 0,
 	   "1.9 tutorial: its program runs");
-	slurp("/tmp/by_cpu", text, sizeof(text));
+	read_file("/tmp/by_cpu", text, sizeof(text));
 	close(out);
 	for (line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
 		if (sscanf(line, "%llu samples: %llu %llu", &samples, &first, &second) != 3 ||
@@ -94,15 +94,16 @@ int main(void)
 	pfm_stop(fd);
 	ok(all[3] && all[4] && all[3] + all[4] == all[2],
 	   "1.9 tutorial: samples are counted for both CPUs");
-	ok(!pfm_message(fd, &msg, 0), "1.15 tutorial: no message before the buffer is full");
+	ok(!pfm_read_message(fd, &msg, 0), "1.15 tutorial: no message before the buffer is full");
 	pfm_start(fd);
 	while (all[2] < full)
 		spin_on(1, 10);
-	ok(pfm_message(fd, &msg, 1000) && msg.msg_type == PFM_MSG_OVFL,
+	ok(pfm_read_message(fd, &msg, 1000) && msg.msg_type == PFM_MSG_OVFL,
 	   "1.15 tutorial: a message when the buffer is full");
 	spin_on(1, 40);
 	is(all[2], full, "1.8 tutorial: nothing is sampled while the buffer is full");
-	ok(!pfm_message(fd, &msg, 0), "1.15 tutorial: one message only while the buffer is full");
+	ok(!pfm_read_message(fd, &msg, 0),
+	   "1.15 tutorial: one message only while the buffer is full");
 	is(pfm_restart(fd), 0, "1.8 tutorial: restart succeeds");
 	ok(all[2] < full, "1.8 tutorial: restart empties the buffer");
 	spin_on(1, 40);

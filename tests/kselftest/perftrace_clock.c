@@ -20,7 +20,7 @@ static struct shared {
 /* Writes one event for each request in shared->write, until shared->end. */
 static void as_program(void)
 {
-	shared = perftrace_shared_here(sizeof(*shared));
+	shared = perftrace_map_inherited(sizeof(*shared));
 	while (!shared->end) {
 		if (shared->write > shared->written) {
 			PERFTRACE(clock, tick, (u64, number, shared->written));
@@ -54,8 +54,8 @@ static bool in_time(int fd)
 	nr = 0;
 	shared->write++;
 	wait_until(shared->written == shared->write);
-	while (!trace_next(fd, &r))
-		perftrace_each(trace_room, r.bytes, each, r.cpu);
+	while (!trace_read_next(fd, &r))
+		perftrace_for_each(read_buffer, r.bytes, each, r.cpu);
 	if (nr != 1 || least < before || most > trace_info(fd).ticks)
 		note("%llu events, at %llu to %llu; from %llu on", nr, least, most, before);
 	return nr == 1 && least >= before && most <= trace_info(fd).ticks;
@@ -81,16 +81,16 @@ int main(int argc, char **argv)
 
 	if (argc > 1)
 		as_program();
-	perftrace_off(argv);
+	restart_untraced(argv);
 	plan(9);
-	shared = perftrace_shared(sizeof(*shared));
+	shared = perftrace_map_shared(sizeof(*shared));
 	trace_load();
 	fd = trace_create("clock", "clock:*", 0, 0, &slot);
 	first = trace_info(fd);
 	is(first.clock, PERFTRACE_CLOCK_TSC, "9.6 trace clock: the time stamp counter");
 	child = program();
 	ok(in_time(fd), "9.6 trace clock: an event has a time of it");
-	puppet("tsc_unstable");
+	driver_cmd("tsc_unstable");
 	last = trace_info(fd);
 	ok(last.clock == first.clock && last.khz == first.khz,
 	   "9.6 unstable TSC: the trace keeps its clock and frequency");
@@ -104,7 +104,7 @@ int main(int argc, char **argv)
 	end(child);
 	close(fd);
 
-	unload();
+	unload_modules();
 	trace_load();
 	fd = trace_create("clock", "clock:*", 0, 0, &slot);
 	is(trace_info(fd).clock, PERFTRACE_CLOCK_MONOTONIC,

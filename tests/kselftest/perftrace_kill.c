@@ -36,7 +36,7 @@ static void writer(void)
 {
 	pthread_t thread;
 
-	shared = perftrace_shared_here(sizeof(*shared));
+	shared = perftrace_map_inherited(sizeof(*shared));
 	pthread_create(&thread, NULL, write_on, (void *)1);
 	write_on(NULL);
 }
@@ -83,8 +83,8 @@ static void look_back(int fd)
 {
 	struct perftrace_read r = first_buffer;
 
-	while (!trace_next(fd, &r))
-		perftrace_each(trace_room, r.bytes, look_at, r.cpu);
+	while (!trace_read_next(fd, &r))
+		perftrace_for_each(read_buffer, r.bytes, look_at, r.cpu);
 }
 
 /*
@@ -150,14 +150,14 @@ static bool round_is_good(bool flight, int n)
 
 int main(int argc, char **argv)
 {
-	int good[2] = { 0 }, rounds = bounded(gate_or_long(ROUNDS / 8, ROUNDS / 2));
+	int good[2] = { 0 }, rounds = scale_down(gate_or_long(ROUNDS / 8, ROUNDS / 2));
 
 	if (argc > 1)
 		writer();
-	perftrace_off(argv);
+	restart_untraced(argv);
 	plan(3);
 	trace_load();
-	shared = perftrace_shared(sizeof(*shared));
+	shared = perftrace_map_shared(sizeof(*shared));
 	srandom(getpid());
 	for (int n = 0; n < 2 * rounds; n++)
 		good[n & 1] += round_is_good(n & 1, n);
@@ -165,7 +165,7 @@ int main(int argc, char **argv)
 	     early);
 	is(good[0], rounds, "3.1 killed program: each committed event is read once");
 	is(good[1], rounds, "3.11 killed program: flight recorders have the newest events");
-	unload();
+	unload_modules();
 	ok(!is_loaded("perfcounters"), "3.8 killed programs: perfcounters.ko unloads");
 	return finish();
 }

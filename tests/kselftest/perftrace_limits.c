@@ -47,7 +47,7 @@ static void as_program(const char *what)
 
 	/* Ends the program if it hangs. */
 	alarm(120);
-	shared = perftrace_shared_here(sizeof(*shared));
+	shared = perftrace_map_inherited(sizeof(*shared));
 	shared->wanted = 0;
 	if (sscanf(what, "%d+%d%c", &first, &second, &kind) < 2)
 		_exit(1);
@@ -65,7 +65,7 @@ static void as_program(const char *what)
 static void runs(const char *what, __u32 traced, bool said)
 {
 	static const char *const words[] = { "has more than 4096 markers", NULL };
-	int log = klog_mark(), status;
+	int log = klog_open(), status;
 	pid_t pid = perftrace_spawn(what);
 
 	waitpid(pid, &status, 0);
@@ -81,10 +81,10 @@ int main(int argc, char **argv)
 
 	if (argc > 1)
 		as_program(argv[1]);
-	perftrace_off(argv);
+	restart_untraced(argv);
 	trace_load();
 	plan(5 * 3);
-	shared = perftrace_shared(sizeof(*shared));
+	shared = perftrace_map_shared(sizeof(*shared));
 	fd = trace_create("limits", "limits:*", 0, 1 << 20, &slot);
 	runs("4096+0", 4096, false);
 	runs("4097+0", 4096, true);

@@ -24,7 +24,7 @@ static void *write_all(void *arg)
 {
 	__u32 n = (__u32)(unsigned long)arg;
 
-	on_cpu(n % 2);
+	pin_to_cpu(n % 2);
 	__atomic_fetch_add(&shared->ready, 1, __ATOMIC_RELEASE);
 	while (!__atomic_load_n(&shared->over, __ATOMIC_RELAXED)) {
 		PERFTRACE(loss, event, (u32, thread, n));
@@ -38,7 +38,7 @@ static void writer(void)
 {
 	pthread_t threads[THREADS];
 
-	shared = perftrace_shared_here(sizeof(*shared));
+	shared = perftrace_map_inherited(sizeof(*shared));
 	for (long i = 0; i < THREADS; i++)
 		pthread_create(&threads[i], NULL, write_all, (void *)i);
 	for (int i = 0; i < THREADS; i++)
@@ -54,9 +54,9 @@ int main(int argc, char **argv)
 
 	if (argc > 1)
 		writer();
-	perftrace_off(argv);
+	restart_untraced(argv);
 	plan(4);
-	shared = perftrace_shared(sizeof(*shared));
+	shared = perftrace_map_shared(sizeof(*shared));
 	trace_load();
 	pid = perftrace_spawn("writer");
 	wait_until(__atomic_load_n(&shared->ready, __ATOMIC_ACQUIRE) == THREADS);
@@ -73,7 +73,7 @@ int main(int argc, char **argv)
 		for (int ms = 0; ms < 1000 && !trace_info(fd).lost; ms++)
 			usleep(1000);
 		full += trace_info(fd).lost > 0;
-		if (trace_call(fd, PERFTRACE_END, NULL))
+		if (trace_ioctl(fd, PERFTRACE_END, NULL))
 			bail("PERFTRACE_END");
 		next = trace_create("next", "none:*", 0, 4096, &next_slot);
 		elsewhere += next_slot != slot;

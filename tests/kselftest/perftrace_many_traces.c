@@ -177,8 +177,8 @@ static __u64 drain(int fd)
 	struct perftrace_read r = first_buffer;
 
 	nr = 0;
-	while (!trace_next(fd, &r))
-		perftrace_each(trace_room, r.bytes, look_at, r.cpu);
+	while (!trace_read_next(fd, &r))
+		perftrace_for_each(read_buffer, r.bytes, look_at, r.cpu);
 	return nr;
 }
 
@@ -191,7 +191,7 @@ static int begin(int n)
 
 	traces[n] = wanted_traces[n];
 	snprintf(name, sizeof(name), "many-%d", n);
-	create = a_trace(name, traces[n].globs, traces[n].flags, 1 << 20);
+	create = make_trace(name, traces[n].globs, traces[n].flags, 1 << 20);
 	memset(&program, 0, sizeof(program));
 	if (traces[n].filter) {
 		traces[n].filter(&program);
@@ -199,7 +199,7 @@ static int begin(int n)
 		create.filter = (unsigned long)&program;
 		create.filter_bytes = sizeof(program);
 	}
-	fd = trace_try(PERFTRACE_CREATE, &create);
+	fd = try_open_trace(PERFTRACE_CREATE, &create);
 	if (fd < 0)
 		note("%s: %d, step %u", traces[n].name, fd, create.position);
 	return fd;
@@ -256,14 +256,14 @@ static void family(void)
 	int status;
 
 	waitpid(pid, &status, 0);
-	while (!trace_next(fd, &r)) {
+	while (!trace_read_next(fd, &r)) {
 		struct perftrace_describe d = { .key = r.key };
 		struct perftrace_process p = { .key = r.key };
-		const struct perftrace_record *record = (const void *)trace_room;
+		const struct perftrace_record *record = (const void *)read_buffer;
 
 		d.number = record->marker;
-		trace_call(fd, PERFTRACE_DESCRIBE, &d);
-		trace_call(fd, PERFTRACE_PROCESS, &p);
+		trace_ioctl(fd, PERFTRACE_DESCRIBE, &d);
+		trace_ioctl(fd, PERFTRACE_PROCESS, &p);
 		for (int i = 0; i < 4; i++) {
 			if (strcmp(d.marker.name, names[i]))
 				continue;
@@ -289,13 +289,13 @@ int main(int argc, char **argv)
 {
 	if (argc > 1)
 		as_program(argv[1]);
-	perftrace_off(argv);
+	restart_untraced(argv);
 	plan(2 + 32 + 6 + 1);
 	trace_load();
-	on_cpu(0);
+	pin_to_cpu(0);
 	sixteen();
 	family();
-	unload();
+	unload_modules();
 	ok(!is_loaded("perfcounters"), "3.8 sixteen traces: perfcounters.ko unloads");
 	return finish();
 }

@@ -78,7 +78,7 @@ static void idle(int n)
 
 static void program(int n)
 {
-	shared = perftrace_shared_here(sizeof(*shared));
+	shared = perftrace_map_inherited(sizeof(*shared));
 	if (n == FORKED && fork())
 		pause();
 	if (n == LOCKED && mlockall(MCL_FUTURE))
@@ -124,7 +124,7 @@ static bool is_seen(int fd, int n)
 static int release_by(int fd, int wake, __u32 flags, __u32 size, __u32 *left)
 {
 	struct perftrace_release release = { size, flags, wake, 77 };
-	int rc = trace_call(fd, PERFTRACE_RELEASE, &release);
+	int rc = trace_ioctl(fd, PERFTRACE_RELEASE, &release);
 
 	*left = release.left;
 	return rc;
@@ -136,7 +136,7 @@ static int release_by(int fd, int wake, __u32 flags, __u32 size, __u32 *left)
  */
 static int release_with(int wake, __u32 flags, __u32 size)
 {
-	int fd = trace_device(), rc;
+	int fd = open_trace_device(), rc;
 	__u32 left;
 
 	rc = release_by(fd, wake, flags, size, &left);
@@ -166,7 +166,7 @@ static int resume(void)
  */
 static int release_all(__u32 most)
 {
-	int wake = open(WAKE_FILE, O_RDONLY | O_CLOEXEC), fd = trace_device(), rc;
+	int wake = open(WAKE_FILE, O_RDONLY | O_CLOEXEC), fd = open_trace_device(), rc;
 	__u32 left = 0;
 
 	for (int i = 0; i < 5000; i++) {
@@ -223,7 +223,7 @@ static void before_the_module(void)
 	   "3.8 late attach: a child of fork() is traced after PERFTRACE_WAKE is set");
 	start(IDLE);
 	is(release_all(0), -EBUSY, "3.8 release: EBUSY while there is a trace");
-	is(trace_call(fd, PERFTRACE_END, NULL), 0,
+	is(trace_ioctl(fd, PERFTRACE_END, NULL), 0,
 	   "3.11 end: the trace that delays the release ends");
 	close(fd);
 }
@@ -261,20 +261,20 @@ static void bad_calls(void)
 
 static void going(void)
 {
-	struct perftrace_create create = a_trace("none", "", 0, 0);
+	struct perftrace_create create = make_trace("none", "", 0, 0);
 	struct perftrace_attach attach;
 	__u64 before;
 	int fd;
 
 	wake_words(0);
 	is(release_all(0), 0, "3.8 release: all programs let go of the device");
-	fd = trace_device();
+	fd = open_trace_device();
 	is(try_attach(fd, 0, &attach), -ENODEV, "3.8 release: attaching is ENODEV afterwards");
 	close(fd);
-	is(trace_try(PERFTRACE_CREATE, &create), -ENODEV,
+	is(try_open_trace(PERFTRACE_CREATE, &create), -ENODEV,
 	   "3.8 release: creating a trace is ENODEV afterwards");
 	is(resume(), 0, "3.8 resume: succeeds after all programs have let go");
-	fd = trace_device();
+	fd = open_trace_device();
 	is(try_attach(fd, 0, &attach), 0, "3.8 resume: a process can attach again");
 	close(fd);
 	is(release_all(0), 0, "3.8 release: all programs let go after a resume, too");
@@ -293,7 +293,7 @@ static void coming_back(void)
 {
 	int slot, fd;
 
-	load("");
+	load_modules("");
 	fd = trace_create("again", "late:*", 0, 0, &slot);
 	shared->programs[IDLE].poked = 1;
 	wake_words(PERFTRACE_WAKE | 2 << 16);
@@ -302,7 +302,7 @@ static void coming_back(void)
 	ok(is_seen(fd, IDLE) || is_seen(fd, IDLE),
 	   "3.8 reload: a sleeping program is traced at its next event");
 	wake_words(0);
-	trace_call(fd, PERFTRACE_END, NULL);
+	trace_ioctl(fd, PERFTRACE_END, NULL);
 	close(fd);
 }
 
@@ -314,7 +314,8 @@ static void those_that_do_not(void)
 	start(LOCKED);
 	is(release_all(2), 2,
 	   "3.8 release: a stopped program and one with locked memory remain attached");
-	is(rmmod("test_driver"), 0, "1.1 rmmod: test_driver.ko unloads while programs are attached");
+	is(rmmod("test_driver"), 0,
+	   "1.1 rmmod: test_driver.ko unloads while programs are attached");
 	is(rmmod("perfcounters"), -EAGAIN,
 	   "1.1 rmmod: perfcounters.ko is EAGAIN while programs are attached");
 	is(resume(), 0, "3.8 resume: succeeds while programs are still attached");
@@ -324,7 +325,7 @@ static void those_that_do_not(void)
 	wake_words(PERFTRACE_WAKE | 3 << 16);
 	ok(is_seen(fd, FORKED),
 	   "3.8 resume: a program that had let go is traced again after PERFTRACE_WAKE");
-	trace_call(fd, PERFTRACE_END, NULL);
+	trace_ioctl(fd, PERFTRACE_END, NULL);
 	close(fd);
 }
 
@@ -332,10 +333,10 @@ int main(int argc, char **argv)
 {
 	if (argc > 1)
 		program(argv[1][0] - '0');
-	perftrace_off(argv);
+	restart_untraced(argv);
 	plan(34);
-	shared = perftrace_shared(sizeof(*shared));
-	unload();
+	shared = perftrace_map_shared(sizeof(*shared));
+	unload_modules();
 	mkdir(WAKE_DIR, 0755);
 	wake_words(0);
 	before_the_module();

@@ -81,7 +81,7 @@ static void writer(void)
 	struct itimerval each = { { 0, 2000 }, { 0, 2000 } };
 	pthread_t threads[THREADS];
 
-	shared = perftrace_shared_here(sizeof(*shared));
+	shared = perftrace_map_inherited(sizeof(*shared));
 	signal(SIGALRM, handle);
 	for (long i = 0; i < THREADS; i++)
 		pthread_create(&threads[i], NULL, write_all, (void *)i);
@@ -168,7 +168,7 @@ static void run(const char *name, __u32 flags, __u32 bytes, __u64 number)
 			bail("the writer has ended");
 	__atomic_store_n(&shared->go, 1, __ATOMIC_RELEASE);
 	while (waitpid(pid, &status, WNOHANG) != pid) {
-		trace_polled(fd, 20);
+		trace_poll(fd, 20);
 		drain(fd);
 	}
 	drain(fd);
@@ -209,20 +209,20 @@ int main(int argc, char **argv)
 {
 	if (argc > 1)
 		writer();
-	perftrace_off(argv);
+	restart_untraced(argv);
 	plan(5 * 9 + 1);
 	trace_load();
-	shared = perftrace_shared(sizeof(*shared));
+	shared = perftrace_map_shared(sizeof(*shared));
 	for (int i = 0; i < THREADS; i++)
 		for (int kind = 0; kind < 2; kind++)
 			got.seen[i][kind] = calloc(1, EVENTS / 8 + 1);
-	run("large buffers", 0, PERFTRACE_BYTES_MAX, bounded(gate_or_long(EVENTS / 3, EVENTS)));
-	run("small buffers", 0, PERFTRACE_BYTES_MIN, bounded(EVENTS / 10));
-	run("waiting", PERFTRACE_WAIT, 65536, bounded(EVENTS / 10));
+	run("large buffers", 0, PERFTRACE_BYTES_MAX, scale_down(gate_or_long(EVENTS / 3, EVENTS)));
+	run("small buffers", 0, PERFTRACE_BYTES_MIN, scale_down(EVENTS / 10));
+	run("waiting", PERFTRACE_WAIT, 65536, scale_down(EVENTS / 10));
 	setenv("GLIBC_TUNABLES", "glibc.pthread.rseq=0", 1);
-	run("without sequences", 0, PERFTRACE_BYTES_MAX, bounded(EVENTS / 10));
-	run("without sequences, waiting", PERFTRACE_WAIT, 65536, bounded(EVENTS / 10));
-	unload();
+	run("without sequences", 0, PERFTRACE_BYTES_MAX, scale_down(EVENTS / 10));
+	run("without sequences, waiting", PERFTRACE_WAIT, 65536, scale_down(EVENTS / 10));
+	unload_modules();
 	ok(!is_loaded("perfcounters"), "3.8 threads: perfcounters.ko unloads");
 	return finish();
 }

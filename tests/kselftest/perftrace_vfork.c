@@ -27,7 +27,7 @@ static void *write_all(void *arg)
 {
 	int n = (int)(long)arg;
 
-	on_cpu(n);
+	pin_to_cpu(n);
 	shared->threads[n] = syscall(SYS_gettid);
 	while (!__atomic_load_n(&shared->over, __ATOMIC_RELAXED)) {
 		PERFTRACE(vforks, event, (u32, thread, n), (u64, number, shared->events[n]));
@@ -39,7 +39,7 @@ static void *write_all(void *arg)
 /* noinline: a child of vfork() runs on its parent's stack. */
 static __attribute__((noinline)) void as_child(int cpu)
 {
-	on_cpu(cpu);
+	pin_to_cpu(cpu);
 	for (int i = 0; i < OF_A_CHILD; i++) {
 		PERFTRACE(vforks, child, (u32, thread, cpu), (u64, number, i));
 		shared->children++;
@@ -55,7 +55,7 @@ static void *make_children(void *arg)
 		pid_t pid;
 		int status;
 
-		on_cpu(i % 2);
+		pin_to_cpu(i % 2);
 		/*
 		 * The child runs on another CPU than the one in the parent's struct rseq, which it
 		 * shares.
@@ -82,7 +82,7 @@ static void writer(void)
 {
 	pthread_t threads[WRITERS + 1];
 
-	shared = perftrace_shared_here(sizeof(*shared));
+	shared = perftrace_map_inherited(sizeof(*shared));
 	for (long i = 0; i < WRITERS; i++)
 		pthread_create(&threads[i], NULL, write_all, (void *)i);
 	pthread_create(&threads[WRITERS], NULL, make_children, NULL);
@@ -139,7 +139,7 @@ static void run(void)
 	__u64 events = 0;
 
 	while (waitpid(pid, &status, WNOHANG) != pid) {
-		trace_polled(fd, 20);
+		trace_poll(fd, 20);
 		drain(fd);
 	}
 	drain(fd);
@@ -165,12 +165,12 @@ int main(int argc, char **argv)
 {
 	if (argc > 1)
 		writer();
-	perftrace_off(argv);
+	restart_untraced(argv);
 	plan(9 + 1);
 	trace_load();
-	shared = perftrace_shared(sizeof(*shared));
+	shared = perftrace_map_shared(sizeof(*shared));
 	run();
-	unload();
+	unload_modules();
 	ok(!is_loaded("perfcounters"), "3.8 vfork: perfcounters.ko unloads");
 	return finish();
 }

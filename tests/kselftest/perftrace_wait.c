@@ -38,30 +38,30 @@ static void as_program(void)
 {
 	long long before, began;
 
-	shared = perftrace_shared_here(sizeof(*shared));
+	shared = perftrace_map_inherited(sizeof(*shared));
 	while (!shared->go)
 		usleep(1000);
 	if (shared->alarms)
 		begin_alarms();
 	if (shared->alone)
 		syscall(SYS_close_range, 3, ~0U, 0);
-	before = task_blocked(getpid());
+	before = voluntary_switches(getpid());
 	began = now_ns() / 1000000;
 	for (__u64 n = 0; n < (__u64)shared->nr; n++)
 		PERFTRACE(wait, event, (u64, number, n));
 	shared->ms = now_ns() / 1000000 - began;
-	shared->blocked = task_blocked(getpid()) - before;
+	shared->blocked = voluntary_switches(getpid()) - before;
 	shared->done = 1;
 	_exit(0);
 }
 
 static int create(__u32 ms, int *slot)
 {
-	struct perftrace_create create = a_trace("wait", "wait:*", PERFTRACE_WAIT, 4096);
+	struct perftrace_create create = make_trace("wait", "wait:*", PERFTRACE_WAIT, 4096);
 	int fd;
 
 	create.wait_ms = ms;
-	fd = trace_try(PERFTRACE_CREATE, &create);
+	fd = try_open_trace(PERFTRACE_CREATE, &create);
 	if (fd < 0)
 		bail("PERFTRACE_CREATE");
 	*slot = create.slot;
@@ -78,7 +78,7 @@ static pid_t program(void)
 
 static __u64 drained(int fd)
 {
-	struct tally tally = { 0 };
+	struct event_stats tally = { 0 };
 
 	trace_drain(fd, 0, &tally);
 	return tally.events;
@@ -148,7 +148,7 @@ static void for_ever(void)
 static long long stands_still(void)
 {
 	int slot, fd = create(WAIT_MS, &slot);
-	long long end = now_ns() / 1000000 + patience(20) * 1000;
+	long long end = now_ns() / 1000000 + scale_timeout(20) * 1000;
 	pid_t child = program();
 
 	shared->go = 1;
@@ -163,7 +163,7 @@ static long long stands_still(void)
 /* The program waits once for the buffer of each CPU, and there are two. */
 static void for_so_long(void)
 {
-	const long most = 2 * WAIT_MS + patience(5) * 1000;
+	const long most = 2 * WAIT_MS + scale_timeout(5) * 1000;
 	long long ms = stands_still();
 
 	ok(ms >= WAIT_MS && ms < most,
@@ -182,14 +182,14 @@ static void for_so_long(void)
 
 static void refused(void)
 {
-	struct perftrace_create create = a_trace("odd", "", 0, 4096);
+	struct perftrace_create create = make_trace("odd", "", 0, 4096);
 
 	create.wait_ms = 5;
-	is(trace_try(PERFTRACE_CREATE, &create), -EINVAL,
+	is(try_open_trace(PERFTRACE_CREATE, &create), -EINVAL,
 	   "9.4 create: wait_ms without PERFTRACE_WAIT is EINVAL");
-	create = a_trace("odd", "", PERFTRACE_WAIT, 4096);
+	create = make_trace("odd", "", PERFTRACE_WAIT, 4096);
 	create.reserved = 1;
-	is(trace_try(PERFTRACE_CREATE, &create), -EINVAL,
+	is(try_open_trace(PERFTRACE_CREATE, &create), -EINVAL,
 	   "9.4 create: a reserved field that is not 0 is EINVAL");
 }
 
@@ -197,9 +197,9 @@ int main(int argc, char **argv)
 {
 	if (argc > 1)
 		as_program();
-	perftrace_off(argv);
+	restart_untraced(argv);
 	plan(3 + 2 + 3 + 3 + 2);
-	shared = perftrace_shared(sizeof(*shared));
+	shared = perftrace_map_shared(sizeof(*shared));
 	shared->nr = EVENTS;
 	trace_load();
 	alone();

@@ -224,7 +224,7 @@ int main(int argc, char **argv)
 		bail("readlink");
 	if (argc > 1)
 		return work(argv, argc > 3 ? atoi(argv[3]) : 0);
-	m = this_model();
+	m = guest_model();
 	/*
 	 * The number of instructions of string functions depends on addresses, so these are fixed.
 	 */

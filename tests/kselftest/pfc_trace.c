@@ -12,7 +12,7 @@
 #define GLOBS	"-e 'app:*'"
 #define NONE	"pfc trace list --json | grep -q '\"traces\":\\[\\]'"
 
-static struct traced me;
+static struct traced_process me;
 
 /*
  * Writes @nr events with consecutive numbers, or without end if @nr is negative, and sleeps for @ms
@@ -23,7 +23,7 @@ static int app(long nr, int ms)
 	struct { __u64 n; char name[8]; } __attribute__((packed)) fields = { 0, "step" };
 	int marker;
 
-	on_cpu(0);
+	pin_to_cpu(0);
 	traced_open(&me, PERFTRACE_SHARED);
 	marker = marker_register(&me, "app:step", "n:u64 name:str");
 	if (marker < 0)
@@ -31,8 +31,8 @@ static int app(long nr, int ms)
 	for (long n = 0; nr < 0 || n < nr; n++) {
 		fields.n = n;
 		for (int slot = 0; slot < PERFTRACE_NR_TRACES; slot++)
-			if (wanted(&me, marker, slot))
-				put_event(&me, slot, 0, marker, &fields, 8 + 5);
+			if (is_wanted(&me, marker, slot))
+				write_event(&me, slot, 0, marker, &fields, 8 + 5);
 		if (ms)
 			sleep_ms(ms);
 	}

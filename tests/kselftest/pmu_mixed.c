@@ -33,7 +33,7 @@ static pid_t spinner(void)
 	pid = fork();
 	if (pid)
 		return pid;
-	on_cpu(0);
+	pin_to_cpu(0);
 	shared->tid = this_thread();
 	while (!shared->end) {
 		spin(1000);
@@ -127,7 +127,8 @@ static void everywhere(pid_t pid)
 	move(pid, 1);
 	before = pfm_read_pmd(fd, common - 1);
 	goes_on();
-	is(flags_of(fd, common - 1, &value), 0, "1.4 last counter of both CPUs, on CPU 1: not short");
+	is(flags_of(fd, common - 1, &value), 0,
+	   "1.4 last counter of both CPUs, on CPU 1: not short");
 	ok(value > before, "1.4 last counter of both CPUs: counts on CPU 1");
 	is(status_of(fd).elsewhere, 0, "1.4 last counter of both CPUs: no time elsewhere");
 	close(fd);
@@ -145,7 +146,8 @@ static void moves(pid_t pid)
 	is(flags_of(fd, alone, &value), 0, "1.4 counter of CPU 0 alone, on CPU 0: not short");
 	ok(value, "1.4 counter of CPU 0 alone: counts on CPU 0");
 	move(pid, 1);
-	is(flags_of(fd, alone, &before), PERFMON_REGFL_SHORT, "1.4 counter of CPU 0 alone, on CPU 1: short");
+	is(flags_of(fd, alone, &before), PERFMON_REGFL_SHORT,
+	   "1.4 counter of CPU 0 alone, on CPU 1: short");
 	is(runs_flags(fd, alone), PERFMON_REGFL_SHORT, "1.4 PERFMON_READ_RUNS on CPU 1: short");
 	goes_on();
 	flags_of(fd, alone, &value);
@@ -159,9 +161,12 @@ static void moves(pid_t pid)
 	move(pid, 0);
 	goes_on();
 	status = status_of(fd);
-	is(status.flags, PERFMON_STATUS_STARTED, "1.4 PERFMON_STATUS after the move to CPU 0: not elsewhere");
-	ok(status.elsewhere > first && status.elsewhere > 0, "1.4 PERFMON_STATUS after the move to CPU 0: time on CPU 1");
-	is(flags_of(fd, alone, &value), PERFMON_REGFL_SHORT, "1.4 value after the move to CPU 0: short");
+	is(status.flags, PERFMON_STATUS_STARTED,
+	   "1.4 PERFMON_STATUS after the move to CPU 0: not elsewhere");
+	ok(status.elsewhere > first && status.elsewhere > 0,
+	   "1.4 PERFMON_STATUS after the move to CPU 0: time on CPU 1");
+	is(flags_of(fd, alone, &value), PERFMON_REGFL_SHORT,
+	   "1.4 value after the move to CPU 0: short");
 	ok(value, "1.4 counter of CPU 0 alone: counts after the move");
 	pfm_stop(fd);
 	is(pfm_write_pmd(fd, alone, 0), 0, "1.4 PERFMON_WRITE_PMDS on CPU 0");
@@ -184,7 +189,8 @@ static void moves(pid_t pid)
 	is(pfm_write_pmc(fd, common - 1, pfm_instructions(SKYLAKE)), 0,
 	   "1.4 PERFMON_WRITE_PMCS on CPU 1");
 	is(pfm_unload(fd), 0, "1.4 PERFMON_UNLOAD on CPU 1");
-	is(status_of(fd).elsewhere, 0, "1.4 PERFMON_STATUS after PERFMON_UNLOAD: no time elsewhere");
+	is(status_of(fd).elsewhere, 0,
+	   "1.4 PERFMON_STATUS after PERFMON_UNLOAD: no time elsewhere");
 	move(pid, 0);
 	close(fd);
 }
@@ -201,11 +207,11 @@ static void page(void)
 	if (pfm_load(fd, this_thread()) || pfm_start(fd))
 		bail("a context of this thread");
 	is(self->nr, 1, "1.4 self page on CPU 0: one counter");
-	on_cpu(1);
+	pin_to_cpu(1);
 	is(self->nr, 0, "1.4 self page on CPU 1: no counter");
 	pfm_write_pmd(fd, alone, 0);
 	is(self->nr, 0, "1.4 self page on CPU 1 after PERFMON_WRITE_PMDS: no counter");
-	on_cpu(0);
+	pin_to_cpu(0);
 	pfm_write_pmd(fd, alone, 0);
 	is(self->nr, 1, "1.4 self page on CPU 0 after PERFMON_WRITE_PMDS: one counter");
 	munmap((void *)self, 4096);
@@ -230,9 +236,10 @@ static void cpus(void)
 {
 	int fd = with(pfm_create(PFM_FL_SYSTEM_WIDE), alone);
 
-	on_cpu(1);
+	pin_to_cpu(1);
 	is(pfm_load(fd, 1), -ENODEV, "1.4 PERFMON_LOAD on a CPU that lacks a counter: ENODEV");
-	ok(kernel_said("CPU 1 does not have all registers of a context"), "1.4 PERFMON_LOAD on a CPU that lacks a counter: log");
+	ok(klog_contains("CPU 1 does not have all registers of a context"),
+	   "1.4 PERFMON_LOAD on a CPU that lacks a counter: log");
 	is(pfm_load(fd, 0), -EINVAL, "1.4 PERFMON_LOAD on another CPU than the caller's: EINVAL");
 	close(fd);
 	fd = with(pfm_create(PFM_FL_SYSTEM_WIDE), common - 1);
@@ -243,9 +250,10 @@ static void cpus(void)
 	is(pfm_write_pmc(fd, alone, pfm_instructions(SKYLAKE)), -ENODEV,
 	   "1.4 PERFMON_WRITE_PMCS, one counter more than CPU 1 has: ENODEV");
 	spin(100000);
-	ok(pfm_read_pmd(fd, common - 1) >= 400000, "1.4 refused PERFMON_WRITE_PMCS: context counts on");
+	ok(pfm_read_pmd(fd, common - 1) >= 400000,
+	   "1.4 refused PERFMON_WRITE_PMCS: context counts on");
 	close(fd);
-	on_cpu(0);
+	pin_to_cpu(0);
 	fd = with(pfm_create(PFM_FL_SYSTEM_WIDE), last);
 	is(pfm_load(fd, 0), 0, "1.4 PERFMON_LOAD on CPU 0, last counter of CPU 0");
 	is(pfm_start(fd), 0, "1.4 PERFMON_START on CPU 0, last counter of CPU 0");
@@ -282,26 +290,30 @@ static void hotplug(pid_t pid)
 	__u64 value;
 	int fd, both;
 
-	if (!cpu_online(1, false))
+	if (!set_cpu_online(1, false))
 		bail("CPU 1 offline");
 	fd = counting(last, shared->tid);
 	both = counting(0, this_thread());
-	if (!cpu_online(1, true))
+	if (!set_cpu_online(1, true))
 		bail("CPU 1 online");
 	move(pid, 1);
-	is(flags_of(fd, last, &value), PERFMON_REGFL_SHORT, "1.4 CPU 1 online after PERFMON_LOAD, lacks the counter: short");
-	on_cpu(1);
+	is(flags_of(fd, last, &value), PERFMON_REGFL_SHORT,
+	   "1.4 CPU 1 online after PERFMON_LOAD, lacks the counter: short");
+	pin_to_cpu(1);
 	pfm_write_pmd(both, 0, 0);
 	spin(100000);
-	ok(pfm_read_pmd(both, 0) >= 200000, "1.4 CPU 1 online after PERFMON_LOAD, has the counter: counts");
-	is(flags_of(both, 0, &value), 0, "1.4 CPU 1 online after PERFMON_LOAD, has the counter: not short");
-	on_cpu(0);
+	ok(pfm_read_pmd(both, 0) >= 200000,
+	   "1.4 CPU 1 online after PERFMON_LOAD, has the counter: counts");
+	is(flags_of(both, 0, &value), 0,
+	   "1.4 CPU 1 online after PERFMON_LOAD, has the counter: not short");
+	pin_to_cpu(0);
 	/* CPU 1 goes offline while the thread runs there, so the thread moves to CPU 0. */
-	if (!cpu_online(1, false))
+	if (!set_cpu_online(1, false))
 		bail("CPU 1 offline");
 	goes_on();
-	is(status_of(fd).flags, PERFMON_STATUS_STARTED, "1.4 CPU 1 offline: thread on CPU 0, not elsewhere");
-	if (!cpu_online(1, true))
+	is(status_of(fd).flags, PERFMON_STATUS_STARTED,
+	   "1.4 CPU 1 offline: thread on CPU 0, not elsewhere");
+	if (!set_cpu_online(1, true))
 		bail("CPU 1 online");
 	move(pid, 0);
 	close(both);
@@ -321,21 +333,27 @@ static void fixed(pid_t pid)
 	move(pid, 1);
 	before = pfm_read_pmd(fd, INTEL_FIXED);
 	goes_on();
-	is(flags_of(fd, INTEL_FIXED, &value), 0, "1.4 fixed counter of both CPUs, on CPU 1: not short");
+	is(flags_of(fd, INTEL_FIXED, &value), 0,
+	   "1.4 fixed counter of both CPUs, on CPU 1: not short");
 	ok(value > before, "1.4 fixed counter of both CPUs: counts on CPU 1");
-	is(pfm_write_pmc(fd, INTEL_FIXED, 0x2022), 0, "1.4 PERFMON_WRITE_PMCS, fixed counter of CPU 0 alone");
+	is(pfm_write_pmc(fd, INTEL_FIXED, 0x2022), 0,
+	   "1.4 PERFMON_WRITE_PMCS, fixed counter of CPU 0 alone");
 	before = pfm_read_pmd(fd, INTEL_FIXED);
 	goes_on();
-	is(flags_of(fd, INTEL_FIXED, &value), 0, "1.4 PMD of the fixed counter of CPU 0 alone not written: others not short");
+	is(flags_of(fd, INTEL_FIXED, &value), 0,
+	   "1.4 PMD of the fixed counter of CPU 0 alone not written: others not short");
 	ok(value > before, "1.4 PMD of the fixed counter of CPU 0 alone not written: others count");
-	is(flags_of(fd, INTEL_FIXED + 3, &value), PERFMON_REGFL_SHORT, "1.4 PMD of the fixed counter of CPU 0 alone not written: short");
-	is(pfm_write_pmd(fd, INTEL_FIXED + 3, 0), 0, "1.4 PERFMON_WRITE_PMDS, fixed counter of CPU 0 alone");
+	is(flags_of(fd, INTEL_FIXED + 3, &value), PERFMON_REGFL_SHORT,
+	   "1.4 PMD of the fixed counter of CPU 0 alone not written: short");
+	is(pfm_write_pmd(fd, INTEL_FIXED + 3, 0), 0,
+	   "1.4 PERFMON_WRITE_PMDS, fixed counter of CPU 0 alone");
 	goes_on();
 	is(status_of(fd).flags, PERFMON_STATUS_STARTED | PERFMON_STATUS_ELSEWHERE,
 	   "1.4 fixed counter of CPU 0 alone, on CPU 1: elsewhere");
 	move(pid, 0);
 	goes_on();
-	is(status_of(fd).flags, PERFMON_STATUS_STARTED, "1.4 fixed counter of CPU 0 alone, on CPU 0: not elsewhere");
+	is(status_of(fd).flags, PERFMON_STATUS_STARTED,
+	   "1.4 fixed counter of CPU 0 alone, on CPU 0: not elsewhere");
 	ok(pfm_read_pmd(fd, INTEL_FIXED + 3), "1.4 fixed counter of CPU 0 alone: counts on CPU 0");
 	close(fd);
 }
@@ -346,14 +364,18 @@ static void cores(pid_t pid)
 	__u64 value;
 	int fd;
 
-	is(create_on(0, ATOM), -EINVAL, "1.4 PERFMON_CREATE, ctx_core without PERFMON_FL_CORE: EINVAL");
-	is(create_on(PERFMON_FL_CORE, 0), -EINVAL, "1.4 PERFMON_CREATE, PERFMON_FL_CORE without ctx_core: EINVAL");
+	is(create_on(0, ATOM), -EINVAL,
+	   "1.4 PERFMON_CREATE, ctx_core without PERFMON_FL_CORE: EINVAL");
+	is(create_on(PERFMON_FL_CORE, 0), -EINVAL,
+	   "1.4 PERFMON_CREATE, PERFMON_FL_CORE without ctx_core: EINVAL");
 	fd = with(create_on(PERFMON_FL_CORE, 0x30), 0);
 	is(pfm_load(fd, shared->tid), -ENODEV, "1.4 PERFMON_LOAD, core type of no CPU: ENODEV");
-	ok(kernel_said("no CPU has all registers of a context"), "1.4 PERFMON_LOAD, core type of no CPU: log");
+	ok(klog_contains("no CPU has all registers of a context"),
+	   "1.4 PERFMON_LOAD, core type of no CPU: log");
 	close(fd);
 	fd = with(create_on(PERFMON_FL_CORE, ATOM), alone);
-	is(pfm_load(fd, shared->tid), -ENODEV, "1.4 PERFMON_LOAD, counter that the core type lacks: ENODEV");
+	is(pfm_load(fd, shared->tid), -ENODEV,
+	   "1.4 PERFMON_LOAD, counter that the core type lacks: ENODEV");
 	close(fd);
 	fd = with(create_on(PERFMON_FL_CORE, ATOM), 0);
 	is(pfm_load(fd, shared->tid), 0, "1.4 PERFMON_LOAD, counter that the core type has");
@@ -364,16 +386,17 @@ static void cores(pid_t pid)
 	move(pid, 1);
 	goes_on();
 	ok(pfm_read_pmd(fd, 0), "1.4 context on its core type: counts");
-	is(status_of(fd).flags, PERFMON_STATUS_STARTED, "1.4 context on its core type: not elsewhere");
+	is(status_of(fd).flags, PERFMON_STATUS_STARTED,
+	   "1.4 context on its core type: not elsewhere");
 	close(fd);
 	move(pid, 0);
 	fd = with(create_on(PERFMON_FL_CORE | PFM_FL_SYSTEM_WIDE, ATOM), 0);
-	on_cpu(0);
+	pin_to_cpu(0);
 	is(pfm_load(fd, 0), -ENODEV, "1.4 PERFMON_LOAD on a CPU of another core type: ENODEV");
-	on_cpu(1);
+	pin_to_cpu(1);
 	is(pfm_load(fd, 1), 0, "1.4 PERFMON_LOAD on a CPU of its core type");
 	close(fd);
-	on_cpu(0);
+	pin_to_cpu(0);
 }
 
 int main(void)
@@ -384,10 +407,12 @@ int main(void)
 
 	if (model && !strcmp(model, "nameless")) {
 		plan(2);
-		unload();
+		unload_modules();
 		insmod("perfcounters", "");
-		is(insmod("pfm_intel", ""), -ENODEV, "1.4 pfm_intel, hybrid without leaf 0x1a: ENODEV");
-		ok(kernel_said("does not say which is which"), "1.4 pfm_intel, hybrid without leaf 0x1a: log");
+		is(insmod("pfm_intel", ""), -ENODEV,
+		   "1.4 pfm_intel, hybrid without leaf 0x1a: ENODEV");
+		ok(klog_contains("does not say which is which"),
+		   "1.4 pfm_intel, hybrid without leaf 0x1a: log");
 		return finish();
 	}
 	common = hybrid ? 6 : 4;
@@ -396,11 +421,12 @@ int main(void)
 	plan(hybrid ? 85 : 61);
 	write_file("/proc/sys/kernel/modprobe", "\n");
 	shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	on_cpu(0);
-	unload();
+	pin_to_cpu(0);
+	unload_modules();
 	insmod("perfcounters", "");
 	is(insmod("pfm_intel", ""), 0, "1.4 pfm_intel, CPUs that differ");
-	ok(kernel_said("CPUs differ: a context counts on those"), "1.4 pfm_intel, CPUs that differ: log");
+	ok(klog_contains("CPUs differ: a context counts on those"),
+	   "1.4 pfm_intel, CPUs that differ: log");
 	map();
 	pid = spinner();
 	wait_until(shared->tid);
@@ -418,10 +444,10 @@ int main(void)
 	waitpid(pid, NULL, 0);
 	is(rmmod("pfm_intel"), 0, "1.4 pfm_intel removed");
 	/* Loads the description again, while CPU 0 is the only one online. */
-	if (!cpu_online(1, false))
+	if (!set_cpu_online(1, false))
 		bail("CPU 1 offline");
 	is(insmod("pfm_intel", ""), 0, "1.4 pfm_intel, CPU 1 offline");
-	if (!cpu_online(1, true))
+	if (!set_cpu_online(1, true))
 		bail("CPU 1 online");
 	pid = spinner();
 	wait_until(shared->tid);
@@ -429,7 +455,8 @@ int main(void)
 	shared->end = 1;
 	waitpid(pid, NULL, 0);
 	is(rmmod("pfm_intel"), 0, "1.4 pfm_intel removed again");
-	ok(!kernel_said("unchecked MSR access error"), "1.4 no unchecked access to a missing register: log");
-	ok(!kernel_said("perfmon: a context ends"), "1.4 no context ended: log");
+	ok(!klog_contains("unchecked MSR access error"),
+	   "1.4 no unchecked access to a missing register: log");
+	ok(!klog_contains("perfmon: a context ends"), "1.4 no context ended: log");
 	return finish();
 }

@@ -53,19 +53,19 @@ static bool check_one(const struct reg *r, int n)
 	bool there = n < r->present, good = true;
 	int bit;
 
-	raw("rd %#x", msr);
-	if (raw_step[0].err != (there ? 0 : GP)) {
-		note("reading %#x: %lld", msr, raw_step[0].err);
+	msr_raw("rd %#x", msr);
+	if (msr_raw_results[0].err != (there ? 0 : GP)) {
+		note("reading %#x: %lld", msr, msr_raw_results[0].err);
 		good = false;
 	}
 	for (bit = 0; bit < 64; bit++) {
 		__u64 value = 1ULL << bit, got;
 		bool taken = there && !r->readonly && !(value & r->refused);
 
-		got = raw("wr %#x %#llx; wr %#x 0; wr %#x %#llx; rd %#x", msr, value, msr, msr,
-			  value, msr);
-		if (raw_step[0].err != (taken ? 0 : GP)) {
-			note("%#x, bit %d: %lld", msr, bit, raw_step[0].err);
+		got = msr_raw("wr %#x %#llx; wr %#x 0; wr %#x %#llx; rd %#x", msr, value, msr, msr,
+			      value, msr);
+		if (msr_raw_results[0].err != (taken ? 0 : GP)) {
+			note("%#x, bit %d: %lld", msr, bit, msr_raw_results[0].err);
 			good = false;
 		}
 		if (taken && got != expected(r, value)) {
@@ -74,9 +74,9 @@ static bool check_one(const struct reg *r, int n)
 		}
 	}
 	/* 0 can be written to all registers that exist and are not read-only. */
-	raw("wr %#x 0", msr);
-	if (raw_step[0].err != (there && !r->readonly ? 0 : GP)) {
-		note("writing 0 to %#x: %lld", msr, raw_step[0].err);
+	msr_raw("wr %#x 0", msr);
+	if (msr_raw_results[0].err != (there && !r->readonly ? 0 : GP)) {
+		note("writing 0 to %#x: %lld", msr, msr_raw_results[0].err);
 		good = false;
 	}
 	return good;
@@ -146,9 +146,9 @@ static void check_amd(const struct pmu_model *m)
 
 int main(void)
 {
-	const struct pmu_model *m = this_model();
+	const struct pmu_model *m = guest_model();
 
-	raw_load();
+	msr_raw_load();
 	if (m->amd)
 		check_amd(m);
 	else

@@ -342,7 +342,7 @@ static void *count_in_thread(void *arg)
 	struct counter_thread *t = arg;
 	int fd;
 
-	on_cpu(t->cpu);
+	pin_to_cpu(t->cpu);
 	fd = perf_user(PERF_COUNT_HW_INSTRUCTIONS, -1);
 	t->around = perf_spin(fd, 1) - 2;
 	t->got = perf_spin(fd, 20000000);
@@ -382,18 +382,18 @@ int main(int argc, char **argv)
 		spin(strtoull(argv[2], NULL, 0));
 		return 0;
 	}
-	m = this_model();
+	m = guest_model();
 	plan(6 + sizeof(ratios) / sizeof(*ratios) + 1 + 6 + 1 + 3);
 	snprintf(line, sizeof(line), "Performance Events: %s", m->driver);
-	ok(kernel_said(line), "pmu the kernel selects the driver of %s", m->name);
-	on_cpu(0);
+	ok(klog_contains(line), "pmu the kernel selects the driver of %s", m->name);
+	pin_to_cpu(0);
 	counts();
 	rep();
 	faulting();
 	for (i = 0; i < sizeof(ratios) / sizeof(*ratios); i++)
 		ratio(&ratios[i], m);
 	rings(m);
-	no_throttle();
+	disable_perf_throttling();
 	samples(100000);
 	samples(100002);
 	samples(1000000);

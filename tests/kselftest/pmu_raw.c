@@ -56,23 +56,23 @@ static void quiet(void)
 	int i;
 
 	for (i = 0; i < m->counters && i < 4; i++)
-		raw("wr %#x 0; wr %#x 0", sel0 + i, ctr0 + i);
+		msr_raw("wr %#x 0; wr %#x 0", sel0 + i, ctr0 + i);
 	if (!m->amd && m->version >= 2) {
 		__u64 present = ((1ULL << m->fixed) - 1) << 32 | ((1ULL << m->counters) - 1);
 
-		raw("wr 0x38d 0; wr 0x390 %#llx; wr 0x38f %#llx",
-		    present | (m->version >= 4 ? 0xecULL << 56 : 0xc0ULL << 56), present);
+		msr_raw("wr 0x38d 0; wr 0x390 %#llx; wr 0x38f %#llx",
+			present | (m->version >= 4 ? 0xecULL << 56 : 0xc0ULL << 56), present);
 	}
 	if (m->amd && m->version >= 2)
-		raw("wr 0xc0000302 0x3f; wr 0xc0000301 0x3f");
-	raw("lvtpc %#x; nmis; on_nmi", NMI | MASKED);
+		msr_raw("wr 0xc0000302 0x3f; wr 0xc0000301 0x3f");
+	msr_raw("lvtpc %#x; nmis; on_nmi", NMI | MASKED);
 }
 
 /* Returns what counter n counts of that event during the command "run". */
 static __u64 count(int n, __u64 event, __u64 rounds)
 {
-	return raw("wr %#x 0; wr %#x 0; wr %#x %#llx; run %llu; wr %#x 0; rd %#x", sel0 + n,
-		   ctr0 + n, sel0 + n, event | OS | EN, rounds, sel0 + n, ctr0 + n);
+	return msr_raw("wr %#x 0; wr %#x 0; wr %#x %#llx; run %llu; wr %#x 0; rd %#x", sel0 + n,
+		       ctr0 + n, sel0 + n, event | OS | EN, rounds, sel0 + n, ctr0 + n);
 }
 
 static __u64 around;	/* instructions that count() adds to those of its rounds */
@@ -100,8 +100,10 @@ static void reads(void)
 	int i;
 
 	for (i = 0; i < 2; i++)
-		got[i] = raw("wr %#x 0; wr %#x 0; wr %#x %#llx; rd %#x; rd %#x; wr %#x 0; rd %#x",
-			     sel0, ctr0, sel0, INSTRUCTIONS | OS | EN, msr[i], msr[i], sel0, ctr0);
+		got[i] =
+			msr_raw("wr %#x 0; wr %#x 0; wr %#x %#llx; rd %#x; rd %#x; wr %#x 0; rd %#x",
+				sel0, ctr0, sel0, INSTRUCTIONS | OS | EN, msr[i], msr[i], sel0,
+				ctr0);
 	is(got[1], got[0], "pmu a read of a counter does not change it");
 }
 
@@ -162,10 +164,10 @@ static void fixed(void)
 		/*
 		 * A fraction of an event from an earlier use of the counter may complete one more.
 		 */
-		a = raw("wr %#x 0; wr 0x38d %#llx; run 1000; wr 0x38d 0; rd %#x", 0x309 + i, on,
-			0x309 + i);
-		b = raw("wr %#x 0; wr 0x38d %#llx; run 3000; wr 0x38d 0; rd %#x", 0x309 + i, on,
-			0x309 + i);
+		a = msr_raw("wr %#x 0; wr 0x38d %#llx; run 1000; wr 0x38d 0; rd %#x", 0x309 + i, on,
+			    0x309 + i);
+		b = msr_raw("wr %#x 0; wr 0x38d %#llx; run 3000; wr 0x38d 0; rd %#x", 0x309 + i, on,
+			    0x309 + i);
 		if (b - a < more - 1 || b - a > more + 1) {
 			note("fixed counter %d: %llu and %llu", i, a, b);
 			good = false;
@@ -177,8 +179,9 @@ static void fixed(void)
 /* Returns how far "run" was when the NMI of a counter arrived that started at -period. */
 static __u64 overflow_at(__u64 period)
 {
-	return raw("nmis; wr %#x 0; wr %#x %#llx; lvtpc %#x; wr %#x %#llx; run 100000; wr %#x 0; nmi 0",
-		   sel0, ctr0, minus(period), NMI, sel0, INSTRUCTIONS | OS | INT | EN, sel0);
+	return msr_raw("nmis; wr %#x 0; wr %#x %#llx; lvtpc %#x; wr %#x %#llx; run 100000; "
+		       "wr %#x 0; nmi 0", sel0, ctr0, minus(period), NMI, sel0,
+		       INSTRUCTIONS | OS | INT | EN, sel0);
 }
 
 static void periods(void)
@@ -195,10 +198,10 @@ static void periods(void)
 			good = false;
 		}
 	}
-	is(raw("nmis"), 1, "pmu overflow: one NMI");
+	is(msr_raw("nmis"), 1, "pmu overflow: one NMI");
 	note("the counter is %lld instructions ahead of the loop", -(long long)late);
 	ok(good && -late < 100, "pmu overflow: the NMI arrives at the exact instruction");
-	raw("wr %#x 0; lvtpc %#x", sel0, NMI | MASKED);
+	msr_raw("wr %#x 0; lvtpc %#x", sel0, NMI | MASKED);
 	quiet();
 }
 
@@ -207,30 +210,30 @@ static void widths(void)
 	__u64 a, b;
 
 	/* Counts 2000 instructions and those around them, from a start value of -10. */
-	a = raw("wr %#x 0; wr %#x 0xfffffff6; wr %#x %#llx; run 1000; wr %#x 0; rd %#x", sel0, ctr0,
-		sel0, INSTRUCTIONS | OS | EN, sel0, ctr0);
+	a = msr_raw("wr %#x 0; wr %#x 0xfffffff6; wr %#x %#llx; run 1000; wr %#x 0; rd %#x", sel0,
+		    ctr0, sel0, INSTRUCTIONS | OS | EN, sel0, ctr0);
 	if (m->amd) {
 		is(a, 0xfffffff6ULL + 2000 + around,
 		   "pmu width: a written value is not sign-extended");
-		a = raw("wr %#x 0; wr %#x %#llx; wr %#x %#llx; run 1000; wr %#x 0; rd %#x", sel0,
-			ctr0, TOP - 10, sel0, INSTRUCTIONS | OS | EN, sel0, ctr0);
+		a = msr_raw("wr %#x 0; wr %#x %#llx; wr %#x %#llx; run 1000; wr %#x 0; rd %#x",
+			    sel0, ctr0, TOP - 10, sel0, INSTRUCTIONS | OS | EN, sel0, ctr0);
 	} else {
 		skip("pmu width: a written value is not sign-extended",
 		     "Intel's counters are sign-extended");
 	}
 	is(a, 2000 + around - 10, "pmu width: a counter wraps at 48 bits");
 	if (m->version >= 2) {
-		is(raw("rd %#x", status), 1,
+		is(msr_raw("rd %#x", status), 1,
 		   "pmu overflow: the status has it without an interrupt");
-		raw("wr %#x 1", status_reset);
-		is(raw("rd %#x", status), 0, "pmu overflow: the status bit can be reset");
+		msr_raw("wr %#x 1", status_reset);
+		is(msr_raw("rd %#x", status), 0, "pmu overflow: the status bit can be reset");
 	} else {
 		skip("pmu overflow: the status has it without an interrupt", "no global status");
 		skip("pmu overflow: the status bit can be reset", "no global status");
 	}
 	if (m->full_width) {
-		b = raw("wr %#x 0; wr 0x4c1 %#llx; wr %#x %#llx; run 1000; wr %#x 0; rd 0x4c1",
-			sel0, TOP / 2 + 5, sel0, INSTRUCTIONS | OS | EN, sel0);
+		b = msr_raw("wr %#x 0; wr 0x4c1 %#llx; wr %#x %#llx; run 1000; wr %#x 0; rd 0x4c1",
+			    sel0, TOP / 2 + 5, sel0, INSTRUCTIONS | OS | EN, sel0);
 		is(b, TOP / 2 + 5 + 2000 + around,
 		   "pmu width: a full-width write keeps all 48 bits");
 	} else {
@@ -243,12 +246,12 @@ static void masked(void)
 {
 	__u64 lvtpc;
 
-	raw("lvtpc %#x; nmis; wr %#x %#llx; wr %#x %#llx; run 1000; wr %#x 0", NMI | MASKED, ctr0,
-	    minus(10), sel0, INSTRUCTIONS | OS | INT | EN, sel0);
-	is(raw("nmis"), 0, "pmu LVTPC masked: no NMI");
-	lvtpc = raw("lvtpc %#x; wr %#x %#llx; wr %#x %#llx; run 1000; wr %#x 0; read_lvtpc", NMI,
-		    ctr0, minus(10), sel0, INSTRUCTIONS | OS | INT | EN, sel0);
-	is(raw("nmis"), 1, "pmu LVTPC unmasked: one NMI");
+	msr_raw("lvtpc %#x; nmis; wr %#x %#llx; wr %#x %#llx; run 1000; wr %#x 0", NMI | MASKED,
+		ctr0, minus(10), sel0, INSTRUCTIONS | OS | INT | EN, sel0);
+	is(msr_raw("nmis"), 0, "pmu LVTPC masked: no NMI");
+	lvtpc = msr_raw("lvtpc %#x; wr %#x %#llx; wr %#x %#llx; run 1000; wr %#x 0; read_lvtpc",
+			NMI, ctr0, minus(10), sel0, INSTRUCTIONS | OS | INT | EN, sel0);
+	is(msr_raw("nmis"), 1, "pmu LVTPC unmasked: one NMI");
 	is(lvtpc, m->amd ? NMI : NMI | MASKED,
 	   "pmu LVTPC is masked by the delivery on Intel, not on AMD");
 	quiet();
@@ -259,19 +262,19 @@ static void within_nmi(void)
 {
 	__u64 start = minus(1000), inner = minus(50);
 
-	raw("nmis; lvtpc %#x; wr %#x %#llx; wr %#x 0; wr %#x %#llx; run 10000; wr %#x 0; wr %#x 0;"
-	    "on_nmi; lvtpc %#x; wr %#x %#llx; run 100; wr %#x 0", NMI, ctr0, start, ctr1, sel0,
-	    INSTRUCTIONS | OS | INT | EN, sel0, sel1, NMI, ctr1, inner, sel1);
+	msr_raw("nmis; lvtpc %#x; wr %#x %#llx; wr %#x 0; wr %#x %#llx; run 10000; wr %#x 0; "
+		"wr %#x 0;on_nmi; lvtpc %#x; wr %#x %#llx; run 100; wr %#x 0", NMI, ctr0, start,
+		ctr1, sel0, INSTRUCTIONS | OS | INT | EN, sel0, sel1, NMI, ctr1, inner, sel1);
 	/*
 	 * The first command only installs the steps of the NMI. This one runs with counter 1
 	 * enabled.
 	 */
-	raw("nmis; lvtpc %#x; wr %#x %#llx; wr %#x %#llx; wr %#x %#llx; run 10000; wr %#x 0",
-	    NMI, ctr0, start, sel1, INSTRUCTIONS | OS | INT | EN, sel0,
-	    INSTRUCTIONS | OS | INT | EN, sel0);
-	is(raw("nmis"), 2, "pmu overflow in an NMI handler: a second NMI after it");
+	msr_raw("nmis; lvtpc %#x; wr %#x %#llx; wr %#x %#llx; wr %#x %#llx; run 10000; wr %#x 0",
+		NMI, ctr0, start, sel1, INSTRUCTIONS | OS | INT | EN, sel0,
+		INSTRUCTIONS | OS | INT | EN, sel0);
+	is(msr_raw("nmis"), 2, "pmu overflow in an NMI handler: a second NMI after it");
 	quiet();
-	raw("nmis");
+	msr_raw("nmis");
 }
 
 static void at_once(void)
@@ -284,47 +287,49 @@ static void at_once(void)
 		skip("pmu two overflows at once: two bits in the status", "no global status");
 		return;
 	}
-	raw("wr %#x 0; nmis; lvtpc %#x; wr %#x %#llx; wr %#x %#llx; wr %#x %#llx; wr %#x %#llx; wr %#x 3;"
-	    "run 10000; wr %#x 0", ctrl, NMI, ctr0, minus(1000), ctr1,
-	    minus(1000), sel0, on, sel1, on, ctrl, ctrl);
-	is(raw("nmis"), 1, "pmu two overflows at once: one NMI");
-	is(raw("rd %#x", status), 3, "pmu two overflows at once: two bits in the status");
+	msr_raw("wr %#x 0; nmis; lvtpc %#x; wr %#x %#llx; wr %#x %#llx; wr %#x %#llx; "
+		"wr %#x %#llx; wr %#x 3;run 10000; wr %#x 0", ctrl, NMI, ctr0, minus(1000), ctr1,
+		minus(1000), sel0, on, sel1, on, ctrl, ctrl);
+	is(msr_raw("nmis"), 1, "pmu two overflows at once: one NMI");
+	is(msr_raw("rd %#x", status), 3, "pmu two overflows at once: two bits in the status");
 	quiet();
 }
 
 static void version_4(void)
 {
-	raw("wr 0x391 %#llx", 2 | 1ULL << 33);
-	is(raw("rd 0x38e"), 2 | 1ULL << 33, "pmu version 4: status bits can be set");
-	raw("wr 0x390 %#llx", 1ULL << 33);
-	is(raw("rd 0x38e"), 2, "pmu version 4: status bits can be reset one by one");
-	raw("wr 0x390 2; wr %#x %#llx; wr 0x38d 0x20", sel1, INSTRUCTIONS);
-	is(raw("rd 0x392"), 2 | 1ULL << 33,
+	msr_raw("wr 0x391 %#llx", 2 | 1ULL << 33);
+	is(msr_raw("rd 0x38e"), 2 | 1ULL << 33, "pmu version 4: status bits can be set");
+	msr_raw("wr 0x390 %#llx", 1ULL << 33);
+	is(msr_raw("rd 0x38e"), 2, "pmu version 4: status bits can be reset one by one");
+	msr_raw("wr 0x390 2; wr %#x %#llx; wr 0x38d 0x20", sel1, INSTRUCTIONS);
+	is(msr_raw("rd 0x392"), 2 | 1ULL << 33,
 	   "pmu version 4: GLOBAL_INUSE has the selected counters");
-	raw("wr %#x %#llx", sel1, INSTRUCTIONS | INT);
-	is(raw("rd 0x392"), 2 | 1ULL << 33 | 1ULL << 63,
+	msr_raw("wr %#x %#llx", sel1, INSTRUCTIONS | INT);
+	is(msr_raw("rd 0x392"), 2 | 1ULL << 33 | 1ULL << 63,
 	   "pmu version 4: GLOBAL_INUSE has the interrupt of a general counter");
-	raw("wr %#x %#llx; wr 0x38d 0xa0", sel1, INSTRUCTIONS);
-	is(raw("rd 0x392"), 2 | 1ULL << 33 | 1ULL << 63,
+	msr_raw("wr %#x %#llx; wr 0x38d 0xa0", sel1, INSTRUCTIONS);
+	is(msr_raw("rd 0x392"), 2 | 1ULL << 33 | 1ULL << 63,
 	   "pmu version 4: GLOBAL_INUSE has the interrupt of a fixed counter");
 	quiet();
-	is(raw("rd 0x392"), 0, "pmu version 4: GLOBAL_INUSE is 0 when no counter is selected");
+	is(msr_raw("rd 0x392"), 0, "pmu version 4: GLOBAL_INUSE is 0 when no counter is selected");
 }
 
 /* FREEZE_PERFMON_ON_PMI: the counter stops when the interrupt is raised. */
 static void freeze(void)
 {
-	__u64 value = raw("wr 0x1d9 0x1000; lvtpc %#x; wr %#x 0xfffffc18; wr %#x %#llx; run 10000; wr %#x 0; rd %#x",
-			  NMI, ctr0, sel0, INSTRUCTIONS | OS | INT | EN, sel0, ctr0);
+	__u64 value =
+		msr_raw("wr 0x1d9 0x1000; lvtpc %#x; wr %#x 0xfffffc18; wr %#x %#llx; run 10000; "
+			"wr %#x 0; rd %#x",
+			NMI, ctr0, sel0, INSTRUCTIONS | OS | INT | EN, sel0, ctr0);
 
 	is(value, 0, "pmu FREEZE_PERFMON_ON_PMI: the counter stops at the interrupt");
 	if (m->version >= 4)
-		is(raw("rd 0x38e"), 1ULL << 59 | 1,
+		is(msr_raw("rd 0x38e"), 1ULL << 59 | 1,
 		   "pmu FREEZE_PERFMON_ON_PMI: the status or the global control shows it");
 	else
-		is(raw("rd 0x38f"), 0,
+		is(msr_raw("rd 0x38f"), 0,
 		   "pmu FREEZE_PERFMON_ON_PMI: the status or the global control shows it");
-	raw("wr 0x1d9 0; wr 0x390 %#llx", m->version >= 4 ? 1ULL << 59 | 1 : 1);
+	msr_raw("wr 0x1d9 0; wr 0x390 %#llx", m->version >= 4 ? 1ULL << 59 | 1 : 1);
 	quiet();
 }
 
@@ -340,34 +345,35 @@ static void host_and_guest(void)
 
 static void read_by_rdpmc(void)
 {
-	__u64 a = raw("wr %#x 0; wr %#x 0; wr %#x %#llx; run 1000; wr %#x 0; pmc 0", sel0, ctr0,
-		      sel0, INSTRUCTIONS | OS | EN, sel0);
+	__u64 a = msr_raw("wr %#x 0; wr %#x 0; wr %#x %#llx; run 1000; wr %#x 0; pmc 0", sel0, ctr0,
+			  sel0, INSTRUCTIONS | OS | EN, sel0);
 	int i;
 
 	is(a, 2000 + around, "pmu RDPMC: the value is that of RDMSR");
 	for (i = 0; i < m->counters; i++) {
-		raw("pmc %d", i);
-		if (raw_step[0].err)
+		msr_raw("pmc %d", i);
+		if (msr_raw_results[0].err)
 			break;
 	}
 	is(i, m->counters, "pmu RDPMC: all general counters can be read");
-	raw("pmc %d", m->counters);
-	is(raw_step[0].err, GP, "pmu RDPMC: a number past the general counters faults");
-	raw("pmc 0x40000000");
-	is(raw_step[0].err, m->fixed ? 0 : GP, "pmu RDPMC: 0x40000000 is the first fixed counter");
-	raw("pmc %#x", 0x40000000 + m->fixed);
-	is(raw_step[0].err, GP, "pmu RDPMC: a number past the fixed counters faults");
+	msr_raw("pmc %d", m->counters);
+	is(msr_raw_results[0].err, GP, "pmu RDPMC: a number past the general counters faults");
+	msr_raw("pmc 0x40000000");
+	is(msr_raw_results[0].err, m->fixed ? 0 : GP,
+	   "pmu RDPMC: 0x40000000 is the first fixed counter");
+	msr_raw("pmc %#x", 0x40000000 + m->fixed);
+	is(msr_raw_results[0].err, GP, "pmu RDPMC: a number past the fixed counters faults");
 }
 
 /* A counter of user mode does not count in the NMI handler, which therefore can read it. */
 static void skid(void)
 {
-	raw("nmis; lvtpc %#x; wr %#x %#llx; wr %#x %#llx; on_nmi; rd %#x", NMI, ctr0, minus(1000),
-	    sel0, INSTRUCTIONS | USR | INT | EN, ctr0);
+	msr_raw("nmis; lvtpc %#x; wr %#x %#llx; wr %#x %#llx; on_nmi; rd %#x", NMI, ctr0,
+		minus(1000), sel0, INSTRUCTIONS | USR | INT | EN, ctr0);
 	spin(10000);
-	is(raw("wr %#x 0; seen 0", sel0), 0,
+	is(msr_raw("wr %#x 0; seen 0", sel0), 0,
 	   "pmu user mode: nothing is counted between overflow and NMI");
-	is(raw("nmis"), 1, "pmu user mode: an overflow is one NMI");
+	is(msr_raw("nmis"), 1, "pmu user mode: an overflow is one NMI");
 	quiet();
 }
 
@@ -402,17 +408,17 @@ static void user_mode(void)
 
 static void status_set(void)
 {
-	raw("wr 0xc0000303 6");
-	is(raw("rd 0xc0000300"), 6, "pmu AMD: status bits can be set");
-	raw("wr 0xc0000302 2");
-	is(raw("rd 0xc0000300"), 4, "pmu AMD: status bits can be cleared one by one");
+	msr_raw("wr 0xc0000303 6");
+	is(msr_raw("rd 0xc0000300"), 6, "pmu AMD: status bits can be set");
+	msr_raw("wr 0xc0000302 2");
+	is(msr_raw("rd 0xc0000300"), 4, "pmu AMD: status bits can be cleared one by one");
 	quiet();
 }
 
 int main(void)
 {
-	m = this_model();
-	raw_load();
+	m = guest_model();
+	msr_raw_load();
 	find_registers();
 	plan(3 + 2 + 5 + 3 + 1 + 2 + 5 + 2 + 2 + (m->fixed ? 1 : 0) +
 	     (!m->amd && m->version >= 4 ? 6 : 0) + (!m->amd && m->version >= 2 ? 2 : 0) +

@@ -45,12 +45,12 @@ static void settings(void)
 	is(ppa_write(SETTINGS, "1 0 1 1"), -EOPNOTSUPP, "4.8 settings: timers are EOPNOTSUPP");
 	is(ppa_write(LEVELS, "6"), -EINVAL, "4.8 levels: without PPA_LEVEL_SCHED is EINVAL");
 	is(ppa_write(LEVELS, "17"), -EINVAL, "4.8 levels: a level that does not exist is EINVAL");
-	is(ppa_try(dev, getpid(), &t), -ENODATA, "4.8 accounting off: PPA_GETTASK is ENODATA");
+	is(ppa_get_task(dev, getpid(), &t), -ENODATA, "4.8 accounting off: PPA_GETTASK is ENODATA");
 	is(read(dev, &t, sizeof(t)) < 0 ? -errno : 0, -ENODATA,
 	   "4.8 accounting off: read is ENODATA");
 	is(ppa_info(dev).levels, 0, "4.8 accounting off: PPA_GETINFO reports no level");
 	is(ppa_write(SETTINGS, "1 1 0 1"), 0, "4.8 settings: accounting is turned on");
-	ok(slurp(SETTINGS, text, sizeof(text)) && !strcmp(text, "1\t1\t0\t1\n"),
+	ok(read_file(SETTINGS, text, sizeof(text)) && !strcmp(text, "1\t1\t0\t1\n"),
 	   "4.8 settings: read back as written");
 	info = ppa_info(dev);
 	is(info.levels, 15, "4.8 levels: all are on by default");
@@ -111,7 +111,7 @@ static void let_work(struct known *k)
 		bail("pipe");
 	fflush(stdout);
 	/* Another task to yield to, on the same CPU. */
-	on_cpu(0);
+	pin_to_cpu(0);
 	other = fork();
 	if (!other)
 		for (;;)
@@ -122,7 +122,7 @@ static void let_work(struct known *k)
 	clock_getcpuclockid(k->pid, &clock);
 	wait_until(task_state(k->pid) == 'S');
 	k->before = ppa_task(dev, k->pid);
-	k->blocked = task_blocked(k->pid);
+	k->blocked = voluntary_switches(k->pid);
 	k->cpu = clock_ns(clock);
 	if (write(k->go[1], &byte, 1) != 1 || read(k->done[0], &byte, 1) != 1)
 		bail("a child");
@@ -130,14 +130,15 @@ static void let_work(struct known *k)
 	kill(other, SIGKILL);
 	waitpid(other, NULL, 0);
 	k->t = ppa_task(dev, k->pid);
-	k->blocked = task_blocked(k->pid) - k->blocked;
+	k->blocked = voluntary_switches(k->pid) - k->blocked;
 	k->cpu = clock_ns(clock) - k->cpu;
 	for (int i = 0; i < PPA_NR_VALUES; i++)
 		k->t.values[i] -= k->before.values[i];
-	k->all = ms(k->t.values[PPA_SCHEDACCUM] + k->t.values[PPA_INTACCUM], &info);
+	k->all = ticks_to_ms(k->t.values[PPA_SCHEDACCUM] + k->t.values[PPA_INTACCUM], &info);
 	note("user %.2f ms, system %.2f, interrupts %.2f: all %.2f; the kernel: %.2f",
-	     ms(task_user(&k->t), &info), ms(k->t.values[PPA_SCACCUM], &info),
-	     ms(k->t.values[PPA_INTACCUM], &info), k->all, k->cpu / 1e6);
+	     ticks_to_ms(task_user_time(&k->t), &info),
+	     ticks_to_ms(k->t.values[PPA_SCACCUM], &info),
+	     ticks_to_ms(k->t.values[PPA_INTACCUM], &info), k->all, k->cpu / 1e6);
 }
 
 /* Ends the child, and waits for it. */
@@ -196,7 +197,7 @@ static void known_work(void)
 	ok(t.values[PPA_SCACCUM] < t.values[PPA_SCHEDACCUM],
 	   "4.5 known work: system time is below all time");
 	ok(t.values[PPA_SCACCUM] > 0, "4.2 known work: system time is above 0");
-	ok(ms(task_user(&t), &info) > 20, "4.2 known work: user time is above 20 ms");
+	ok(ticks_to_ms(task_user_time(&t), &info) > 20, "4.2 known work: user time is above 20 ms");
 	sum = t.values[PPA_SYSCALLCNT];
 	ok(sum >= CALLS + SLEEPS + YIELDS && sum < CALLS + SLEEPS + YIELDS + 20 * SIGNALS + 100000,
 	   "4.2 known work: all system calls are counted");
@@ -217,7 +218,7 @@ static void known_work(void)
 	ok(!strcmp(t.comm, "ppa"), "4.4 PPA_GETTASK: command name");
 	/* The child ends, and its record is read once more. */
 	end_work(&k);
-	is(ppa_try(dev, pid, &t), -ESRCH, "4.4 PPA_GETTASK: a task that has ended is ESRCH");
+	is(ppa_get_task(dev, pid, &t), -ESRCH, "4.4 PPA_GETTASK: a task that has ended is ESRCH");
 	{
 		static struct ppa_task tasks[4096];
 		int nr, n, tries, found = 0, alive;
@@ -282,8 +283,8 @@ static void another_program(void)
 	close(go[0]);
 	for (i = 0; i < 5000; i++) {
 		usleep(20000);
-		if (!ppa_try(dev, pid, &t) && t.values[PPA_SCHEDACCUM] / info.khz > all)
-			all = ms(t.values[PPA_SCHEDACCUM], &info);
+		if (!ppa_get_task(dev, pid, &t) && t.values[PPA_SCHEDACCUM] / info.khz > all)
+			all = ticks_to_ms(t.values[PPA_SCHEDACCUM], &info);
 		if (all > 40)
 			break;
 	}
@@ -321,11 +322,11 @@ static void as_nobody(void)
 			pause();
 			_exit(0);
 		}
-		status = (ppa_try(dev, mine, &t) == -EPERM) |
-			 (ppa_try(dev, getpid(), &t) == 0) << 1 |
-			 (ppa_try(dev, 2, &t) == -EPERM) << 2 |
+		status = (ppa_get_task(dev, mine, &t) == -EPERM) |
+			 (ppa_get_task(dev, getpid(), &t) == 0) << 1 |
+			 (ppa_get_task(dev, 2, &t) == -EPERM) << 2 |
 			 (read(dev, &t, sizeof(t)) < 0 && errno == EACCES) << 3 |
-			 (ppa_try(dev, 0x7fffffff, &t) == -ESRCH) << 4;
+			 (ppa_get_task(dev, 0x7fffffff, &t) == -ESRCH) << 4;
 		kill(own, SIGKILL);
 		_exit(status);
 	}
@@ -367,7 +368,7 @@ int main(int argc, char **argv)
 		return read(0, &byte, 1) != 0;
 	}
 	plan(16 + 19 + 3 + 5 + 6 + 4);
-	unload();
+	unload_modules();
 	ppa_write("/proc/sys/kernel/modprobe", "\n");
 	insmod("perfcounters", "");
 	dev = ppa_open();

@@ -37,7 +37,7 @@ static long long kernel_bytes(void)
 	static char text[16384];
 	char *at;
 
-	slurp(OURS "/memory.stat", text, sizeof(text));
+	read_file(OURS "/memory.stat", text, sizeof(text));
 	at = strstr(text, "\nkernel ");
 	if (!at)
 		bail("memory.stat");
@@ -84,7 +84,7 @@ static void of_a_user(void)
 	int ends[2];
 	char byte;
 
-	before = bytes_in(RECORDS, USER);
+	before = charged_bytes_in(RECORDS, USER);
 	if (pipe(ends))
 		bail("pipe");
 	child = fork();
@@ -103,16 +103,16 @@ static void of_a_user(void)
 	}
 	if (read(ends[0], &byte, 1) != 1)
 		bail("pipe");
-	alive = bytes_in(RECORDS, USER);
+	alive = charged_bytes_in(RECORDS, USER);
 	note("user %d has %llu bytes of records, %llu before", USER, alive, before);
 	ok(!before && alive >= 512 * OF_A_USER && alive < 4096 * OF_A_USER,
 	   "9.1 records of a user: 512 to 4,095 bytes are shown for each thread");
 	kill(child, SIGKILL);
 	waitpid(child, NULL, 0);
-	ok(bytes_in(RECORDS, USER) >= alive * 9 / 10,
+	ok(charged_bytes_in(RECORDS, USER) >= alive * 9 / 10,
 	   "9.1 records of a user: still shown when the threads have ended");
 	ppa_write(SETTINGS, "0 0 0 1");
-	is(bytes_in(RECORDS, USER), 0,
+	is(charged_bytes_in(RECORDS, USER), 0,
 	   "9.1 records of a user: none is left when accounting is off");
 }
 

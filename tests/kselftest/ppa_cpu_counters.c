@@ -98,7 +98,7 @@ int main(void)
 	__u64 sum, began, all, least;
 
 	plan(10);
-	unload();
+	unload_modules();
 	ppa_write("/proc/sys/kernel/modprobe", "\n");
 	insmod("perfcounters", "");
 	dev = ppa_open();

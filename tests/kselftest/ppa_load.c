@@ -246,7 +246,7 @@ static void one_reader(void)
 
 	while (!stopped()) {
 		for (int i = 0; i < TASK_READER; i++) {
-			if (ppa_try(dev, pids[i], &t))
+			if (ppa_get_task(dev, pids[i], &t))
 				continue;
 			is_sane(ONE_READER, &last[i], &t);
 			last[i] = t;
@@ -305,12 +305,12 @@ static void plug(__u64 *least, __u64 *most)
 {
 	__u64 goes = ppa_info(dev).now, gone, comes;
 
-	if (!cpu_online(1, false))
+	if (!set_cpu_online(1, false))
 		wrong(NET, "CPU 1 does not go offline");
 	gone = ppa_info(dev).now;
 	usleep(400000);
 	comes = ppa_info(dev).now;
-	if (!cpu_online(1, true))
+	if (!set_cpu_online(1, true))
 		wrong(NET, "CPU 1 does not come online");
 	*least += comes - gone;
 	*most += ppa_info(dev).now - goes;
@@ -319,10 +319,10 @@ static void plug(__u64 *least, __u64 *most)
 static void shows(int cpu, __u64 *a, __u64 *b)
 {
 	note("CPU %d: user %.0f ms, system %.0f, interrupts %.0f, idle %.0f; %llu calls, %llu interrupts, %llu softirqs: timer %llu, net %llu",
-	     cpu, ms(b[PPA_CPU_USER] - a[PPA_CPU_USER], &info),
-	     ms(b[PPA_CPU_SYSTEM] - a[PPA_CPU_SYSTEM], &info),
-	     ms(b[PPA_CPU_INTERRUPTS] - a[PPA_CPU_INTERRUPTS], &info),
-	     ms(b[PPA_CPU_IDLE] - a[PPA_CPU_IDLE], &info),
+	     cpu, ticks_to_ms(b[PPA_CPU_USER] - a[PPA_CPU_USER], &info),
+	     ticks_to_ms(b[PPA_CPU_SYSTEM] - a[PPA_CPU_SYSTEM], &info),
+	     ticks_to_ms(b[PPA_CPU_INTERRUPTS] - a[PPA_CPU_INTERRUPTS], &info),
+	     ticks_to_ms(b[PPA_CPU_IDLE] - a[PPA_CPU_IDLE], &info),
 	     b[PPA_CPU_SYSCALLS] - a[PPA_CPU_SYSCALLS],
 	     b[PPA_CPU_INTERRUPT_COUNT] - a[PPA_CPU_INTERRUPT_COUNT],
 	     b[PPA_CPU_SOFTIRQ_COUNT] - a[PPA_CPU_SOFTIRQ_COUNT],
@@ -335,8 +335,8 @@ static void shows(int cpu, __u64 *a, __u64 *b)
  */
 static void conserved(int cpu, __u64 all, __u64 least, __u64 most)
 {
-	note("CPU %d: %.3f ms in four states, of %.3f to %.3f", cpu, ms(all, &info),
-	     ms(least, &info), ms(most, &info));
+	note("CPU %d: %.3f ms in four states, of %.3f to %.3f", cpu, ticks_to_ms(all, &info),
+	     ticks_to_ms(least, &info), ticks_to_ms(most, &info));
 	ok(all + SLACK_MS * info.khz >= least && all <= most + SLACK_MS * info.khz,
 	   "4.9 CPU %d: user, system, interrupt and idle time add up to its time%s", cpu,
 	   cpu ? ", without the time offline" : "");
@@ -390,7 +390,7 @@ static bool much(int plugs)
 
 	for (int i = 0; i < NR_WORKERS; i++)
 		all &= __atomic_load_n(&shared->done[i], __ATOMIC_RELAXED) >=
-		       (i == FORKS || i == EXECS ? at_least(gate_or_long(50, 150)) : 20);
+		       (i == FORKS || i == EXECS ? scale_min(gate_or_long(50, 150)) : 20);
 	return all;
 }
 
@@ -403,7 +403,7 @@ static __u64 nr_threads(void)
 	char text[80];
 	unsigned int nr = 0;
 
-	sscanf(slurp("/proc/loadavg", text, sizeof(text)), "%*s %*s %*s %*d/%u", &nr);
+	sscanf(read_file("/proc/loadavg", text, sizeof(text)), "%*s %*s %*s %*d/%u", &nr);
 	return nr;
 }
 
@@ -424,7 +424,7 @@ static void minute(void)
 	for (i = 0; i < NR_WORKERS; i++)
 		begin(i);
 	end = now_ns() + SECONDS * 1000000000ULL;
-	stuck = end + patience(190) * 1000000000ULL;
+	stuck = end + scale_timeout(190) * 1000000000ULL;
 	/* On a busy host it takes longer until each worker has done enough. */
 	for (; now_ns() < end || (!much(plugs) && now_ns() < stuck); plugs++) {
 		sleep_ms(800);
@@ -484,7 +484,7 @@ static void minute(void)
 	agree(0, interrupts, sum(b, PPA_CPU_INTERRUPTS, PPA_CPU_INTERRUPTS), 0,
 	      "4.9 tasks: their interrupt times add up to at most those of the CPUs");
 	note("CPU 1 was offline %d times, %.0f to %.0f ms; %llu tasks ended, %d read at the end",
-	     plugs, ms(least, &info), ms(most, &info), shared->ended, nr);
+	     plugs, ticks_to_ms(least, &info), ticks_to_ms(most, &info), shared->ended, nr);
 	note("packets %llu, signals %llu, transfers %llu, forks %llu, execs %llu; all read %llu times, CPUs %llu, one task %llu",
 	     shared->done[NET], shared->done[TIMERS], shared->done[DISK], shared->done[FORKS],
 	     shared->done[EXECS], shared->done[TASK_READER], shared->done[CPU_READER],
@@ -510,7 +510,7 @@ static void minute(void)
 int main(void)
 {
 	plan(1 + 15 + 1);
-	unload();
+	unload_modules();
 	ppa_write("/proc/sys/kernel/modprobe", "\n");
 	if (system("modprobe null_blk nr_devices=1 gb=1 irqmode=1"))
 		bail("modprobe null_blk");

@@ -137,7 +137,7 @@ static int worker(void)
 	signal(SIGUSR1, nothing);
 	raise(SIGSTOP);
 	for (cpu = 0; cpu < 2; cpu++) {
-		on_cpu(cpu);
+		pin_to_cpu(cpu);
 		for (i = 0; i < 20000000; i++)
 			sink += i;
 		for (i = 0; i < 1000; i++)
@@ -183,32 +183,33 @@ static void known_work(void)
 	waitpid(pid, &status, WUNTRACED);
 	is(set(pid, "1 1 0 1"), 0, "4.7 one task: accounting is turned on");
 	ok(there(pid), "4.3 one task: it has files in /proc/ppa");
-	ok(slurp(path_of(pid, "ppactl"), text, sizeof(text)) && !strcmp(text, "1\t1\t0\t1\n"),
+	ok(read_file(path_of(pid, "ppactl"), text, sizeof(text)) && !strcmp(text, "1\t1\t0\t1\n"),
 	   "4.7 one task: its own ppactl has its four values");
-	ok(slurp("/proc/sys/kernel/ppa", text, sizeof(text)) && text[0] == '0',
+	ok(read_file("/proc/sys/kernel/ppa", text, sizeof(text)) && text[0] == '0',
 	   "4.7 one task: the settings of all tasks are still off");
-	ok(slurp(ENTRIES, text, sizeof(text)) && atoi(text) == pid && !strchr(text, '\n')[1],
+	ok(read_file(ENTRIES, text, sizeof(text)) && atoi(text) == pid && !strchr(text, '\n')[1],
 	   "4.7 one task: it is the only one in /proc/ppa/ppactl");
-	is(ppa_try(dev, getpid(), &other), -ENODATA,
+	is(ppa_get_task(dev, getpid(), &other), -ENODATA,
 	   "4.1 one task: PPA_GETTASK of another one is ENODATA");
-	blocked = task_blocked(pid);
+	blocked = voluntary_switches(pid);
 	kill(pid, SIGCONT);
 	waitpid(pid, &status, WUNTRACED);
 	/*
 	 * The task may still be on its way to stop. Once it has stopped, its time does not change.
 	 */
-	wait_until(task_state(pid) == 'T' && !ppa_try(dev, pid, &other) &&
-		   !ppa_try(dev, pid, &t) && other.values[0] == t.values[0]);
-	blocked = task_blocked(pid) - blocked;
+	wait_until(task_state(pid) == 'T' && !ppa_get_task(dev, pid, &other) &&
+		   !ppa_get_task(dev, pid, &t) && other.values[0] == t.values[0]);
+	blocked = voluntary_switches(pid) - blocked;
 	is(raw(pid, info.nr_cpus, true, &r), 0,
 	   "4.4 rawppa: has all CPUs, run-queue time, signals and latencies");
-	is(ppa_try(dev, pid, &t), 0, "4.4 one task: PPA_GETTASK succeeds");
+	is(ppa_get_task(dev, pid, &t), 0, "4.4 one task: PPA_GETTASK succeeds");
 	for (i = 0; i < PPA_NR_VALUES && sum_of(&r, info.nr_cpus, i) == t.values[i]; i++)
 		;
 	is(i, PPA_NR_VALUES, "4.4 rawppa: the groups add up to the values of PPA_GETTASK");
 	for (i = 0; i < 2; i++)
 		note("CPU %d: %.2f ms, %.2f in %llu calls, %llu interrupts, blocked %llu", i,
-		     ms(r.values[i][PPA_SCHEDACCUM], &info), ms(r.values[i][PPA_SCACCUM], &info),
+		     ticks_to_ms(r.values[i][PPA_SCHEDACCUM], &info),
+		     ticks_to_ms(r.values[i][PPA_SCACCUM], &info),
 		     r.values[i][PPA_SYSCALLCNT], r.values[i][PPA_INTCNT],
 		     r.values[i][PPA_SCHEDOUTCNT]);
 	ok(r.values[0][PPA_SYSCALLCNT] >= 1000 && r.values[0][PPA_SYSCALLCNT] < 1100,
@@ -230,7 +231,7 @@ static void known_work(void)
 		v[0] += r.lengths[i];
 	ok(v[0] + 4 >= blocked && v[0] < blocked + 20,
 	   "4.4 rawppa: one latency for each wakeup: %llu", v[0]);
-	ok(slurp(path_of(pid, "ppa"), text, sizeof(text)), "4.3 ppa file: can be read");
+	ok(read_file(path_of(pid, "ppa"), text, sizeof(text)), "4.3 ppa file: can be read");
 	printf("# %.*s\n", (int)strcspn(text, "\n"), text);
 	i = sscanf(text, "All results in micro seconds ([v2.0]) %llu cycles/usec %llu CPUs active\n"
 		   "Usr Sys Int Total\n%llu %llu %llu %llu\n"
@@ -263,14 +264,14 @@ static void known_work(void)
 	ok(r.values[0][PPA_SCHEDACCUM] < t.values[PPA_SCHEDACCUM],
 	   "4.7 ppactl of a task: its time restarts when groups are changed");
 	kill(pid, SIGCONT);
-	wait_until(raw(pid, 1, false, &r) || (ms(r.values[0][PPA_SCHEDACCUM], &info) > 5 &&
+	wait_until(raw(pid, 1, false, &r) || (ticks_to_ms(r.values[0][PPA_SCHEDACCUM], &info) > 5 &&
 					      r.values[0][PPA_SYSCALLCNT] > 100));
 	is(raw(pid, 1, false, &r), 0, "4.4 rawppa: can be read while the task runs");
-	ok(ms(r.values[0][PPA_SCHEDACCUM], &info) > 5 && r.values[0][PPA_SCACCUM] &&
+	ok(ticks_to_ms(r.values[0][PPA_SCHEDACCUM], &info) > 5 && r.values[0][PPA_SCACCUM] &&
 	   r.values[0][PPA_SYSCALLCNT] > 100,
 	   "4.1 one task: its time and system calls are counted after a restart");
 	/* The task ends. */
-	end_child(pid);
+	kill_child(pid);
 	ok(gone(pid), "4.3 one task: its files are removed when it ends");
 	is(measures(), 15, "4.4 one task: accounting stays on until its record is read");
 	{
@@ -367,18 +368,19 @@ static void with_all(void)
 	is(set(me, "1 1 0 2"), 0, "4.7 one of all tasks: is given values of its own");
 	is(raw(me, (info.nr_cpus + 1) / 2, true, &r), 0,
 	   "4.7 one of all tasks: rawppa has its groups of two CPUs");
-	is(ppa_try(dev, 1, &t), 0, "4.7 all tasks: PPA_GETTASK of another one succeeds");
+	is(ppa_get_task(dev, 1, &t), 0, "4.7 all tasks: PPA_GETTASK of another one succeeds");
 	ok(!(t.flags & PPA_TASK_LATENCIES), "4.7 all tasks: another one has no latencies");
 	is(set(me, "0 0 0 1"), 0, "4.7 one of all tasks: loses the values of its own");
 	ok(gone(me), "4.7 one of all tasks: has no files without values of its own");
-	blocked = task_blocked(me);
-	wait_until(task_blocked(me) > blocked);
-	is(ppa_try(dev, me, &t), 0, "4.7 one of all tasks: is accounted without values of its own");
+	blocked = voluntary_switches(me);
+	wait_until(voluntary_switches(me) > blocked);
+	is(ppa_get_task(dev, me, &t), 0,
+	   "4.7 one of all tasks: is accounted without values of its own");
 	ok(!(t.flags & PPA_TASK_LATENCIES),
 	   "4.7 one of all tasks: has no latencies without values of its own");
 	is(set(me, "1 1 0 1"), 0, "4.7 one of all tasks: is given values of its own again");
 	is(ppa_write(SETTINGS, "0 0 0 1"), 0, "4.7 all tasks: accounting is turned off");
-	is(ppa_try(dev, 1, &t), -ENODATA,
+	is(ppa_get_task(dev, 1, &t), -ENODATA,
 	   "4.7 all tasks: PPA_GETTASK of another one is ENODATA when off");
 	is(raw(me, info.nr_cpus, true, &r), 0,
 	   "4.7 one task: still accounted when accounting of all tasks is off");
@@ -419,8 +421,8 @@ static void storm(int times)
 				int pid = atoi(entry->d_name);
 
 				raw(pid, info.nr_cpus, false, &r);
-				slurp(path_of(pid, "ppa"), text, sizeof(text));
-				slurp(path_of(pid, "ppactl"), text, sizeof(text));
+				read_file(path_of(pid, "ppa"), text, sizeof(text));
+				read_file(path_of(pid, "ppactl"), text, sizeof(text));
 			}
 			if (dir)
 				closedir(dir);
@@ -449,14 +451,14 @@ static void storm(int times)
 			rc |= ppa_write(SETTINGS, i % 2 ? "1 0 0 1" : "0 0 0 1");
 		if (i % 4 == 0)
 			set(pid, "0 0 0 1");
-		end_child(pid);
+		kill_child(pid);
 	}
 	is(rc, 0, "4.7 storm of tasks: setting %d of them individually succeeds", times);
 	is(busy, 0, "4.7 storm of tasks: no EBUSY by files of an earlier task");
 	for (i = 0; i < 2; i++)
-		end_child(readers[i]);
+		kill_child(readers[i]);
 	ppa_write(SETTINGS, "0 0 0 1");
-	ok(slurp(ENTRIES, (char *)&r, sizeof(r)) && !*(char *)&r,
+	ok(read_file(ENTRIES, (char *)&r, sizeof(r)) && !*(char *)&r,
 	   "4.7 storm of tasks: none is left in ppactl");
 }
 
@@ -468,7 +470,7 @@ static void reaped(void)
 
 	is(ppa_write(SETTINGS, "1 0 0 1"), 0,
 	   "4.7 reaped tasks: accounting of all tasks is turned on");
-	for (i = 0; i < bounded(gate_or_long(150, 500)); i++) {
+	for (i = 0; i < scale_down(gate_or_long(150, 500)); i++) {
 		int pid = fork();
 
 		if (!pid)
@@ -525,7 +527,7 @@ int main(int argc, char **argv)
 		return raw(getpid(), sysconf(_SC_NPROCESSORS_CONF), false, &r) != 0;
 	}
 	plan(11 + 38 + 4 + 20 + 3 + 3 + 4);
-	unload();
+	unload_modules();
 	ppa_write("/proc/sys/kernel/modprobe", "\n");
 	insmod("perfcounters", "");
 	dev = ppa_open();
@@ -534,7 +536,7 @@ int main(int argc, char **argv)
 	known_work();
 	as_nobody();
 	with_all();
-	storm(bounded(gate_or_long(20, 90)));
+	storm(scale_down(gate_or_long(20, 90)));
 	reaped();
 	unloaded();
 	return finish();

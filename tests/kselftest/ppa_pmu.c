@@ -77,11 +77,11 @@ static struct run run_once(const char *what, long rounds, const char *levels)
 	unlink(TIMES);
 	if (system(line))
 		bail(line);
-	slurp(COUNTS, text, sizeof(text));
+	read_file(COUNTS, text, sizeof(text));
 	r.user_cycles = value(text, "cycles:u");
 	r.kernel_cycles = value(text, "cycles:k");
 	r.kernel_instructions = value(text, "instructions:k");
-	slurp(TIMES, text, sizeof(text));
+	read_file(TIMES, text, sizeof(text));
 	if (levels && sscanf(text, "%llu %llu %llu %llu", &sched, &system_time, &interrupts,
 			     &khz) != 4)
 		bail(TIMES);
@@ -206,7 +206,7 @@ static int is_work(int argc, char **argv)
 
 	work(argv[1], argc > 2 ? atol(argv[2]) : 1);
 	fd = ppa_open();
-	if (ppa_try(fd, getpid(), &t))
+	if (ppa_get_task(fd, getpid(), &t))
 		return 0;
 	to = fopen(TIMES, "w");
 	if (!to)
@@ -223,7 +223,7 @@ int main(int argc, char **argv)
 	if (argc > 1)
 		return is_work(argc, argv);
 	plan(12);
-	unload();
+	unload_modules();
 	ppa_write("/proc/sys/kernel/modprobe", "\n");
 	insmod("perfcounters", "");
 	errno = -insmod(pmu && !strncmp(pmu, "amd", 3) ? "pfm_amd" : "pfm_intel", "");
@@ -234,6 +234,6 @@ int main(int argc, char **argv)
 	ppa_write(LEVELS, "7");
 	unlink(COUNTS);
 	unlink(TIMES);
-	unload();
+	unload_modules();
 	return finish();
 }

@@ -117,7 +117,7 @@ static bool has_ended(__u32 tid)
 	const char *end;
 
 	snprintf(path, sizeof(path), "/proc/%u/stat", tid);
-	end = strrchr(slurp(path, text, sizeof(text)), ')');
+	end = strrchr(read_file(path, text, sizeof(text)), ')');
 	return !end || strchr("ZX", end[2]);
 }
 
@@ -129,7 +129,7 @@ static bool has_ended(__u32 tid)
 static bool known(__u32 tid)
 {
 	for (int i = 0; i < 200; i++) {
-		if (ppa_try(dev, tid, &one_task) != -ENODATA || has_ended(tid))
+		if (ppa_get_task(dev, tid, &one_task) != -ENODATA || has_ended(tid))
 			return true;
 		usleep(10000);
 	}
@@ -219,23 +219,23 @@ static void again(int times)
 
 int main(int argc, char **argv)
 {
-	int times = argc > 1 ? atoi(argv[1]) : bounded(gate_or_long(6, 30));
+	int times = argc > 1 ? atoi(argv[1]) : scale_down(gate_or_long(6, 30));
 	int log;
 	__u64 on = -1ULL, off = -1ULL;
 	struct ppa_task t;
 
 	plan(1 + 4 + 5);
-	unload();
+	unload_modules();
 	ppa_write("/proc/sys/kernel/modprobe", "\n");
 	insmod("perfcounters", "");
 	/* Mark the log only now: the load of the first out-of-tree module of a boot is logged. */
-	log = klog_mark();
+	log = klog_open();
 	dev = ppa_open();
 	info = ppa_info(dev);
 	is(ppa_write(SETTINGS, "1 0 0 1"), 0, "4.8 settings: accounting is turned on");
 	ppa_write(SETTINGS, "0 0 0 1");
 	again(times);
-	is(ppa_try(dev, getpid(), &t), -ENODATA, "4.8 accounting off: PPA_GETTASK is ENODATA");
+	is(ppa_get_task(dev, getpid(), &t), -ENODATA, "4.8 accounting off: PPA_GETTASK is ENODATA");
 	is(ppa_info(dev).nr_tasks + ppa_info(dev).nr_ended, 0,
 	   "4.8 accounting off: no records are kept");
 	/*
@@ -258,9 +258,9 @@ int main(int argc, char **argv)
 	close(dev);
 	is(rmmod("perfcounters"), 0, "4.8 rmmod: perfcounters.ko unloads after all of that");
 	/* A probe that was left attached would now run into freed module text. */
-	on_cpu(0);
+	pin_to_cpu(0);
 	for (int i = 0; i < 200; i++) {
-		on_cpu(i % 2);
+		pin_to_cpu(i % 2);
 		in_child(usleep(100));
 	}
 	ok(!klog_has(log, log_words), "4.8 kernel log: no warnings after rmmod");

@@ -31,7 +31,7 @@ static pid_t hog(int nice, bool urgent, int milliseconds)
 
 	if (pid)
 		return pid;
-	on_cpu(CPU);
+	pin_to_cpu(CPU);
 	if (setpriority(PRIO_PROCESS, 0, nice) ||
 	    (urgent && sched_setscheduler(0, SCHED_FIFO, &param)))
 		_exit(1);
@@ -79,7 +79,7 @@ static pid_t sleeper(int *to)
 	pid = fork();
 	if (!pid) {
 		close(ends[1]);
-		on_cpu(CPU);
+		pin_to_cpu(CPU);
 		while (read(ends[0], &c, 1) == 1)
 			;
 		_exit(0);
@@ -119,12 +119,12 @@ static void waits_now(void)
 	sleep_ms(200);
 	task = ppa_task(dev, pid);
 	end(urgent);
-	ok(ms(task.values[PPA_SCHLATACCUM] - before.values[PPA_SCHLATACCUM], &info) >= 150,
+	ok(ticks_to_ms(task.values[PPA_SCHLATACCUM] - before.values[PPA_SCHLATACCUM], &info) >= 150,
 	   "4.4 waiting task: its latency includes the wait so far (%.1f ms)",
-	   ms(task.values[PPA_SCHLATACCUM] - before.values[PPA_SCHLATACCUM], &info));
+	   ticks_to_ms(task.values[PPA_SCHLATACCUM] - before.values[PPA_SCHLATACCUM], &info));
 	is(latencies(&task), latencies(&before),
 	   "4.4 waiting task: the histogram does not count the wait yet");
-	wait_until(latencies(&task) != latencies(&before) || ppa_try(dev, pid, &task));
+	wait_until(latencies(&task) != latencies(&before) || ppa_get_task(dev, pid, &task));
 	is(latencies(&task) - latencies(&before), 1,
 	   "4.4 waiting task: the histogram counts the wait once it runs");
 	close(to);
@@ -204,8 +204,8 @@ static void since_waking(void)
 		after = ppa_task(dev, pid);
 		waited = trace_waits(&nr);
 		trace_end();
-		told = 1000 * ms(after.values[PPA_SCHLATACCUM] - before.values[PPA_SCHLATACCUM],
-				 &info);
+		told = 1000 * ticks_to_ms(after.values[PPA_SCHLATACCUM] -
+					  before.values[PPA_SCHLATACCUM], &info);
 		good = nr >= WAKES * 9 / 10 && told > waited * 0.8 && told < waited * 1.5;
 		note("%d wakeups: %.1f us each, by the kernel's trace events %.1f us", nr,
 		     told / WAKES, waited / WAKES);
@@ -239,8 +239,8 @@ static void shared_line(void)
 int main(void)
 {
 	plan(7);
-	on_cpu(0);
-	load("");
+	pin_to_cpu(0);
+	load_modules("");
 	if (ppa_write(LEVELS, "7") || ppa_write(SETTINGS, "1 1 0 1"))
 		bail("accounting");
 	dev = ppa_open();

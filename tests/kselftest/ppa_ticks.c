@@ -42,7 +42,7 @@ static void proc_stat(double *stat)
 	const char *line;
 
 	snprintf(name, sizeof(name), "cpu%d ", CPU);
-	line = strstr(slurp("/proc/stat", text, sizeof(text)), name);
+	line = strstr(read_file("/proc/stat", text, sizeof(text)), name);
 	if (!line || sscanf(line + strlen(name), "%llu %llu %llu %llu %llu %llu %llu", n, n + 1,
 			    n + 2, n + 3, n + 4, n + 5, n + 6) != 7)
 		bail("/proc/stat");
@@ -58,7 +58,7 @@ static void look(struct at *at)
 	char text[100];
 
 	proc_stat(at->stat);
-	if (sscanf(slurp("/proc/self/schedstat", text, sizeof(text)), "%llu %llu", &run,
+	if (sscanf(read_file("/proc/self/schedstat", text, sizeof(text)), "%llu %llu", &run,
 		   &wait) != 2)
 		bail("schedstat");
 	at->schedstat[0] = run / 1e6;
@@ -91,12 +91,12 @@ static struct came between(const struct at *a, const struct at *b)
 
 	for (i = 0; i < PPA_NR_VALUES; i++)
 		c.values[i] = b->task.values[i] - a->task.values[i];
-	c.system = ms(c.values[PPA_SCACCUM], &info);
-	c.user = ms(c.values[PPA_SCHEDACCUM] - c.values[PPA_SCACCUM], &info);
-	c.interrupts = ms(c.values[PPA_INTACCUM], &info);
-	c.latency = ms(c.values[PPA_SCHLATACCUM], &info);
-	c.runq = ms(b->task.runq - a->task.runq, &info);
-	c.idle = ms(b->cpus[CPU][PPA_CPU_IDLE] - a->cpus[CPU][PPA_CPU_IDLE], &info);
+	c.system = ticks_to_ms(c.values[PPA_SCACCUM], &info);
+	c.user = ticks_to_ms(c.values[PPA_SCHEDACCUM] - c.values[PPA_SCACCUM], &info);
+	c.interrupts = ticks_to_ms(c.values[PPA_INTACCUM], &info);
+	c.latency = ticks_to_ms(c.values[PPA_SCHLATACCUM], &info);
+	c.runq = ticks_to_ms(b->task.runq - a->task.runq, &info);
+	c.idle = ticks_to_ms(b->cpus[CPU][PPA_CPU_IDLE] - a->cpus[CPU][PPA_CPU_IDLE], &info);
 	for (i = 0; i < PPA_NR_LATENCIES; i++)
 		c.latencies += b->task.latencies[i] - a->task.latencies[i];
 	c.blocked = b->blocked - a->blocked;
@@ -141,12 +141,12 @@ static void works_of_nothing(struct came *c)
 
 static void computes(struct came *c)
 {
-	compute(c, now_ns() + bounded(300) * MS);
+	compute(c, now_ns() + scale_down(300) * MS);
 }
 
 static void calls(struct came *c)
 {
-	call(c, now_ns() + bounded(300) * MS);
+	call(c, now_ns() + scale_down(300) * MS);
 }
 
 static void short_calls(struct came *c)
@@ -195,7 +195,7 @@ static void hides(struct came *c)
 {
 	int i;
 
-	for (i = 0; i < bounded(150); i++) {
+	for (i = 0; i < scale_down(150); i++) {
 		__u64 tick = now_ns() / TICK * TICK + TICK, begin;
 		struct timespec t;
 
@@ -218,7 +218,7 @@ static void calls_at_ticks(struct came *c)
 {
 	int i;
 
-	for (i = 0; i < bounded(150); i++) {
+	for (i = 0; i < scale_down(150); i++) {
 		__u64 tick = now_ns() / TICK * TICK + TICK;
 
 		compute(c, tick - 700 * US);
@@ -293,7 +293,7 @@ static double others(const struct came *c)
  */
 static double stops(void)
 {
-	return 20.0 * (patience(bounded(600)) / 600 - 1);
+	return 20.0 * (scale_timeout(scale_down(600)) / 600 - 1);
 }
 
 /* Returns the time that the measurements themselves took. */
@@ -359,7 +359,7 @@ static void known_counts(void)
 /* Returns true if timers expire on time, without which the kernel's own figures mean little. */
 static bool is_punctual(void)
 {
-	return bounded(1000) == 1000;
+	return scale_down(1000) == 1000;
 }
 
 static void hidden(void)
@@ -415,7 +415,7 @@ static void found_in_calls(void)
 	 * A round takes one tick, less than half of it in system calls, unless the CPU is not
 	 * available.
 	 */
-	if (!is_punctual() || c.wall > bounded(150) * 4 * 1.25 || c.knows_system > c.wall / 2)
+	if (!is_punctual() || c.wall > scale_down(150) * 4 * 1.25 || c.knows_system > c.wall / 2)
 		skip(too_much, "ticks are too late");
 	else
 		within(c.rusage[1], c.knows_system * 1.5, c.wall * 2, too_much);
@@ -424,7 +424,7 @@ static void found_in_calls(void)
 int main(void)
 {
 	plan(4 + 11 + 5 + 4 + 2);
-	unload();
+	unload_modules();
 	ppa_write("/proc/sys/kernel/modprobe", "\n");
 	insmod("perfcounters", "");
 	pid = getpid();
@@ -433,7 +433,7 @@ int main(void)
 	if (zero < 0)
 		bail("/dev/zero");
 	prctl(PR_SET_TIMERSLACK, 1);
-	on_cpu(CPU);
+	pin_to_cpu(CPU);
 	is(ppa_write(SETTINGS, "1 1 0 1"), 0, "4.8 settings: accounting is turned on");
 	info = ppa_info(dev);
 	note("%-22s %13s |%26s |%14s |%12s |%17s", "ms", "it was", "PPA", "getrusage",
@@ -452,6 +452,6 @@ int main(void)
 	found_in_calls();
 	close(dev);
 	is(ppa_write(SETTINGS, "0 0 0 1"), 0, "4.8 settings: accounting is turned off");
-	unload();
+	unload_modules();
 	return finish();
 }

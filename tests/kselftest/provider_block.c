@@ -73,7 +73,7 @@ static int64_t diskstats(const char *name, int column)
 	char *line;
 
 	snprintf(want, sizeof(want), " %s ", name);
-	line = strstr(slurp("/proc/diskstats", buf, sizeof(buf)), want);
+	line = strstr(read_file("/proc/diskstats", buf, sizeof(buf)), want);
 	if (!line)
 		return -1;
 	for (line += strlen(want); column; column--)
@@ -97,7 +97,7 @@ static int64_t ours(const void *figure)
 	char name[80];
 
 	snprintf(name, sizeof(name), "block/%s/%s", device, ((const struct figure *)figure)->word);
-	return by_name(name);
+	return total_by_name(name);
 }
 
 static int64_t theirs(const void *figure)
@@ -123,7 +123,8 @@ static void figures_agree(const char *of)
 	for (int i = 0; i < 4; i++) {
 		snprintf(test, sizeof(test), "0.15 block: %s %s are those of /proc/diskstats",
 			 of == disk ? "disk" : "partition", figures[i].word);
-		agrees(test, ours, &figures[i], theirs, &figures[i], io, 50, HALF_DONE);
+		test_matches_proc(test, ours, &figures[i], theirs, &figures[i], io, 50,
+				  SLACK_IN_FLIGHT);
 	}
 }
 
@@ -135,12 +136,12 @@ static void times_agree(void)
 	snprintf(time, sizeof(time), "block/%s/read_time", disk);
 	snprintf(reads, sizeof(reads), "block/%s/reads", disk);
 	snprintf(latency, sizeof(latency), "block/%s/read_latency", disk);
-	ns = by_name(time);
-	requests = by_name(reads);
+	ns = total_by_name(time);
+	requests = total_by_name(reads);
 	ms = diskstats(disk, 3);
 	io();
-	ns = by_name(time) - ns;
-	requests = by_name(reads) - requests;
+	ns = total_by_name(time) - ns;
+	requests = total_by_name(reads) - requests;
 	ms = diskstats(disk, 3) - ms;
 	note("%lld reads took %lld ns, /proc/diskstats says %lld ms", (long long)requests,
 	     (long long)ns, (long long)ms);
@@ -150,7 +151,8 @@ static void times_agree(void)
 	 */
 	ok(ns / 1000000 >= ms - 1 && ns / 1000000 <= ms + requests + 1,
 	   "0.15 block: read time is that of /proc/diskstats");
-	is(histogram(latency), by_name(reads), "0.15 block: the latency histogram holds every read");
+	is(histogram(latency), total_by_name(reads),
+	   "0.15 block: the latency histogram holds every read");
 }
 
 int main(void)
@@ -158,7 +160,7 @@ int main(void)
 	uint32_t number;
 	char name[80];
 
-	plan(3 + 8 + 2 + 5 + COMES_AND_GOES);
+	plan(3 + 8 + 2 + 5 + NR_RELOAD_TESTS);
 	load_provider("pfc_block");
 	add_disk();
 	io();
@@ -168,7 +170,7 @@ int main(void)
 	ok(number, "0.14 block: a new disk gets instances");
 	snprintf(name, sizeof(name), "block/%s/reads", part);
 	ok(pc_find(&pc, name), "0.14 block: a partition of a new disk gets instances");
-	ok(by_name("block/unnamed") > 0,
+	ok(total_by_name("block/unnamed") > 0,
 	   "0.14 block: requests of a disk that has no instances yet are counted in block/unnamed");
 	figures_agree(disk);
 	figures_agree(part);
@@ -184,15 +186,16 @@ int main(void)
 	is(pc_find(&pc, name), number,
 	   "0.11 block: a disk that is added again has its old numbers");
 	device = disk;
-	agrees("0.14 block: a disk that is added again counts its reads",
-	       ours, &figures[0], theirs, &figures[0], io, 50, HALF_DONE);
+	test_matches_proc("0.14 block: a disk that is added again counts its reads",
+			  ours, &figures[0], theirs, &figures[0], io, 50, SLACK_IN_FLIGHT);
 	ok(pc.desc[number].unit == PERFCOUNTERS_EVENTS, "0.3 block: reads are events");
 	snprintf(name, sizeof(name), "block/%s/read_latency", disk);
 	ok(pc.desc[pc_find(&pc, name)].kind == PERFCOUNTERS_HISTOGRAM &&
-	   pc.desc[pc_find(&pc, name)].exponent == -9, "0.3 block: latency is a histogram of nanoseconds");
+	   pc.desc[pc_find(&pc, name)].exponent == -9,
+	   "0.3 block: latency is a histogram of nanoseconds");
 
 	/* block/unnamed does not depend on a disk. */
-	comes_and_goes("pfc_block", "block/unnamed", io);
+	test_unload_and_reload("pfc_block", "block/unnamed", io);
 	remove_disk();
 	return finish();
 }

@@ -33,7 +33,7 @@ static void be_real_time(int priority)
 
 	if (sched_setscheduler(0, SCHED_FIFO, &param))
 		_exit(1);
-	on_cpu(1);
+	pin_to_cpu(1);
 }
 
 static pid_t begin_hog(void)
@@ -71,17 +71,17 @@ int main(void)
 	pid_t pid, renames;
 
 	plan(5);
-	on_cpu(0);
+	pin_to_cpu(0);
 	hog = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	shell("modprobe veth");
 	load_provider("pfc_net");
 	shell("ip link add pcv0 type veth");
 	ok(pc_find(&pc, "net/pcv0/tx_packets"), "0.14 net: a new interface has instances");
 	if (has_fair) {
-		slurp(fair, was_fair, sizeof(was_fair));
+		read_file(fair, was_fair, sizeof(was_fair));
 		write_file(fair, "0");
 	}
-	slurp(rt, was_rt, sizeof(was_rt));
+	read_file(rt, was_rt, sizeof(was_rt));
 	write_file(rt, "-1");
 	pid = begin_hog();
 	renames = fork();

@@ -17,7 +17,7 @@ static void notice(int signal)
 
 static void *spin(void *arg)
 {
-	on_cpu(1);
+	pin_to_cpu(1);
 	spins = true;
 	while (!stop)
 		;
@@ -38,7 +38,7 @@ static void busy(void)
 	signal(SIGUSR1, notice);
 	pthread_create(&thread, NULL, spin, NULL);
 	syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0);
-	on_cpu(0);
+	pin_to_cpu(0);
 	wait_until(spins);
 	for (int i = 0; i < 40; i++) {
 		syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
@@ -55,17 +55,18 @@ static void busy(void)
 
 static int64_t interrupts(const void *row)
 {
-	return row_sum("/proc/interrupts", row);
+	return proc_row_sum("/proc/interrupts", row);
 }
 
 static int64_t softirqs(const void *row)
 {
-	return row_sum("/proc/softirqs", row);
+	return proc_row_sum("/proc/softirqs", row);
 }
 
 static int64_t calls(const void *arg)
 {
-	return by_name("irq/vector/call_function") + by_name("irq/vector/call_function_single");
+	return total_by_name("irq/vector/call_function") +
+		total_by_name("irq/vector/call_function_single");
 }
 
 /* The line with an instance that has the most interrupts: its instance, and its row in /proc. */
@@ -97,31 +98,34 @@ int main(void)
 	};
 	char name[100];
 
-	plan(5 + 6 + 2 + COMES_AND_GOES);
+	plan(5 + 6 + 2 + NR_RELOAD_TESTS);
 	load_provider("pfc_irq");
-	agrees("0.15 irq: local timer is LOC of /proc/interrupts", instance_total,
-	       "irq/vector/local_timer", interrupts, "LOC:", busy, 20, HALF_DONE);
-	agrees("0.15 irq: reschedule is RES of /proc/interrupts", instance_total,
-	       "irq/vector/reschedule", interrupts, "RES:", busy, 20, HALF_DONE);
-	agrees("0.15 irq: function calls are CAL of /proc/interrupts", calls, NULL, interrupts,
-	       "CAL:", busy, 20, HALF_DONE);
-	agrees("0.15 irq: irq_work is IWI of /proc/interrupts", instance_total,
-	       "irq/vector/irq_work", interrupts, "IWI:", busy, 0, HALF_DONE);
-	agrees("0.15 irq: thermal interrupts are TRM of /proc/interrupts", instance_total,
-	       "irq/vector/thermal_apic", interrupts, "TRM:", busy, 0, HALF_DONE);
+	test_matches_proc("0.15 irq: local timer is LOC of /proc/interrupts", instance_total,
+			  "irq/vector/local_timer", interrupts, "LOC:", busy, 20, SLACK_IN_FLIGHT);
+	test_matches_proc("0.15 irq: reschedule is RES of /proc/interrupts", instance_total,
+			  "irq/vector/reschedule", interrupts, "RES:", busy, 20, SLACK_IN_FLIGHT);
+	test_matches_proc("0.15 irq: function calls are CAL of /proc/interrupts", calls, NULL,
+			  interrupts,
+			  "CAL:", busy, 20, SLACK_IN_FLIGHT);
+	test_matches_proc("0.15 irq: irq_work is IWI of /proc/interrupts", instance_total,
+			  "irq/vector/irq_work", interrupts, "IWI:", busy, 0, SLACK_IN_FLIGHT);
+	test_matches_proc("0.15 irq: thermal interrupts are TRM of /proc/interrupts",
+			  instance_total,
+			  "irq/vector/thermal_apic", interrupts, "TRM:", busy, 0, SLACK_IN_FLIGHT);
 	for (int i = 0; i < 6; i++) {
 		snprintf(name, sizeof(name), "0.15 irq: %s is %s of /proc/softirqs", soft[i][0],
 			 soft[i][1]);
-		agrees(name, instance_total, soft[i][0], softirqs, soft[i][1], busy,
-		       i < 3 ? 5 : 0, HALF_DONE);
+		test_matches_proc(name, instance_total, soft[i][0], softirqs, soft[i][1], busy,
+				  i < 3 ? 5 : 0, SLACK_IN_FLIGHT);
 	}
 	if (ok(find_line(), "0.14 irq: a line has an instance after its first interrupts")) {
 		snprintf(name, sizeof(name), "0.15 irq: %s is %s of /proc/interrupts", line_name,
 			 line_row);
-		agrees(name, instance_total, line_name, interrupts, line_row, busy, 10, HALF_DONE);
+		test_matches_proc(name, instance_total, line_name, interrupts, line_row, busy, 10,
+				  SLACK_IN_FLIGHT);
 	} else {
 		ok(false, "0.15 irq: a line's interrupts are those of /proc/interrupts");
 	}
-	comes_and_goes("pfc_irq", "irq/vector/local_timer", busy);
+	test_unload_and_reload("pfc_irq", "irq/vector/local_timer", busy);
 	return finish();
 }

@@ -62,15 +62,15 @@ static void interfaces(void)
 	errno = -insmod("pfc_net", "");
 	if (errno)
 		bail("insmod pfc_net");
-	log = klog_mark();
+	log = klog_open();
 	shell("ip link set lo up; modprobe dummy numdummies=" NR_TEXT);
 	is(live("net/", "/rx_bytes"), ROWS,
 	   "9.4 %d interfaces: %d of them have instances", NR, ROWS);
-	is(klog_says(log, "no place for more than"), 1,
+	is(klog_count(log, "no place for more than"), 1,
 	   "9.4 interfaces without instances: the log reports them once");
 	changes = pc.h->gen2;
 	shell("ping -c 3 127.0.0.1 >/dev/null");
-	ok(pc.h->gen2 == changes && by_name("net/lo/rx_packets") >= 3,
+	ok(pc.h->gen2 == changes && total_by_name("net/lo/rx_packets") >= 3,
 	   "9.4 interfaces with instances: still counted, and no instance is added");
 	close(log);
 	many = time_to_go("pfc_net");
@@ -106,7 +106,7 @@ static void disks(void)
 	__s64 unnamed;
 
 	load_provider("pfc_block");
-	log = klog_mark();
+	log = klog_open();
 	shell("modprobe null_blk nr_devices=" NR_TEXT " submit_queues=1 hw_queue_depth=1 gb=1");
 	is(read_disks(), NR, "9.4 %d disks: a block of each is read", NR);
 	/*
@@ -120,13 +120,13 @@ static void disks(void)
 	} while (live("block/nullb", "/reads") != have);
 	ok(have > 400 && have < NR,
 	   "9.4 disks: as many have instances as there are slots for (%d)", have);
-	is(klog_says(log, "no instances for disks"), 1,
+	is(klog_count(log, "no instances for disks"), 1,
 	   "9.4 disks without instances: the log reports them once");
 	changes = pc.h->gen2;
-	unnamed = by_name("block/unnamed");
+	unnamed = total_by_name("block/unnamed");
 	read_disks();
 	is(pc.h->gen2 - changes, 0, "9.4 disks: no further instance is added");
-	ok(by_name("block/unnamed") - unnamed >= NR - have,
+	ok(total_by_name("block/unnamed") - unnamed >= NR - have,
 	   "9.4 disks without instances: counted in block/unnamed");
 	close(log);
 	time_to_go("pfc_block");
@@ -138,7 +138,7 @@ int main(void)
 	plan(gate_or_long(6, 12));
 	interfaces();
 	/* In long runs only: the kernel takes long to add and remove 1,100 disks. */
-	if (long_run())
+	if (is_long_run())
 		disks();
 	return finish();
 }

@@ -25,7 +25,7 @@ static struct sums {
 
 static void look(void)
 {
-	now = (struct sums) { .least = INT64_MAX, .unnamed = by_name("irq/unnamed") };
+	now = (struct sums) { .least = INT64_MAX, .unnamed = total_by_name("irq/unnamed") };
 	for (__u32 n = 1; n < pc.h->nr_slots; n++) {
 		const char *name = (const char *)pc.desc[n].name;
 		__s64 value = pc_total(&pc, n);
@@ -82,11 +82,11 @@ static void with_lines(int nr)
 
 	snprintf(text, sizeof(text), "lines=%d", nr);
 	load_provider("pfc_irq");
-	log = klog_mark();
+	log = klog_open();
 	errno = -insmod("irq_lines", text);
 	if (errno)
 		bail("insmod lines");
-	slurp("/sys/module/irq_lines/parameters/first", text, sizeof(text));
+	read_file("/sys/module/irq_lines/parameters/first", text, sizeof(text));
 	first = atol(text);
 	lines = nr;
 	look();
@@ -115,7 +115,7 @@ static void with_lines(int nr)
 	   now.unnamed - before.unnamed <= 50LL * (nr - before.instances) + 1000,
 	   "9.4 %d lines: all other lines are counted in irq/unnamed (%lld)", nr,
 	   now.unnamed - before.unnamed);
-	is(klog_says(log, "no place for"), nr > ROWS,
+	is(klog_count(log, "no place for"), nr > ROWS,
 	   "9.4 %d lines: messages in the log about missing room: %s", nr,
 	   nr > ROWS ? "one" : "none");
 	close(log);
@@ -127,7 +127,7 @@ static void with_lines(int nr)
 int main(void)
 {
 	plan(gate_or_long(2, 3) * 7);
-	if (long_run())
+	if (is_long_run())
 		with_lines(900);
 	with_lines(ROWS - OTHERS);
 	with_lines(2000);

@@ -40,28 +40,29 @@ static void touch_by_kernel(void)
 
 static int64_t faults(const void *arg)
 {
-	return by_name("mm/page_faults_user") + by_name("mm/page_faults_kernel");
+	return total_by_name("mm/page_faults_user") + total_by_name("mm/page_faults_kernel");
 }
 
 static int64_t pgfault(const void *arg)
 {
-	return field("/proc/vmstat", "pgfault ", 0);
+	return proc_field("/proc/vmstat", "pgfault ", 0);
 }
 
 int main(void)
 {
 	int64_t before, gain;
 
-	plan(3 + COMES_AND_GOES);
+	plan(3 + NR_RELOAD_TESTS);
 	load_provider("pfc_mm");
-	before = by_name("mm/page_faults_user");
+	before = total_by_name("mm/page_faults_user");
 	touch();
-	gain = by_name("mm/page_faults_user") - before;
+	gain = total_by_name("mm/page_faults_user") - before;
 	note("%lld user faults for %d pages", (long long)gain, PAGES);
-	ok(gain >= PAGES && gain < PAGES + PAGES / 20, "0.15 mm: every page touched is a user fault");
-	before = by_name("mm/page_faults_kernel");
+	ok(gain >= PAGES && gain < PAGES + PAGES / 20,
+	   "0.15 mm: every page touched is a user fault");
+	before = total_by_name("mm/page_faults_kernel");
 	touch_by_kernel();
-	gain = by_name("mm/page_faults_kernel") - before;
+	gain = total_by_name("mm/page_faults_kernel") - before;
 	note("%lld kernel faults for %d pages", (long long)gain, PAGES);
 	ok(gain >= PAGES && gain < PAGES + PAGES / 20,
 	   "0.15 mm: every page the kernel touches is a kernel fault");
@@ -70,8 +71,8 @@ int main(void)
 	 * that is refused earlier does not count, and pages that exec and fork populate count
 	 * without a fault. Hence the tolerance of 2 %.
 	 */
-	agrees("0.15 mm: faults are pgfault of /proc/vmstat within 2 %", faults, NULL, pgfault,
-	       NULL, touch, PAGES, PAGES / 50);
-	comes_and_goes("pfc_mm", "mm/page_faults_user", touch);
+	test_matches_proc("0.15 mm: faults are pgfault of /proc/vmstat within 2 %", faults, NULL,
+			  pgfault, NULL, touch, PAGES, PAGES / 50);
+	test_unload_and_reload("pfc_mm", "mm/page_faults_user", touch);
 	return finish();
 }

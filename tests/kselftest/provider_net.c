@@ -38,7 +38,7 @@ static void frames(void)
 {
 	struct sockaddr_ll to = { .sll_family = AF_PACKET, .sll_halen = 6 };
 	char frame[200] = { 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 1, 0x88, 0xb5 };
-	int64_t before = by_name("net/pcv1/rx_packets");
+	int64_t before = total_by_name("net/pcv1/rx_packets");
 	int fd = socket(AF_PACKET, SOCK_RAW, 0);
 
 	to.sll_ifindex = if_nametoindex("pcv0");
@@ -47,7 +47,7 @@ static void frames(void)
 			bail("sendto");
 	close(fd);
 	/* They are received in a softirq, which may run later. */
-	wait_until(by_name("net/pcv1/rx_packets") >= before + 200);
+	wait_until(total_by_name("net/pcv1/rx_packets") >= before + 200);
 }
 
 static void datagrams(void)
@@ -81,7 +81,7 @@ static int64_t ours(const void *arg)
 	char name[80];
 
 	snprintf(name, sizeof(name), "net/%s/%s", figure->interface, figure->word);
-	return by_name(name);
+	return total_by_name(name);
 }
 
 static int64_t theirs(const void *arg)
@@ -90,18 +90,18 @@ static int64_t theirs(const void *arg)
 	char first[40];
 
 	snprintf(first, sizeof(first), "%s:", figure->interface);
-	return field("/proc/net/dev", first, figure->column);
+	return proc_field("/proc/net/dev", first, figure->column);
 }
 
 static void agree(const struct figure *figure, void (*work)(void))
 {
 	char test[120];
 	/* A packet in progress counts as that many bytes. */
-	int64_t slack = strstr(figure->word, "bytes") ? HALF_DONE * 1514 : HALF_DONE;
+	int64_t slack = strstr(figure->word, "bytes") ? SLACK_IN_FLIGHT * 1514 : SLACK_IN_FLIGHT;
 
 	snprintf(test, sizeof(test), "0.15 net: %s of %s are those of /proc/net/dev", figure->word,
 		 figure->interface);
-	agrees(test, ours, figure, theirs, figure, work, 200, slack);
+	test_matches_proc(test, ours, figure, theirs, figure, work, 200, slack);
 }
 
 int main(void)
@@ -114,7 +114,7 @@ int main(void)
 	};
 	uint32_t number, life;
 
-	plan(1 + 9 + 7 + COMES_AND_GOES);
+	plan(1 + 9 + 7 + NR_RELOAD_TESTS);
 	shell("modprobe veth; ip link set lo up");
 	load_provider("pfc_net");
 	ok(pc_find(&pc, "net/lo/rx_packets"),
@@ -147,6 +147,6 @@ int main(void)
 	   "0.14 net: bytes that are not UTF-8 are escaped in names, which differ");
 	shell("ip link del pc\376");
 	agree(&figures[5], datagrams);
-	comes_and_goes("pfc_net", "net/lo/tx_packets", datagrams);
+	test_unload_and_reload("pfc_net", "net/lo/tx_packets", datagrams);
 	return finish();
 }

@@ -7,12 +7,12 @@
 
 static int64_t ctxt(const void *arg)
 {
-	return field("/proc/stat", "ctxt", 0);
+	return proc_field("/proc/stat", "ctxt", 0);
 }
 
 static int64_t processes(const void *arg)
 {
-	return field("/proc/stat", "processes", 0);
+	return proc_field("/proc/stat", "processes", 0);
 }
 
 /* Two tasks on one CPU that wait for each other in turns. */
@@ -21,7 +21,7 @@ static void ping_pong(void)
 	int there[2], back[2];
 	char byte = 0;
 
-	on_cpu(0);
+	pin_to_cpu(0);
 
 	if (pipe(there) || pipe(back))
 		bail("pipe");
@@ -60,7 +60,7 @@ static void fight(void)
 {
 	pid_t other = fork();
 
-	on_cpu(0);
+	pin_to_cpu(0);
 	if (!other)
 		for (;;)
 			;
@@ -72,16 +72,16 @@ static void fight(void)
 
 static int64_t gain(const char *name, void (*work)(void))
 {
-	int64_t before = by_name(name);
+	int64_t before = total_by_name(name);
 
 	work();
-	return by_name(name) - before;
+	return total_by_name(name) - before;
 }
 
 static void wander(void)
 {
 	for (int i = 0; i < 100; i++)
-		on_cpu(i & 1);
+		pin_to_cpu(i & 1);
 }
 
 int main(void)
@@ -89,12 +89,12 @@ int main(void)
 	struct rusage before, after;
 	int64_t forced, woken;
 
-	plan(8 + COMES_AND_GOES);
+	plan(8 + NR_RELOAD_TESTS);
 	load_provider("pfc_sched");
-	agrees("0.15 sched: context switches are ctxt of /proc/stat", instance_total,
-	       "sched/context_switches", ctxt, NULL, ping_pong, 300, HALF_DONE);
-	agrees("0.15 sched: forks are processes of /proc/stat", instance_total, "sched/forks",
-	       processes, NULL, fork_50, 50, HALF_DONE);
+	test_matches_proc("0.15 sched: context switches are ctxt of /proc/stat", instance_total,
+			  "sched/context_switches", ctxt, NULL, ping_pong, 300, SLACK_IN_FLIGHT);
+	test_matches_proc("0.15 sched: forks are processes of /proc/stat", instance_total,
+			  "sched/forks", processes, NULL, fork_50, 50, SLACK_IN_FLIGHT);
 	getrusage(RUSAGE_SELF, &before);
 	woken = gain("sched/wakeups", ping_pong);
 	getrusage(RUSAGE_SELF, &after);
@@ -113,8 +113,8 @@ int main(void)
 	     after.ru_nivcsw - before.ru_nivcsw);
 	ok(after.ru_nivcsw > before.ru_nivcsw && forced >= after.ru_nivcsw - before.ru_nivcsw,
 	   "0.15 sched: preemptions include those that getrusage() reports");
-	ok(by_name("sched/preemptions") <= by_name("sched/context_switches"),
+	ok(total_by_name("sched/preemptions") <= total_by_name("sched/context_switches"),
 	   "0.15 sched: at most as many preemptions as context switches");
-	comes_and_goes("pfc_sched", "sched/forks", fork_50);
+	test_unload_and_reload("pfc_sched", "sched/forks", fork_50);
 	return finish();
 }

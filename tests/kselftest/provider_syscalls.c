@@ -22,13 +22,13 @@ static int64_t reads(const void *arg)
 	int64_t sum = 0;
 
 	for (int i = 0; i < 4; i++)
-		sum += by_name(names[i]);
+		sum += total_by_name(names[i]);
 	return sum;
 }
 
 static int64_t syscr(const void *arg)
 {
-	return field("/proc/self/io", "syscr", 0);
+	return proc_field("/proc/self/io", "syscr", 0);
 }
 
 static void read_zero(void)
@@ -55,9 +55,9 @@ static int64_t gain(const char *name, void (*work)(void), int64_t least)
 	int64_t got, lowest = INT64_MAX;
 
 	for (int i = 0; i < ATTEMPTS && lowest > least; i++) {
-		got = by_name(name);
+		got = total_by_name(name);
 		work();
-		got = by_name(name) - got;
+		got = total_by_name(name) - got;
 		if (got < lowest)
 			lowest = got;
 	}
@@ -70,7 +70,7 @@ static void reads_agree(const char *test)
 
 	/* syscr counts a read when it ends, so the read of /proc/self/io itself is not in it. */
 	for (int i = 0; i < ATTEMPTS && right && more; i++)
-		right = compare(test, reads, NULL, syscr, NULL, read_zero, 2000, 4, &more);
+		right = compare_proc(test, reads, NULL, syscr, NULL, read_zero, 2000, 4, &more);
 	ok(right && !more, "%s", test);
 }
 
@@ -91,9 +91,10 @@ static void int80(void)
 
 int main(void)
 {
-	plan(6 + COMES_AND_GOES);
+	plan(6 + NR_RELOAD_TESTS);
 	load_provider("pfc_syscalls");
-	is(gain("syscalls/getppid", getppids, CALLS), CALLS, "0.15 syscalls: every getppid() counts, once");
+	is(gain("syscalls/getppid", getppids, CALLS), CALLS,
+	   "0.15 syscalls: every getppid() counts, once");
 	reads_agree("0.15 syscalls: reads are syscr of /proc/self/io");
 	is(gain("syscalls/unknown", nothing_calls, 2), 2,
 	   "0.15 syscalls: numbers without a system call count in syscalls/unknown");
@@ -104,6 +105,6 @@ int main(void)
 	ok(pc_find(&pc, "syscalls/read") && pc_find(&pc, "syscalls/openat") &&
 	   pc_find(&pc, "syscalls/io_uring_enter"),
 	   "0.2 syscalls: instances have the names of system calls");
-	comes_and_goes("pfc_syscalls", "syscalls/getppid", getppids);
+	test_unload_and_reload("pfc_syscalls", "syscalls/getppid", getppids);
 	return finish();
 }

@@ -104,7 +104,7 @@ static void forking(void)
 {
 	__s64 before = pc_total(&pc, n);
 
-	puppet("adjust %u 5", n);
+	driver_cmd("adjust %u 5", n);
 	is(in_child(_exit(pc_total(&pc, n) - before)), 5,
 	   "0.1 a child after fork reads the same counters");
 	is(in_child(_exit(mprotect((void *)pc.base, page, PROT_READ | PROT_WRITE) ? errno : 0)),
@@ -192,10 +192,10 @@ int main(void)
 	char before[112];
 
 	plan(32);
-	load("");
+	load_modules("");
 	pc_open(&pc);
 	page = getpagesize();
-	n = puppet("add readonly/x");
+	n = driver_cmd("add readonly/x");
 	memcpy(before, pc.base, sizeof(before));
 	opening();
 	mapping();

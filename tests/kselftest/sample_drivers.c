@@ -112,7 +112,7 @@ static void set_and_peak(void)
 int main(void)
 {
 	plan(22);
-	load("");
+	load_modules("");
 	pc_open(&pc);
 	sample("sample_c");
 	ok(pc.desc[1].instance == 1, "0.2 the first instance number is 1");

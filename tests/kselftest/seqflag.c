@@ -25,9 +25,9 @@ static int completed(const char *command)
 {
 	__u64 before = seq(), after;
 
-	on_cpu(1);
-	puppet_raw(command, strlen(command));
-	on_cpu(0);
+	pin_to_cpu(1);
+	driver_cmd_raw(command, strlen(command));
+	pin_to_cpu(0);
 	after = seq();
 	return BUSY(before | after) ? -1 : (int)(COMPLETED(after) - COMPLETED(before));
 }
@@ -65,8 +65,8 @@ static void counting(void)
 static void *holder(void *unused)
 {
 	(void)unused;
-	on_cpu(1);
-	puppet("hold %u %u 1000 700", a, b);
+	pin_to_cpu(1);
+	driver_cmd("hold %u %u 1000 700", a, b);
 	return NULL;
 }
 
@@ -113,10 +113,10 @@ static void hidden(void)
 	__s64 value = pc_value(&pc, 1, a);
 	__u64 before = seq();
 
-	on_cpu(1);
-	puppet("adjust %u 1", a);
-	puppet("adjust %u -1", a);
-	on_cpu(0);
+	pin_to_cpu(1);
+	driver_cmd("adjust %u 1", a);
+	driver_cmd("adjust %u -1", a);
+	pin_to_cpu(0);
 	ok(pc_value(&pc, 1, a) == value && BUSY(seq()) == BUSY(before),
 	   "0.9 +1 and -1: the value and the number of updates in flight are unchanged");
 	ok(seq() != before, "0.9 +1 and -1: the seqflag has changed");
@@ -126,11 +126,11 @@ static void hidden(void)
 static void *flipper(void *unused)
 {
 	(void)unused;
-	on_cpu(1);
+	pin_to_cpu(1);
 	/* Continues until the reader has read 1,000 times: a busy host may give it little time. */
-	for (__u64 i = 0; i < at_least(FLIPS) || reads <= 1000; i++) {
-		puppet("adjust %u 1", b);
-		puppet("inline %u -1", b);
+	for (__u64 i = 0; i < scale_min(FLIPS) || reads <= 1000; i++) {
+		driver_cmd("adjust %u 1", b);
+		driver_cmd("inline %u -1", b);
 	}
 	stop = 1;
 	return NULL;
@@ -142,9 +142,9 @@ static void tearing(void)
 	__s64 last = 0xffffffffLL;
 	pthread_t thread;
 
-	on_cpu(1);
-	puppet("set %u 0xffffffff", b);
-	on_cpu(0);
+	pin_to_cpu(1);
+	driver_cmd("set %u 0xffffffff", b);
+	pin_to_cpu(0);
 	pthread_create(&thread, NULL, flipper, NULL);
 	for (; !stop; reads++) {
 		__s64 now = pc_value(&pc, 1, b);
@@ -162,11 +162,11 @@ static void tearing(void)
 int main(void)
 {
 	plan(18);
-	load("");
+	load_modules("");
 	pc_open(&pc);
-	a = puppet("add seqflag/a");
-	b = puppet("add seqflag/b");
-	on_cpu(0);
+	a = driver_cmd("add seqflag/a");
+	b = driver_cmd("add seqflag/b");
+	pin_to_cpu(0);
 	counting();
 	busy();
 	hidden();

@@ -44,16 +44,16 @@ static bool settled = true;
 /* Returns true on a slow kernel, where the test may be too short to meet an inconsistent copy. */
 static bool is_slow(void)
 {
-	return bounded(1000) != 1000;
+	return scale_down(1000) != 1000;
 }
 
 static __u64 wanted(int event)
 {
-	__u64 least = at_least(events[event].least);
+	__u64 least = scale_min(events[event].least);
 
 	if (event == REJECTED_WRONG && is_slow())
 		return 0;
-	return long_run() ? least : (least + 2) / 3;
+	return is_long_run() ? least : (least + 2) / 3;
 }
 
 static bool enough_of_all(void)
@@ -146,7 +146,7 @@ static void hold_by_mapping(void)
 	char byte;
 	pid_t pid;
 
-	puppet_leave();
+	driver_close();
 	err = rmmod("test_driver");
 	expect(!err, WRONG_RMMOD, "rmmod test_driver: %d", err);
 	for (int i = 0; i < 20; i++) {
@@ -184,7 +184,7 @@ static void session(int seconds, bool whole, __u32 base)
 	time_t begun = time(NULL);
 	pid_t pid[ROLES];
 
-	load("");
+	load_modules("");
 	pc_open(&pc);
 	memset(s->pair_count, 0, sizeof(s->pair_count));
 	memset(s->sum_all, 0, sizeof(s->sum_all));
@@ -194,16 +194,16 @@ static void session(int seconds, bool whole, __u32 base)
 	s->sum_cpu1 = 0;
 	s->nr_pairs = 0;
 	s->stop = 0;
-	s->pair[0] = puppet("add torture/pair/first/a");
-	puppet("add torture/pair/first/b");
+	s->pair[0] = driver_cmd("add torture/pair/first/a");
+	driver_cmd("add torture/pair/first/b");
 	s->nr_pairs = 1;
-	s->on_cpu0 = puppet("add torture/cpu0");
-	s->on_cpu1 = puppet("add torture/cpu1");
-	s->by_all = puppet("add torture/all");
-	s->dead = puppet("add torture/dead");
-	puppet("adjust %u 7", s->dead);
-	puppet("del %u", s->dead);
-	puppet_leave();
+	s->on_cpu0 = driver_cmd("add torture/cpu0");
+	s->on_cpu1 = driver_cmd("add torture/cpu1");
+	s->by_all = driver_cmd("add torture/all");
+	s->dead = driver_cmd("add torture/dead");
+	driver_cmd("adjust %u 7", s->dead);
+	driver_cmd("del %u", s->dead);
+	driver_close();
 	start(pid, base);
 	while (time(NULL) < begun + seconds ||
 	       (time(NULL) < begun + gate_or_long(50, 16) * seconds &&
@@ -226,24 +226,24 @@ int main(void)
 {
 	bool debug = !access("/sys/kernel/debug/kmemleak", F_OK);
 	__u32 base = time(NULL) ^ getpid() << 16;
-	struct memory before, after;
+	struct meminfo_kb before, after;
 
 	plan(21);
 	s = mmap(NULL, sizeof(*s), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (s == MAP_FAILED)
 		bail("mmap");
 	note("seed %u", base);
-	unload();
+	unload_modules();
 
 	/*
 	 * A first session warms up, with as many chunks: the kernel's allocators keep some of the
 	 * memory that was freed, but no more of it after the second session.
 	 */
 	session(gate_or_long(2, 5), false, base);
-	before = memory();
+	before = settled_meminfo_kb();
 	memset(s->count, 0, sizeof(s->count));
 	session(gate_or_long(5, 15), true, base + 1);
-	after = memory();
+	after = settled_meminfo_kb();
 
 	for (int e = 0; e < NR_EVENTS; e++)
 		note("%10llu %s", (unsigned long long)s->count[e], events[e].what);

@@ -23,15 +23,15 @@ static void worker(int me)
 		int delta = (int)random_below(2001) - 1000;
 
 		/* The command fails, without counting, if its NMI does not come in time. */
-		if (!puppet("@%s group %u %u 1 %u", any_context(), s->pair[i], s->pair[i] + 1,
-			    rounds))
+		if (!driver_cmd("@%s group %u %u 1 %u", any_context(), s->pair[i], s->pair[i] + 1,
+				rounds))
 			s->pair_count[me][i] += rounds;
 		/* Sometimes a group takes longer, so that readers meet it half done. */
-		if (!random_below(16) && !puppet("hold %u %u 1 1", s->pair[i], s->pair[i] + 1))
+		if (!random_below(16) && !driver_cmd("hold %u %u 1 1", s->pair[i], s->pair[i] + 1))
 			s->pair_count[me][i]++;
-		if (!puppet("@%s adjust %u %d", any_context(), s->by_all, delta))
+		if (!driver_cmd("@%s adjust %u %d", any_context(), s->by_all, delta))
 			s->sum_all[me] += delta;
-		puppet("@%s adjust %u 1", any_context(), s->dead);
+		driver_cmd("@%s adjust %u 1", any_context(), s->dead);
 		happened(STALE);
 		happened(ADJUSTS);
 	}
@@ -45,8 +45,8 @@ static void adder(int me)
 {
 	while (!s->stop) {
 		__u32 k = random_below(POOL), rounds = random_below(20);
-		long long n = puppet(k % 3 ? "add torture/pool/%u" :
-				     "desc 32 4 1 0 16 0 -1 torture/pool/%u", k), delta;
+		long long n = driver_cmd(k % 3 ? "add torture/pool/%u" :
+					 "desc 32 4 1 0 16 0 -1 torture/pool/%u", k), delta;
 		__s64 want = 0;
 
 		if (n == -EEXIST) {
@@ -63,14 +63,14 @@ static void adder(int me)
 		       "instance %lld begins with %lld", n, (long long)pc_total(&pc, n));
 		while (rounds--) {
 			delta = 1 + random_below(100);
-			if (!puppet("@%s adjust %lld %lld", any_context(), n, delta))
+			if (!driver_cmd("@%s adjust %lld %lld", any_context(), n, delta))
 				want += delta;
-			if (!puppet("@%s adjust %u 3", any_context(), s->by_all))
+			if (!driver_cmd("@%s adjust %u 3", any_context(), s->by_all))
 				s->sum_all[WORKERS + me] += 3;
 		}
 		expect(pc_total(&pc, n) == want, WRONG_OWNER, "instance %lld: %lld, not %lld", n,
 		       (long long)pc_total(&pc, n), (long long)want);
-		puppet("del %lld", n);
+		driver_cmd("del %lld", n);
 		happened(DELS);
 	}
 }
@@ -85,14 +85,14 @@ static void grow(void)
 		__u32 room = per_chunk - pc.h->nr_slots % per_chunk;
 
 		if (room >= 64)
-			puppet("desc 32 4 1 0 64 0 -1 torture/fill/%u", filled++);
+			driver_cmd("desc 32 4 1 0 64 0 -1 torture/fill/%u", filled++);
 		else
-			puppet("add torture/fill/%u", filled++);
+			driver_cmd("add torture/fill/%u", filled++);
 	}
 	/* A pair has consecutive numbers, and other roles may add an instance in between. */
 	do {
-		a = puppet("add torture/pair/%u/a", filled);
-		b = puppet("add torture/pair/%u/b", filled++);
+		a = driver_cmd("add torture/pair/%u/a", filled);
+		b = driver_cmd("add torture/pair/%u/b", filled++);
 	} while (b != a + 1);
 	s->pair[s->nr_pairs] = a;
 	__atomic_store_n(&s->nr_pairs, s->nr_pairs + 1, __ATOMIC_RELEASE);
@@ -101,7 +101,7 @@ static void grow(void)
 /* Returns the number of chunks at which the grower stops. */
 static __u32 max_chunks(void)
 {
-	return bounded(gate_or_long(10, MAX_CHUNKS));
+	return scale_down(gate_or_long(10, MAX_CHUNKS));
 }
 
 static void grower(void)
@@ -118,9 +118,9 @@ static void grower(void)
 /* Counts on CPU 0, which is always online. No other role uses this counter. */
 static void cpu0_counter(void)
 {
-	on_cpu(0);
+	pin_to_cpu(0);
 	while (!s->stop) {
-		puppet("loop %u 1 17 1", s->on_cpu0);
+		driver_cmd("loop %u 1 17 1", s->on_cpu0);
 		s->sum_cpu0 += 17;
 		sleep_ms(5);
 	}
@@ -128,7 +128,7 @@ static void cpu0_counter(void)
 
 static bool cpu1(bool on)
 {
-	bool done = cpu_online(1, on);
+	bool done = set_cpu_online(1, on);
 	const volatile __u64 *bitmap = (const void *)(pc.base + pc.geometry.online_offset);
 
 	return done && !!(*bitmap & 2) == on;
@@ -137,10 +137,10 @@ static bool cpu1(bool on)
 static void hotplugger(void)
 {
 	while (!s->stop) {
-		on_cpu(1);
-		puppet("loop %u 1 11 1", s->on_cpu1);
+		pin_to_cpu(1);
+		driver_cmd("loop %u 1 11 1", s->on_cpu1);
 		s->sum_cpu1 += 11;
-		on_cpu(0);
+		pin_to_cpu(0);
 		expect(cpu1(false), WRONG_HOTPLUG, "CPU 1 offline: errno %d", errno);
 		expect(pc_value(&pc, 1, s->on_cpu1) == s->sum_cpu1, WRONG_HOTPLUG,
 		       "CPU 1 offline: its value is not what was counted");
@@ -163,7 +163,7 @@ static void check_sample(const char *driver)
 	for (int i = 0; i < 4; i++)
 		for (__u32 n = 1; n < pc.h->nr_slots; n++) {
 			snprintf(name, sizeof(name), "%s/%s", driver, words[i]);
-			if (!pc_named(&pc, n, name))
+			if (!pc_name_is(&pc, n, name))
 				continue;
 			for (int k = 0; k < pc.desc[n].nr_slots; k++)
 				value[i] += pc_total(&pc, n + k);

@@ -3,7 +3,8 @@
  * timeout: 600
  *
  * 64 tasks, a timer interrupt, an NMI and a kprobe update at once on every CPU, in the middle of
- * one another's groups (tests/modules/test_driver_nesting.c), while readers take consistent snapshots.
+ * one another's groups (tests/modules/test_driver_nesting.c), while readers take consistent
+ * snapshots.
  *
  * All updates go through the seqflag and add 1. Each of the four kinds makes a single update of
  * `alone`, and one of a pair (a, b) in a group, in which it also adds to the counter EVERYBODY. So
@@ -64,11 +65,11 @@ static void *task(void *arg)
 	/* All tasks together have about the weight of one reader. */
 	setpriority(PRIO_PROCESS, syscall(SYS_gettid), 19);
 	while (!stop) {
-		if (puppet("nesting_update %d", ROUNDS))
+		if (driver_cmd("nesting_update %d", ROUNDS))
 			bail("nesting_update");
 		c->rounds += ROUNDS;
 	}
-	puppet_leave();
+	driver_close();
 	return NULL;
 }
 
@@ -116,7 +117,7 @@ static void *reader(void *arg)
 
 static __u64 tally(int what)
 {
-	return puppet("nesting_count %d", what);
+	return driver_cmd("nesting_count %d", what);
 }
 
 static __u64 in_group(void)
@@ -154,14 +155,14 @@ int main(void)
 	plan(13);
 	if (strcmp(getenv("SLOWNESS") ?: "1", "1"))
 		slow = 20;
-	load("");
+	load_modules("");
 	pc_open(&pc);
-	first = puppet("add nesting/0");
+	first = driver_cmd("add nesting/0");
 	for (i = 1; i < SLOTS; i++)
-		puppet("add nesting/%d", i);
+		driver_cmd("add nesting/%d", i);
 	for (__u32 cpu = 0; cpu < pc.geometry.nr_cpus; cpu++)
 		completed_before[cpu] = pc_seq(&pc, cpu) >> PERFCOUNTERS_SEQ_SHIFT;
-	errno = -puppet("nesting_start %u %d", first, PERIOD_US);
+	errno = -driver_cmd("nesting_start %u %d", first, PERIOD_US);
 	if (errno)
 		bail("nesting_start");
 	/*
@@ -177,7 +178,7 @@ int main(void)
 	do {
 		sleep_ms(200);
 		clock_gettime(CLOCK_MONOTONIC, &now);
-	} while (!enough(&count[TASKS]) && now.tv_sec - since.tv_sec < patience(STUCK));
+	} while (!enough(&count[TASKS]) && now.tv_sec - since.tv_sec < scale_timeout(STUCK));
 	stop = 1;
 	for (i = 0; i < TASKS + READERS; i++) {
 		pthread_join(thread[i], NULL);
@@ -187,7 +188,7 @@ int main(void)
 		all.rejected += count[i].rejected;
 		all.rejected_wrong += count[i].rejected_wrong;
 	}
-	is(puppet("nesting_stop"), 0, "0.12 nested updates: stopped in the end");
+	is(driver_cmd("nesting_stop"), 0, "0.12 nested updates: stopped in the end");
 
 	note("%lld s; updates, two at a time: %llu by tasks, %llu by timers, %llu by NMIs, %llu by kprobes (%llu not run)",
 	     (long long)(now.tv_sec - since.tv_sec), (unsigned long long)tally(BY_TASK),

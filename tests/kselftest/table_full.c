@@ -44,11 +44,11 @@ static bool timed(struct costs *costs, __u32 from)
 	bool order = true;
 
 	for (__u32 i = 0; i < SAMPLES; i++)
-		costs->add[i] = puppet("@cost add full/%u", from + i);
+		costs->add[i] = driver_cmd("@cost add full/%u", from + i);
 	for (__u32 i = 0; i < SAMPLES; i++)
-		costs->del[i] = puppet("@cost del %u", PC_OWN + from + i);
+		costs->del[i] = driver_cmd("@cost del %u", PC_BUILTIN + from + i);
 	for (__u32 i = 0; i < SAMPLES; i++)
-		order = order && puppet("add full/%u", from + i) == PC_OWN + from + i;
+		order = order && driver_cmd("add full/%u", from + i) == PC_BUILTIN + from + i;
 	return order;
 }
 
@@ -56,9 +56,9 @@ static void singles(void)
 {
 	static const char *const advice[] = { "all 65536 instance numbers are taken", NULL };
 	bool order = true, descs = true, again = true;
-	__u32 n = 0, max = PERFCOUNTERS_MAX_INSTANCES, names = max - PC_OWN;
+	__u32 n = 0, max = PERFCOUNTERS_MAX_INSTANCES, names = max - PC_BUILTIN;
 	static struct costs early, late;
-	int log = klog_mark();
+	int log = klog_open();
 	__u64 before;
 
 	for (__u32 i = 1; i < names; i++) {
@@ -66,8 +66,8 @@ static void singles(void)
 			order = timed(i == EARLY ? &early : &late, i) && order;
 			i += SAMPLES;
 		}
-		n = puppet("add full/%u", i);
-		order = order && n == PC_OWN + i;
+		n = driver_cmd("add full/%u", i);
+		order = order && n == PC_BUILTIN + i;
 	}
 	note("in thousandths of 500 updates, the median: add %lld then %lld, del %lld then %lld",
 	     median(early.add), median(late.add), median(early.del), median(late.del));
@@ -80,32 +80,33 @@ static void singles(void)
 	is(pc.h->nr_slots, max, "0.4 full table: nr_slots is the number of all slots");
 	is(pc.h->nr_chunks, max / 512, "0.4 full table: every chunk exists");
 	before = state();
-	is(puppet("add full/one_too_many"), -ENOSPC, "0.10 full table: perf_add is ENOSPC");
-	is(puppet("desc 32 4 1 0 64 0 -1 full/hist"), -ENOSPC,
+	is(driver_cmd("add full/one_too_many"), -ENOSPC, "0.10 full table: perf_add is ENOSPC");
+	is(driver_cmd("desc 32 4 1 0 64 0 -1 full/hist"), -ENOSPC,
 	   "0.10 full table: perf_add_desc of a histogram is ENOSPC");
 	is(state(), before, "0.10 full table: a refused request changes nothing");
 	ok(klog_has(log, advice), "0.10 full table: the kernel log says what to do");
-	is(puppet("add full/77"), -EEXIST, "0.10 full table: perf_add of a name in use is EEXIST");
+	is(driver_cmd("add full/77"), -EEXIST,
+	   "0.10 full table: perf_add of a name in use is EEXIST");
 
-	on_cpu(1);
-	puppet("adjust %u 5", max - 1);
+	pin_to_cpu(1);
+	driver_cmd("adjust %u 5", max - 1);
 	is(pc_value(&pc, 1, max - 1), 5, "0.5 full table: the last slot counts");
 	is(pc_value(&pc, 0, max - 1), 0,
 	   "0.5 full table: the last slot of the other CPU does not change");
-	puppet("loop 1 %u 1 1", max - 1);
+	driver_cmd("loop 1 %u 1 1", max - 1);
 	for (__u32 i = 1; i < names; i++) {
-		__u32 at = PC_OWN + i;
+		__u32 at = PC_BUILTIN + i;
 		char name[20];
 
 		snprintf(name, sizeof(name), "full/%u", i);
-		descs = descs && pc.desc[at].instance == at && pc_named(&pc, at, name) &&
+		descs = descs && pc.desc[at].instance == at && pc_name_is(&pc, at, name) &&
 			pc_value(&pc, 1, at) == 1 + 5 * (at == max - 1);
 	}
 	ok(descs, "0.2 full table: each descriptor and each value is in its place");
 	for (__u32 i = 1; i < names; i += 1000) {
-		puppet("del %u", PC_OWN + i);
-		again = again && puppet("add full/%u", i) == PC_OWN + i &&
-			pc_total(&pc, PC_OWN + i) == 0;
+		driver_cmd("del %u", PC_BUILTIN + i);
+		again = again && driver_cmd("add full/%u", i) == PC_BUILTIN + i &&
+			pc_total(&pc, PC_BUILTIN + i) == 0;
 	}
 	ok(again,
 	   "0.11 full table: a deleted name is added again, with its old number and value 0");
@@ -116,7 +117,7 @@ static void runs(void)
 {
 	__u32 n = 0, last = 0, count = 0, singles = 0;
 
-	while ((int)(n = puppet("desc 32 4 1 0 64 0 -1 full/run%u", count)) > 0) {
+	while ((int)(n = driver_cmd("desc 32 4 1 0 64 0 -1 full/run%u", count)) > 0) {
 		last = n;
 		count++;
 	}
@@ -125,25 +126,26 @@ static void runs(void)
 	/* Chunk 0 has room for 7 histograms after its seqflag, each other chunk for 8. */
 	is(count, 7 + 127 * 8,
 	   "0.4 histograms until the table is full: as many as fit into each chunk");
-	while ((int)puppet("add full/rest%u", singles) > 0)
+	while ((int)driver_cmd("add full/rest%u", singles) > 0)
 		singles++;
 	is(last + 64 + singles, PERFCOUNTERS_MAX_INSTANCES,
 	   "0.10 histograms until the table is full: the gaps are given to counters");
-	on_cpu(1);
-	puppet("hist %u 64 0x7fffffffffffffff", last);
+	pin_to_cpu(1);
+	driver_cmd("hist %u 64 0x7fffffffffffffff", last);
 	is(pc_value(&pc, 1, last + 63), 1, "0.5 the last bucket of the last histogram counts");
 }
 
 int main(void)
 {
 	plan(19);
-	load("");
+	load_modules("");
 	pc_open(&pc);
 	singles();
 	pc_close(&pc);
-	puppet_leave();
-	is(rmmod("test_driver"), 0, "0.11 test_driver.ko with all instances of a full table unloads");
-	load("");
+	driver_close();
+	is(rmmod("test_driver"), 0,
+	   "0.11 test_driver.ko with all instances of a full table unloads");
+	load_modules("");
 	pc_open(&pc);
 	runs();
 	return finish();

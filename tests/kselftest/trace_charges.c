@@ -33,7 +33,7 @@ static pid_t child(void (*works)(void))
 	fflush(stdout);
 	pid = fork();
 	if (!pid) {
-		become_user(USER, -1);
+		switch_user(USER, -1);
 		works();
 		shared->ready = 1;
 		for (;;)
@@ -47,11 +47,11 @@ static pid_t child(void (*works)(void))
 static void attaches_often(void)
 {
 	struct perftrace_attach attach;
-	struct traced t;
+	struct traced_process t;
 
 	traced_open(&t, 0);
 	for (shared->nr = 1; shared->nr < 2 * DESCRIPTORS; shared->nr++) {
-		shared->result = try_attach(trace_device(), 0, &attach);
+		shared->result = try_attach(open_trace_device(), 0, &attach);
 		if (shared->result)
 			return;
 	}
@@ -61,7 +61,7 @@ static void attaches_often(void)
 static void ends_often(void)
 {
 	for (shared->nr = 0; shared->nr < 100; shared->nr++) {
-		struct traced t;
+		struct traced_process t;
 
 		traced_open(&t, 0);
 		munmap((void *)t.control, PERFTRACE_READ_BYTES);
@@ -76,19 +76,19 @@ static void descriptors(void)
 
 	is(shared->nr, DESCRIPTORS, "9.4 descriptors: %d attach one process", DESCRIPTORS);
 	is(shared->result, -ENOSPC, "9.4 descriptors: one more is ENOSPC");
-	bytes = bytes_of(USER);
+	bytes = charged_bytes(USER);
 	ok(bytes && bytes < 16 * PAGE,
 	   "9.1 descriptors: those of one process are charged less than 16 pages (%llu bytes)",
 	   bytes);
-	end_child(pid);
+	kill_child(pid);
 	pid = child(ends_often);
-	bytes = bytes_of(USER);
+	bytes = charged_bytes(USER);
 	ok(shared->nr == 100 && bytes >= 100 * PAGE && bytes < 200 * PAGE,
 	   "9.1 descriptors without mappings: each is charged one page or more (%llu bytes)",
 	   bytes);
-	end_child(pid);
-	wait_until(!bytes_of(USER));
-	is(bytes_of(USER), 0,
+	kill_child(pid);
+	wait_until(!charged_bytes(USER));
+	is(charged_bytes(USER), 0,
 	   "9.1 descriptors without mappings: the charge is given back with them");
 }
 
@@ -110,13 +110,13 @@ static long tasks(void)
 static int ends(int slot)
 {
 	return in_child({
-		struct traced t;
+		struct traced_process t;
 		int marker;
 
-		on_cpu(0);
+		pin_to_cpu(0);
 		traced_open(&t, 0);
 		marker = marker_register(&t, "charges:x", FIELDS);
-		put_number(&t, slot, 0, marker, 1);
+		write_number(&t, slot, 0, marker, 1);
 		_exit(marker < 0);
 	});
 }
@@ -138,23 +138,23 @@ static void dead(void)
 	ok(before > 0 && after < before + nr / 2,
 	   "9.1 ended processes: their tasks are freed (%ld, %ld)", before,
 	   after);
-	is(trace_call(fd, PERFTRACE_END, NULL), 0, "9.1 ended processes: the trace ends");
+	is(trace_ioctl(fd, PERFTRACE_END, NULL), 0, "9.1 ended processes: the trace ends");
 	close(fd);
-	wait_until(nobody_has_any());
-	ok(nobody_has_any(), "9.1 ended processes: no charge is left after the trace");
+	wait_until(nothing_charged());
+	ok(nothing_charged(), "9.1 ended processes: no charge is left after the trace");
 }
 
 static void tries_to_attach(void)
 {
 	struct perftrace_attach attach;
 
-	shared->result = try_attach(trace_device(), 0, &attach);
+	shared->result = try_attach(open_trace_device(), 0, &attach);
 }
 
 /* Registers markers until one is refused. */
 static void registers(void)
 {
-	struct traced t;
+	struct traced_process t;
 	char name[40];
 	int rc;
 
@@ -174,7 +174,7 @@ static void refused(void)
 {
 	static const char * const said[] = { "perftrace: ", NULL };
 	struct perftrace_info info;
-	int slot, fd, log = klog_mark();
+	int slot, fd, log = klog_open();
 	pid_t pid;
 
 	set_user_kb(64);
@@ -185,14 +185,14 @@ static void refused(void)
 	   "9.1 limit of memory: register is EDQUOT (%d)", shared->nr);
 	ok(info.no_memory, "9.6 limit of memory: a refused marker is counted in no_memory");
 	ok(klog_has(log, said), "9.6 limit of memory: a refused marker is logged");
-	end_child(pid);
+	kill_child(pid);
 	set_user_kb(8);
 	info = trace_info(fd);
 	pid = child(tries_to_attach);
 	is(shared->result, -EDQUOT, "9.1 limit of memory: attach is EDQUOT");
 	ok(trace_info(fd).no_memory == info.no_memory + 1,
 	   "9.6 limit of memory: a refused process is counted in no_memory");
-	end_child(pid);
+	kill_child(pid);
 	set_user_kb(0);
 	close(fd);
 }
@@ -200,7 +200,7 @@ static void refused(void)
 /* Counts how often the marker's word says that no trace wants it. */
 static void *looks(void *arg)
 {
-	struct traced *t = arg;
+	struct traced_process *t = arg;
 
 	while (!shared->go)
 		if (t->words[0] == 0)
@@ -212,18 +212,18 @@ static void goes_on(void)
 {
 	int slot, fd = trace_create("pause", "charges:*", 0, 4096, &slot), off = 0, bad = 0;
 	pthread_t thread;
-	struct traced t;
+	struct traced_process t;
 	int marker;
 
 	traced_open(&t, 0);
 	marker = marker_register(&t, "charges:x", FIELDS);
-	if (marker || !becomes_wanted(&t, marker, slot, true))
+	if (marker || !wait_wanted(&t, marker, slot, true))
 		bail("a marker");
 	shared->nr = 0;
 	shared->go = 0;
 	pthread_create(&thread, NULL, looks, &t);
 	for (int i = 0; i < 3000; i++)
-		bad += trace_call(fd, PERFTRACE_PAUSE, &off) != 0;
+		bad += trace_ioctl(fd, PERFTRACE_PAUSE, &off) != 0;
 	shared->go = 1;
 	pthread_join(thread, NULL);
 	is(bad, 0, "9.6 resume: succeeds for a trace that is not paused");
@@ -239,17 +239,17 @@ static void goes_on(void)
 static void idle(void)
 {
 	int slot, fd = trace_create("idle", "charges:*", 0, 4096, &slot), marker;
-	struct traced t;
+	struct traced_process t;
 
-	on_cpu(0);
+	pin_to_cpu(0);
 	traced_open(&t, 0);
 	marker = marker_register(&t, "charges:x", FIELDS);
-	put_number(&t, slot, 0, marker, 1);
+	write_number(&t, slot, 0, marker, 1);
 	for (int i = 0; i < 50; i++) {
 		sleep_ms(100);
 		trace_info(fd);
 	}
-	buffer_of(&t, slot, 0)->lost = 1500000000;
+	get_buffer(&t, slot, 0)->lost = 1500000000;
 	is(trace_info(fd).lost, 0, "9.6 impossible losses: not counted as lost");
 	ok(trace_info(fd).cut, "9.6 impossible losses: counted in cut");
 	traced_close(&t);
@@ -261,21 +261,21 @@ static void released(void)
 {
 	struct perftrace_release release = { .size = sizeof(release), .wake = -1 };
 	struct perftrace_attach attach;
-	struct traced t;
+	struct traced_process t;
 	int rc, fd;
 
 	traced_open(&t, 0);
 	rc = in_child({
-		fd = trace_device();
-		rc = trace_call(fd, PERFTRACE_RELEASE, &release);
+		fd = open_trace_device();
+		rc = trace_ioctl(fd, PERFTRACE_RELEASE, &release);
 		_exit(rc || !release.left);
 	});
 	is(rc, 0, "9.2 release: processes are asked to let go");
-	rc = in_child(_exit(-try_attach(trace_device(), 0, &attach)));
+	rc = in_child(_exit(-try_attach(open_trace_device(), 0, &attach)));
 	is(rc, 0, "9.2 release: when its caller has ended, processes can attach again");
 	release.flags = PERFTRACE_RESUME;
-	fd = trace_device();
-	trace_call(fd, PERFTRACE_RELEASE, &release);
+	fd = open_trace_device();
+	trace_ioctl(fd, PERFTRACE_RELEASE, &release);
 	close(fd);
 	traced_close(&t);
 }

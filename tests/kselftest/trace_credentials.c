@@ -32,14 +32,14 @@ static struct target {
 	volatile int slot;
 } *one;
 
-static void put_all(const struct traced *t, int marker, __u64 number)
+static void put_all(const struct traced_process *t, int marker, __u64 number)
 {
 	for (int slot = 0; slot < PERFTRACE_NR_TRACES; slot++)
-		if (wanted(t, marker, slot))
-			put_number(t, slot, 0, marker, number);
+		if (is_wanted(t, marker, slot))
+			write_number(t, slot, 0, marker, number);
 }
 
-static void step(const struct traced *t, int marker)
+static void step(const struct traced_process *t, int marker)
 {
 	switch (one->step) {
 	case WRITE:
@@ -68,15 +68,15 @@ static void step(const struct traced *t, int marker)
 /* Waits for room until the call returns that there will be none. */
 static void *wait_for_room(void *arg)
 {
-	struct traced *t = arg;
+	struct traced_process *t = arg;
 	struct perftrace_room room = { .cpu = 0 };
 
 	while (one->step != FILL)
 		usleep(1000);
 	room.slot = one->slot;
-	room.tail = buffer_of(t, one->slot, 0)->tail;
+	room.tail = get_buffer(t, one->slot, 0)->tail;
 	one->step = NOTHING;
-	one->result = trace_call(t->fd, PERFTRACE_WAIT_ROOM, &room);
+	one->result = trace_ioctl(t->fd, PERFTRACE_WAIT_ROOM, &room);
 	one->ended = 1;
 	return NULL;
 }
@@ -85,10 +85,10 @@ static void *works(void *arg)
 {
 	enum kind kind = (long)arg;
 	pthread_t thread;
-	struct traced t;
+	struct traced_process t;
 	int marker;
 
-	on_cpu(0);
+	pin_to_cpu(0);
 	if (kind == LEADERLESS)
 		wait_until(task_state(getpid()) == 'Z');
 	traced_open(&t, 0);
@@ -121,7 +121,7 @@ static pid_t begin(enum kind kind)
 	pid = fork();
 	if (!pid) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		become_user(USER, kind == MOVER ? CAP_SETGID : -1);
+		switch_user(USER, kind == MOVER ? CAP_SETGID : -1);
 		if (kind != LEADERLESS)
 			works((void *)(long)kind);
 		pthread_create(&thread, NULL, works, (void *)(long)kind);
@@ -169,7 +169,7 @@ static int status_of(pid_t pid, long seconds)
 	fflush(stdout);							\
 	pid_ = fork();							\
 	if (!pid_) {							\
-		become_user(USER, capability);				\
+		switch_user(USER, capability);				\
 		__VA_ARGS__;						\
 		_exit(0);						\
 	}								\
@@ -182,10 +182,10 @@ static void restless(void)
 	int status;
 
 	other = reader({
-		struct tally tally = { 0 };
+		struct event_stats tally = { 0 };
 		int slot, fd;
 
-		on_cpu(1);
+		pin_to_cpu(1);
 		fd = trace_create("restless", "changes:*", 0, 1 << 14, &slot);
 		for (int i = 0; i < 1000 && tally.events < 10; i++)
 			if (trace_drain(fd, 0, &tally) < 0)
@@ -194,17 +194,17 @@ static void restless(void)
 				sleep_ms(1);
 		_exit(tally.events < 10);
 	});
-	status = status_of(other, patience(30));
+	status = status_of(other, scale_timeout(30));
 	ok(status != -1,
 	   "9.2 process that always changes its credentials: its reader does not wait");
 	ok(!status,
 	   "9.3 process that always changes its credentials: its events are read (%x)", status);
 	if (status == -1) {
 		kill(other, SIGKILL);
-		status = status_of(other, patience(10));
+		status = status_of(other, scale_timeout(10));
 		note("killed, it has%s ended", status == -1 ? " not" : "");
 	}
-	end_child(pid);
+	kill_child(pid);
 	if (status == -1)
 		waitpid(other, &status, 0);
 }
@@ -216,7 +216,7 @@ static void moved(void)
 	int status;
 
 	status = status_of(reader_with(CAP_SETGID, {
-		struct tally tally = { 0 };
+		struct event_stats tally = { 0 };
 		int slot, fd = trace_create("moved", "changes:*", 0, 1 << 14, &slot), good = 0;
 
 		one->number = 1;
@@ -228,10 +228,10 @@ static void moved(void)
 		good |= (trace_drain(fd, one->key, &tally) <= 0 && !tally.events) << 1;
 		good |= (trace_info(fd).denied == 1) << 2;
 		_exit(good);
-	}), patience(30));
+	}), scale_timeout(30));
 	is(WEXITSTATUS(status), 7,
 	   "9.3 process with new credentials: only its events before the change are read");
-	end_child(pid);
+	kill_child(pid);
 }
 
 /*
@@ -244,7 +244,7 @@ static int before_exec(bool hides)
 	int status;
 
 	status = status_of(reader({
-		struct tally tally = { 0 };
+		struct event_stats tally = { 0 };
 		char path[40], text[100];
 		int slot, fd = trace_create("executes", "changes:*", 0, 1 << 14, &slot);
 
@@ -254,13 +254,14 @@ static int before_exec(bool hides)
 		one->number = 1;
 		tell(WRITE);
 		tell(EXECUTE);
-		wait_until(!strcmp(slurp(path, text, sizeof(text)) + strlen(text) + 1, "pauses"));
+		wait_until(!strcmp(read_file(path, text, sizeof(text)) + strlen(text) + 1,
+				   "pauses"));
 		/* The memory of the first program is freed. */
 		wait_until(trace_drain(fd, one->key, &tally) < 0 || tally.events ||
 			   trace_info(fd).denied);
 		_exit(tally.events | trace_info(fd).denied << 1);
-	}), patience(30));
-	end_child(pid);
+	}), scale_timeout(30));
+	kill_child(pid);
 	return WEXITSTATUS(status);
 }
 
@@ -302,7 +303,7 @@ static void pages_go(void)
 	long before, after;
 
 	other = reader({
-		struct tally tally = { 0 };
+		struct event_stats tally = { 0 };
 		int slot, fd = trace_create("pages", "changes:*", 0, 1 << 20, &slot);
 
 		one->number = 1;
@@ -322,12 +323,12 @@ static void pages_go(void)
 	wait_until(*at == 3);
 	after = resident(pid);
 	*at = 4;
-	is(status_of(other, patience(30)), 0,
+	is(status_of(other, scale_timeout(30)), 0,
 	   "9.3 undumpable process: it is denied after it has filled a buffer");
 	ok(before > 400 && after < 100,
 	   "9.1 undumpable process: the pages of its buffer are freed (%ld, %ld kB)",
 	   before, after);
-	end_child(pid);
+	kill_child(pid);
 }
 
 /* Maps memory whose pages are missing until another thread provides them. */
@@ -413,13 +414,13 @@ static void reads_slowly(void)
 		stalled.read = first_buffer;
 		stalled.read.to = (unsigned long)stalled.to;
 		stalled.read.bytes = bytes;
-		stalled.rc = trace_call(stalled.fd, PERFTRACE_READ, &stalled.read);
+		stalled.rc = trace_ioctl(stalled.fd, PERFTRACE_READ, &stalled.read);
 		note("%d, %u bytes", stalled.rc, stalled.read.bytes);
 		_exit(secrets(stalled.to, bytes) != 0);
-	}), patience(60));
+	}), scale_timeout(60));
 	is(WEXITSTATUS(status), 0,
 	   "9.3 undumpable process: events that it writes during a slow read are not read");
-	end_child(pid);
+	kill_child(pid);
 }
 
 /*
@@ -428,11 +429,11 @@ static void reads_slowly(void)
  */
 static int events_for(bool fenced)
 {
-	struct tally tally = { 0 };
+	struct event_stats tally = { 0 };
 	int slot, fd;
 
 	if (fenced)
-		fence();
+		enter_landlock_domain();
 	fd = trace_create(fenced ? "fenced" : "free", "changes:*", 0, 1 << 14, &slot);
 	one->number = 1;
 	tell(WRITE);
@@ -445,22 +446,22 @@ static void leaderless(void)
 	pid_t pid = begin(LEADERLESS);
 	int status;
 
-	status = status_of(reader(_exit(events_for(false))), patience(30));
+	status = status_of(reader(_exit(events_for(false))), scale_timeout(30));
 	is(WEXITSTATUS(status), 1, "9.3 process without its first thread: its events are read");
-	status = status_of(reader(_exit(events_for(true))), patience(30));
+	status = status_of(reader(_exit(events_for(true))), scale_timeout(30));
 	is(WEXITSTATUS(status), 0,
 	   "9.3 process without its first thread: a reader in a Landlock domain reads none");
-	end_child(pid);
+	kill_child(pid);
 }
 
 static int opens(bool fenced)
 {
-	struct perftrace_create open = a_trace("opened", "", 0, 0);
+	struct perftrace_create open = make_trace("opened", "", 0, 0);
 	int fd;
 
 	if (fenced)
-		fence();
-	fd = trace_try(PERFTRACE_OPEN, &open);
+		enter_landlock_domain();
+	fd = try_open_trace(PERFTRACE_OPEN, &open);
 	return fd < 0 ? -fd : 0;
 }
 
@@ -473,28 +474,28 @@ static void opened(void)
 		int slot, fd = trace_create("opened", "none:*", flags, 0, &slot);
 
 		_exit(fd < 0);
-	}), patience(30));
+	}), scale_timeout(30));
 	is(status, 0, "9.3 open: a user creates a trace with PERFTRACE_KEEP");
-	status = status_of(reader(_exit(opens(false))), patience(30));
+	status = status_of(reader(_exit(opens(false))), scale_timeout(30));
 	is(WEXITSTATUS(status), 0, "9.3 open: the user can open the kept trace");
-	status = status_of(reader(_exit(opens(true))), patience(30));
+	status = status_of(reader(_exit(opens(true))), scale_timeout(30));
 	is(WEXITSTATUS(status), EPERM, "9.3 open: EPERM from within a Landlock domain");
 	status = status_of(reader({
-		struct perftrace_create open = a_trace("opened", "", 0, 0);
-		int fd = trace_try(PERFTRACE_OPEN, &open);
+		struct perftrace_create open = make_trace("opened", "", 0, 0);
+		int fd = try_open_trace(PERFTRACE_OPEN, &open);
 
-		_exit(trace_call(fd, PERFTRACE_END, NULL) != 0);
-	}), patience(30));
+		_exit(trace_ioctl(fd, PERFTRACE_END, NULL) != 0);
+	}), scale_timeout(30));
 	is(status, 0, "9.3 open: the user can end the kept trace");
 }
 
 static int waiting_trace(__u32 flags)
 {
-	struct perftrace_create create = a_trace("waits", "changes:*", flags, 4096);
+	struct perftrace_create create = make_trace("waits", "changes:*", flags, 4096);
 	int fd;
 
 	create.wait_ms = flags & PERFTRACE_WAIT ? ~0U : 0;
-	fd = trace_try(PERFTRACE_CREATE, &create);
+	fd = try_open_trace(PERFTRACE_CREATE, &create);
 	one->slot = create.slot;
 	return fd;
 }
@@ -507,22 +508,22 @@ static void attaches(void)
 	int events[2];
 	char before[8];
 
-	slurp(yama, before, sizeof(before));
+	read_file(yama, before, sizeof(before));
 	write_file(yama, "1");
 	for (int wait = 0; wait < 2; wait++)
 		events[wait] = WEXITSTATUS(status_of(reader({
-			struct tally tally = { 0 };
+			struct event_stats tally = { 0 };
 			int fd = waiting_trace(wait ? PERFTRACE_WAIT : 0);
 
 			one->number = 1;
 			tell(WRITE);
 			trace_drain(fd, one->key, &tally);
 			_exit(tally.events);
-		}), patience(30)));
+		}), scale_timeout(30)));
 	write_file(yama, before);
 	is(events[0], 1, "9.3 Yama scope 1: events of a process without an attach right are read");
 	is(events[1], 0, "9.3 Yama scope 1: PERFTRACE_WAIT gets no events of such a process");
-	end_child(pid);
+	kill_child(pid);
 }
 
 /* The target becomes undumpable while one of its threads waits for room, and nothing is read. */
@@ -543,14 +544,14 @@ static void waits(void)
 		pause();
 		_exit(fd);
 	});
-	last = seconds_now() + patience(20);
+	last = seconds_now() + scale_timeout(20);
 	while (seconds_now() <= last && !one->ended)
 		sleep_ms(1);
 	ok(one->ended && !one->nr,
 	   "9.3 undumpable process: its thread does not wait for room any longer");
 	is(one->result, -ENOENT, "9.3 undumpable process: the wait for room is ENOENT");
-	end_child(other);
-	end_child(pid);
+	kill_child(other);
+	kill_child(pid);
 }
 
 int main(int argc, char **unused)

@@ -51,7 +51,7 @@ static __u64 nasty(__u64 there)
 
 static void rewriter(const int *slots)
 {
-	struct traced t;
+	struct traced_process t;
 	int marker;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -61,7 +61,7 @@ static void rewriter(const int *slots)
 	for (;;) {
 		int slot = any() % 8 ? slots[any() % TRACES] : (int)(any() % PERFTRACE_NR_TRACES);
 		int cpu = any() % t.attach.nr_cpus;
-		__u64 *counts = (void *)buffer_of(&t, slot, cpu), *word;
+		__u64 *counts = (void *)get_buffer(&t, slot, cpu), *word;
 
 		/* A count, the beginning of a record, or any word. */
 		switch (any() % 4) {
@@ -78,7 +78,7 @@ static void rewriter(const int *slots)
 			/* A valid event, so that there is something to read. */
 			memset(counts, 0, 64);
 			counts[8] = 0;
-			put_number(&t, slots[any() % 2], cpu, marker, any());
+			write_number(&t, slots[any() % 2], cpu, marker, any());
 			continue;
 		}
 		*word = nasty(*word);
@@ -96,7 +96,7 @@ static void caller(void)
 		PERFTRACE_END, PERFTRACE_ATTACH,
 	};
 	static __u64 words[600];
-	struct traced t;
+	struct traced_process t;
 	int slot, fds[3];
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -106,7 +106,7 @@ static void caller(void)
 	for (;;) {
 		unsigned long request = all[any() % 14];
 
-		fds[2] = trace_device();
+		fds[2] = open_trace_device();
 		for (int i = 0; i < 600; i++)
 			words[i] = any() % 3 ? 0 : nasty((unsigned long)words);
 		if (any() % 4)
@@ -131,15 +131,15 @@ static void caller(void)
 
 static void good_one(int slot)
 {
-	struct traced t;
+	struct traced_process t;
 	int marker;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	on_cpu(0);
+	pin_to_cpu(0);
 	traced_open(&t, 0);
 	marker = marker_register(&t, "fuzz:good", FIELDS);
 	for (__u64 n = 0;; usleep(100))
-		if (put_number(&t, slot, 0, marker, n))
+		if (write_number(&t, slot, 0, marker, n))
 			shared->put = ++n;
 }
 
@@ -172,7 +172,7 @@ int main(void)
 {
 	int fds[TRACES], slots[TRACES], good_slot, good_fd, strange = 0;
 	__u64 readings = 0, bytes = 0, cut = 0;
-	struct tally good = { 0 };
+	struct event_stats good = { 0 };
 	time_t end;
 	pid_t pids[3];
 	char name[12];
@@ -192,8 +192,8 @@ int main(void)
 	/* A busy machine needs longer until enough has happened. */
 	while (time(NULL) < end ||
 	       (time(NULL) < end + 100 &&
-		(readings <= at_least(1000) || shared->rewritten <= at_least(100000) ||
-		 shared->calls <= at_least(1000)))) {
+		(readings <= scale_min(1000) || shared->rewritten <= scale_min(100000) ||
+		 shared->calls <= scale_min(1000)))) {
 		struct perftrace_read r = first_buffer;
 
 		for (int i = 0; i < TRACES; i++) {
@@ -201,9 +201,9 @@ int main(void)
 
 			r = first_buffer;
 			for (int n = 0; n < 20 && !rc; n++) {
-				r.to = (unsigned long)trace_room;
-				r.bytes = any() % 4 ? sizeof(trace_room) : any() % 9000;
-				rc = trace_call(fds[i], PERFTRACE_READ, &r);
+				r.to = (unsigned long)read_buffer;
+				r.bytes = any() % 4 ? sizeof(read_buffer) : any() % 9000;
+				rc = trace_ioctl(fds[i], PERFTRACE_READ, &r);
 				bytes += rc ? 0 : r.bytes;
 				readings++;
 			}
@@ -211,30 +211,30 @@ int main(void)
 				note("reading trace %d: %d", i, rc);
 		}
 		r = first_buffer;
-		while (!trace_next(good_fd, &r)) {
+		while (!trace_read_next(good_fd, &r)) {
 			struct perftrace_process p = { .key = r.key };
 
-			trace_call(good_fd, PERFTRACE_PROCESS, &p);
+			trace_ioctl(good_fd, PERFTRACE_PROCESS, &p);
 			if ((pid_t)p.pid == pids[2])
-				tally_bytes(&good, trace_room, r.bytes, 1, 0);
+				count_records(&good, read_buffer, r.bytes, 1, 0);
 		}
 	}
 	for (int i = 0; i < TRACES; i++)
 		cut += trace_info(fds[i]).cut;
-	ok(readings > at_least(1000) && !strange,
+	ok(readings > scale_min(1000) && !strange,
 	   "3.7 fuzz: no read fails with another errno (%llu times, %llu bytes)", readings, bytes);
-	ok(shared->rewritten > at_least(100000),
+	ok(shared->rewritten > scale_min(100000),
 	   "3.7 fuzz: a process rewrites its buffers meanwhile (%llu words)",
 	   shared->rewritten);
 	ok(cut, "3.7 fuzz: invalid bytes are counted in cut (%llu bytes)", cut);
-	ok(shared->calls > at_least(1000),
+	ok(shared->calls > scale_min(1000),
 	   "3.7 fuzz: another process makes random calls meanwhile (%llu times)",
 	   shared->calls);
 	for (int i = 0; i < 3; i++) {
 		kill(pids[i], SIGKILL);
 		waitpid(pids[i], NULL, 0);
 	}
-	trace_drain(good_fd, 0, &(struct tally) { 0 });
+	trace_drain(good_fd, 0, &(struct event_stats) { 0 });
 	ok(good.events > 100 && !good.broken && !good.gaps && !good.lost_records && !good.first,
 	   "3.7 fuzz: all events of a well-behaved process are read (%llu)", good.events);
 	close(good_fd);

@@ -15,10 +15,10 @@
 #define FIELDS	"number:u64"
 
 /* Attaches by a second file of the process, which uses the mappings of the first one. */
-static int joined(const struct traced *first, struct traced *second)
+static int joined(const struct traced_process *first, struct traced_process *second)
 {
 	*second = *first;
-	second->fd = trace_device();
+	second->fd = open_trace_device();
 	return try_attach(second->fd, 0, &second->attach);
 }
 
@@ -28,7 +28,7 @@ static int processes(int fd)
 	__u64 last = 0;
 	int nr = 0;
 
-	while (!trace_call(fd, PERFTRACE_NEXT_MARKER, &d)) {
+	while (!trace_ioctl(fd, PERFTRACE_NEXT_MARKER, &d)) {
 		nr += d.key != last;
 		last = d.key;
 		d.number++;
@@ -38,8 +38,8 @@ static int processes(int fd)
 
 static void copies(void)
 {
-	struct tally tally = { 0 };
-	struct traced one, two, three;
+	struct event_stats tally = { 0 };
+	struct traced_process one, two, three;
 	int slot, fd = trace_create("copies", "join:*", 0, 0, &slot), a, b, refused = 0;
 
 	traced_open(&one, 0);
@@ -52,25 +52,25 @@ static void copies(void)
 	is(marker_register(&two, "join:both", FIELDS), a,
 	   "3.8 second file: the same marker has the same number");
 	b = marker_register(&two, "join:second", FIELDS);
-	ok(b >= 0 && b != a && becomes_wanted(&two, b, slot, true),
+	ok(b >= 0 && b != a && wait_wanted(&two, b, slot, true),
 	   "3.8 second file: another marker has another number, and is wanted");
-	put_number(&one, slot, 0, a, 0);
-	put_number(&two, slot, 0, a, 1);
+	write_number(&one, slot, 0, a, 0);
+	write_number(&two, slot, 0, a, 1);
 	is(trace_drain(fd, one.attach.key, &tally), 1,
 	   "3.1 two files: their events are in the same buffer");
 	ok(tally.events == 2 && !tally.gaps && !tally.broken,
 	   "3.1 two files: their events are all read (%llu events)", tally.events);
 	marker_unregister(&one, "join:both", FIELDS, a);
-	ok(wanted(&two, a, slot),
+	ok(is_wanted(&two, a, slot),
 	   "3.8 two files: a marker that one of them has registered is wanted");
 	close(one.fd);
-	ok(wanted(&two, a, slot),
+	ok(is_wanted(&two, a, slot),
 	   "3.1 two files: the process is still traced when the first one is closed");
-	put_number(&two, slot, 0, a, 2);
+	write_number(&two, slot, 0, a, 2);
 	is(trace_drain(fd, one.attach.key, &tally), 1,
 	   "3.1 two files: events are read when the first one is closed");
 	marker_unregister(&two, "join:both", FIELDS, a);
-	ok(becomes_wanted(&two, a, slot, false),
+	ok(wait_wanted(&two, a, slot, false),
 	   "3.8 two files: a marker that both have unregistered is not wanted");
 	close(two.fd);
 	for (int i = 0; i < 200; i++) {
@@ -104,9 +104,9 @@ static int copy(int number)
 		.size = sizeof(attach),
 		.thread = (char *)&mine[number] - (char *)__builtin_thread_pointer(),
 	};
-	int fd = trace_device();
+	int fd = open_trace_device();
 
-	return trace_call(fd, PERFTRACE_ATTACH, &attach) ? -1 : fd;
+	return trace_ioctl(fd, PERFTRACE_ATTACH, &attach) ? -1 : fd;
 }
 
 /* Returns a bit for each copy whose thread data the kernel changes for a child of vfork(). */
@@ -130,7 +130,7 @@ static int told_of_child(void)
 
 static void threads(void)
 {
-	struct traced first;
+	struct traced_process first;
 	int fds[COPIES + 1], bad = 0;
 
 	traced_open(&first, 0);
@@ -161,7 +161,7 @@ static void nodes(void)
 	const char *path = "/tmp/join-node";
 	struct perftrace_attach attach;
 	struct stat stat;
-	struct traced one;
+	struct traced_process one;
 	int other;
 
 	traced_open(&one, 0);

@@ -21,14 +21,14 @@ static struct {
 } *shared;
 
 /* Attaches a process and registers a marker that the trace in @slot wants. Returns its number. */
-static int child_attach(struct traced *t, int slot, const char *event)
+static int child_attach(struct traced_process *t, int slot, const char *event)
 {
 	int marker;
 
-	on_cpu(0);
+	pin_to_cpu(0);
 	traced_open(t, 0);
 	marker = marker_register(t, event, FIELDS);
-	if (marker < 0 || !becomes_wanted(t, marker, slot, true))
+	if (marker < 0 || !wait_wanted(t, marker, slot, true))
 		_exit(99);
 	shared->key = t->attach.key;
 	return marker;
@@ -37,12 +37,12 @@ static int child_attach(struct traced *t, int slot, const char *event)
 /* Writes until it is killed, and stores the number of committed events after each event. */
 static void write_on(int slot)
 {
-	struct traced t;
+	struct traced_process t;
 	int marker = child_attach(&t, slot, "life:x");
 
 	shared->ready = 1;
 	for (__u64 n = 0;; n++) {
-		while (!put_number(&t, slot, 0, marker, n))
+		while (!write_number(&t, slot, 0, marker, n))
 			pause();
 		shared->committed = n + 1;
 	}
@@ -51,11 +51,11 @@ static void write_on(int slot)
 static void killed(void)
 {
 	int slot, fd = trace_create("killed", "life:*", 0, 1 << 20, &slot), status;
-	int rounds = bounded(gate_or_long(60, 200)), whole = 0, most = 0;
+	int rounds = scale_down(gate_or_long(60, 200)), whole = 0, most = 0;
 
 	srandom(1);
 	for (int i = 0; i < rounds; i++) {
-		struct tally tally = { 0 };
+		struct event_stats tally = { 0 };
 		pid_t pid;
 		__u64 told;
 
@@ -89,7 +89,7 @@ static void killed(void)
 	is(whole, rounds, "3.1 killed writer: each committed event is read, and nothing else");
 	ok(most > 100,
 	   "3.1 killed writer: once after more than 100 events (up to %d events)", most);
-	trace_drain(fd, 1, &(struct tally) { 0 });
+	trace_drain(fd, 1, &(struct event_stats) { 0 });
 	is(trace_info(fd).nr_processes, 0,
 	   "3.8 killed writer: its process is removed after it was read");
 	is(trace_info(fd).memory, 0,
@@ -102,7 +102,7 @@ static void lost_at_the_end(void)
 {
 	int slot, fd = trace_create("lost", "life:*", 0, 0, &slot), status, rc, go[2];
 	struct perftrace_read r = first_buffer;
-	struct tally tally = { 0 };
+	struct event_stats tally = { 0 };
 	pid_t pid;
 	char byte;
 
@@ -111,15 +111,15 @@ static void lost_at_the_end(void)
 	shared->ready = 0;
 	pid = fork();
 	if (!pid) {
-		struct traced t;
+		struct traced_process t;
 		int marker;
 
 		traced_open(&t, 0);
 		marker = marker_register(&t, "life:lost", FIELDS);
-		put_number(&t, slot, 0, marker, 0);
+		write_number(&t, slot, 0, marker, 0);
 		shared->ready = 1;
 		if (read(go[0], &byte, 1) == 1)
-			buffer_of(&t, slot, 0)->lost += 5;
+			get_buffer(&t, slot, 0)->lost += 5;
 		raise(SIGKILL);
 	}
 	while (!shared->ready && !waitpid(pid, &status, WNOHANG))
@@ -129,10 +129,10 @@ static void lost_at_the_end(void)
 	if (write(go[1], "x", 1) != 1)
 		bail("pipe");
 	waitpid(pid, &status, 0);
-	rc = trace_next(fd, &r);
+	rc = trace_read_next(fd, &r);
 	ok(!rc && !r.bytes && r.lost == 5, "3.3 late losses: reported without any bytes");
 	r = first_buffer;
-	is(trace_next(fd, &r), -ENOENT, "3.3 late losses: reported once");
+	is(trace_read_next(fd, &r), -ENOENT, "3.3 late losses: reported once");
 	is(trace_info(fd).nr_processes, 0,
 	   "3.3 late losses: the process is removed after they were read");
 	close(go[0]);
@@ -145,31 +145,31 @@ static void ended(void)
 	struct perftrace_process p;
 	struct perftrace_describe d;
 	struct perftrace_read r = first_buffer;
-	struct traced t;
+	struct traced_process t;
 	int slot, fd = trace_create("ended", "life:*", 0, 0, &slot);
 
-	in_child(put_number(&t, slot, 0, child_attach(&t, slot, "life:ended"), 5));
+	in_child(write_number(&t, slot, 0, child_attach(&t, slot, "life:ended"), 5));
 	p.key = shared->key;
 	d.key = shared->key;
 	d.number = 0;
-	is(trace_call(fd, PERFTRACE_PROCESS, &p), 0,
+	is(trace_ioctl(fd, PERFTRACE_PROCESS, &p), 0,
 	   "3.1 ended process: PERFTRACE_PROCESS succeeds");
 	is(p.flags, PERFTRACE_ENDED,
 	   "3.1 ended process: PERFTRACE_PROCESS reports PERFTRACE_ENDED");
-	ok(!trace_call(fd, PERFTRACE_DESCRIBE, &d) && !strcmp(d.marker.name, "life:ended"),
+	ok(!trace_ioctl(fd, PERFTRACE_DESCRIBE, &d) && !strcmp(d.marker.name, "life:ended"),
 	   "3.8 ended process: PERFTRACE_DESCRIBE returns its marker");
-	ok(!trace_next(fd, &r) && r.key == shared->key && r.bytes == 24,
+	ok(!trace_read_next(fd, &r) && r.key == shared->key && r.bytes == 24,
 	   "3.1 ended process: its events are read");
-	is(trace_call(fd, PERFTRACE_PROCESS, &p), 0,
+	is(trace_ioctl(fd, PERFTRACE_PROCESS, &p), 0,
 	   "3.1 ended process: PERFTRACE_PROCESS still succeeds after its events were read");
-	is(trace_next(fd, &r), -ENOENT, "3.1 ended process: no other buffer has anything");
+	is(trace_read_next(fd, &r), -ENOENT, "3.1 ended process: no other buffer has anything");
 	r = first_buffer;
-	trace_next(fd, &r);
-	is(trace_call(fd, PERFTRACE_PROCESS, &p), -ENOENT,
+	trace_read_next(fd, &r);
+	is(trace_ioctl(fd, PERFTRACE_PROCESS, &p), -ENOENT,
 	   "3.8 ended process: ENOENT when reading starts again");
 	d.number = 0;
 	d.key = 0;
-	is(trace_call(fd, PERFTRACE_NEXT_MARKER, &d), -ENOENT,
+	is(trace_ioctl(fd, PERFTRACE_NEXT_MARKER, &d), -ENOENT,
 	   "3.8 ended process: its markers are ENOENT when reading starts again");
 	close(fd);
 }
@@ -180,21 +180,21 @@ static void in_two(void)
 	int slots[2], fds[2], marker;
 	struct perftrace_process p;
 	struct perftrace_read r = first_buffer;
-	struct traced t;
+	struct traced_process t;
 
 	fds[0] = trace_create("two0", "life:two", 0, 0, slots);
 	fds[1] = trace_create("two1", "life:two", 0, 0, slots + 1);
 	in_child(marker = child_attach(&t, slots[1], "life:two");
-		 put_number(&t, slots[0], 0, marker, 0);
-		 put_number(&t, slots[1], 0, marker, 0));
+		 write_number(&t, slots[0], 0, marker, 0);
+		 write_number(&t, slots[1], 0, marker, 0));
 	p.key = shared->key;
-	ok(!trace_next(fds[1], &r) && r.bytes == 24,
+	ok(!trace_read_next(fds[1], &r) && r.bytes == 24,
 	   "3.11 process in two traces: one trace is read");
-	trace_drain(fds[0], 0, &(struct tally) { 0 });
-	trace_drain(fds[0], 0, &(struct tally) { 0 });
-	is(trace_call(fds[0], PERFTRACE_PROCESS, &p), -ENOENT,
+	trace_drain(fds[0], 0, &(struct event_stats) { 0 });
+	trace_drain(fds[0], 0, &(struct event_stats) { 0 });
+	is(trace_ioctl(fds[0], PERFTRACE_PROCESS, &p), -ENOENT,
 	   "3.8 process in two traces: the trace whose reader started again has forgotten it");
-	is(trace_call(fds[1], PERFTRACE_PROCESS, &p), 0,
+	is(trace_ioctl(fds[1], PERFTRACE_PROCESS, &p), 0,
 	   "3.8 process in two traces: the other trace still has it");
 	close(fds[0]);
 	close(fds[1]);
@@ -204,62 +204,62 @@ static void in_two(void)
  * Runs in a child of a traced process that has written one event. The child is traced without a
  * call or a file, with its parent's addresses and marker numbers. Returns 0, or which check fails.
  */
-static int forked_child(struct traced *t, int slot, int marker)
+static int forked_child(struct traced_process *t, int slot, int marker)
 {
-	struct traced own = *t;
+	struct traced_process own = *t;
 	int n;
 
 	/* Its first access makes it a process of its own. */
 	if (t->control->version != PERFTRACE_VERSION || t->control->key == t->attach.key ||
 	    t->control->pid != getpid())
 		return 1;
-	if (!wanted(t, marker, slot) || !(t->control->slots[slot].generation & 1))
+	if (!is_wanted(t, marker, slot) || !(t->control->slots[slot].generation & 1))
 		return 2;
-	if (buffer_of(t, slot, 0)->head)
+	if (get_buffer(t, slot, 0)->head)
 		return 3;
 	/* A slot without a trace shows nothing of its parent's, either. */
-	if (buffer_of(t, (slot + 5) % PERFTRACE_NR_TRACES, 0)->lost)
+	if (get_buffer(t, (slot + 5) % PERFTRACE_NR_TRACES, 0)->lost)
 		return 7;
 	own.attach.key = t->control->key;
-	put_number(&own, slot, 0, marker, 2000);
+	write_number(&own, slot, 0, marker, 2000);
 	/* The parent's file also works for the child. Another file attaches to the same process. */
 	n = marker_register(&own, "life:more", FIELDS);
-	if (n <= marker || !becomes_wanted(&own, n, slot, true))
+	if (n <= marker || !wait_wanted(&own, n, slot, true))
 		return 4;
-	own.fd = trace_device();
+	own.fd = open_trace_device();
 	if (try_attach(own.fd, 0, &own.attach) || own.attach.key != t->control->key ||
 	    own.attach.control != (unsigned long)t->control)
 		return 5;
-	put_number(&own, slot, 0, n, 2001);
+	write_number(&own, slot, 0, n, 2001);
 	/* A child of this child is a process of its own in the same way. */
-	return in_child(_exit(t->control->key == own.attach.key || !wanted(t, n, slot) ||
+	return in_child(_exit(t->control->key == own.attach.key || !is_wanted(t, n, slot) ||
 			      t->control->pid != getpid())) ? 6 : 0;
 }
 
 static void forks(const char *how, bool keep)
 {
-	struct tally mine = { 0 }, theirs = { 0 }, all = { 0 };
+	struct event_stats mine = { 0 }, theirs = { 0 }, all = { 0 };
 	struct perftrace_read r = first_buffer;
-	struct traced t;
+	struct traced_process t;
 	int slot, fd = trace_create("forks", "life:*", 0, 0, &slot), marker;
 
 	traced_open(&t, 0);
 	marker = marker_register(&t, "life:fork", FIELDS);
-	put_number(&t, slot, 0, marker, 0);
-	buffer_of(&t, (slot + 5) % PERFTRACE_NR_TRACES, 0)->lost = 77;
+	write_number(&t, slot, 0, marker, 0);
+	get_buffer(&t, (slot + 5) % PERFTRACE_NR_TRACES, 0)->lost = 77;
 	/* The kernel allows MADV_KEEPONFORK, which must have no effect here. */
 	if (keep && (madvise(t.buffers, t.attach.bytes, MADV_KEEPONFORK) ||
 		     madvise((void *)t.control, PERFTRACE_READ_BYTES, MADV_KEEPONFORK)))
 		bail("MADV_KEEPONFORK");
 	is(in_child(_exit(forked_child(&t, slot, marker))), 0,
 	   "3.1 %sfork: a child is a process of its own at its first access", how);
-	put_number(&t, slot, 0, marker, 1);
-	while (!trace_next(fd, &r))
-		tally_bytes(r.key == t.attach.key ? &mine : &theirs, trace_room, r.bytes, 1, 0);
+	write_number(&t, slot, 0, marker, 1);
+	while (!trace_read_next(fd, &r))
+		count_records(r.key == t.attach.key ? &mine : &theirs, read_buffer, r.bytes, 1, 0);
 	is(theirs.events, 2, "3.1 %sfork: the child's events are read", how);
 	ok(mine.events == 2 && !mine.gaps && !mine.broken,
 	   "3.1 %sfork: the child does not write into its parent's buffers", how);
-	put_number(&t, slot, 0, marker, 2);
+	write_number(&t, slot, 0, marker, 2);
 	is(trace_drain(fd, 0, &all), 1, "3.1 %sfork: the parent's later events are read", how);
 	traced_close(&t);
 	close(fd);
@@ -268,13 +268,13 @@ static void forks(const char *how, bool keep)
 /* The parent has ended before its child, like a daemon, writes its first event. */
 static void outlives(void)
 {
-	struct tally tally = { 0 };
+	struct event_stats tally = { 0 };
 	int slot, fd = trace_create("outlives", "life:*", 0, 0, &slot), go[2];
 
 	if (pipe2(go, O_CLOEXEC))
 		bail("pipe2");
 	in_child({
-		struct traced t;
+		struct traced_process t;
 		int marker = child_attach(&t, slot, "life:daemon");
 		char byte;
 
@@ -282,8 +282,8 @@ static void outlives(void)
 			_exit(0);
 		close(go[1]);
 		read(go[0], &byte, 1);
-		put_number(&t, slot, 0, marker, 0);
-		put_number(&t, slot, 0, marker, 1);
+		write_number(&t, slot, 0, marker, 0);
+		write_number(&t, slot, 0, marker, 1);
 	});
 	close(go[0]);
 	close(go[1]);
@@ -297,9 +297,9 @@ static void outlives(void)
  */
 static void alone(void)
 {
-	struct tally tally = { 0 };
+	struct event_stats tally = { 0 };
 	int slot, fd = trace_create("alone", "life:*", 0, 0, &slot);
-	struct traced t;
+	struct traced_process t;
 	int marker, status;
 	pid_t pid;
 
@@ -309,7 +309,7 @@ static void alone(void)
 	if (!pid) {
 		if (chroot("/proc") || chdir("/") || syscall(SYS_close_range, 0, ~0U, 0))
 			_exit(1);
-		put_number(&t, slot, 0, marker, 0);
+		write_number(&t, slot, 0, marker, 0);
 		_exit(!(t.control->pid == getpid() && t.control->key != t.attach.key));
 	}
 	waitpid(pid, &status, 0);
@@ -323,7 +323,7 @@ static void alone(void)
 /* The charge for children is given back, however many there were. */
 static void many_children(void)
 {
-	struct traced t;
+	struct traced_process t;
 	int marker, done = 0;
 	__u64 before;
 
@@ -334,26 +334,26 @@ static void many_children(void)
 		snprintf(name, sizeof(name), "life:many%d", i);
 		marker = marker_register(&t, name, FIELDS);
 	}
-	before = bytes_of(0);
+	before = charged_bytes(0);
 	for (int i = 0; i < 300; i++)
-		done += !in_child(_exit(i & 1 ? !t.control->version : bytes_of(0) <= before));
+		done += !in_child(_exit(i & 1 ? !t.control->version : charged_bytes(0) <= before));
 	is(done, 300,
 	   "3.8 many children: 300 are charged, one after the other (marker %d)", marker);
-	wait_until(bytes_of(0) == before);
-	is(bytes_of(0), before, "3.8 many children: their charge is given back");
+	wait_until(charged_bytes(0) == before);
+	is(charged_bytes(0), before, "3.8 many children: their charge is given back");
 	traced_close(&t);
 }
 
 static void execs(char *self)
 {
 	char number[12];
-	struct traced t;
-	struct tally old = { 0 }, all = { 0 };
+	struct traced_process t;
+	struct event_stats old = { 0 }, all = { 0 };
 	int slot, fd = trace_create("execs", "life:*", 0, 0, &slot);
 	__u64 key;
 
 	snprintf(number, sizeof(number), "%d", slot);
-	is(in_child(put_number(&t, slot, 0, child_attach(&t, slot, "life:old"), 1);
+	is(in_child(write_number(&t, slot, 0, child_attach(&t, slot, "life:old"), 1);
 		    execl(self, self, "again", number, NULL)), 0,
 	   "3.1 exec: the executed program attaches");
 	is(trace_drain(fd, 0, &all), 2, "3.1 exec: buffers of both programs are read");
@@ -364,31 +364,31 @@ static void execs(char *self)
 }
 
 /* Changes that a process may make to its mappings: it lives on, or gets a signal. */
-static void unmap_half(struct traced *t, int slot)
+static void unmap_half(struct traced_process *t, int slot)
 {
 	(void)slot;
 	munmap(t->buffers + t->attach.bytes / 2, t->attach.bytes / 2);
 }
 
-static void unmap_buffer(struct traced *t, int slot)
+static void unmap_buffer(struct traced_process *t, int slot)
 {
-	munmap(buffer_of(t, slot, 0), 8192);
+	munmap(get_buffer(t, slot, 0), 8192);
 }
 
-static void unmap_read(struct traced *t, int slot)
+static void unmap_read(struct traced_process *t, int slot)
 {
 	(void)slot;
 	munmap((void *)t->control, PERFTRACE_READ_BYTES);
 }
 
-static void unmap_all(struct traced *t, int slot)
+static void unmap_all(struct traced_process *t, int slot)
 {
 	unmap_half(t, slot);
 	unmap_read(t, slot);
 	munmap(t->buffers, t->attach.bytes / 2);
 }
 
-static void move(struct traced *t, int slot)
+static void move(struct traced_process *t, int slot)
 {
 	void *p = mremap(t->buffers, t->attach.bytes, t->attach.bytes, MREMAP_MAYMOVE |
 			 MREMAP_FIXED, t->buffers + 2 * t->attach.bytes);
@@ -398,7 +398,7 @@ static void move(struct traced *t, int slot)
 		*(volatile __u64 *)((char *)p + t->attach.bytes / 2 + 8192) = 1;
 }
 
-static void grow(struct traced *t, int slot)
+static void grow(struct traced_process *t, int slot)
 {
 	char *p = mremap(t->buffers, t->attach.bytes, 2 * t->attach.bytes, MREMAP_MAYMOVE);
 
@@ -407,31 +407,31 @@ static void grow(struct traced *t, int slot)
 		*(volatile __u64 *)(p + t->attach.bytes) = 1;
 }
 
-static void double_map(struct traced *t, int slot)
+static void double_map(struct traced_process *t, int slot)
 {
-	char *p = mremap(buffer_of(t, slot, 0), 0, 8192, MREMAP_MAYMOVE);
+	char *p = mremap(get_buffer(t, slot, 0), 0, 8192, MREMAP_MAYMOVE);
 
 	if (p != MAP_FAILED)
 		*(volatile __u64 *)p = 1;
 }
 
-static void advise(struct traced *t, int slot)
+static void advise(struct traced_process *t, int slot)
 {
 	static const int all[] = { MADV_DONTNEED, MADV_FREE, MADV_REMOVE, MADV_DOFORK,
 				   MADV_KEEPONFORK, MADV_PAGEOUT, MADV_COLD };
 
 	for (int i = 0; i < 7; i++)
-		madvise(buffer_of(t, slot, 0), 8192, all[i]);
-	mlock(buffer_of(t, slot, 0), 8192);
-	in_child((void)*(volatile char *)buffer_of(t, slot, 0));
+		madvise(get_buffer(t, slot, 0), 8192, all[i]);
+	mlock(get_buffer(t, slot, 0), 8192);
+	in_child((void)*(volatile char *)get_buffer(t, slot, 0));
 }
 
-static void read_only(struct traced *t, int slot)
+static void read_only(struct traced_process *t, int slot)
 {
-	mprotect(buffer_of(t, slot, 0), 8192, PROT_READ);
+	mprotect(get_buffer(t, slot, 0), 8192, PROT_READ);
 }
 
-static void close_file(struct traced *t, int slot)
+static void close_file(struct traced_process *t, int slot)
 {
 	(void)slot;
 	close(t->fd);
@@ -441,7 +441,7 @@ static void apart(void)
 {
 	static const struct {
 		const char *what;
-		void (*harm)(struct traced *t, int slot);
+		void (*harm)(struct traced_process *t, int slot);
 	} all[] = {
 		{ "half of the buffers unmapped", unmap_half },
 		{ "one buffer unmapped", unmap_buffer },
@@ -457,14 +457,14 @@ static void apart(void)
 	};
 
 	for (int i = 0; all[i].what; i++) {
-		struct tally tally = { 0 };
-		struct traced t;
+		struct event_stats tally = { 0 };
+		struct traced_process t;
 		int slot, fd = trace_create("apart", "life:*", 0, 0, &slot);
 
 		in_child(int m = child_attach(&t, slot, "life:apart");
-			 put_number(&t, slot, 0, m, 0);
+			 write_number(&t, slot, 0, m, 0);
 			 all[i].harm(&t, slot);
-			 put_number(&t, slot, 0, m, 1));
+			 write_number(&t, slot, 0, m, 1));
 		trace_drain(fd, 0, &tally);
 		ok(tally.events && !tally.first && !tally.broken,
 		   "3.7 %s: events written before are read (%llu events)", all[i].what,
@@ -480,10 +480,10 @@ static void apart(void)
 static void fill(int slot)
 {
 	static char fields[1000];
-	struct traced t;
+	struct traced_process t;
 	int marker = child_attach(&t, slot, "life:dropped");
 
-	while (put_event(&t, slot, 0, marker, fields, sizeof(fields)))
+	while (write_event(&t, slot, 0, marker, fields, sizeof(fields)))
 		;
 }
 
@@ -492,7 +492,7 @@ static void dropped(void)
 {
 	int slot, fd = trace_create("dropped", "life:*", 0, 1 << 20, &slot), rounds = 0;
 	struct perftrace_info info;
-	struct tally tally = { 0 };
+	struct event_stats tally = { 0 };
 
 	do {
 		in_child(fill(slot));
@@ -510,8 +510,8 @@ static void dropped(void)
 
 static void module(void)
 {
-	struct perftrace_create open = a_trace("kept", "", 0, 0);
-	struct traced t;
+	struct perftrace_create open = make_trace("kept", "", 0, 0);
+	struct traced_process t;
 	int slot, fd;
 
 	/* Without the test driver only what is tested here holds the module. */
@@ -527,8 +527,8 @@ static void module(void)
 	is(rmmod("perfcounters"), -EAGAIN, "3.11 rmmod: EAGAIN while a trace is open");
 	close(fd);
 	is(rmmod("perfcounters"), -EAGAIN, "3.11 rmmod: EAGAIN while a trace is kept");
-	fd = trace_try(PERFTRACE_OPEN, &open);
-	trace_call(fd, PERFTRACE_END, NULL);
+	fd = try_open_trace(PERFTRACE_OPEN, &open);
+	trace_ioctl(fd, PERFTRACE_END, NULL);
 	close(fd);
 	wait_until(rmmod("perfcounters") != -EAGAIN);
 	ok(!is_loaded("perfcounters"), "3.11 rmmod: succeeds after the trace has ended");
@@ -537,12 +537,12 @@ static void module(void)
 
 int main(int argc, char **argv)
 {
-	struct traced t;
+	struct traced_process t;
 
 	shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (argc > 2)
-		return !put_number(&t, atoi(argv[2]), 0,
-				   child_attach(&t, atoi(argv[2]), "life:new"), 2);
+		return !write_number(&t, atoi(argv[2]), 0,
+				     child_attach(&t, atoi(argv[2]), "life:new"), 2);
 	trace_load();
 	plan(54);
 	killed();

@@ -39,8 +39,8 @@ static pid_t traced_one(int user)
 	if (!pid) {
 		struct perftrace_attach attach;
 
-		become_user(user, -1);
-		shared->result = try_attach(trace_device(), 0, &attach);
+		switch_user(user, -1);
+		shared->result = try_attach(open_trace_device(), 0, &attach);
 		shared->ready = 1;
 		for (;;)
 			pause();
@@ -55,7 +55,7 @@ static void processes(void)
 	char was[20], text[20];
 	int bad = 0;
 
-	slurp(MAX_TRACED, was, sizeof(was));
+	read_file(MAX_TRACED, was, sizeof(was));
 	is(atoi(was), 65536, "9.4 max_traced: 65,536 by default");
 	snprintf(text, sizeof(text), "%d", A_USER * USERS_THERE);
 	write_file(MAX_TRACED, text);
@@ -67,7 +67,7 @@ static void processes(void)
 	more = traced_one(USER);
 	is(shared->result, -ENOSPC,
 	   "9.4 max_traced: one process beyond a user's quarter is ENOSPC");
-	end_child(more);
+	kill_child(more);
 	for (int i = A_USER; i < A_USER * USERS_THERE; i++) {
 		all[i] = traced_one(USER + i / A_USER);
 		bad += shared->result != 0;
@@ -75,13 +75,13 @@ static void processes(void)
 	is(bad, 0, "9.4 max_traced: other users can have the rest");
 	more = traced_one(USER + USERS_THERE);
 	is(shared->result, -ENOSPC, "9.4 max_traced: one process beyond the limit is ENOSPC");
-	end_child(more);
-	end_child(all[0]);
+	kill_child(more);
+	kill_child(all[0]);
 	more = traced_one(USER + USERS_THERE);
 	is(shared->result, 0, "9.4 max_traced: there is room when a process has ended");
-	end_child(more);
+	kill_child(more);
 	for (int i = 1; i < A_USER * USERS_THERE; i++)
-		end_child(all[i]);
+		kill_child(all[i]);
 	write_file(MAX_TRACED, was);
 }
 
@@ -89,14 +89,14 @@ static void processes(void)
 static int user_ends(int slot)
 {
 	return in_child({
-		struct traced t;
+		struct traced_process t;
 		int marker;
 
-		on_cpu(0);
-		become_user(USER, -1);
+		pin_to_cpu(0);
+		switch_user(USER, -1);
 		traced_open(&t, 0);
 		marker = marker_register(&t, "limits:x", FIELDS);
-		put_number(&t, slot, 0, marker, 1);
+		write_number(&t, slot, 0, marker, 1);
 		_exit(marker < 0);
 	});
 }
@@ -109,10 +109,10 @@ static void kept_of_a_user(void)
 	char was[20], text[20];
 	pid_t one;
 
-	slurp(MAX_TRACED, was, sizeof(was));
+	read_file(MAX_TRACED, was, sizeof(was));
 	snprintf(text, sizeof(text), "%d", A_USER * USERS_THERE);
 	write_file(MAX_TRACED, text);
-	on_cpu(0);
+	pin_to_cpu(0);
 	fd = trace_create("kept", "limits:*",
 			  PERFTRACE_KEEP | PERFTRACE_FLIGHT | PERFTRACE_ALL_USERS, 4096, &slot);
 	for (int i = 0; i < A_USER; i++)
@@ -123,12 +123,12 @@ static void kept_of_a_user(void)
 	   info.nr_processes);
 	one = traced_one(USER);
 	is(shared->result, 0, "9.4 kept processes do not count for the user who ran them");
-	end_child(one);
+	kill_child(one);
 	is(user_ends(slot), 0, "9.4 root's trace: one process more writes an event and ends");
 	info = trace_info(fd);
 	is(info.nr_processes, A_USER,
 	   "9.4 a trace keeps no more ended processes than its owner's quarter");
-	trace_call(fd, PERFTRACE_END, NULL);
+	trace_ioctl(fd, PERFTRACE_END, NULL);
 	close(fd);
 	write_file(MAX_TRACED, was);
 }
@@ -137,20 +137,20 @@ static void kept_of_a_user(void)
 static void one_ends(int slot, size_t bytes)
 {
 	static char payload[PERFTRACE_RECORD_MAX / 2];
-	struct traced t;
+	struct traced_process t;
 	int marker;
 
 	traced_open(&t, 0);
 	marker = marker_register(&t, "limits:x", FIELDS);
-	put_number(&t, slot, 0, marker, 1);
+	write_number(&t, slot, 0, marker, 1);
 	for (size_t put = sizeof(payload); put < bytes; put += sizeof(payload))
-		put_event(&t, slot, 0, marker, payload, sizeof(payload));
+		write_event(&t, slot, 0, marker, payload, sizeof(payload));
 	traced_close(&t);
 }
 
 static int kept(const char *name, __u32 bytes, int *slot)
 {
-	on_cpu(0);
+	pin_to_cpu(0);
 	return trace_create(name, "limits:*", PERFTRACE_KEEP | PERFTRACE_FLIGHT, bytes, slot);
 }
 
@@ -170,7 +170,7 @@ static void ended(void)
 	ok(info.nr_processes == MOST_ENDED && info.dropped == 1,
 	   "9.4 ended processes: for one more the oldest is dropped (%llu, %llu dropped)",
 	   info.nr_processes, info.dropped);
-	trace_call(fd, PERFTRACE_END, NULL);
+	trace_ioctl(fd, PERFTRACE_END, NULL);
 	close(fd);
 }
 
@@ -195,7 +195,7 @@ static void bytes_ended(void)
 	ok(info.dropped == 1 && before.memory + each > MOST_BYTES && info.memory == before.memory,
 	   "9.4 ended processes: for more bytes the oldest is dropped (%llu, %llu dropped)",
 	   info.memory, info.dropped);
-	trace_call(fd, PERFTRACE_END, NULL);
+	trace_ioctl(fd, PERFTRACE_END, NULL);
 	close(fd);
 }
 
@@ -208,7 +208,7 @@ int main(void)
 	kept_of_a_user();
 	ended();
 	bytes_ended();
-	wait_until(nobody_has_any());
-	ok(nobody_has_any(), "9.1 limits: no charge is left in the end");
+	wait_until(nothing_charged());
+	ok(nothing_charged(), "9.1 limits: no charge is left in the end");
 	return finish();
 }

@@ -23,52 +23,53 @@ static struct {
 
 /* Flight recorders. */
 
-static struct traced me;
+static struct traced_process me;
 
 static void flight(void)
 {
 	int slot, fd = trace_create("flight", "modes:*", PERFTRACE_FLIGHT, RING, &slot);
 	int marker = marker_register(&me, "modes:x", FIELDS);
-	struct perftrace_buffer *b = buffer_of(&me, slot, 0);
+	struct perftrace_buffer *b = get_buffer(&me, slot, 0);
 	struct perftrace_read r = first_buffer;
-	struct tally tally = { 0 };
+	struct event_stats tally = { 0 };
 
 	is(me.control->slots[slot].flags, PERFTRACE_FLIGHT,
 	   "3.11 flight recorder: the slot has its flag");
 	is(b->limit, 0ULL - RING,
 	   "3.11 flight recorder: the limit of a new buffer is 0 minus its bytes");
 	for (int n = 0; n < 10; n++)
-		put_number(&me, slot, 0, marker, n);
-	is(trace_next(fd, &r), 0, "3.11 flight recorder: read succeeds");
+		write_number(&me, slot, 0, marker, n);
+	is(trace_read_next(fd, &r), 0, "3.11 flight recorder: read succeeds");
 	is(r.bytes, 240, "3.11 flight recorder: all bytes are read while it is not full");
 	is(r.position, 240, "3.11 flight recorder: the position is the number of bytes written");
-	tally_bytes(&tally, trace_room, r.bytes, -1, 0);
+	count_records(&tally, read_buffer, r.bytes, -1, 0);
 	ok(tally.events == 10 && tally.first == 9 && !tally.last && !tally.gaps,
 	   "3.11 flight recorder: the newest event is first");
 	for (int n = 10; n < 1000; n++)
-		put_number(&me, slot, 0, marker, n);
+		write_number(&me, slot, 0, marker, n);
 	r = first_buffer;
-	trace_next(fd, &r);
+	trace_read_next(fd, &r);
 	is(r.bytes, RING, "3.11 full flight recorder: the whole ring is read");
 	is(r.position, 0ULL - b->head,
 	   "3.11 full flight recorder: the position is that of all bytes ever written");
 	memset(&tally, 0, sizeof(tally));
-	tally_bytes(&tally, trace_room, r.bytes, -1, 0);
+	count_records(&tally, read_buffer, r.bytes, -1, 0);
 	ok(tally.events >= 168 && tally.first == 999 && !tally.gaps,
 	   "3.11 full flight recorder: the newest events are read (%llu)", tally.events);
-	is(trace_next(fd, &r), -ENOENT, "3.11 full flight recorder: no other buffer has anything");
+	is(trace_read_next(fd, &r), -ENOENT,
+	   "3.11 full flight recorder: no other buffer has anything");
 	r = first_buffer;
 	memset(&tally, 0, sizeof(tally));
-	trace_next(fd, &r);
-	tally_bytes(&tally, trace_room, r.bytes, -1, 0);
+	trace_read_next(fd, &r);
+	count_records(&tally, read_buffer, r.bytes, -1, 0);
 	is(tally.first, 999, "3.11 full flight recorder: events can be read again");
 	/* As if the writer was stopped within a record that is not committed. */
 	b->reserve = b->head - 480;
 	memset((char *)b + PERFTRACE_RECORDS + ((b->head - 480) & (RING - 1)), 0xff, 24);
 	r = first_buffer;
 	memset(&tally, 0, sizeof(tally));
-	trace_next(fd, &r);
-	tally_bytes(&tally, trace_room, r.bytes, -1, 0);
+	trace_read_next(fd, &r);
+	count_records(&tally, read_buffer, r.bytes, -1, 0);
 	is(r.bytes, RING - 480,
 	   "3.11 record in progress: the bytes that it overwrites are not read");
 	ok(tally.first == 999 && !tally.gaps && tally.events >= 148,
@@ -78,16 +79,16 @@ static void flight(void)
 
 static void recorder(int slot)
 {
-	struct traced t;
+	struct traced_process t;
 	int marker;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	on_cpu(0);
+	pin_to_cpu(0);
 	traced_open(&t, 0);
 	shared->key = t.attach.key;
 	marker = marker_register(&t, "modes:live", FIELDS);
 	for (__u64 n = 0;; n++) {
-		put_number(&t, slot, 0, marker, n);
+		write_number(&t, slot, 0, marker, n);
 		shared->written = n + 1;
 	}
 }
@@ -96,29 +97,29 @@ static void recorder(int slot)
 static void live(void)
 {
 	int slot, fd = trace_create("live", "modes:live", PERFTRACE_FLIGHT, 16384, &slot);
-	int rounds = bounded(2000), good = 0, grown = 0;
+	int rounds = scale_down(2000), good = 0, grown = 0;
 	struct perftrace_read r;
-	struct tally left = { 0 };
+	struct event_stats left = { 0 };
 	__u64 last = 0;
 	pid_t pid;
 
 	shared->written = 0;
-	on_cpu(1);
+	pin_to_cpu(1);
 	pid = fork();
 	if (!pid)
 		recorder(slot);
 	while (shared->written < 2000)
 		sleep_ms(1);
 	for (int i = 0; i < rounds; i++) {
-		struct tally tally = { 0 };
+		struct event_stats tally = { 0 };
 
 		r = first_buffer;
 		/* All of it may have been overwritten while it was copied. */
-		if (trace_next(fd, &r)) {
+		if (trace_read_next(fd, &r)) {
 			good++;
 			continue;
 		}
-		tally_bytes(&tally, trace_room, r.bytes, -1, 0);
+		count_records(&tally, read_buffer, r.bytes, -1, 0);
 		good += !tally.gaps && (!tally.events || tally.first >= last);
 		grown += tally.events > 100;
 		last = tally.events ? tally.first : last;
@@ -129,29 +130,29 @@ static void live(void)
 	kill(pid, SIGKILL);
 	waitpid(pid, NULL, 0);
 	r = first_buffer;
-	trace_next(fd, &r);
-	tally_bytes(&left, trace_room, r.bytes, -1, 0);
+	trace_read_next(fd, &r);
+	count_records(&left, read_buffer, r.bytes, -1, 0);
 	ok(left.first + 1 >= shared->written && left.events > 600 && !left.gaps,
 	   "3.11 flight recorder of a killed writer: the newest events are read");
 	close(fd);
-	on_cpu(0);
+	pin_to_cpu(0);
 }
 
 /* Shared buffers. */
 
 static int sharer(int slot, __u32 flags, int events)
 {
-	struct traced t;
+	struct traced_process t;
 	int marker;
 
-	on_cpu(0);
+	pin_to_cpu(0);
 	traced_open(&t, flags);
 	shared->key = t.attach.key;
 	marker = marker_register(&t, "modes:shared", FIELDS);
-	if (!wanted(&t, marker, slot))
+	if (!is_wanted(&t, marker, slot))
 		return 50;
 	for (int n = 0; n < events; n++)
-		put_number(&t, slot, 0, marker, n);
+		write_number(&t, slot, 0, marker, n);
 	return 0;
 }
 
@@ -160,7 +161,7 @@ static void sharing(void)
 	int slot, fd = trace_create("shared", "modes:shared", PERFTRACE_SHARED, 0, &slot), keys = 0;
 	struct perftrace_process p;
 	struct perftrace_read r = first_buffer;
-	struct tally tally = { 0 };
+	struct event_stats tally = { 0 };
 	__u64 key[2], at = 0;
 
 	is(trace_info(fd).bytes, 1 << 20, "3.2 shared buffer: 1 MiB by default");
@@ -171,18 +172,19 @@ static void sharing(void)
 	key[0] = shared->key;
 	in_child(_exit(sharer(slot, PERFTRACE_SHARED, 30)));
 	key[1] = shared->key;
-	is(trace_next(fd, &r), 0, "3.2 shared buffer: read succeeds");
+	is(trace_read_next(fd, &r), 0, "3.2 shared buffer: read succeeds");
 	is(r.key, PERFTRACE_KEY_SHARED, "3.2 shared buffer: its key is PERFTRACE_KEY_SHARED");
 	is(r.bytes, 50 * 32, "3.2 shared buffer: two processes have written into it");
 	for (int n = 0; n < 50; n++, at += 32)
-		keys += *(__u64 *)(trace_room + at + 16) == key[n >= 20];
+		keys += *(__u64 *)(read_buffer + at + 16) == key[n >= 20];
 	is(keys, 50, "3.2 shared buffer: each event begins with the key of its process");
-	tally_bytes(&tally, trace_room, r.bytes, 1, 8);
+	count_records(&tally, read_buffer, r.bytes, 1, 8);
 	ok(tally.gaps == 1 && !tally.broken, "3.2 shared buffer: events are in order");
 	p.key = key[0];
-	ok(!trace_call(fd, PERFTRACE_PROCESS, &p) && p.flags == PERFTRACE_ENDED,
+	ok(!trace_ioctl(fd, PERFTRACE_PROCESS, &p) && p.flags == PERFTRACE_ENDED,
 	   "3.2 shared trace: a process is known after it has ended");
-	is(trace_next(fd, &r), -ENOENT, "3.2 shared trace: processes have no buffers of their own");
+	is(trace_read_next(fd, &r), -ENOENT,
+	   "3.2 shared trace: processes have no buffers of their own");
 	close(fd);
 }
 
@@ -193,9 +195,9 @@ static __u64 kernel_events(int fd, int marker, __u64 *others)
 	struct perftrace_read r = first_buffer;
 	__u64 events = 0;
 
-	while (!trace_next(fd, &r))
+	while (!trace_read_next(fd, &r))
 		for (__u32 at = 0; at < r.bytes;) {
-			struct perftrace_record *record = (void *)(trace_room + at);
+			struct perftrace_record *record = (void *)(read_buffer + at);
 
 			if (r.key != PERFTRACE_KEY_KERNEL || !record->words) {
 				++*others;
@@ -221,7 +223,7 @@ static void kernels(void)
 		syscall(SYS_getppid);
 	for (int number = 0; number < 3; number++) {
 		d.number = number;
-		if (!trace_call(fd, PERFTRACE_DESCRIBE, &d) &&
+		if (!trace_ioctl(fd, PERFTRACE_DESCRIBE, &d) &&
 		    !strcmp(d.marker.name, "kernel:sys_enter"))
 			break;
 	}
@@ -230,17 +232,17 @@ static void kernels(void)
 	events = kernel_events(fd, d.number, &others);
 	is(events, 1000, "3.10 kernel's events: each getppid() of this process is read");
 	is(others, 0, "3.10 kernel's events: no other event is read");
-	trace_call(fd, PERFTRACE_PAUSE, &on);
+	trace_ioctl(fd, PERFTRACE_PAUSE, &on);
 	syscall(SYS_getppid);
 	is(kernel_events(fd, d.number, &others), 0, "3.11 kernel's events: none in a paused trace");
 	close(fd);
-	create = a_trace("all", "", 0, 1 << 20);
-	fd = trace_try(PERFTRACE_CREATE, &create);
+	create = make_trace("all", "", 0, 1 << 20);
+	fd = try_open_trace(PERFTRACE_CREATE, &create);
 	syscall(SYS_getppid);
 	is(kernel_events(fd, 0, &others), 0, "3.11 kernel's events: none in a trace without globs");
 	close(fd);
-	create = a_trace("switches", "kernel:sched_switch", 0, 1 << 20);
-	fd = trace_try(PERFTRACE_CREATE, &create);
+	create = make_trace("switches", "kernel:sched_switch", 0, 1 << 20);
+	fd = try_open_trace(PERFTRACE_CREATE, &create);
 	/*
 	 * The child runs on this CPU only, as its parent does. It can therefore not exit without
 	 * one switch to it and one back. A sleep proves no switch: its timer may expire before
@@ -263,7 +265,7 @@ static long group_value(const char *file)
 	char path[64], text[32];
 
 	snprintf(path, sizeof(path), "/tmp/cgroup/t/%s", file);
-	return strtol(slurp(path, text, sizeof(text)), NULL, 10);
+	return strtol(read_file(path, text, sizeof(text)), NULL, 10);
 }
 
 static bool group_write(const char *path, const char *text)
@@ -283,26 +285,26 @@ static bool group_write(const char *path, const char *text)
 static int fill(int slot, bool member)
 {
 	static char fields[1000];
-	struct traced t;
+	struct traced_process t;
 	char *records;
 	int marker;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (member && !group_write("/tmp/cgroup/t/cgroup.procs", "0"))
 		return 60;
-	on_cpu(0);
+	pin_to_cpu(0);
 	traced_open(&t, 0);
 	marker = marker_register(&t, "modes:fill", FIELDS);
-	records = (char *)buffer_of(&t, slot, 0) + PERFTRACE_RECORDS;
+	records = (char *)get_buffer(&t, slot, 0) + PERFTRACE_RECORDS;
 	for (int at = 0; at < PERFTRACE_BYTES_MAX; at += 1 << 20)
 		*(volatile __u64 *)(records + at) = 0;
 	*(volatile __u64 *)(records + PERFTRACE_BYTES_MAX - 8) = 0;
 	for (int n = 0; n < 1000; n++)
-		put_event(&t, slot, 0, marker, fields, sizeof(fields));
+		write_event(&t, slot, 0, marker, fields, sizeof(fields));
 	shared->written = 1;
 	while (shared->go < 1)
 		sleep_ms(1);
-	while (put_event(&t, slot, 0, marker, fields, sizeof(fields)))
+	while (write_event(&t, slot, 0, marker, fields, sizeof(fields)))
 		;
 	shared->written = 2;
 	while (shared->go < 2)
@@ -368,7 +370,7 @@ int main(void)
 	trace_load();
 	shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	plan(36);
-	on_cpu(0);
+	pin_to_cpu(0);
 	traced_open(&me, 0);
 	flight();
 	live();

@@ -34,7 +34,7 @@ static void become_user(void)
 static int try_open(void)
 {
 	struct perftrace_create create = { .size = sizeof(create), .name = "asked" };
-	int fd = trace_try(PERFTRACE_OPEN, &create);
+	int fd = try_open_trace(PERFTRACE_OPEN, &create);
 
 	if (fd >= 0)
 		close(fd);
@@ -66,7 +66,7 @@ static int stand_ins(void)
 		if (entry->d_name[0] < '1' || entry->d_name[0] > '9')
 			continue;
 		snprintf(path, sizeof(path), "/proc/%s/comm", entry->d_name);
-		slurp(path, comm, sizeof(comm));
+		read_file(path, comm, sizeof(comm));
 		nr += !strncmp(comm, "perftrace_owner", 15);
 	}
 	if (dir)
@@ -102,7 +102,7 @@ static int open_twice(void)
 		if (pthread_create(&thread, NULL, open_common, NULL))
 			bail("pthread_create");
 	for (int i = 0; i < ROUNDS; i++) {
-		common = trace_device();
+		common = open_trace_device();
 		pthread_barrier_wait(&together);
 		pthread_barrier_wait(&together);
 		close(common);
@@ -155,7 +155,8 @@ int main(void)
 		become_user();
 		_exit(open_twice() != ROUNDS);
 	});
-	is(alone, 0, "9.4 open: two threads with one file, 100 times: one of them succeeds each time");
+	is(alone, 0,
+	   "9.4 open: two threads with one file, 100 times: one of them succeeds each time");
 	kill(maker, SIGKILL);
 	waitpid(maker, &status, 0);
 	return finish();

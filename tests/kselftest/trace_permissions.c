@@ -20,7 +20,7 @@ static void become(int user, int saved, int capability)
 	prctl(PR_SET_KEEPCAPS, 1);
 	if (setgroups(0, NULL) || setresgid(user, user, user) || setresuid(user, user, saved))
 		_exit(97);
-	keep(capability);
+	drop_capabilities_except(capability);
 	/* A change of user makes a process undumpable, like a set-uid program. */
 	prctl(PR_SET_DUMPABLE, 1);
 }
@@ -60,15 +60,15 @@ static void part(enum who who)
 		break;
 	case FENCED:
 		become(1000, 1000, -1);
-		fence();
+		enter_landlock_domain();
 		break;
 	case BARE_ROOT:
-		keep(-1);
+		drop_capabilities_except(-1);
 		break;
 	case FAR_ROOT:
 		if (unshare(CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWIPC))
 			_exit(94);
-		keep(-1);
+		drop_capabilities_except(-1);
 		break;
 	default:
 		break;
@@ -84,11 +84,11 @@ static struct target {
 /* A target: writes the number of a request as an event, or becomes undumpable, on request. */
 static void target(struct target *me, enum who who)
 {
-	struct traced t;
+	struct traced_process t;
 	int marker;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	on_cpu(0);
+	pin_to_cpu(0);
 	part(who);
 	traced_open(&t, 0);
 	marker = marker_register(&t, "rights:x", FIELDS);
@@ -101,8 +101,8 @@ static void target(struct target *me, enum who who)
 		}
 		if (me->write != me->written) {
 			for (int slot = 0; slot < PERFTRACE_NR_TRACES; slot++)
-				if (wanted(&t, marker, slot))
-					put_number(&t, slot, 0, marker, me->write);
+				if (is_wanted(&t, marker, slot))
+					write_number(&t, slot, 0, marker, me->write);
 			me->written = me->write;
 		}
 		usleep(1000);
@@ -136,7 +136,7 @@ static bool listed(int fd, __u64 key)
 {
 	struct perftrace_describe next = { .key = key };
 
-	return !trace_call(fd, PERFTRACE_NEXT_MARKER, &next) && next.key == key;
+	return !trace_ioctl(fd, PERFTRACE_NEXT_MARKER, &next) && next.key == key;
 }
 
 #define KERNEL_SAYS	1
@@ -151,10 +151,10 @@ static void tracer(enum who who, const pid_t *pids, unsigned char *answers)
 
 	part(who);
 	snprintf(name, sizeof(name), "rights%d", who);
-	device = trace_device();
+	device = open_trace_device();
 	fd = trace_create(name, "rights:*", 0, 1 << 14, &slot);
 	for (int i = 0; i < NR_WHO; i++) {
-		struct tally tally = { 0 };
+		struct event_stats tally = { 0 };
 		char maps[40];
 		int file;
 
@@ -213,7 +213,7 @@ static void matrix(unsigned char (*answers)[NR_WHO])
 		note("that are %d", events);
 	}
 	for (int i = 0; i < NR_WHO; i++)
-		end_child(pids[i]);
+		kill_child(pids[i]);
 }
 
 /* The target becomes undumpable while it is traced. */
@@ -221,7 +221,7 @@ static void changes(__u32 flags)
 {
 	const char *kind = flags & PERFTRACE_FLIGHT ? "a flight recorder" : "a trace";
 	struct target *one = &targets[0];
-	struct tally tally = { 0 };
+	struct event_stats tally = { 0 };
 	int status;
 	pid_t pid, reader;
 
@@ -251,7 +251,7 @@ static void changes(__u32 flags)
 	ok(status & 2, "9.3 %s: does not have the events of an undumpable process", kind);
 	ok(status & 4, "9.6 %s: counts an undumpable process as denied", kind);
 	ok(status & 8, "9.3 %s: an undumpable process is removed", kind);
-	end_child(pid);
+	kill_child(pid);
 }
 
 /* The target becomes undumpable, and ends before it is read. */
@@ -265,7 +265,7 @@ static void changes_and_ends(void)
 	fflush(stdout);
 	reader = fork();
 	if (!reader) {
-		struct tally tally = { 0 };
+		struct event_stats tally = { 0 };
 		int slot, fd, good = 0;
 
 		part(USER);
@@ -282,7 +282,7 @@ static void changes_and_ends(void)
 		_exit(good);
 	}
 	wait_until(one->ready == 2);
-	end_child(pid);
+	kill_child(pid);
 	one->ready = 3;
 	waitpid(reader, &status, 0);
 	status = WEXITSTATUS(status);

@@ -21,7 +21,7 @@ static struct {
 	volatile unsigned long moves, failed, lost;
 } *shared;
 
-static struct traced mine;
+static struct traced_process mine;
 
 static char *place(int prot)
 {
@@ -44,7 +44,7 @@ static void *move_all(void *unused)
 	char *other = place(PROT_NONE);
 
 	(void)unused;
-	on_cpu(1);
+	pin_to_cpu(1);
 	*(volatile __u32 *)own = MAGIC;
 	shared->ready = 1;
 	while (!shared->rests) {
@@ -65,7 +65,7 @@ static void mover(void)
 	pthread_t thread;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	on_cpu(0);
+	pin_to_cpu(0);
 	traced_open(&mine, 0);
 	if (pthread_create(&thread, NULL, move_all, NULL))
 		_exit(95);
@@ -77,7 +77,7 @@ static void mover(void)
 static int release(int fd)
 {
 	struct perftrace_release release = { sizeof(release), 0, -1, 0 };
-	int rc = trace_call(fd, PERFTRACE_RELEASE, &release);
+	int rc = trace_ioctl(fd, PERFTRACE_RELEASE, &release);
 
 	return rc ? rc : (int)release.left;
 }
@@ -99,12 +99,12 @@ int main(void)
 		if (!pid)
 			mover();
 		wait_until(shared->ready);
-		fd = trace_device();
+		fd = open_trace_device();
 		for (int ms = 0; ms < 10 && release(fd); ms++)
 			usleep(1000);
 		shared->rests = 1;
 		wait_until((left = release(fd)) == 0);
-		if (trace_call(fd, PERFTRACE_RELEASE, &resume))
+		if (trace_ioctl(fd, PERFTRACE_RELEASE, &resume))
 			bail("PERFTRACE_RESUME");
 		close(fd);
 		kill(pid, SIGKILL);

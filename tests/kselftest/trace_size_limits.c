@@ -11,7 +11,7 @@
 #include <grp.h>
 #include <sys/prctl.h>
 
-static struct traced me;
+static struct traced_process me;
 
 /* Writes @nr letters into @to, and zeroes after them. */
 static char *letters(char *to, size_t room, int nr)
@@ -23,19 +23,19 @@ static char *letters(char *to, size_t room, int nr)
 
 static int name_of(int nr)
 {
-	struct perftrace_marker marker = a_marker("", "");
+	struct perftrace_marker marker = make_marker("", "");
 
 	letters(marker.name, sizeof(marker.name), nr);
 	marker.name[1] = ':';
-	return markers_call(me.fd, PERFTRACE_REGISTER, &marker, 1, NULL);
+	return ioctl_markers(me.fd, PERFTRACE_REGISTER, &marker, 1, NULL);
 }
 
 static int with_fields(const char *fields, size_t bytes)
 {
-	struct perftrace_marker marker = a_marker("table:fields", "");
+	struct perftrace_marker marker = make_marker("table:fields", "");
 
 	memcpy(marker.fields, fields, bytes);
-	return markers_call(me.fd, PERFTRACE_REGISTER, &marker, 1, NULL);
+	return ioctl_markers(me.fd, PERFTRACE_REGISTER, &marker, 1, NULL);
 }
 
 /*
@@ -74,14 +74,14 @@ static int at_once(int nr)
 	static struct perftrace_marker markers[PERFTRACE_NR_MARKERS + 1];
 
 	for (int i = 0; i < nr; i++)
-		markers[i] = a_marker("table:same", "");
-	return markers_call(me.fd, PERFTRACE_REGISTER, markers, nr, NULL);
+		markers[i] = make_marker("table:same", "");
+	return ioctl_markers(me.fd, PERFTRACE_REGISTER, markers, nr, NULL);
 }
 
 /* Creates a trace, and closes it at once. Returns 0 or a negative errno. */
 static int made(struct perftrace_create *create)
 {
-	int fd = trace_try(PERFTRACE_CREATE, create);
+	int fd = try_open_trace(PERFTRACE_CREATE, create);
 
 	if (fd < 0)
 		return fd;
@@ -91,7 +91,7 @@ static int made(struct perftrace_create *create)
 
 static int trace_name_of(int nr)
 {
-	struct perftrace_create create = a_trace("", "", 0, 0);
+	struct perftrace_create create = make_trace("", "", 0, 0);
 
 	letters(create.name, sizeof(create.name), nr);
 	return made(&create);
@@ -99,7 +99,7 @@ static int trace_name_of(int nr)
 
 static int globs_of(int nr)
 {
-	struct perftrace_create create = a_trace("globs", "", 0, 0);
+	struct perftrace_create create = make_trace("globs", "", 0, 0);
 
 	letters(create.markers, sizeof(create.markers), nr);
 	for (int blank = 50; blank < nr - 1; blank += 51)
@@ -109,7 +109,7 @@ static int globs_of(int nr)
 
 static int glob_of(int nr)
 {
-	struct perftrace_create create = a_trace("glob", "", 0, 0);
+	struct perftrace_create create = make_trace("glob", "", 0, 0);
 
 	letters(create.markers, sizeof(create.markers), nr);
 	return made(&create);
@@ -117,7 +117,7 @@ static int glob_of(int nr)
 
 static int bytes_of(int bytes)
 {
-	struct perftrace_create create = a_trace("bytes", "", 0, bytes);
+	struct perftrace_create create = make_trace("bytes", "", 0, bytes);
 
 	return made(&create);
 }
@@ -129,7 +129,7 @@ static int filter_of(int bytes)
 		struct { struct perftrace_filter header; struct perftrace_step step; } one;
 		char bytes[2 * PERFTRACE_FILTER_MAX];
 	} filter;
-	struct perftrace_create create = a_trace("filter", "", 0, 0);
+	struct perftrace_create create = make_trace("filter", "", 0, 0);
 
 	filter.one.header = (struct perftrace_filter) { .bytes = bytes, .nr_steps = 1 };
 	filter.one.step = (struct perftrace_step) {
@@ -155,10 +155,10 @@ static int traces(int nr, int user)
 			     setresuid(user, user, user)))
 			_exit(255);
 		for (int i = 0; i < nr; i++) {
-			struct perftrace_create create = a_trace("", "", 0, 4096);
+			struct perftrace_create create = make_trace("", "", 0, 4096);
 
 			snprintf(create.name, sizeof(create.name), "t%d", i);
-			last = trace_try(PERFTRACE_CREATE, &create);
+			last = try_open_trace(PERFTRACE_CREATE, &create);
 			if (last < 0 && i < nr - 1)
 				_exit(254);
 		}

@@ -28,28 +28,30 @@ static struct {
  * Checks what the library does: the slot's generation, the marker's word, and the generation again
  * where the event is written. An event holds the slot and the generation that it was meant for.
  */
-static void write_once(const struct traced *t, int marker, int slot, int cpu, __u64 *written)
+static void write_once(const struct traced_process *t, int marker, int slot, int cpu,
+		       __u64 *written)
 {
 	const volatile struct perftrace_slot *s = &t->control->slots[slot];
 	struct fields fields = { .slot = slot };
 	__u32 generation = s->generation;
 
-	if (!(generation & 1) || !wanted(t, marker, slot))
+	if (!(generation & 1) || !is_wanted(t, marker, slot))
 		return;
 	fields.number = generation;
-	if (s->generation == generation && put_event(t, slot, cpu, marker, &fields, sizeof(fields)))
+	if (s->generation == generation &&
+	    write_event(t, slot, cpu, marker, &fields, sizeof(fields)))
 		++*written;
 }
 
 static void write_on(int writer)
 {
 	char event[PERFTRACE_NAME_MAX];
-	struct traced t;
+	struct traced_process t;
 	__u64 written = 0;
 	int marker;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	on_cpu(writer % 2);
+	pin_to_cpu(writer % 2);
 	traced_open(&t, 0);
 	snprintf(event, sizeof(event), "many:w%d", writer);
 	marker = marker_register(&t, event, FIELDS);
@@ -71,11 +73,11 @@ static bool all_its_own(int fd, int slot, __u64 *generation, __u64 *keys, __u64 
 	__u64 before = 0;
 	bool good = true;
 
-	while (!trace_next(fd, &r)) {
+	while (!trace_read_next(fd, &r)) {
 		*keys += r.key != before;
 		before = r.key;
 		for (__u32 at = 0; at < r.bytes;) {
-			struct perftrace_record *record = (void *)(trace_room + at);
+			struct perftrace_record *record = (void *)(read_buffer + at);
 			struct fields *fields = (void *)(record + 1);
 
 			if (!record->words)
@@ -97,7 +99,7 @@ static void sixteen(void)
 {
 	int fds[PERFTRACE_NR_TRACES], slots[PERFTRACE_NR_TRACES], modes = 0;
 	__u32 seen = 0;
-	struct perftrace_create create = a_trace("17", "", 0, 0);
+	struct perftrace_create create = make_trace("17", "", 0, 0);
 	char name[12], globs[32];
 
 	for (int i = 0; i < PERFTRACE_NR_TRACES; i++) {
@@ -108,7 +110,8 @@ static void sixteen(void)
 		seen |= 1u << slots[i];
 	}
 	is(seen, 0xffff, "3.11 sixteen traces: each has a slot of its own");
-	is(trace_try(PERFTRACE_CREATE, &create), -EBUSY, "3.11 sixteen traces: one more is EBUSY");
+	is(try_open_trace(PERFTRACE_CREATE, &create), -EBUSY,
+	   "3.11 sixteen traces: one more is EBUSY");
 	for (int i = 0; i < PERFTRACE_NR_TRACES; i++) {
 		struct perftrace_info info = trace_info(fds[i]);
 
@@ -122,7 +125,7 @@ static void sixteen(void)
 
 static void again(void)
 {
-	int rounds = bounded(gate_or_long(80, 240)), good = 0, empty = 0, slots = 0;
+	int rounds = scale_down(gate_or_long(80, 240)), good = 0, empty = 0, slots = 0;
 	__u64 events = 0, begin = shared->written[0], last;
 
 	for (int i = 0; i < rounds; i++) {
@@ -139,7 +142,7 @@ static void again(void)
 		/* Wait for up to seven events of one writer; in some rounds for none. */
 		for (int n = 0; n < 200000 && shared->written[i % WRITERS] < last + i % 8; n++)
 			usleep(100);
-		trace_call(fd, PERFTRACE_END, NULL);
+		trace_ioctl(fd, PERFTRACE_END, NULL);
 		if (all_its_own(fd, slot, &generation, &keys, &events))
 			good++;
 		else

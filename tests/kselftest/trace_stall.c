@@ -40,7 +40,7 @@ static void become(int user)
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 }
 
-static void register_many(struct traced *t)
+static void register_many(struct traced_process *t)
 {
 	static struct perftrace_marker markers[AT_ONCE];
 
@@ -50,16 +50,16 @@ static void register_many(struct traced *t)
 
 			snprintf(name, sizeof(name), "stall:%.50s%06d",
 				 "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", i + k);
-			markers[k] = a_marker(name, "");
+			markers[k] = make_marker(name, "");
 		}
-		markers_call(t->fd, PERFTRACE_REGISTER, markers, AT_ONCE, NULL);
+		ioctl_markers(t->fd, PERFTRACE_REGISTER, markers, AT_ONCE, NULL);
 	}
 }
 
 /* A process with nearly as many markers as it may have. */
 static void with_many(void)
 {
-	struct traced t;
+	struct traced_process t;
 
 	become(1001);
 	traced_open(&t, 0);
@@ -124,15 +124,15 @@ static bool calls_end;
 
 static void *make_calls(void *unused)
 {
-	int fd = trace_device();
+	int fd = open_trace_device();
 
 	(void)unused;
-	on_cpu(1);
+	pin_to_cpu(1);
 	while (!__atomic_load_n(&calls_end, __ATOMIC_RELAXED)) {
 		struct perftrace_info info = { .size = sizeof(info) };
 		__u64 began = now_ns(), took;
 
-		trace_call(fd, PERFTRACE_NEXT_TRACE, &info);
+		trace_ioctl(fd, PERFTRACE_NEXT_TRACE, &info);
 		took = now_ns() - began;
 		if (took > __atomic_load_n(&longest_call, __ATOMIC_RELAXED))
 			__atomic_store_n(&longest_call, took, __ATOMIC_RELAXED);
@@ -153,7 +153,7 @@ static unsigned long waited(int fd, unsigned long request, void *arg)
 
 	__atomic_store_n(&longest_call, 0, __ATOMIC_RELAXED);
 	began = now_ns();
-	if (trace_call(fd, request, arg))
+	if (trace_ioctl(fd, request, arg))
 		bail("a call of a trace");
 	took = now_ns() - began;
 	/* Wait for the end of the other thread's call that is in progress. */
@@ -174,7 +174,7 @@ static void members(void)
 
 	shared->ready = 0;
 	if (!first) {
-		struct traced t;
+		struct traced_process t;
 
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		traced_open(&t, 0);
@@ -192,7 +192,7 @@ static void members(void)
 	wait_until(shared->ready == MEMBERS);
 	is(shared->ready, MEMBERS,
 	   "9.2 large trace: all processes with %d markers each are running", MARKERS);
-	on_cpu(0);
+	pin_to_cpu(0);
 	if (pthread_create(&thread, NULL, make_calls, NULL))
 		bail("pthread_create");
 	for (int i = 0; i < TRIES && (least[0] >= MOST_WAITED || least[1] >= MOST_WAITED); i++) {
@@ -228,12 +228,12 @@ static __u64 longest(void)
 		__u64 began = now_ns() / 1000000, took;
 		int slot, fd = trace_create("mine", "mine:*", 0, 4096, &slot);
 		int status = in_child({
-			struct traced t;
+			struct traced_process t;
 			int marker;
 
 			traced_open(&t, 0);
 			marker = marker_register(&t, "mine:one", "number:u64");
-			_exit(marker < 0 || !becomes_wanted(&t, marker, slot, true));
+			_exit(marker < 0 || !wait_wanted(&t, marker, slot, true));
 		});
 
 		if (status)
@@ -283,7 +283,7 @@ int main(void)
 	note("%llu ms alone; %llu ms beside %d traces", alone, beside, shared->created - before);
 	wait_until(shared->created > before);
 	ok(shared->created > before, "9.2 slow globs: traces are created and ended all the time");
-	ok(beside < (__u64)patience(MOST_MS),
+	ok(beside < (__u64)scale_timeout(MOST_MS),
 	   "9.2 slow globs: processes of other users attach in time (%llu ms)",
 	   beside);
 	shared->stop = true;

@@ -30,7 +30,7 @@ static unsigned int any(unsigned int below)
 }
 
 struct thread {
-	const struct traced *t;
+	const struct traced_process *t;
 	int marker, cpu;
 };
 
@@ -41,13 +41,13 @@ static void *write_some(void *arg)
 	int marker = me->marker;
 
 	seed = me->cpu + getpid();
-	on_cpu(me->cpu);
+	pin_to_cpu(me->cpu);
 	for (__u64 n = 0; n < 300; n++) {
 		for (int slot = 0; slot < PERFTRACE_NR_TRACES; slot++)
-			if (wanted(me->t, marker, slot))
-				put_number(me->t, slot, me->cpu, marker, n);
+			if (is_wanted(me->t, marker, slot))
+				write_number(me->t, slot, me->cpu, marker, n);
 		/* Write into a random slot as well, like a writer that is late. */
-		*(volatile __u64 *)((char *)buffer_of(me->t, any(16), me->cpu) +
+		*(volatile __u64 *)((char *)get_buffer(me->t, any(16), me->cpu) +
 				    any(1025) * 4096) = n;
 	}
 	return NULL;
@@ -56,7 +56,7 @@ static void *write_some(void *arg)
 /* Runs a traced process, which ends in one of several ways. */
 static void life(int number)
 {
-	struct traced t;
+	struct traced_process t;
 	struct thread threads[2];
 	pthread_t other;
 
@@ -120,9 +120,9 @@ static void tracers(int number)
 	seed = number;
 	snprintf(name, sizeof(name), "stress%d", number);
 	while (!shared->stop) {
-		struct perftrace_create create = a_trace(name, "stress:*", modes[any(6)],
-							 4096 << any(3));
-		int fd = trace_try(PERFTRACE_CREATE, &create), rc = 0;
+		struct perftrace_create create = make_trace(name, "stress:*", modes[any(6)],
+							    4096 << any(3));
+		int fd = try_open_trace(PERFTRACE_CREATE, &create), rc = 0;
 		__u32 pause = create.flags & PERFTRACE_PAUSED ? 0 : any(2);
 
 		if (fd < 0) {
@@ -134,16 +134,16 @@ static void tracers(int number)
 			struct perftrace_read r = first_buffer;
 
 			usleep(any(2000));
-			while (!(rc = trace_next(fd, &r)))
+			while (!(rc = trace_read_next(fd, &r)))
 				__atomic_fetch_add(&shared->events, r.bytes / 24, __ATOMIC_RELAXED);
 			if (rc != -ENOENT)
 				__atomic_fetch_add(&shared->wrong, 1, __ATOMIC_RELAXED);
 			trace_info(fd);
 			if (i == 5)
-				trace_call(fd, PERFTRACE_PAUSE, &pause);
+				trace_ioctl(fd, PERFTRACE_PAUSE, &pause);
 		}
 		if (create.flags & PERFTRACE_KEEP || any(2))
-			trace_call(fd, PERFTRACE_END, NULL);
+			trace_ioctl(fd, PERFTRACE_END, NULL);
 		close(fd);
 		__atomic_fetch_add(&shared->traces, 1, __ATOMIC_RELAXED);
 	}
@@ -152,8 +152,8 @@ static void tracers(int number)
 
 static bool enough(void)
 {
-	return shared->lives > at_least(100) && shared->traces > at_least(100) &&
-	       shared->events > at_least(1000);
+	return shared->lives > scale_min(100) && shared->traces > scale_min(100) &&
+	       shared->events > scale_min(1000);
 }
 
 int main(void)
@@ -177,15 +177,15 @@ int main(void)
 	shared->stop = 1;
 	while (wait(NULL) > 0)
 		;
-	ok(shared->lives > at_least(100),
+	ok(shared->lives > scale_min(100),
 	   "3.7 stress: processes start and end (%llu)", shared->lives);
-	ok(shared->traces > at_least(100),
+	ok(shared->traces > scale_min(100),
 	   "3.11 stress: traces begin and end (%llu)", shared->traces);
-	ok(shared->events > at_least(1000), "3.1 stress: events are read (%llu)", shared->events);
+	ok(shared->events > scale_min(1000), "3.1 stress: events are read (%llu)", shared->events);
 	is(shared->wrong, 0, "3.7 stress: no call and no process fails");
-	fd = trace_device();
-	ok(trace_call(fd, PERFTRACE_NEXT_TRACE, &info) == -ENOENT &&
-	   trace_call(fd, PERFTRACE_NEXT_MARKER, &d) == -ENOENT,
+	fd = open_trace_device();
+	ok(trace_ioctl(fd, PERFTRACE_NEXT_TRACE, &info) == -ENOENT &&
+	   trace_ioctl(fd, PERFTRACE_NEXT_MARKER, &d) == -ENOENT,
 	   "3.8 stress: no trace and no process is left");
 	close(fd);
 	rmmod("test_driver");

@@ -35,8 +35,8 @@ static int new_trace(int number)
 	int fd;
 
 	snprintf(name, sizeof(name), "mapped%d", number);
-	create = a_trace(name, "mapped:*", 0, 4096);
-	fd = trace_try(PERFTRACE_CREATE, &create);
+	create = make_trace(name, "mapped:*", 0, 4096);
+	fd = try_open_trace(PERFTRACE_CREATE, &create);
 	return fd < 0 ? fd : 0;
 }
 
@@ -44,7 +44,7 @@ static int new_process(int unused)
 {
 	struct perftrace_attach attach;
 
-	return try_attach(trace_device(), 0, &attach);
+	return try_attach(open_trace_device(), 0, &attach);
 }
 
 /*
@@ -53,14 +53,14 @@ static int new_process(int unused)
  */
 static int end_traces(int most)
 {
-	struct perftrace_create create = a_trace("held", "mapped:*", 0, 4096);
+	struct perftrace_create create = make_trace("held", "mapped:*", 0, 4096);
 	int made = 0, fd;
 
 	for (; made < most; made++) {
-		fd = trace_try(PERFTRACE_CREATE, &create);
+		fd = try_open_trace(PERFTRACE_CREATE, &create);
 		if (fd < 0)
 			return fd == -EBUSY ? made : fd;
-		trace_call(fd, PERFTRACE_END, NULL);
+		trace_ioctl(fd, PERFTRACE_END, NULL);
 	}
 	return made;
 }
@@ -78,9 +78,9 @@ static pid_t does(int user, bool mapped, int (*what)(int number), int number)
 	pid = fork();
 	if (!pid) {
 		if (mapped)
-			enter_user_space(space, user);
+			enter_user_namespace(space, user);
 		else
-			become_user(user, -1);
+			switch_user(user, -1);
 		shared->result = what(number);
 		shared->ready = 1;
 		for (;;)
@@ -107,26 +107,26 @@ static void no_more(int (*what)(int number), int most, int error, const char *th
 	is(bad, 0, "9.4 limit of a user: %d %s by users of the user's namespace", most, things);
 	all[nr] = does(nr, true, what, nr);
 	is(shared->result, error, "9.4 limit of a user: one more user of the namespace is refused");
-	end_child(all[nr]);
+	kill_child(all[nr]);
 	all[nr] = does(USER, false, what, nr);
 	is(shared->result, error,
 	   "9.4 limit of a user: the owner of the namespace is refused, too");
-	end_child(all[nr]);
+	kill_child(all[nr]);
 	all[nr] = does(OTHER, false, what, nr);
 	is(shared->result, 0, "9.4 limit of a user: another user is not affected");
-	end_child(all[nr]);
-	end_child(all[0]);
+	kill_child(all[nr]);
+	kill_child(all[0]);
 	all[0] = does(USER, false, what, nr);
 	is(shared->result, 0, "9.4 limit of a user: there is room when one has ended");
 	while (nr)
-		end_child(all[--nr]);
+		kill_child(all[--nr]);
 }
 
 static void processes(void)
 {
 	char was[20], text[20];
 
-	slurp(MAX_TRACED, was, sizeof(was));
+	read_file(MAX_TRACED, was, sizeof(was));
 	snprintf(text, sizeof(text), "%d", 4 * PROCESSES);
 	write_file(MAX_TRACED, text);
 	no_more(new_process, PROCESSES, -ENOSPC, "traced processes");
@@ -135,9 +135,9 @@ static void processes(void)
 
 static void held(void)
 {
-	end_child(does(USER, false, end_traces, HELD));
+	kill_child(does(USER, false, end_traces, HELD));
 	is(shared->result, HELD, "9.4 ended traces: files of a user can hold 32");
-	end_child(does(USER, false, end_traces, HELD + 1));
+	kill_child(does(USER, false, end_traces, HELD + 1));
 	is(shared->result, HELD, "9.4 ended traces: one more is refused");
 }
 
@@ -148,12 +148,12 @@ int main(void)
 	plan(5 + 5 + 2 + 1);
 	shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	trace_load();
-	maker = user_space_of(USER, "0 100000 20", space, sizeof(space));
+	maker = create_user_namespace(USER, "0 100000 20", space, sizeof(space));
 	no_more(new_trace, TRACES, -EBUSY, "traces");
 	processes();
 	held();
-	end_child(maker);
-	wait_until(nobody_has_any());
-	ok(nobody_has_any(), "9.1 user namespace: no charge is left in the end");
+	kill_child(maker);
+	wait_until(nothing_charged());
+	ok(nothing_charged(), "9.1 user namespace: no charge is left in the end");
 	return finish();
 }

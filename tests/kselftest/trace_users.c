@@ -24,7 +24,7 @@ static int traces_seen(int fd, const char *name)
 	struct perftrace_info info = { .size = sizeof(info) };
 	int seen = 0;
 
-	for (; !trace_call(fd, PERFTRACE_NEXT_TRACE, &info); info.slot++)
+	for (; !trace_ioctl(fd, PERFTRACE_NEXT_TRACE, &info); info.slot++)
 		seen += !name || !strcmp(info.name, name);
 	return seen;
 }
@@ -34,7 +34,7 @@ static int markers_seen(int fd, const char *name)
 	struct perftrace_describe d = { 0 };
 	int seen = 0;
 
-	for (; !trace_call(fd, PERFTRACE_NEXT_MARKER, &d); d.number++)
+	for (; !trace_ioctl(fd, PERFTRACE_NEXT_MARKER, &d); d.number++)
 		seen += !strcmp(d.marker.name, name);
 	return seen;
 }
@@ -46,11 +46,11 @@ static int most_traces(int user)
 	char name[12];
 	int nr = 0;
 
-	become_user(user, -1);
+	switch_user(user, -1);
 	do {
 		snprintf(name, sizeof(name), "most%d", nr);
-		create = a_trace(name, "none:*", 0, 0);
-	} while (trace_try(PERFTRACE_CREATE, &create) >= 0 && ++nr < 100);
+		create = make_trace(name, "none:*", 0, 0);
+	} while (try_open_trace(PERFTRACE_CREATE, &create) >= 0 && ++nr < 100);
 	return nr;
 }
 
@@ -60,11 +60,11 @@ static int most_ended(int user)
 	struct perftrace_create create;
 	int nr = 0, fd;
 
-	become_user(user, -1);
+	switch_user(user, -1);
 	for (; nr < 100; nr++) {
-		create = a_trace("ended", "none:*", 0, 0);
-		fd = trace_try(PERFTRACE_CREATE, &create);
-		if (fd < 0 || trace_call(fd, PERFTRACE_END, NULL))
+		create = make_trace("ended", "none:*", 0, 0);
+		fd = try_open_trace(PERFTRACE_CREATE, &create);
+		if (fd < 0 || trace_ioctl(fd, PERFTRACE_END, NULL))
 			break;
 	}
 	return nr;
@@ -74,7 +74,7 @@ static int most_ended(int user)
 static pid_t writer(int user, const char *event)
 {
 	int ready[2];
-	struct traced t;
+	struct traced_process t;
 	char one = 0;
 	pid_t pid;
 
@@ -85,16 +85,16 @@ static pid_t writer(int user, const char *event)
 		int marker;
 
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		become_user(user, -1);
-		on_cpu(0);
+		switch_user(user, -1);
+		pin_to_cpu(0);
 		traced_open(&t, 0);
 		marker = marker_register(&t, event, FIELDS);
 		if (write(ready[1], &one, 1) != 1)
 			_exit(1);
 		for (__u64 n = 0;; n++) {
 			for (int slot = 0; slot < PERFTRACE_NR_TRACES; slot++)
-				if (wanted(&t, marker, slot))
-					put_number(&t, slot, 0, marker, n);
+				if (is_wanted(&t, marker, slot))
+					write_number(&t, slot, 0, marker, n);
 			usleep(1000);
 		}
 	}
@@ -119,9 +119,9 @@ static int news(int fd, __u32 first, __u32 nr, int *wrong)
 	struct perftrace_read r = first_buffer;
 	int users = 0;
 
-	while (!trace_next(fd, &r)) {
+	while (!trace_read_next(fd, &r)) {
 		p.key = r.key;
-		if (trace_call(fd, PERFTRACE_PROCESS, &p) || p.uid - first >= nr ||
+		if (trace_ioctl(fd, PERFTRACE_PROCESS, &p) || p.uid - first >= nr ||
 		    users >> (p.uid - first) & 1)
 			++*wrong;
 		else
@@ -136,15 +136,15 @@ static int news(int fd, __u32 first, __u32 nr, int *wrong)
  */
 static void as_user(struct answers *a, int user, int capability)
 {
-	struct perftrace_create create = a_trace("mine", "users:*", 0, 0), open;
+	struct perftrace_create create = make_trace("mine", "users:*", 0, 0), open;
 	int fd, other;
 
-	become_user(user, capability);
-	fd = trace_try(PERFTRACE_CREATE, &create);
+	switch_user(user, capability);
+	fd = try_open_trace(PERFTRACE_CREATE, &create);
 	a->create_rc = fd < 0 ? fd : 0;
 	a->slot = create.slot;
-	open = a_trace("roots", "", 0, 0);
-	other = trace_try(PERFTRACE_OPEN, &open);
+	open = make_trace("roots", "", 0, 0);
+	other = try_open_trace(PERFTRACE_OPEN, &open);
 	a->open_rc = other < 0 ? other : 0;
 	if (other >= 0)
 		close(other);
@@ -154,23 +154,23 @@ static void as_user(struct answers *a, int user, int capability)
 	/* Events of other users would be there within the same time. */
 	sleep_ms(50);
 	news(fd, user, 1, &a->foreign);
-	open = a_trace("mine", "", 0, 0);
-	other = trace_try(PERFTRACE_CREATE, &open);
+	open = make_trace("mine", "", 0, 0);
+	other = try_open_trace(PERFTRACE_CREATE, &open);
 	a->exists = other < 0 ? other : 0;
 	if (other >= 0)
 		close(other);
-	create = a_trace("all", "users:*", PERFTRACE_ALL_USERS, 0);
-	other = trace_try(PERFTRACE_CREATE, &create);
+	create = make_trace("all", "users:*", PERFTRACE_ALL_USERS, 0);
+	other = try_open_trace(PERFTRACE_CREATE, &create);
 	a->all_users = other < 0 ? other : 0;
 	if (other >= 0) {
 		/* The same user cannot open a trace of all users without the capability. */
-		open = a_trace("all", "", 0, 0);
-		a->same_user = in_child(keep(-1);
-					_exit(-trace_try(PERFTRACE_OPEN, &open)));
+		open = make_trace("all", "", 0, 0);
+		a->same_user = in_child(drop_capabilities_except(-1);
+					_exit(-try_open_trace(PERFTRACE_OPEN, &open)));
 		close(other);
 	}
-	create = a_trace("switches", "kernel:sched_switch", 0, 0);
-	other = trace_try(PERFTRACE_CREATE, &create);
+	create = make_trace("switches", "kernel:sched_switch", 0, 0);
+	other = try_open_trace(PERFTRACE_CREATE, &create);
 	a->kernel = other < 0 ? other : 0;
 	if (other >= 0)
 		close(other);
@@ -229,7 +229,7 @@ static void with_rights(void)
 static void roots(void)
 {
 	int slot, fd = trace_create("mine", "users:*", 0, 0, &slot), users = 0, wrong = 0, all;
-	struct tally tally = { 0 };
+	struct event_stats tally = { 0 };
 
 	all = trace_create("all", "users:*", PERFTRACE_ALL_USERS, 0, &slot);
 	wait_until((users |= news(all, 1001, 2, &wrong)) == 3);
@@ -247,13 +247,13 @@ static void roots(void)
 /* In a child that was root: returns true if it sees root's trace, or cannot register a marker. */
 static int sees(int slot)
 {
-	struct traced t;
+	struct traced_process t;
 	int marker;
 
-	become_user(1001, -1);
+	switch_user(1001, -1);
 	traced_open(&t, 0);
 	marker = marker_register(&t, "users:x", FIELDS);
-	return marker < 0 || wanted(&t, marker, slot) || t.control->slots[slot].generation & 1;
+	return marker < 0 || is_wanted(&t, marker, slot) || t.control->slots[slot].generation & 1;
 }
 
 static void changed(void)
@@ -302,11 +302,11 @@ static void not_all(void)
 
 static int kernels_events(int user, int capability)
 {
-	struct perftrace_create create = a_trace("paranoia", "kernel:*", 0, 0);
+	struct perftrace_create create = make_trace("paranoia", "kernel:*", 0, 0);
 	int fd;
 
-	become_user(user, capability);
-	fd = trace_try(PERFTRACE_CREATE, &create);
+	switch_user(user, capability);
+	fd = try_open_trace(PERFTRACE_CREATE, &create);
 	return fd < 0 ? -fd : 0;
 }
 
@@ -319,7 +319,7 @@ static void paranoia(void)
 	static const char sysctl[] = "/proc/sys/kernel/perf_event_paranoid";
 	char before[8];
 
-	slurp(sysctl, before, sizeof(before));
+	read_file(sysctl, before, sizeof(before));
 	for (int level = 1; level >= -1; level--) {
 		char text[4];
 
