@@ -15,22 +15,22 @@
 #include <sys/stat.h>
 
 #define MS	1000000ULL
-#define STARTS	50
+#define NR_STARTS	50
 
 /* Returns the number of interrupts of that kind on both CPUs. */
-static __u64 interrupts(const char *kind)
+static __u64 nr_interrupts(const char *kind)
 {
 	FILE *f = fopen("/proc/interrupts", "r");
-	char line[400], *at;
+	char line[400], *pos;
 	__u64 sum = 0;
 
 	while (f && fgets(line, sizeof(line), f)) {
-		at = strstr(line, kind);
-		if (!at)
+		pos = strstr(line, kind);
+		if (!pos)
 			continue;
-		at += strlen(kind);
+		pos += strlen(kind);
 		for (int cpu = 0; cpu < 2; cpu++)
-			sum += strtoull(at, &at, 10);
+			sum += strtoull(pos, &pos, 10);
 	}
 	if (f)
 		fclose(f);
@@ -38,7 +38,7 @@ static __u64 interrupts(const char *kind)
 }
 
 /* A context of a thread that sleeps is started and stopped. No CPU needs to be interrupted. */
-static void sleeping(void)
+static void test_sleeping_target(void)
 {
 	int fd = pfm_create(0), i, rc = 0;
 	pid_t child = fork();
@@ -50,12 +50,12 @@ static void sleeping(void)
 	wait_until(task_state(child) == 'S');
 	pfm_write_pmc(fd, 0, pfm_instructions(SKYLAKE));
 	is(pfm_load(fd, child), 0, "1.6 sleeping thread: load succeeds");
-	before = interrupts("CAL:");
-	for (i = 0; i < STARTS; i++)
+	before = nr_interrupts("CAL:");
+	for (i = 0; i < NR_STARTS; i++)
 		rc |= pfm_start(fd) | pfm_stop(fd);
-	before = interrupts("CAL:") - before;
-	is(rc, 0, "1.6 sleeping thread: its context is started and stopped %d times", STARTS);
-	if (!ok(before < STARTS / 2, "1.6 sleeping thread: start and stop send no IPIs"))
+	before = nr_interrupts("CAL:") - before;
+	is(rc, 0, "1.6 sleeping thread: its context is started and stopped %d times", NR_STARTS);
+	if (!ok(before < NR_STARTS / 2, "1.6 sleeping thread: start and stop send no IPIs"))
 		note("%llu IPIs", before);
 	kill(child, SIGKILL);
 	waitpid(child, NULL, 0);
@@ -63,11 +63,11 @@ static void sleeping(void)
 }
 
 /* A context of a thread that runs on CPU 1 counts from PERFMON_START on. */
-static void running(void)
+static void test_running_target(void)
 {
 	volatile __u64 *rounds = mmap(NULL, 4096, PROT_READ | PROT_WRITE,
 				      MAP_SHARED | MAP_ANONYMOUS, -1, 0), before;
-	int fd = pfm_create(0), i, none = 0;
+	int fd = pfm_create(0), i, uncounted = 0;
 	pid_t child = fork();
 
 	if (!child) {
@@ -79,78 +79,79 @@ static void running(void)
 	}
 	pfm_write_pmc(fd, 0, pfm_instructions(SKYLAKE));
 	is(pfm_load(fd, child), 0, "1.6 thread that runs on another CPU: load succeeds");
-	for (i = 0; i < STARTS; i++) {
+	for (i = 0; i < NR_STARTS; i++) {
 		wait_until(*rounds > 1000);
 		before = pfm_read_pmd(fd, 0);
 		pfm_start(fd);
 		*rounds = 0;
 		wait_until(*rounds > 100);
-		none += pfm_read_pmd(fd, 0) == before;
+		uncounted += pfm_read_pmd(fd, 0) == before;
 		pfm_stop(fd);
 	}
-	is(none, 0, "1.6 thread that runs on another CPU: counted after each start");
+	is(uncounted, 0, "1.6 thread that runs on another CPU: counted after each start");
 	kill(child, SIGKILL);
 	waitpid(child, NULL, 0);
 	close(fd);
 }
 
 /*
- * Counts the calling thread STARTS times with a new context each, from open to close. Returns the
- * number of calls by IPI on both CPUs meanwhile.
+ * Counts the calling thread NR_STARTS times with a new context each, from open to close. Returns
+ * the number of calls by IPI on both CPUs meanwhile.
  */
-static __u64 lives(int *rc)
+static __u64 count_self_repeatedly(int *rc)
 {
-	__u64 before = interrupts("CAL:");
+	__u64 before = nr_interrupts("CAL:");
 
-	for (int i = 0; i < STARTS; i++) {
+	for (int i = 0; i < NR_STARTS; i++) {
 		int fd = pfm_create(0);
 
 		pfm_write_pmc(fd, 0, pfm_instructions(SKYLAKE));
 		*rc |= pfm_load(fd, this_thread()) | pfm_start(fd) | pfm_stop(fd) | pfm_unload(fd);
 		close(fd);
 	}
-	return interrupts("CAL:") - before;
+	return nr_interrupts("CAL:") - before;
 }
 
 /* A thread counts itself again and again, which interrupts no other CPU and waits for nothing. */
-static void again(void)
+static void test_repeated_self(void)
 {
-	__u64 least = ~0ULL, closes = 0, graces = 0, began;
+	__u64 min = ~0ULL, closes = 0, grace_periods = 0, start;
 	int i, fd, rc = 0;
 
 	/*
-	 * With one IPI for each context there would be at least STARTS of them. The kernel has some
-	 * of its own, so the attempt with the fewest counts.
+	 * With one IPI for each context there would be at least NR_STARTS of them. The kernel has
+	 * some of its own, so the attempt with the fewest counts.
 	 */
-	for (i = 0; i < 10 && least >= STARTS; i++) {
-		__u64 calls = lives(&rc);
+	for (i = 0; i < 10 && min >= NR_STARTS; i++) {
+		__u64 calls = count_self_repeatedly(&rc);
 
-		least = calls < least ? calls : least;
+		min = calls < min ? calls : min;
 	}
-	is(rc, 0, "1.6 a thread counts itself %d times, with a new context each", STARTS);
-	if (!ok(least < STARTS,
+	is(rc, 0, "1.6 a thread counts itself %d times, with a new context each", NR_STARTS);
+	if (!ok(min < NR_STARTS,
 		"1.6 a thread that counts itself sends fewer IPIs than one per context"))
-		note("%llu IPIs", least);
+		note("%llu IPIs", min);
 	/* On a busy machine either loop may wait for a CPU, so there are up to ten attempts. */
 	for (int try = 0, waits = true; try < 10 && waits; try++) {
-		began = now_ns();
-		for (i = 0; i < STARTS; i++) {
+		start = now_ns();
+		for (i = 0; i < NR_STARTS; i++) {
 			fd = pfm_create(0);
 			close(fd);
 		}
-		closes = now_ns() - began;
-		began = now_ns();
-		for (i = 0; i < STARTS; i++)
+		closes = now_ns() - start;
+		start = now_ns();
+		for (i = 0; i < NR_STARTS; i++)
 			syscall(SYS_membarrier, 1 /* MEMBARRIER_CMD_GLOBAL */, 0, 0);
-		graces = now_ns() - began;
-		waits = closes >= graces / 3;
+		grace_periods = now_ns() - start;
+		waits = closes >= grace_periods / 3;
 	}
-	note("%d closes in %llu us, as many grace periods in %llu us", STARTS, closes / 1000,
-	     graces / 1000);
-	ok(closes < graces / 3, "1.6 closing a context takes less than a third of a grace period");
+	note("%d closes in %llu us, as many grace periods in %llu us", NR_STARTS, closes / 1000,
+	     grace_periods / 1000);
+	ok(closes < grace_periods / 3,
+	   "1.6 closing a context takes less than a third of a grace period");
 }
 
-static __u64 cycle_of_ours(void)
+static __u64 perfmon_cycle_ns(void)
 {
 	__u64 began = now_ns();
 	int fd = pfm_create(0);
@@ -162,7 +163,7 @@ static __u64 cycle_of_ours(void)
 	return now_ns() - began;
 }
 
-static __u64 cycle_of_perf(void)
+static __u64 perf_cycle_ns(void)
 {
 	struct perf_event_attr attr = { .type = PERF_TYPE_HARDWARE, .disabled = 1,
 					.config = PERF_COUNT_HW_INSTRUCTIONS, .exclude_kernel = 1 };
@@ -179,28 +180,29 @@ static __u64 cycle_of_perf(void)
  * Time to set up and close a context for the calling thread, compared with an event of perf: the
  * fastest of many, by turns.
  */
-static void beside_perf(void)
+static void test_cost_against_perf(void)
 {
-	__u64 ours = ~0ULL, perfs = ~0ULL, t;
+	__u64 perfmon_ns = ~0ULL, perf_ns = ~0ULL, t;
 
-	for (int i = 0; i < 4 * STARTS; i++) {
-		t = cycle_of_ours();
-		ours = t < ours ? t : ours;
-		t = cycle_of_perf();
-		perfs = t < perfs ? t : perfs;
+	for (int i = 0; i < 4 * NR_STARTS; i++) {
+		t = perfmon_cycle_ns();
+		perfmon_ns = t < perfmon_ns ? t : perfmon_ns;
+		t = perf_cycle_ns();
+		perf_ns = t < perf_ns ? t : perf_ns;
 	}
-	note("open to close: %llu us, perf's %llu us", ours / 1000, perfs / 1000);
-	ok(ours < 4 * perfs, "1.6 counting oneself takes less time than four events of perf");
+	note("open to close: %llu us, perf's %llu us", perfmon_ns / 1000, perf_ns / 1000);
+	ok(perfmon_ns < 4 * perf_ns,
+	   "1.6 counting oneself takes less time than four events of perf");
 }
 
 /*
  * Two sets with a timeout of 10 us. Switches are limited as samples are, so they take less than a
  * fifth of the thread's time.
  */
-static void turns(void)
+static void test_short_timeouts(void)
 {
 	int fd = pfm_create(0);
-	__u64 began, late, spent, share;
+	__u64 start, late, timer_ns, share;
 
 	pfm_set_limits("100000", "5");
 	set_create_timed(fd, 0, 10000);
@@ -209,15 +211,15 @@ static void turns(void)
 	set_pmc(fd, 1, 0, pfm_instructions(SKYLAKE));
 	is(pfm_load(fd, this_thread()), 0, "1.12 two sets with a timeout of 10 us: load succeeds");
 	pfm_start(fd);
-	began = now_ns();
-	spent = cost_total("timers/time");
+	start = now_ns();
+	timer_ns = cost_total("timers/time");
 	late = cost_total("sets/late");
-	while (now_ns() - began < 500 * MS)
+	while (now_ns() - start < 500 * MS)
 		spin(1000);
-	spent = cost_total("timers/time") - spent;
+	timer_ns = cost_total("timers/time") - timer_ns;
 	late = cost_total("sets/late") - late;
 	pfm_stop(fd);
-	share = spent * 100 / (now_ns() - began);
+	share = timer_ns * 100 / (now_ns() - start);
 	note("%llu %% of the time in timers; %llu and %llu runs, %llu late", share,
 	     set_info(fd, 0).set_runs, set_info(fd, 1).set_runs, late);
 	ok(share < 20,
@@ -230,7 +232,7 @@ static void turns(void)
 }
 
 /* Returns the reg_flags that PERFMON_READ_PMDS sets for a PMD. */
-static __u32 flags_of(int fd, __u16 number)
+static __u32 pmd_flags(int fd, __u16 number)
 {
 	struct pfarg_pmd pmd = { .reg_num = number };
 
@@ -239,7 +241,7 @@ static __u32 flags_of(int fd, __u16 number)
 	return pmd.reg_flags;
 }
 
-static bool page_has(const struct perfmon_self *page, __u16 number)
+static bool page_has_pmd(const struct perfmon_self *page, __u16 number)
 {
 	for (__u32 i = 0; i < page->nr; i++)
 		if (page->counters[i].pmd == number)
@@ -248,7 +250,7 @@ static bool page_has(const struct perfmon_self *page, __u16 number)
 }
 
 /* A user's context uses all PMCs. An administrator's context on the CPU needs one of them. */
-static void evicted(void)
+static void test_evicted(void)
 {
 	volatile int *step = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
 				  -1, 0);
@@ -272,10 +274,10 @@ static void evicted(void)
 		if (page == MAP_FAILED)
 			_exit(101);
 		pfm_start(mine);
-		whole = !flags_of(mine, 0) && page_has(page, 0);
+		whole = !pmd_flags(mine, 0) && page_has_pmd(page, 0);
 		*step = 1;
 		wait_until(*step == 11);
-		whole &= !flags_of(mine, 0) && page_has(page, 0);
+		whole &= !pmd_flags(mine, 0) && page_has_pmd(page, 0);
 		step[1] = whole;
 		*step = 12;
 		wait_until(*step == 2);
@@ -283,8 +285,8 @@ static void evicted(void)
 			msg.msg_type == PFM_MSG_EVICTED;
 		good |= (pfm_read_pmd(mine, 0) > 0) << 1;
 		good |= (pfm_start(mine) == -ESRCH) << 2;
-		good |= (whole && flags_of(mine, 0) == PERFMON_REGFL_SHORT) << 5;
-		good |= (whole && !page_has(page, 0)) << 6;
+		good |= (whole && pmd_flags(mine, 0) == PERFMON_REGFL_SHORT) << 5;
+		good |= (whole && !page_has_pmd(page, 0)) << 6;
 		pfm_unload(mine);
 		good |= (pfm_load(mine, this_thread()) == -EBUSY) << 3;
 		*step = 3;
@@ -319,7 +321,7 @@ static void evicted(void)
 }
 
 /* A context that was evicted does not reserve the PMU again when its registers are written. */
-static void dead(void)
+static void test_dead_context(void)
 {
 	struct perf_event_attr attr = { .type = PERF_TYPE_HARDWARE, .disabled = 1,
 					.config = PERF_COUNT_HW_INSTRUCTIONS, .exclude_kernel = 1 };
@@ -362,7 +364,7 @@ static void dead(void)
 }
 
 /* A user's context is loaded on a thread. An administrator's context takes its place. */
-static void displaced(void)
+static void test_displaced(void)
 {
 	volatile int *step = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
 				  -1, 0);
@@ -412,7 +414,7 @@ static void displaced(void)
  * The only context with hardware registers is a user's. An administrator's context without hardware
  * registers takes its place at the thread, so that perf can use the PMU.
  */
-static void pmu_is_freed(void)
+static void test_pmu_is_freed(void)
 {
 	struct perf_event_attr attr = { .type = PERF_TYPE_HARDWARE, .disabled = 1,
 					.config = PERF_COUNT_HW_INSTRUCTIONS, .exclude_kernel = 1 };
@@ -455,7 +457,7 @@ static void pmu_is_freed(void)
 }
 
 /* A stopped counter is disabled in its own PMC as well, not only in the global control. */
-static void left_behind(void)
+static void test_stopped_pmc(void)
 {
 	int fd = pfm_create(0);
 
@@ -478,16 +480,16 @@ int main(void)
 	if (chmod("/dev/perfmon", 0666))
 		bail("chmod");
 	msr_raw_load();
-	sleeping();
-	running();
-	again();
-	beside_perf();
-	turns();
-	evicted();
-	displaced();
-	pmu_is_freed();
-	dead();
-	left_behind();
+	test_sleeping_target();
+	test_running_target();
+	test_repeated_self();
+	test_cost_against_perf();
+	test_short_timeouts();
+	test_evicted();
+	test_displaced();
+	test_pmu_is_freed();
+	test_dead_context();
+	test_stopped_pmc();
 	pc_close(&costs_pc);
 	chmod("/dev/perfmon", 0600);
 	return finish();

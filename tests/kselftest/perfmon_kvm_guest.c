@@ -13,16 +13,16 @@
 
 #define SIZE	(1 << 20)
 #define PERIOD	100000
-#define TURNS	"6000000"
+#define VCPU_ROUNDS	"6000000"
 
-struct tally {
+struct sample_counts {
 	int samples, marked, frames;
 };
 
-static struct tally tally(int fd)
+static struct sample_counts count_samples(int fd)
 {
 	struct ring r = ring_map(fd, SIZE);
-	struct tally t = { 0 };
+	struct sample_counts t = { 0 };
 	union record record;
 	int bytes;
 
@@ -40,7 +40,7 @@ static struct tally tally(int fd)
 	return t;
 }
 
-static int sampling(__u64 modes)
+static int create_sampling(__u64 modes)
 {
 	struct perfmon_ring_arg arg = {
 		.size = SIZE, .fields = PERFMON_FIELD_KERNEL_STACK | PERFMON_FIELD_USER_STACK,
@@ -57,32 +57,32 @@ static int sampling(__u64 modes)
 
 int main(void)
 {
-	struct tally t;
+	struct sample_counts t;
 	int fd;
 
 	load_modules("");
 	load_sampling_modules(guest_model());
 	plan(8);
-	fd = sampling(PFM_KERNEL);
-	driver_cmd("vcpu " TURNS);
+	fd = create_sampling(PFM_KERNEL);
+	driver_cmd("vcpu " VCPU_ROUNDS);
 	pfm_stop(fd);
-	t = tally(fd);
+	t = count_samples(fd);
 	note("%d samples, %d marked", t.samples, t.marked);
 	ok(t.marked >= 50,
 	   "1.4 PF_VCPU set: 50 or more samples have PERFMON_IN_GUEST (%d of %d)", t.marked,
 	   t.samples);
 	is(t.frames, 0, "1.4 PF_VCPU set: samples in the guest have no stack frames");
-	fd = sampling(PFM_KERNEL);
+	fd = create_sampling(PFM_KERNEL);
 	driver_cmd("timer_stop");
 	spin(20000000);
 	pfm_stop(fd);
-	t = tally(fd);
+	t = count_samples(fd);
 	ok(t.samples >= 50, "1.4 PF_VCPU clear: 50 or more samples (%d)", t.samples);
 	is(t.marked, 0, "1.4 PF_VCPU clear: no sample has PERFMON_IN_GUEST");
-	fd = sampling(0);
+	fd = create_sampling(0);
 	spin(20000000);
 	pfm_stop(fd);
-	t = tally(fd);
+	t = count_samples(fd);
 	ok(t.samples >= 50 && !t.marked,
 	   "1.4 user mode only: 50 or more samples, none with PERFMON_IN_GUEST (%d of %d)",
 	   t.marked, t.samples);

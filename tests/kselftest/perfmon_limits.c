@@ -14,19 +14,19 @@
 #include "sets.h"
 #include <pthread.h>
 
-#define ENTRIES		"/proc/ppa/ppactl"
+#define PPACTL		"/proc/ppa/ppactl"
 #define TASKS		4096
 #define STACK		(16 * 1024)
 #define NOT_SIZE	(-EINVAL)	/* the size is refused, as opposed to a lack of memory */
 
-static int closed(int fd)
+static int close_result(int fd)
 {
 	if (fd >= 0)
 		close(fd);
 	return fd >= 0 ? 0 : fd;
 }
 
-static int pmds_of(int nr)
+static int write_pmds(int nr)
 {
 	static struct pfarg_pmd pmds[64];
 	struct perfmon_vector v = { (__u64)pmds, nr, sizeof(*pmds) };
@@ -39,50 +39,50 @@ static int pmds_of(int nr)
 	return rc;
 }
 
-static int ring_of(int bytes)
+static int create_ring(int bytes)
 {
-	return closed(pfm_create_ring(0, "ring", bytes, 0));
+	return close_result(pfm_create_ring(0, "ring", bytes, 0));
 }
 
-static int buffers(int nr)
+static int create_nway_buffers(int nr)
 {
 	struct perfmon_nway_arg arg = { .size = 4096, .nr = nr };
 
-	return closed(pfm_create_format(0, "n-way", &arg, sizeof(arg)));
+	return close_result(pfm_create_format(0, "n-way", &arg, sizeof(arg)));
 }
 
-static int buffer_of(int bytes)
+static int create_nway_size(int bytes)
 {
 	struct perfmon_nway_arg arg = { .size = bytes, .nr = 2 };
 
-	return closed(pfm_create_format(0, "n-way", &arg, sizeof(arg)));
+	return close_result(pfm_create_format(0, "n-way", &arg, sizeof(arg)));
 }
 
-static int buckets(int nr)
+static int create_histogram_buckets(int nr)
 {
 	struct perfmon_histogram_arg arg = { .nr = nr };
 
-	return closed(pfm_create_format(0, "histogram", &arg, sizeof(arg)));
+	return close_result(pfm_create_format(0, "histogram", &arg, sizeof(arg)));
 }
 
-static int bucket_of(int shift)
+static int create_histogram_shift(int shift)
 {
 	struct perfmon_histogram_arg arg = { .nr = 10, .shift = shift };
 
-	return closed(pfm_create_format(0, "histogram", &arg, sizeof(arg)));
+	return close_result(pfm_create_format(0, "histogram", &arg, sizeof(arg)));
 }
 
 /* The guest may lack memory for a buffer of 1 GiB. Only EINVAL says that the size is refused. */
-static int default_of(int pages)
+static int create_default_pages(int pages)
 {
 	struct pfm_dfl_smpl_arg arg = { .buf_size = pages * 4096ULL };
-	int rc = closed(pfm_create_format(0, "default", &arg, sizeof(arg)));
+	int rc = close_result(pfm_create_format(0, "default", &arg, sizeof(arg)));
 
 	return rc == NOT_SIZE ? rc : 0;
 }
 
 /* Loads a module with a sampling format, and removes it. Returns the result of insmod. */
-static int format_with(const char *what, int nr)
+static int insmod_format(const char *what, int nr)
 {
 	char params[24];
 	int rc;
@@ -93,22 +93,22 @@ static int format_with(const char *what, int nr)
 	return rc;
 }
 
-static int depth(int nr)
+static int insmod_queue_depth(int nr)
 {
-	return format_with("depth", nr);
+	return insmod_format("depth", nr);
 }
 
-static int argument(int bytes)
+static int insmod_arg_size(int bytes)
 {
-	return format_with("arg", bytes);
+	return insmod_format("arg", bytes);
 }
 
-static int state(int bytes)
+static int insmod_state_size(int bytes)
 {
-	return format_with("state", bytes);
+	return insmod_format("state", bytes);
 }
 
-static int name(int letters)
+static int insmod_name_length(int letters)
 {
 	char params[64] = "name=";
 	int rc;
@@ -121,26 +121,26 @@ static int name(int letters)
 }
 
 /* No format has that name, so ENOENT says that the name itself was accepted. */
-static int wanted(int letters)
+static int create_name_length(int letters)
 {
 	char text[64] = "";
 	int rc;
 
 	memset(text, 'y', letters);
-	rc = closed(pfm_create_format(0, text, NULL, 0));
+	rc = close_result(pfm_create_format(0, text, NULL, 0));
 	return rc == -ENOENT ? 0 : rc;
 }
 
 /* Passes an argument that is @beyond bytes longer than the format's. */
-static int given(int beyond)
+static int create_arg_size(int beyond)
 {
 	struct perfmon_nway_arg arg[2] = { { .size = 4096, .nr = 2 } };
 
-	return closed(pfm_create_format(0, "n-way", arg, sizeof(*arg) + beyond));
+	return close_result(pfm_create_format(0, "n-way", arg, sizeof(*arg) + beyond));
 }
 
 /* Creates a set with a timeout of 2^62 - 1 + @beyond nanoseconds. */
-static int turn(int beyond)
+static int create_timeout(int beyond)
 {
 	int fd = pfm_create(0), rc;
 
@@ -152,55 +152,56 @@ static int turn(int beyond)
 static const struct limit {
 	const char *what;
 	int (*call)(int nr);
-	int at, past, error;
+	int at_limit, past, error;
 } limits[] = {
-	{ "PMDs of a call", pmds_of, PERFMON_VECTOR_MAX / sizeof(struct pfarg_pmd),
+	{ "PMDs of a call", write_pmds, PERFMON_VECTOR_MAX / sizeof(struct pfarg_pmd),
 	  PERFMON_VECTOR_MAX / sizeof(struct pfarg_pmd) + 1, -E2BIG },
-	{ "bytes of a ring, at least", ring_of, 4096, 2048, -EINVAL },
-	{ "buffers of n-way, at most", buffers, 16, 17, -EINVAL },
-	{ "buffers of n-way, at least", buffers, 2, 1, -EINVAL },
-	{ "bytes of a buffer of n-way, at least", buffer_of, 552, 544, -EINVAL },
-	{ "buckets of a histogram, at most", buckets, 1 << 14, (1 << 14) + 1, -EINVAL },
-	{ "buckets of a histogram, at least", buckets, 1, 0, -EINVAL },
-	{ "shift of a histogram's bucket", bucket_of, 63, 64, -EINVAL },
-	{ "pages of a buffer", default_of, 1 << 18, (1 << 18) + 1, -EINVAL },
-	{ "messages of a format, at most", depth, 30, 31, -EINVAL },
-	{ "messages of a format, at least", depth, 1, 0, -EINVAL },
-	{ "bytes of a format's argument", argument, 4096, 4097, -EINVAL },
-	{ "bytes of a format's state", state, 4096, 4097, -EINVAL },
-	{ "letters of a format's name", name, PERFMON_FORMAT_NAME - 1, PERFMON_FORMAT_NAME,
+	{ "bytes of a ring, at least", create_ring, 4096, 2048, -EINVAL },
+	{ "buffers of n-way, at most", create_nway_buffers, 16, 17, -EINVAL },
+	{ "buffers of n-way, at least", create_nway_buffers, 2, 1, -EINVAL },
+	{ "bytes of a buffer of n-way, at least", create_nway_size, 552, 544, -EINVAL },
+	{ "buckets of a histogram, at most", create_histogram_buckets, 1 << 14, (1 << 14) + 1,
 	  -EINVAL },
-	{ "letters of a format's name in create", wanted, PERFMON_FORMAT_NAME - 1,
+	{ "buckets of a histogram, at least", create_histogram_buckets, 1, 0, -EINVAL },
+	{ "shift of a histogram's bucket", create_histogram_shift, 63, 64, -EINVAL },
+	{ "pages of a buffer", create_default_pages, 1 << 18, (1 << 18) + 1, -EINVAL },
+	{ "messages of a format, at most", insmod_queue_depth, 30, 31, -EINVAL },
+	{ "messages of a format, at least", insmod_queue_depth, 1, 0, -EINVAL },
+	{ "bytes of a format's argument", insmod_arg_size, 4096, 4097, -EINVAL },
+	{ "bytes of a format's state", insmod_state_size, 4096, 4097, -EINVAL },
+	{ "letters of a format's name", insmod_name_length, PERFMON_FORMAT_NAME - 1,
 	  PERFMON_FORMAT_NAME, -EINVAL },
-	{ "bytes beyond a format's argument", given, 0, 1, -EINVAL },
-	{ "nanoseconds of a set's timeout, beyond 2^62 - 1", turn, 0, 1, -EINVAL },
+	{ "letters of a format's name in create", create_name_length, PERFMON_FORMAT_NAME - 1,
+	  PERFMON_FORMAT_NAME, -EINVAL },
+	{ "bytes beyond a format's argument", create_arg_size, 0, 1, -EINVAL },
+	{ "nanoseconds of a set's timeout, beyond 2^62 - 1", create_timeout, 0, 1, -EINVAL },
 };
 
-#define LIMITS	(sizeof(limits) / sizeof(*limits))
+#define NR_LIMITS	(sizeof(limits) / sizeof(*limits))
 
-static volatile int end;
-static volatile pid_t numbers[TASKS + 1];
-static int there;
+static volatile int stop;
+static volatile pid_t tids[TASKS + 1];
+static int nr_started;
 
-static void *sleeper(void *number)
+static void *sleep_thread(void *number)
 {
-	numbers[(long)number] = this_thread();
-	__atomic_add_fetch(&there, 1, __ATOMIC_RELEASE);
-	while (!end)
-		syscall(SYS_futex, &end, 0 /* FUTEX_WAIT */, 0, NULL, NULL, 0);
+	tids[(long)number] = this_thread();
+	__atomic_add_fetch(&nr_started, 1, __ATOMIC_RELEASE);
+	while (!stop)
+		syscall(SYS_futex, &stop, 0 /* FUTEX_WAIT */, 0, NULL, NULL, 0);
 	return NULL;
 }
 
-static int entry(int nr)
+static int write_entry(int nr)
 {
 	char text[64];
 
-	snprintf(text, sizeof(text), "%d 1 0 0 1000", numbers[nr]);
-	return ppa_write(ENTRIES, text);
+	snprintf(text, sizeof(text), "%d 1 0 0 1000", tids[nr]);
+	return ppa_write(PPACTL, text);
 }
 
 /* The number of tasks that can be accounted individually. */
-static void entries(void)
+static void test_entries(void)
 {
 	static pthread_t threads[TASKS + 1];
 	pthread_attr_t attr;
@@ -209,15 +210,15 @@ static void entries(void)
 	pthread_attr_init(&attr);
 	pthread_attr_setstacksize(&attr, STACK);
 	for (i = 0; i <= TASKS; i++)
-		if (pthread_create(&threads[i], &attr, sleeper, (void *)(long)i))
+		if (pthread_create(&threads[i], &attr, sleep_thread, (void *)(long)i))
 			bail("pthread_create");
-	wait_until(__atomic_load_n(&there, __ATOMIC_ACQUIRE) == TASKS + 1);
+	wait_until(__atomic_load_n(&nr_started, __ATOMIC_ACQUIRE) == TASKS + 1);
 	for (i = 0; i < TASKS && !rc; i++)
-		rc = entry(i);
+		rc = write_entry(i);
 	is(rc, 0, "9.4 individually accounted tasks: %d are accepted", TASKS);
-	is(entry(TASKS), -ENOSPC, "9.4 individually accounted tasks: one more is ENOSPC");
-	end = 1;
-	syscall(SYS_futex, &end, 1 /* FUTEX_WAKE */, TASKS + 1, NULL, NULL, 0);
+	is(write_entry(TASKS), -ENOSPC, "9.4 individually accounted tasks: one more is ENOSPC");
+	stop = 1;
+	syscall(SYS_futex, &stop, 1 /* FUTEX_WAKE */, TASKS + 1, NULL, NULL, 0);
 	for (i = 0; i <= TASKS; i++)
 		pthread_join(threads[i], NULL);
 }
@@ -226,19 +227,19 @@ int main(void)
 {
 	unsigned int i;
 
-	plan(2 * LIMITS + 2);
+	plan(2 * NR_LIMITS + 2);
 	insmod("perfcounters", "");
 	insmod("pfm_soft", "");
 	insmod("pfm_default", "");
 	insmod("pfm_ring", "");
 	insmod("pfm_nway", "");
 	insmod("pfm_histogram", "");
-	for (i = 0; i < LIMITS; i++) {
+	for (i = 0; i < NR_LIMITS; i++) {
 		const struct limit *l = &limits[i];
 
-		is(l->call(l->at), 0, "9.4 %s: %d is accepted", l->what, l->at);
+		is(l->call(l->at_limit), 0, "9.4 %s: %d is accepted", l->what, l->at_limit);
 		is(l->call(l->past), l->error, "9.4 %s: %d is refused", l->what, l->past);
 	}
-	entries();
+	test_entries();
 	return finish();
 }

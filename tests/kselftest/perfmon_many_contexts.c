@@ -15,17 +15,17 @@
 #define STACK		(16 * 1024)
 #define SWITCHES	2000
 #define TRIES		15
-#define AGAIN		4
+#define NR_REPEATS	4
 
-static volatile int there, go_away;
-static volatile pid_t numbers[THREADS];
+static volatile int nr_started, stop;
+static volatile pid_t tids[THREADS];
 
-static void *sleeper(void *number)
+static void *sleep_thread(void *number)
 {
-	numbers[(long)number] = this_thread();
-	__atomic_add_fetch(&there, 1, __ATOMIC_RELEASE);
-	while (!go_away)
-		syscall(SYS_futex, &go_away, 0 /* FUTEX_WAIT */, 0, NULL, NULL, 0);
+	tids[(long)number] = this_thread();
+	__atomic_add_fetch(&nr_started, 1, __ATOMIC_RELEASE);
+	while (!stop)
+		syscall(SYS_futex, &stop, 0 /* FUTEX_WAIT */, 0, NULL, NULL, 0);
 	return NULL;
 }
 
@@ -33,11 +33,11 @@ static void *sleeper(void *number)
  * Returns the time of 2 * SWITCHES switches between two processes on this CPU: the shortest of some
  * tries.
  */
-static __u64 switches(void)
+static __u64 switch_time(void)
 {
 	/* A debug kernel makes fewer tries: its switches are so slow that noise matters less. */
 	int to[2], from[2], tries = scale_down(gate_or_long(6, TRIES));
-	__u64 least = ~0ULL;
+	__u64 min = ~0ULL;
 	pid_t child;
 	char byte = 0;
 
@@ -58,14 +58,14 @@ static __u64 switches(void)
 			if (write(to[1], &byte, 1) != 1 || read(from[0], &byte, 1) != 1)
 				bail("ping-pong");
 		began = now_ns() - began;
-		if (began < least)
-			least = began;
+		if (began < min)
+			min = began;
 	}
 	close(to[1]);
 	close(from[0]);
 	close(from[1]);
 	waitpid(child, NULL, 0);
-	return least;
+	return min;
 }
 
 int main(void)
@@ -73,7 +73,7 @@ int main(void)
 	static int fds[THREADS];
 	struct rlimit files = { THREADS + 100, THREADS + 100 };
 	static pthread_t threads[THREADS];
-	__u64 before, beside, began;
+	__u64 before, with_contexts, began;
 	pthread_attr_t attr;
 	int nr = scale_down(THREADS), rc = 0, fd;
 	long i;
@@ -87,36 +87,36 @@ int main(void)
 	pthread_attr_init(&attr);
 	pthread_attr_setstacksize(&attr, STACK);
 	for (i = 0; i < nr; i++)
-		if (pthread_create(&threads[i], &attr, sleeper, (void *)i))
+		if (pthread_create(&threads[i], &attr, sleep_thread, (void *)i))
 			bail("thread");
-	wait_until(there == nr);
+	wait_until(nr_started == nr);
 	pin_to_cpu(0);
 	/* With a context of one thread, the switch probes are attached in both measurements. */
 	fd = pfm_create(0);
-	pfm_load(fd, numbers[0]);
-	before = switches();
+	pfm_load(fd, tids[0]);
+	before = switch_time();
 	close(fd);
 	for (i = 0; i < nr; i++) {
 		fds[i] = pfm_create(0);
-		rc |= fds[i] < 0 || pfm_load(fds[i], numbers[i]) || pfm_start(fds[i]);
+		rc |= fds[i] < 0 || pfm_load(fds[i], tids[i]) || pfm_start(fds[i]);
 	}
 	is(rc, 0, "9.2 %d sleeping threads: each has a context", nr);
 	fd = pfm_create(0);
 	is(pfm_load(fd, this_thread()), 0,
 	   "9.2 sleeping threads with contexts: one more thread loads a context");
 	close(fd);
-	beside = switches();
+	with_contexts = switch_time();
 	/*
 	 * Other work on the machine can only make a measurement longer, so the shortest one counts.
 	 */
-	for (i = 0; i < AGAIN && beside >= before * 5 / 4; i++) {
-		__u64 once_more = switches();
+	for (i = 0; i < NR_REPEATS && with_contexts >= before * 5 / 4; i++) {
+		__u64 last_time = switch_time();
 
-		beside = once_more < beside ? once_more : beside;
+		with_contexts = last_time < with_contexts ? last_time : with_contexts;
 	}
 	note("%d switches: %llu us, with these contexts %llu us", 2 * SWITCHES, before / 1000,
-	     beside / 1000);
-	ok(beside < before * 5 / 4,
+	     with_contexts / 1000);
+	ok(with_contexts < before * 5 / 4,
 	   "9.2 sleeping threads with contexts: others' switches take less than a quarter longer");
 	began = now_ns();
 	for (i = 0; i < nr; i++)
@@ -125,8 +125,8 @@ int main(void)
 	note("closed in %llu ms", began / 1000000);
 	ok(began < (__u64)scale_timeout(5) * 1000000000,
 	   "9.2 sleeping threads with contexts: all contexts are closed within 5 s");
-	go_away = 1;
-	syscall(SYS_futex, &go_away, 1 /* FUTEX_WAKE */, THREADS, NULL, NULL, 0);
+	stop = 1;
+	syscall(SYS_futex, &stop, 1 /* FUTEX_WAKE */, THREADS, NULL, NULL, 0);
 	for (i = 0; i < nr; i++)
 		pthread_join(threads[i], NULL);
 	return finish();

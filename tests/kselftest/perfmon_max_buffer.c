@@ -12,20 +12,20 @@
 #include <sys/resource.h>
 #include <time.h>
 
-#define LARGEST	(1ULL << 30)
+#define MAX_SIZE	(1ULL << 30)
 
 /* Maps the buffer, and returns true if its first and last bytes can be read. */
 static bool is_mapped(int fd, size_t bytes)
 {
-	volatile char *at = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
-	bool there = at != MAP_FAILED && at[bytes - 1] == 0 && at[0] + 1;
+	volatile char *mem = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
+	bool readable = mem != MAP_FAILED && mem[bytes - 1] == 0 && mem[0] + 1;
 
-	if (at != MAP_FAILED)
-		munmap((void *)at, bytes);
-	return there;
+	if (mem != MAP_FAILED)
+		munmap((void *)mem, bytes);
+	return readable;
 }
 
-static void largest(const char *what, int fd, size_t bytes)
+static void test_max_size(const char *what, int fd, size_t bytes)
 {
 	long long before;
 
@@ -50,7 +50,7 @@ static long mapping_time(int fd, long killed_at)
 	fflush(stdout);
 	child = fork();
 	if (!child) {
-		mmap(NULL, LARGEST, PROT_READ, MAP_SHARED, fd, 0);
+		mmap(NULL, MAX_SIZE, PROT_READ, MAP_SHARED, fd, 0);
 		_exit(0);
 	}
 	if (killed_at >= 0 && !clock_getcpuclockid(child, &clock)) {
@@ -65,9 +65,9 @@ static long mapping_time(int fd, long killed_at)
 }
 
 /* A process that is killed in mmap() ends without mapping the rest of the buffer. */
-static void killed(void)
+static void test_killed_in_mmap(void)
 {
-	int fd = pfm_create_default(0, LARGEST);
+	int fd = pfm_create_default(0, MAX_SIZE);
 	long whole = mapping_time(fd, -1), part = mapping_time(fd, whole / 8);
 
 	ok(part < whole / 2, "9.2 SIGKILL ends mmap() of a buffer of 1 GiB early");
@@ -82,12 +82,12 @@ int main(void)
 	insmod("pfm_soft", "");
 	insmod("pfm_default", "");
 	insmod("pfm_ring", "");
-	largest("a buffer", pfm_create_default(0, LARGEST), LARGEST);
-	largest("a ring", pfm_create_ring(0, "ring", LARGEST, 0), LARGEST + 4096);
-	killed();
-	is(pfm_create_default(0, LARGEST + 8), -EINVAL,
+	test_max_size("a buffer", pfm_create_default(0, MAX_SIZE), MAX_SIZE);
+	test_max_size("a ring", pfm_create_ring(0, "ring", MAX_SIZE, 0), MAX_SIZE + 4096);
+	test_killed_in_mmap();
+	is(pfm_create_default(0, MAX_SIZE + 8), -EINVAL,
 	   "9.4 a buffer of 1 GiB and 8 bytes is EINVAL");
-	is(pfm_create_ring(0, "ring", 2 * LARGEST, 0), -EINVAL, "9.4 a ring of 2 GiB is EINVAL");
+	is(pfm_create_ring(0, "ring", 2 * MAX_SIZE, 0), -EINVAL, "9.4 a ring of 2 GiB is EINVAL");
 	wait_until(nothing_charged());
 	ok(nothing_charged(), "9.1 no memory is charged to any user at the end");
 	return finish();

@@ -27,26 +27,26 @@ static const char *const format_modules[] = { "pfm_default", "pfm_ring", "pfm_nw
 /* Shared by all processes: the IDs of the workers, and counts of what was done. */
 static struct {
 	volatile int worker[WORKERS];
-	volatile long opened, loaded, sets, turns, messages, restarts, kills;
+	volatile long created, loaded, sets, runs, messages, restarts, kills;
 	volatile long in_use, removed, offline;
 	volatile bool over;
 } *all;
 
 static __u32 seed;
 
-static __u32 roll(__u32 sides)
+static __u32 random_below(__u32 sides)
 {
 	seed = seed * 1664525 + 1013904223;
 	return (seed >> 8) % sides;
 }
 
 /* A process that is monitored. At random it sleeps, forks, exits, or executes this program. */
-static void work(int n)
+static void work_process(int n)
 {
 	all->worker[n] = getpid();
 	for (;;) {
 		spin(200000);
-		switch (roll(40)) {
+		switch (random_below(40)) {
 		case 0:
 			usleep(1000);
 			break;
@@ -71,8 +71,8 @@ static void work(int n)
 static int create(bool system)
 {
 	static const __u64 sizes[] = { 4096, 65536 };
-	const char *format = formats[roll(6)];
-	__u64 size = sizes[roll(2)];
+	const char *format = formats[random_below(6)];
+	__u64 size = sizes[random_below(2)];
 	union {
 		struct pfm_dfl_smpl_arg dfl;
 		struct perfmon_ring_arg ring;
@@ -80,12 +80,13 @@ static int create(bool system)
 		struct perfmon_histogram_arg hist;
 	} arg = {};
 
-	if (!roll(5))
-		return pfm_create(system ? PFM_FL_SYSTEM_WIDE : roll(2) ? PFM_FL_NOTIFY_BLOCK : 0);
+	if (!random_below(5))
+		return pfm_create(system ? PFM_FL_SYSTEM_WIDE :
+				  random_below(2) ? PFM_FL_NOTIFY_BLOCK : 0);
 	if (!strcmp(format, "default"))
 		arg.dfl.buf_size = size;
 	else if (!strcmp(format, "n-way"))
-		arg.nway.size = 4096, arg.nway.nr = 2 + roll(4);
+		arg.nway.size = 4096, arg.nway.nr = 2 + random_below(4);
 	else if (!strcmp(format, "histogram"))
 		arg.hist.base = 0x400000, arg.hist.shift = 4, arg.hist.nr = 4096;
 	else
@@ -97,39 +98,41 @@ static int create(bool system)
  * Creates set 0 and up to three more, which are switched by time, by overflows or by both. Each
  * samples by the CPU clock and, with a PMU, by instructions.
  */
-static void sets(int fd, const struct pmu_model *m)
+static void create_sets(int fd, const struct pmu_model *m)
 {
-	__u16 id, last = roll(4);
+	__u16 id, last = random_below(4);
 
 	for (id = 0; id <= last; id++) {
 		struct pfarg_setdesc desc = {
-			.set_id = id, .set_flags = 1 + roll(3), .set_timeout = MS / 10 + roll(MS),
+			.set_id = id, .set_flags = 1 + random_below(3),
+			.set_timeout = MS / 10 + random_below(MS),
 		};
 		struct pfarg_pmd pmd = {
-			.reg_num = PERFMON_CPU_CLOCK, .reg_set = id, .reg_ovfl_switch_cnt = roll(3),
+			.reg_num = PERFMON_CPU_CLOCK, .reg_set = id,
+			.reg_ovfl_switch_cnt = random_below(3),
 			.reg_value = -(MS / 2ULL), .reg_short_reset = -(MS / 2ULL),
-			.reg_flags = roll(4) ? 0 : PFM_REGFL_OVFL_NOTIFY,
+			.reg_flags = random_below(4) ? 0 : PFM_REGFL_OVFL_NOTIFY,
 		};
 
 		if (!(desc.set_flags & PFM_SETFL_TIME_SWITCH))
 			desc.set_timeout = 0;
-		if (!roll(4)) {
+		if (!random_below(4)) {
 			desc.set_flags |= PFM_SETFL_EXPL_NEXT;
-			desc.set_id_next = roll(last + 1);
+			desc.set_id_next = random_below(last + 1);
 		}
 		all->sets += !set_create(fd, &desc);
 		set_call(fd, PERFMON_WRITE_PMDS, &pmd, sizeof(pmd));
 		if (!m)
 			continue;
-		pmd.reg_num = roll(2);
-		pmd.reg_value = -(1000 + roll(100000));
+		pmd.reg_num = random_below(2);
+		pmd.reg_value = -(1000 + random_below(100000));
 		pmd.reg_short_reset = pmd.reg_value;
 		set_pmc(fd, id, pmd.reg_num, pfm_instructions(m));
 		set_call(fd, PERFMON_WRITE_PMDS, &pmd, sizeof(pmd));
 	}
 }
 
-static void monitor(const struct pmu_model *m)
+static void monitor_process(const struct pmu_model *m)
 {
 	struct perfmon_runs runs = { .reg_num = PERFMON_CPU_CLOCK };
 	struct pfarg_setinfo info = {};
@@ -137,39 +140,41 @@ static void monitor(const struct pmu_model *m)
 	void *map;
 
 	for (;;) {
-		bool system = !roll(4);
-		int cpu = roll(2), fd, i, n;
+		bool system = !random_below(4);
+		int cpu = random_below(2), fd, i, n;
 
 		if (system) {
-			cpu_set_t one;
+			cpu_set_t cpu_set;
 
-			CPU_ZERO(&one);
-			CPU_SET(cpu, &one);
-			if (sched_setaffinity(0, sizeof(one), &one))
+			CPU_ZERO(&cpu_set);
+			CPU_SET(cpu, &cpu_set);
+			if (sched_setaffinity(0, sizeof(cpu_set), &cpu_set))
 				continue;
 		}
 		fd = create(system);
 		if (fd < 0)
 			continue;
-		all->opened++;
+		all->created++;
 		fcntl(fd, F_SETFL, O_NONBLOCK);
-		if (m && roll(2)) {
+		if (m && random_below(2)) {
 			pfm_write_pmc(fd, 0, pfm_instructions(m));
-			pfm_period(fd, 0, 3000 + roll(100000), roll(2) ? PFM_REGFL_OVFL_NOTIFY : 0);
+			pfm_period(fd, 0, 3000 + random_below(100000),
+				   random_below(2) ? PFM_REGFL_OVFL_NOTIFY : 0);
 		}
-		pfm_period(fd, PERFMON_CPU_CLOCK, MS / 4 + roll(5 * MS),
-			   roll(2) ? PFM_REGFL_OVFL_NOTIFY : 0);
+		pfm_period(fd, PERFMON_CPU_CLOCK, MS / 4 + random_below(5 * MS),
+			   random_below(2) ? PFM_REGFL_OVFL_NOTIFY : 0);
 		if (!system)
-			pfm_period(fd, PERFMON_CONTEXT_SWITCHES, 1 + roll(5), 0);
-		if (roll(2))
-			sets(fd, m);
-		if (!set_load_on(fd, system ? cpu : all->worker[roll(WORKERS)], roll(2))) {
+			pfm_period(fd, PERFMON_CONTEXT_SWITCHES, 1 + random_below(5), 0);
+		if (random_below(2))
+			create_sets(fd, m);
+		if (!set_load_on(fd, system ? cpu : all->worker[random_below(WORKERS)],
+				 random_below(2))) {
 			all->loaded++;
 			pfm_start(fd);
 		}
 		map = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0);
-		for (i = 0, n = roll(30); i < n; i++) {
-			switch (roll(12)) {
+		for (i = 0, n = random_below(30); i < n; i++) {
+			switch (random_below(12)) {
 			case 0:
 				pfm_stop(fd);
 				break;
@@ -180,39 +185,41 @@ static void monitor(const struct pmu_model *m)
 				all->restarts += !pfm_restart(fd);
 				break;
 			case 3:
-				pfm_call(fd, PERFMON_PAUSE, &(__u32){ roll(2) });
+				pfm_call(fd, PERFMON_PAUSE, &(__u32){ random_below(2) });
 				break;
 			case 4:
-				pfm_period(fd, PERFMON_CPU_CLOCK, MS / 4 + roll(MS), roll(2));
+				pfm_period(fd, PERFMON_CPU_CLOCK, MS / 4 + random_below(MS),
+					   random_below(2));
 				break;
 			case 5:
-				usleep(roll(3000));
+				usleep(random_below(3000));
 				break;
 			case 6:
 				all->messages += read(fd, &msg, sizeof(msg)) == sizeof(msg);
 				break;
 			case 7:
-				if (!roll(4))
+				if (!random_below(4))
 					pfm_unload(fd);
 				break;
 			case 8:
-				set_start(fd, roll(4));
+				set_start(fd, random_below(4));
 				break;
 			case 9:
 				if (!set_call(fd, PERFMON_GETINFO_EVTSETS, &info, sizeof(info)))
-					all->turns += info.set_runs;
-				info = (struct pfarg_setinfo){ .set_id = roll(4) };
+					all->runs += info.set_runs;
+				info = (struct pfarg_setinfo){ .set_id = random_below(4) };
 				break;
 			case 10:
 				set_call(fd, PERFMON_READ_RUNS, &runs, sizeof(runs));
 				break;
 			case 11:
-				if (roll(8))
+				if (random_below(8))
 					break;
 				pfm_unload(fd);
-				set_delete(fd, roll(4));
-				sets(fd, m);
-				set_load_on(fd, system ? cpu : all->worker[roll(WORKERS)], 0);
+				set_delete(fd, random_below(4));
+				create_sets(fd, m);
+				set_load_on(fd, system ? cpu : all->worker[random_below(WORKERS)],
+					    0);
 				pfm_start(fd);
 				break;
 			}
@@ -221,12 +228,12 @@ static void monitor(const struct pmu_model *m)
 			munmap(map, 4096);
 		info = (struct pfarg_setinfo){ .set_id = 0 };
 		if (!set_call(fd, PERFMON_GETINFO_EVTSETS, &info, sizeof(info)))
-			all->turns += info.set_runs;
+			all->runs += info.set_runs;
 		close(fd);
 	}
 }
 
-static int start(int n, const struct pmu_model *m)
+static int fork_process(int n, const struct pmu_model *m)
 {
 	int pid = fork();
 
@@ -234,18 +241,18 @@ static int start(int n, const struct pmu_model *m)
 		return pid;
 	seed = n * 7919 + (__u32)time(NULL);
 	if (n < WORKERS)
-		work(n);
-	monitor(m);
+		work_process(n);
+	monitor_process(m);
 	_exit(0);
 }
 
 static bool enough(void)
 {
-	return all->opened > 5 && all->loaded > 0 && all->sets > 5 && all->turns > 1 &&
+	return all->created > 5 && all->loaded > 0 && all->sets > 5 && all->runs > 1 &&
 	       all->kills > 1 && all->in_use > 0;
 }
 
-static int references(void)
+static int refcount(void)
 {
 	char text[32];
 
@@ -253,7 +260,7 @@ static int references(void)
 }
 
 /* Returns the number of modules that use perfcounters.ko. Each of them holds a reference. */
-static int holders(void)
+static int nr_holders(void)
 {
 	DIR *dir = opendir("/sys/module/perfcounters/holders");
 	struct dirent *d;
@@ -270,7 +277,7 @@ int main(int argc, char **argv)
 {
 	const struct pmu_model *m = getenv("PMU") ? guest_model() : NULL;
 	int pids[WORKERS + MONITORS], i, rc, status;
-	long spared = 0;
+	long idle = 0;
 	time_t end;
 
 	if (argc > 1 && !strcmp(argv[1], "work")) {
@@ -292,33 +299,33 @@ int main(int argc, char **argv)
 		insmod(format_modules[i], "");
 	all = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	for (i = 0; i < WORKERS + MONITORS; i++)
-		pids[i] = start(i, m);
+		pids[i] = fork_process(i, m);
 	seed = 42;
 	end = time(NULL) + gate_or_long(3, 6);
 	/* A busy machine needs longer until enough has happened. */
 	while (time(NULL) < end || (!enough() && time(NULL) < end + scale_timeout(100))) {
 		usleep(20000);
 		/* Processes that have exited, or are killed here, are replaced. */
-		i = roll(WORKERS + MONITORS);
+		i = random_below(WORKERS + MONITORS);
 		/*
 		 * Two contexts are opened between two kills, so that there is progress on a slow
 		 * machine.
 		 */
-		if (!roll(3) && all->opened >= spared) {
+		if (!random_below(3) && all->created >= idle) {
 			kill(pids[i], SIGKILL);
 			all->kills++;
-			spared = all->opened + 2;
+			idle = all->created + 2;
 		}
 		for (i = 0; i < WORKERS + MONITORS; i++)
 			if (waitpid(pids[i], &status, WNOHANG) == pids[i])
-				pids[i] = start(i, m);
-		i = roll(4);
+				pids[i] = fork_process(i, m);
+		i = random_below(4);
 		rc = rmmod(format_modules[i]);
 		if (rc)
 			all->in_use++;
 		else
 			all->removed += !insmod(format_modules[i], "");
-		if (!roll(20)) {
+		if (!random_below(20)) {
 			all->offline += set_cpu_online(1, false);
 			usleep(30000);
 			set_cpu_online(1, true);
@@ -329,11 +336,11 @@ int main(int argc, char **argv)
 	while (wait(NULL) > 0)
 		;
 	note("%ld contexts, %ld of them loaded, %ld sets created, %ld runs seen, %ld messages, %ld restarts; %ld kills; formats %ld times in use, %ld times removed; CPU 1 %ld times offline",
-	     all->opened, all->loaded, all->sets, all->turns, all->messages,
+	     all->created, all->loaded, all->sets, all->runs, all->messages,
 	     all->restarts, all->kills, all->in_use, all->removed, all->offline);
-	ok(all->opened > 5 && all->loaded > 0,
+	ok(all->created > 5 && all->loaded > 0,
 	   "1.2 stress: more than five contexts were opened, some of them loaded");
-	ok(all->sets > 5 && all->turns > 1, "1.12 stress: event sets were created and ran");
+	ok(all->sets > 5 && all->runs > 1, "1.12 stress: event sets were created and ran");
 	ok(all->kills > 1, "1.2 stress: monitoring and monitored processes were killed");
 	ok(all->in_use > 0, "1.9 stress: rmmod of a format in use was refused");
 	for (i = rc = 0; i < 4; i++)
@@ -343,6 +350,6 @@ int main(int argc, char **argv)
 	if (m)
 		rc |= rmmod(m->amd ? "pfm_amd" : "pfm_intel");
 	is(rc, 0, "1.1 stress: rmmod of the PMU descriptions succeeds at the end");
-	is(references(), holders(), "1.2 stress: no reference to perfcounters.ko is left");
+	is(refcount(), nr_holders(), "1.2 stress: no reference to perfcounters.ko is left");
 	return finish();
 }
