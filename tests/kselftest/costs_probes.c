@@ -21,7 +21,7 @@
 static void tracing(void)
 {
 	struct perftrace_read r = first_buffer;
-	struct event_stats tally = { 0 };
+	struct event_stats stats = { 0 };
 	__s64 before = cost_total("tracing/lost"), lost;
 	int fd = trace_getppid(4096);
 
@@ -31,10 +31,10 @@ static void tracing(void)
 	is(cost_total("tracing/lost") - before, lost,
 	   "cost tracing/lost: as many events as the trace lost");
 	trace_read_next(fd, &r);
-	count_records(&tally, read_buffer, r.bytes, -1, 0);
-	ok(tally.events && tally.events + lost == CALLS,
+	count_records(&stats, read_buffer, r.bytes, -1, 0);
+	ok(stats.events && stats.events + lost == CALLS,
 	   "cost tracing: lost events and those read are all events (%llu read)",
-	   tally.events);
+	   stats.events);
 	close(fd);
 }
 

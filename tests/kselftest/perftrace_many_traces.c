@@ -21,7 +21,7 @@ static void write_all(void)
 	}
 }
 
-static void child_writes(void)
+static void write_in_children(void)
 {
 	pid_t pid = fork();
 	int status;
@@ -47,11 +47,11 @@ static void child_writes(void)
 	waitpid(pid, &status, 0);
 }
 
-static void as_program(const char *what)
+static void run_program(const char *what)
 {
 	if (!strcmp(what, "writer")) {
 		write_all();
-		child_writes();
+		write_in_children();
 	} else {
 		PERFTRACE(many, after, (u64, number, getpid()));
 	}
@@ -59,39 +59,39 @@ static void as_program(const char *what)
 }
 
 /* A filter of up to four steps that must all be true. */
-struct program {
+struct filter_program {
 	struct perftrace_filter head;
 	struct perftrace_step steps[4];
 	char texts[128];
 };
 
-static __u16 put_text(struct program *p, const char *text)
+static __u16 add_text(struct filter_program *p, const char *text)
 {
-	size_t at = 0;
+	size_t offset = 0;
 
-	while (p->texts[at] || (at && p->texts[at - 1]))
-		at++;
-	strcpy(p->texts + at, text);
-	return offsetof(struct program, texts) + at;
+	while (p->texts[offset] || (offset && p->texts[offset - 1]))
+		offset++;
+	strcpy(p->texts + offset, text);
+	return offsetof(struct filter_program, texts) + offset;
 }
 
-static void add_step(struct program *p, const char *field, __u8 op, __u64 value)
+static void add_step(struct filter_program *p, const char *field, __u8 op, __u64 value)
 {
 	struct perftrace_step *step = &p->steps[p->head.nr_steps++];
 
 	*step = (struct perftrace_step) {
-		.op = op, .field = put_text(p, field), .yes = p->head.nr_steps,
+		.op = op, .field = add_text(p, field), .yes = p->head.nr_steps,
 		.no = PERFTRACE_REJECT, .value = value,
 	};
 }
 
-static void add_glob(struct program *p, const char *field, const char *glob)
+static void add_glob(struct filter_program *p, const char *field, const char *glob)
 {
-	add_step(p, field, PERFTRACE_GLOB, put_text(p, glob));
+	add_step(p, field, PERFTRACE_GLOB, add_text(p, glob));
 }
 
 /* Ends the filter after the last step that was added. Steps beyond nr_steps are not evaluated. */
-static void finish_program(struct program *p)
+static void end_program(struct filter_program *p)
 {
 	p->head.bytes = sizeof(*p);
 	p->steps[p->head.nr_steps - 1].yes = PERFTRACE_ACCEPT;
@@ -103,30 +103,31 @@ static struct {
 	const char *name;
 	__u32 flags;
 	const char *globs;
-	void (*filter)(struct program *p);
+	void (*filter)(struct filter_program *p);
 	__u64 want;
 } traces[16];
 
-static void below_100(struct program *p) { add_step(p, "number", PERFTRACE_LT, 100); }
-static void one(struct program *p) { add_step(p, "number", PERFTRACE_EQ, 4711); }
-static void not_one(struct program *p) { add_step(p, "number", PERFTRACE_NE, 4711); }
-static void from_to(struct program *p)
+static void filter_below_100(struct filter_program *p) { add_step(p, "number", PERFTRACE_LT, 100); }
+static void filter_one(struct filter_program *p) { add_step(p, "number", PERFTRACE_EQ, 4711); }
+static void filter_not_one(struct filter_program *p) { add_step(p, "number", PERFTRACE_NE, 4711); }
+static void filter_range(struct filter_program *p)
 {
 	add_step(p, "number", PERFTRACE_GE, 1000);
 	add_step(p, "number", PERFTRACE_LE, 1999);
 }
 
-static void negative(struct program *p)
+static void filter_negative(struct filter_program *p)
 {
 	add_step(p, "negative", PERFTRACE_LT | PERFTRACE_SIGNED, -19990LL);
 }
 
-static void bits(struct program *p) { add_step(p, "number", PERFTRACE_ANY, 1); }
-static void even(struct program *p) { add_glob(p, "text", "e*"); }
-static void odd(struct program *p) { add_glob(p, "text", "?dd"); }
-static void marker(struct program *p) { add_glob(p, "$marker", "many:n[a-z]mber"); }
-static void missing(struct program *p) { add_step(p, "nothing", PERFTRACE_NE, 1); }
-static void half(struct program *p)
+static void filter_bits(struct filter_program *p) { add_step(p, "number", PERFTRACE_ANY, 1); }
+static void filter_even(struct filter_program *p) { add_glob(p, "text", "e*"); }
+static void filter_odd(struct filter_program *p) { add_glob(p, "text", "?dd"); }
+static void filter_marker(struct filter_program *p) { add_glob(p, "$marker", "many:n[a-z]mber"); }
+static void filter_missing_field(struct filter_program *p) { add_step(p, "nothing", PERFTRACE_NE,
+								      1); }
+static void filter_above_half(struct filter_program *p)
 {
 	double d = 9999.5;
 	__u64 value;
@@ -135,33 +136,33 @@ static void half(struct program *p)
 	add_step(p, "number", PERFTRACE_GT | PERFTRACE_FLOAT, value);
 }
 
-static void no_thread(struct program *p) { add_step(p, "$thread", PERFTRACE_EQ, 0); }
+static void filter_no_thread(struct filter_program *p) { add_step(p, "$thread", PERFTRACE_EQ, 0); }
 
 /*
  * Traces that filter by `number` do not select many:child and the like, where it is a process id.
  */
 static const typeof(traces[0]) wanted_traces[16] = {
 	{ "all", 0, "many:number many:text", NULL, EVENTS + EVENTS / 10 },
-	{ "below", 0, "many:n* many:t*", below_100, 100 },
-	{ "one", 0, "many:number", one, 1 },
-	{ "all but one", 0, "many:number", not_one, EVENTS - 1 },
-	{ "some", 0, "many:num*", from_to, 1000 },
-	{ "negative", 0, "", negative, 9 },
-	{ "bits", PERFTRACE_WAIT, "many:number", bits, EVENTS / 2 },
-	{ "even", 0, "many:*", even, EVENTS / 20 },
-	{ "odd", PERFTRACE_WAIT, "", odd, EVENTS / 20 },
-	{ "marker", 0, "*", marker, EVENTS },
-	{ "missing field", 0, "", missing, 0 },
-	{ "above 9999.5", 0, "many:number", half, EVENTS - 10000 },
-	{ "no thread", 0, "", no_thread, 0 },
+	{ "below", 0, "many:n* many:t*", filter_below_100, 100 },
+	{ "one", 0, "many:number", filter_one, 1 },
+	{ "all but one", 0, "many:number", filter_not_one, EVENTS - 1 },
+	{ "some", 0, "many:num*", filter_range, 1000 },
+	{ "negative", 0, "", filter_negative, 9 },
+	{ "bits", PERFTRACE_WAIT, "many:number", filter_bits, EVENTS / 2 },
+	{ "even", 0, "many:*", filter_even, EVENTS / 20 },
+	{ "odd", PERFTRACE_WAIT, "", filter_odd, EVENTS / 20 },
+	{ "marker", 0, "*", filter_marker, EVENTS },
+	{ "missing field", 0, "", filter_missing_field, 0 },
+	{ "above 9999.5", 0, "many:number", filter_above_half, EVENTS - 10000 },
+	{ "no thread", 0, "", filter_no_thread, 0 },
 	{ "flight", PERFTRACE_FLIGHT, "many:number", NULL, 0 },
-	{ "flight and filter", PERFTRACE_FLIGHT, "many:number", one, 1 },
+	{ "flight and filter", PERFTRACE_FLIGHT, "many:number", filter_one, 1 },
 	{ "other markers", 0, "few:* man:*", NULL, 0 },
 };
 
 static __u64 nr, newest;
 
-static void look_at(const struct perftrace_record *record, __u32 cpu)
+static void add_record(const struct perftrace_record *record, __u32 cpu)
 {
 	(void)cpu;
 	if (record->marker >= PERFTRACE_LOST)
@@ -178,14 +179,14 @@ static __u64 drain(int fd)
 
 	nr = 0;
 	while (!trace_read_next(fd, &r))
-		perftrace_for_each(read_buffer, r.bytes, look_at, r.cpu);
+		perftrace_for_each(read_buffer, r.bytes, add_record, r.cpu);
 	return nr;
 }
 
-static int begin(int n)
+static int create_trace(int n)
 {
 	struct perftrace_create create;
-	static struct program program;
+	static struct filter_program program;
 	char name[16];
 	int fd;
 
@@ -195,7 +196,7 @@ static int begin(int n)
 	memset(&program, 0, sizeof(program));
 	if (traces[n].filter) {
 		traces[n].filter(&program);
-		finish_program(&program);
+		end_program(&program);
 		create.filter = (unsigned long)&program;
 		create.filter_bytes = sizeof(program);
 	}
@@ -205,7 +206,7 @@ static int begin(int n)
 	return fd;
 }
 
-static void sixteen(void)
+static void test_sixteen(void)
 {
 	__u64 found[16] = { 0 };
 	int fds[16], status;
@@ -213,7 +214,7 @@ static void sixteen(void)
 	pid_t pid;
 
 	for (int n = 0; n < 16; n++) {
-		fds[n] = begin(n);
+		fds[n] = create_trace(n);
 		good &= fds[n] >= 0;
 	}
 	ok(good, "3.11 sixteen traces: all are created");
@@ -245,7 +246,7 @@ static void sixteen(void)
 }
 
 /* Checks which processes wrote many:parent, many:child, many:after and many:alone. */
-static void family(void)
+static void test_children(void)
 {
 	struct perftrace_read r = first_buffer;
 	int slot, fd = trace_create("family", "many:child many:parent many:after many:alone", 0, 0,
@@ -288,13 +289,13 @@ static void family(void)
 int main(int argc, char **argv)
 {
 	if (argc > 1)
-		as_program(argv[1]);
+		run_program(argv[1]);
 	restart_untraced(argv);
 	plan(2 + 32 + 6 + 1);
 	trace_load();
 	pin_to_cpu(0);
-	sixteen();
-	family();
+	test_sixteen();
+	test_children();
 	unload_modules();
 	ok(!is_loaded("perfcounters"), "3.8 sixteen traces: perfcounters.ko unloads");
 	return finish();

@@ -31,10 +31,10 @@ static struct shared {
 		__u64 events;
 		int ready, interrupted, poked;
 	} programs[PROGRAMS];
-	int over;
+	int stop;
 } *shared;
 
-static void wake_words(__u32 word)
+static void write_wake_file(__u32 word)
 {
 	static __u32 words[PERFTRACE_NR_MARKERS];
 	int fd = open(WAKE_FILE, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
@@ -47,36 +47,36 @@ static void wake_words(__u32 word)
 	close(fd);
 }
 
-static void event(int n)
+static void write_event_of(int n)
 {
 	PERFTRACE(late, event, (u32, program, n), (u64, number, shared->programs[n].events));
 	__atomic_add_fetch(&shared->programs[n].events, 1, __ATOMIC_RELAXED);
 }
 
-static void busy(int n)
+static void run_busy(int n)
 {
-	while (!__atomic_load_n(&shared->over, __ATOMIC_RELAXED)) {
-		event(n);
+	while (!__atomic_load_n(&shared->stop, __ATOMIC_RELAXED)) {
+		write_event_of(n);
 		usleep(1000);
 	}
 	_exit(0);
 }
 
-static void idle(int n)
+static void run_idle(int n)
 {
 	struct epoll_event got;
 	int fd = epoll_create1(EPOLL_CLOEXEC);
 
-	while (!__atomic_load_n(&shared->over, __ATOMIC_RELAXED)) {
+	while (!__atomic_load_n(&shared->stop, __ATOMIC_RELAXED)) {
 		if (epoll_wait(fd, &got, 1, shared->programs[n].poked ? 1 : 2000) < 0)
 			shared->programs[n].interrupted = errno;
 		if (shared->programs[n].poked)
-			event(n);
+			write_event_of(n);
 	}
 	_exit(0);
 }
 
-static void program(int n)
+static void run_program(int n)
 {
 	shared = perftrace_map_inherited(sizeof(*shared));
 	if (n == FORKED && fork())
@@ -86,11 +86,11 @@ static void program(int n)
 	shared->programs[n].pid = getpid();
 	shared->programs[n].ready = 1;
 	if (n == IDLE || n == LOCKED)
-		idle(n);
-	busy(n);
+		run_idle(n);
+	run_busy(n);
 }
 
-static void start(int n)
+static void start_program(int n)
 {
 	char name[] = { '0' + n, 0 };
 
@@ -99,29 +99,29 @@ static void start(int n)
 }
 
 /* Number of records that were read, by program. */
-static __u64 seen[PROGRAMS];
+static __u64 nr_records[PROGRAMS];
 
-static void look_at(const struct perftrace_record *record, __u32 cpu)
+static void add_record(const struct perftrace_record *record, __u32 cpu)
 {
 	const __u32 *fields = (const void *)(record + 1);
 
 	(void)cpu;
 	if (record->marker < PERFTRACE_LOST && record->words == 4 && fields[0] < PROGRAMS)
-		seen[fields[0]]++;
+		nr_records[fields[0]]++;
 }
 
 /* Returns true if the trace gets an event of program @n within some seconds. */
 static bool is_seen(int fd, int n)
 {
-	memset(seen, 0, sizeof(seen));
-	for (int i = 0; i < 3000 && !seen[n]; i++) {
+	memset(nr_records, 0, sizeof(nr_records));
+	for (int i = 0; i < 3000 && !nr_records[n]; i++) {
 		usleep(1000);
-		perftrace_drain(fd, look_at);
+		perftrace_drain(fd, add_record);
 	}
-	return seen[n];
+	return nr_records[n];
 }
 
-static int release_by(int fd, int wake, __u32 flags, __u32 size, __u32 *left)
+static int release_on(int fd, int wake, __u32 flags, __u32 size, __u32 *left)
 {
 	struct perftrace_release release = { size, flags, wake, 77 };
 	int rc = trace_ioctl(fd, PERFTRACE_RELEASE, &release);
@@ -139,7 +139,7 @@ static int release_with(int wake, __u32 flags, __u32 size)
 	int fd = open_trace_device(), rc;
 	__u32 left;
 
-	rc = release_by(fd, wake, flags, size, &left);
+	rc = release_on(fd, wake, flags, size, &left);
 	close(fd);
 	return rc;
 }
@@ -161,17 +161,17 @@ static int resume(void)
 }
 
 /*
- * Repeats PERFTRACE_RELEASE until at most @most processes are left, for some seconds. Returns the
+ * Repeats PERFTRACE_RELEASE until at most @max processes are left, for some seconds. Returns the
  * number that are left, or a negative errno.
  */
-static int release_all(__u32 most)
+static int release_all(__u32 max)
 {
 	int wake = open(WAKE_FILE, O_RDONLY | O_CLOEXEC), fd = open_trace_device(), rc;
 	__u32 left = 0;
 
 	for (int i = 0; i < 5000; i++) {
-		rc = release_by(fd, wake, 0, sizeof(struct perftrace_release), &left);
-		if (rc || left <= most)
+		rc = release_on(fd, wake, 0, sizeof(struct perftrace_release), &left);
+		if (rc || left <= max)
 			break;
 		usleep(1000);
 	}
@@ -205,34 +205,34 @@ static int rmmod_soon(void)
 	return rc;
 }
 
-static void before_the_module(void)
+static void test_started_before_module(void)
 {
 	int slot, fd;
 
 	for (int n = BUSY; n <= FORKED; n++)
-		start(n);
+		start_program(n);
 	trace_load();
 	fd = trace_create("late", "late:*", 0, 0, &slot);
 	usleep(50000);
-	perftrace_drain(fd, look_at);
-	is(seen[BUSY] + seen[FORKED], 0,
+	perftrace_drain(fd, add_record);
+	is(nr_records[BUSY] + nr_records[FORKED], 0,
 	   "3.8 late attach: programs that started before the module are not traced at once");
-	wake_words(PERFTRACE_WAKE | 1 << 16);
+	write_wake_file(PERFTRACE_WAKE | 1 << 16);
 	ok(is_seen(fd, BUSY), "3.8 late attach: a program is traced after PERFTRACE_WAKE is set");
 	ok(is_seen(fd, FORKED),
 	   "3.8 late attach: a child of fork() is traced after PERFTRACE_WAKE is set");
-	start(IDLE);
+	start_program(IDLE);
 	is(release_all(0), -EBUSY, "3.8 release: EBUSY while there is a trace");
 	is(trace_ioctl(fd, PERFTRACE_END, NULL), 0,
 	   "3.11 end: the trace that delays the release ends");
 	close(fd);
 }
 
-static void bad_calls(void)
+static void test_release_errors(void)
 {
 	char path[] = "/tmp/shortXXXXXX";
 	const __u32 size = sizeof(struct perftrace_release);
-	int fd = mkstemp(path), ends[2];
+	int fd = mkstemp(path), pipe_fds[2];
 
 	is(as_user(), EPERM, "9.3 release: a user without CAP_SYS_MODULE gets EPERM");
 	is(release_with(-1, 0, size - 1), -EINVAL, "3.8 release: another structure size is EINVAL");
@@ -250,23 +250,24 @@ static void bad_calls(void)
 	   "3.8 release: a directory as wake file is EINVAL");
 	is(release_file(DEVICE, O_RDONLY), -EINVAL,
 	   "3.8 release: the device as wake file is EINVAL");
-	if (pipe(ends))
+	if (pipe(pipe_fds))
 		bail("pipe");
-	is(release_with(ends[0], 0, size), -EINVAL, "3.8 release: a pipe as wake file is EINVAL");
-	close(ends[0]);
-	close(ends[1]);
+	is(release_with(pipe_fds[0], 0, size), -EINVAL,
+	   "3.8 release: a pipe as wake file is EINVAL");
+	close(pipe_fds[0]);
+	close(pipe_fds[1]);
 	close(fd);
 	unlink(path);
 }
 
-static void going(void)
+static void test_release(void)
 {
 	struct perftrace_create create = make_trace("none", "", 0, 0);
 	struct perftrace_attach attach;
 	__u64 before;
 	int fd;
 
-	wake_words(0);
+	write_wake_file(0);
 	is(release_all(0), 0, "3.8 release: all programs let go of the device");
 	fd = open_trace_device();
 	is(try_attach(fd, 0, &attach), -ENODEV, "3.8 release: attaching is ENODEV afterwards");
@@ -289,29 +290,29 @@ static void going(void)
 	   "3.8 release: epoll_wait() of the sleeping program returned EINTR");
 }
 
-static void coming_back(void)
+static void test_next_module(void)
 {
 	int slot, fd;
 
 	load_modules("");
 	fd = trace_create("again", "late:*", 0, 0, &slot);
 	shared->programs[IDLE].poked = 1;
-	wake_words(PERFTRACE_WAKE | 2 << 16);
+	write_wake_file(PERFTRACE_WAKE | 2 << 16);
 	for (int n = BUSY; n < IDLE; n++)
 		ok(is_seen(fd, n), "3.8 reload: program %d is traced by the next module", n);
 	ok(is_seen(fd, IDLE) || is_seen(fd, IDLE),
 	   "3.8 reload: a sleeping program is traced at its next event");
-	wake_words(0);
+	write_wake_file(0);
 	trace_ioctl(fd, PERFTRACE_END, NULL);
 	close(fd);
 }
 
-static void those_that_do_not(void)
+static void test_not_released(void)
 {
 	int slot, fd;
 
 	kill(shared->programs[BUSY].pid, SIGSTOP);
-	start(LOCKED);
+	start_program(LOCKED);
 	is(release_all(2), 2,
 	   "3.8 release: a stopped program and one with locked memory remain attached");
 	is(rmmod("test_driver"), 0,
@@ -322,7 +323,7 @@ static void those_that_do_not(void)
 	kill(shared->programs[BUSY].pid, SIGCONT);
 	fd = trace_create("stays", "late:*", 0, 0, &slot);
 	ok(is_seen(fd, BUSY), "3.8 resume: a program that was still attached is still traced");
-	wake_words(PERFTRACE_WAKE | 3 << 16);
+	write_wake_file(PERFTRACE_WAKE | 3 << 16);
 	ok(is_seen(fd, FORKED),
 	   "3.8 resume: a program that had let go is traced again after PERFTRACE_WAKE");
 	trace_ioctl(fd, PERFTRACE_END, NULL);
@@ -332,19 +333,19 @@ static void those_that_do_not(void)
 int main(int argc, char **argv)
 {
 	if (argc > 1)
-		program(argv[1][0] - '0');
+		run_program(argv[1][0] - '0');
 	restart_untraced(argv);
 	plan(34);
 	shared = perftrace_map_shared(sizeof(*shared));
 	unload_modules();
 	mkdir(WAKE_DIR, 0755);
-	wake_words(0);
-	before_the_module();
-	bad_calls();
-	going();
-	coming_back();
-	those_that_do_not();
-	shared->over = 1;
+	write_wake_file(0);
+	test_started_before_module();
+	test_release_errors();
+	test_release();
+	test_next_module();
+	test_not_released();
+	shared->stop = 1;
 	for (int n = 0; n < PROGRAMS; n++) {
 		kill(shared->programs[n].pid, SIGKILL);
 		kill(shared->programs[n].first, SIGKILL);

@@ -16,53 +16,53 @@
 
 #define FIELDS	"number:u64"
 #define USER	1000
-#define OTHER	2000
+#define OTHER_USER	2000
 #define PAGE	4096
 
 /* Number of events that no reader may see. */
 #define SECRET	(1ULL << 32)
 
-enum kind { PLAIN, RESTLESS, MOVER, LEADERLESS, WAITER };
-enum step { NOTHING, WRITE, HIDE, FILL, MOVE, EXECUTE };
+enum kind { PLAIN, ALWAYS_CHANGING, HAS_SETGID, NO_LEADER, WAITING };
+enum step { STEP_DONE, STEP_WRITE, STEP_UNDUMPABLE, STEP_FILL, STEP_CHANGE_GID, STEP_EXEC };
 
-/* The next step of a target, which sets NOTHING when it is done. */
+/* The next step of a target, which sets STEP_DONE when it is done. */
 static struct target {
 	volatile __u64 key, number;
 	volatile int ready, step, nr, result, ended;
 	volatile int slot;
-} *one;
+} *target;
 
-static void put_all(const struct traced_process *t, int marker, __u64 number)
+static void write_to_all(const struct traced_process *t, int marker, __u64 number)
 {
 	for (int slot = 0; slot < PERFTRACE_NR_TRACES; slot++)
 		if (is_wanted(t, marker, slot))
 			write_number(t, slot, 0, marker, number);
 }
 
-static void step(const struct traced_process *t, int marker)
+static void do_step(const struct traced_process *t, int marker)
 {
-	switch (one->step) {
-	case WRITE:
-		for (int i = 0; i < one->nr; i++)
-			put_all(t, marker, one->number);
+	switch (target->step) {
+	case STEP_WRITE:
+		for (int i = 0; i < target->nr; i++)
+			write_to_all(t, marker, target->number);
 		break;
-	case HIDE:
+	case STEP_UNDUMPABLE:
 		prctl(PR_SET_DUMPABLE, 0);
 		break;
-	case MOVE:
+	case STEP_CHANGE_GID:
 		/* Changes credentials, and is as dumpable afterwards as before. */
-		if (setresgid(OTHER, OTHER, OTHER))
+		if (setresgid(OTHER_USER, OTHER_USER, OTHER_USER))
 			_exit(93);
 		prctl(PR_SET_DUMPABLE, 1);
 		break;
-	case EXECUTE:
-		one->step = NOTHING;
+	case STEP_EXEC:
+		target->step = STEP_DONE;
 		execl("/proc/self/exe", "trace_credentials", "pauses", NULL);
 		_exit(92);
 	default:
 		return;
 	}
-	one->step = NOTHING;
+	target->step = STEP_DONE;
 }
 
 /* Waits for room until the call returns that there will be none. */
@@ -71,17 +71,17 @@ static void *wait_for_room(void *arg)
 	struct traced_process *t = arg;
 	struct perftrace_room room = { .cpu = 0 };
 
-	while (one->step != FILL)
+	while (target->step != STEP_FILL)
 		usleep(1000);
-	room.slot = one->slot;
-	room.tail = get_buffer(t, one->slot, 0)->tail;
-	one->step = NOTHING;
-	one->result = trace_ioctl(t->fd, PERFTRACE_WAIT_ROOM, &room);
-	one->ended = 1;
+	room.slot = target->slot;
+	room.tail = get_buffer(t, target->slot, 0)->tail;
+	target->step = STEP_DONE;
+	target->result = trace_ioctl(t->fd, PERFTRACE_WAIT_ROOM, &room);
+	target->ended = 1;
 	return NULL;
 }
 
-static void *works(void *arg)
+static void *run_target(void *arg)
 {
 	enum kind kind = (long)arg;
 	pthread_t thread;
@@ -89,54 +89,54 @@ static void *works(void *arg)
 	int marker;
 
 	pin_to_cpu(0);
-	if (kind == LEADERLESS)
+	if (kind == NO_LEADER)
 		wait_until(task_state(getpid()) == 'Z');
 	traced_open(&t, 0);
 	marker = marker_register(&t, "changes:x", FIELDS);
-	if (kind == WAITER)
+	if (kind == WAITING)
 		pthread_create(&thread, NULL, wait_for_room, &t);
-	one->key = t.attach.key;
-	one->ready = 1;
+	target->key = t.attach.key;
+	target->ready = 1;
 	for (int n = 0;; n++) {
-		step(&t, marker);
-		if (kind != RESTLESS) {
+		do_step(&t, marker);
+		if (kind != ALWAYS_CHANGING) {
 			usleep(1000);
 			continue;
 		}
 		syscall(SYS_setuid, USER);
 		if (n % 1000 == 0)
-			put_all(&t, marker, 1);
+			write_to_all(&t, marker, 1);
 	}
 	return NULL;
 }
 
-static pid_t begin(enum kind kind)
+static pid_t start_target(enum kind kind)
 {
 	pthread_t thread;
 	pid_t pid;
 
-	memset(one, 0, sizeof(*one));
-	one->nr = 1;
+	memset(target, 0, sizeof(*target));
+	target->nr = 1;
 	fflush(stdout);
 	pid = fork();
 	if (!pid) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		switch_user(USER, kind == MOVER ? CAP_SETGID : -1);
-		if (kind != LEADERLESS)
-			works((void *)(long)kind);
-		pthread_create(&thread, NULL, works, (void *)(long)kind);
+		switch_user(USER, kind == HAS_SETGID ? CAP_SETGID : -1);
+		if (kind != NO_LEADER)
+			run_target((void *)(long)kind);
+		pthread_create(&thread, NULL, run_target, (void *)(long)kind);
 		syscall(SYS_exit, 0);
 	}
-	wait_until(one->ready);
-	if (!one->ready)
+	wait_until(target->ready);
+	if (!target->ready)
 		bail("a target");
 	return pid;
 }
 
-static void tell(enum step step)
+static void run_step(enum step step)
 {
-	one->step = step;
-	wait_until(one->step == NOTHING);
+	target->step = step;
+	wait_until(target->step == STEP_DONE);
 }
 
 static time_t seconds_now(void)
@@ -148,7 +148,7 @@ static time_t seconds_now(void)
 }
 
 /* Returns the status of a child that ends within @seconds, or else -1. */
-static int status_of(pid_t pid, long seconds)
+static int wait_status(pid_t pid, long seconds)
 {
 	time_t end = seconds_now() + seconds;
 	int status;
@@ -161,9 +161,9 @@ static int status_of(pid_t pid, long seconds)
 	return -1;
 }
 
-#define reader(...) reader_with(-1, __VA_ARGS__)
+#define fork_reader(...) fork_reader_with(-1, __VA_ARGS__)
 
-#define reader_with(capability, ...) ({					\
+#define fork_reader_with(capability, ...) ({				\
 	pid_t pid_;							\
 									\
 	fflush(stdout);							\
@@ -176,32 +176,32 @@ static int status_of(pid_t pid, long seconds)
 	pid_;								\
 })
 
-static void restless(void)
+static void test_always_changing(void)
 {
-	pid_t pid = begin(RESTLESS), other;
+	pid_t pid = start_target(ALWAYS_CHANGING), other;
 	int status;
 
-	other = reader({
+	other = fork_reader({
 		struct event_stats tally = { 0 };
 		int slot, fd;
 
 		pin_to_cpu(1);
 		fd = trace_create("restless", "changes:*", 0, 1 << 14, &slot);
 		for (int i = 0; i < 1000 && tally.events < 10; i++)
-			if (trace_drain(fd, 0, &tally) < 0)
+			     if (trace_drain(fd, 0, &tally) < 0)
 				_exit(2);
-			else
+			     else
 				sleep_ms(1);
 		_exit(tally.events < 10);
 	});
-	status = status_of(other, scale_timeout(30));
+	status = wait_status(other, scale_timeout(30));
 	ok(status != -1,
 	   "9.2 process that always changes its credentials: its reader does not wait");
 	ok(!status,
 	   "9.3 process that always changes its credentials: its events are read (%x)", status);
 	if (status == -1) {
 		kill(other, SIGKILL);
-		status = status_of(other, scale_timeout(10));
+		status = wait_status(other, scale_timeout(10));
 		note("killed, it has%s ended", status == -1 ? " not" : "");
 	}
 	kill_child(pid);
@@ -210,22 +210,22 @@ static void restless(void)
 }
 
 /* The target changes its credentials, and is as dumpable afterwards as before. */
-static void moved(void)
+static void test_new_credentials(void)
 {
-	pid_t pid = begin(MOVER);
+	pid_t pid = start_target(HAS_SETGID);
 	int status;
 
-	status = status_of(reader_with(CAP_SETGID, {
+	status = wait_status(fork_reader_with(CAP_SETGID, {
 		struct event_stats tally = { 0 };
 		int slot, fd = trace_create("moved", "changes:*", 0, 1 << 14, &slot), good = 0;
 
-		one->number = 1;
-		tell(WRITE);
-		good |= trace_drain(fd, one->key, &tally) == 1 && tally.events == 1;
-		tell(MOVE);
-		tell(WRITE);
+		target->number = 1;
+		run_step(STEP_WRITE);
+		good |= trace_drain(fd, target->key, &tally) == 1 && tally.events == 1;
+		run_step(STEP_CHANGE_GID);
+		run_step(STEP_WRITE);
 		memset(&tally, 0, sizeof(tally));
-		good |= (trace_drain(fd, one->key, &tally) <= 0 && !tally.events) << 1;
+		good |= (trace_drain(fd, target->key, &tally) <= 0 && !tally.events) << 1;
 		good |= (trace_info(fd).denied == 1) << 2;
 		_exit(good);
 	}), scale_timeout(30));
@@ -235,29 +235,29 @@ static void moved(void)
 }
 
 /*
- * The target executes another program, and becomes undumpable before if @hides. Returns bit 0 if an
- * event of the first program is read, bit 1 if the process is denied to the reader.
+ * The target executes another program, and becomes undumpable before if @undumpable. Returns bit 0
+ * if an event of the first program is read, bit 1 if the process is denied to the reader.
  */
-static int before_exec(bool hides)
+static int exec_in_trace(bool undumpable)
 {
-	pid_t pid = begin(PLAIN);
+	pid_t pid = start_target(PLAIN);
 	int status;
 
-	status = status_of(reader({
+	status = wait_status(fork_reader({
 		struct event_stats tally = { 0 };
 		char path[40], text[100];
 		int slot, fd = trace_create("executes", "changes:*", 0, 1 << 14, &slot);
 
 		snprintf(path, sizeof(path), "/proc/%d/cmdline", pid);
-		if (hides)
-			tell(HIDE);
-		one->number = 1;
-		tell(WRITE);
-		tell(EXECUTE);
+		if (undumpable)
+			run_step(STEP_UNDUMPABLE);
+		target->number = 1;
+		run_step(STEP_WRITE);
+		run_step(STEP_EXEC);
 		wait_until(!strcmp(read_file(path, text, sizeof(text)) + strlen(text) + 1,
 				   "pauses"));
 		/* The memory of the first program is freed. */
-		wait_until(trace_drain(fd, one->key, &tally) < 0 || tally.events ||
+		wait_until(trace_drain(fd, target->key, &tally) < 0 || tally.events ||
 			   trace_info(fd).denied);
 		_exit(tally.events | trace_info(fd).denied << 1);
 	}), scale_timeout(30));
@@ -265,15 +265,15 @@ static int before_exec(bool hides)
 	return WEXITSTATUS(status);
 }
 
-static void executes(void)
+static void test_exec(void)
 {
-	is(before_exec(false), 1, "9.3 exec: events of the first program are read");
-	is(before_exec(true), 2,
+	is(exec_in_trace(false), 1, "9.3 exec: events of the first program are read");
+	is(exec_in_trace(true), 2,
 	   "9.3 exec: events of a first program that was not dumpable are not read");
 }
 
 /* Returns the sum of the resident kB of a process's mappings of the device. */
-static long resident(pid_t pid)
+static long resident_kb(pid_t pid)
 {
 	char line[512], path[40];
 	unsigned long from, to;
@@ -296,34 +296,34 @@ static long resident(pid_t pid)
 }
 
 /* The pages of a filled buffer are freed when its process becomes undumpable. */
-static void pages_go(void)
+static void test_pages_freed(void)
 {
-	pid_t pid = begin(PLAIN), other;
-	volatile int *at = &one->ended;
+	pid_t pid = start_target(PLAIN), other;
+	volatile int *at = &target->ended;
 	long before, after;
 
-	other = reader({
+	other = fork_reader({
 		struct event_stats tally = { 0 };
 		int slot, fd = trace_create("pages", "changes:*", 0, 1 << 20, &slot);
 
-		one->number = 1;
-		one->nr = 20000;
-		tell(WRITE);
+		target->number = 1;
+		target->nr = 20000;
+		run_step(STEP_WRITE);
 		*at = 1;
 		wait_until(*at == 2);
-		tell(HIDE);
-		trace_drain(fd, one->key, &tally);
+		run_step(STEP_UNDUMPABLE);
+		trace_drain(fd, target->key, &tally);
 		*at = 3;
 		wait_until(*at == 4);
 		_exit(trace_info(fd).denied != 1);
 	});
 	wait_until(*at == 1);
-	before = resident(pid);
+	before = resident_kb(pid);
 	*at = 2;
 	wait_until(*at == 3);
-	after = resident(pid);
+	after = resident_kb(pid);
 	*at = 4;
-	is(status_of(other, scale_timeout(30)), 0,
+	is(wait_status(other, scale_timeout(30)), 0,
 	   "9.3 undumpable process: it is denied after it has filled a buffer");
 	ok(before > 400 && after < 100,
 	   "9.1 undumpable process: the pages of its buffer are freed (%ld, %ld kB)",
@@ -332,7 +332,7 @@ static void pages_go(void)
 }
 
 /* Maps memory whose pages are missing until another thread provides them. */
-static char *a_stall(int uffd, size_t bytes)
+static char *map_missing_pages(int uffd, size_t bytes)
 {
 	struct uffdio_register area = { .mode = UFFDIO_REGISTER_MODE_MISSING };
 	char *to = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -344,46 +344,46 @@ static char *a_stall(int uffd, size_t bytes)
 	return to;
 }
 
-static struct stalled {
+static struct slow_read {
 	int uffd, fd;
 	char *to;
 	struct perftrace_read read;
 	int rc;
-} stalled;
+} slow_read;
 
 /*
  * Provides missing pages: the first one after the target has written secret events, the others at
  * once.
  */
-static void *gives_pages(void *unused)
+static void *provide_pages(void *unused)
 {
 	bool first = true;
 	struct uffd_msg message;
 
-	while (read(stalled.uffd, &message, sizeof(message)) == sizeof(message)) {
+	while (read(slow_read.uffd, &message, sizeof(message)) == sizeof(message)) {
 		struct uffdio_zeropage page = {
 			.range = { message.arg.pagefault.address & -(__u64)PAGE, PAGE },
 		};
 
 		if (first) {
-			tell(HIDE);
-			one->number = SECRET;
-			one->nr = 4000;
-			tell(WRITE);
+			run_step(STEP_UNDUMPABLE);
+			target->number = SECRET;
+			target->nr = 4000;
+			run_step(STEP_WRITE);
 			first = false;
 		}
-		ioctl(stalled.uffd, UFFDIO_ZEROPAGE, &page);
+		ioctl(slow_read.uffd, UFFDIO_ZEROPAGE, &page);
 	}
 	return unused;
 }
 
 /* Returns the number of secret events in the bytes that were read. */
-static int secrets(const char *from, size_t bytes)
+static int count_secrets(const char *from, size_t bytes)
 {
 	int nr = 0;
 
-	for (size_t at = 0; at + 8 <= bytes; at += 8)
-		nr += *(const __u64 *)(from + at) == SECRET;
+	for (size_t offset = 0; offset + 8 <= bytes; offset += 8)
+		nr += *(const __u64 *)(from + offset) == SECRET;
 	return nr;
 }
 
@@ -391,32 +391,32 @@ static int secrets(const char *from, size_t bytes)
  * Reads a flight recorder into memory whose first page is missing until the target has written
  * secret events.
  */
-static void reads_slowly(void)
+static void test_slow_reader(void)
 {
 	struct uffdio_api api = { .api = UFFD_API };
 	const __u32 bytes = 1 << 16;
-	pid_t pid = begin(PLAIN);
+	pid_t pid = start_target(PLAIN);
 	int status;
 
-	status = status_of(reader({
+	status = wait_status(fork_reader({
 		pthread_t thread;
 		int slot;
 
-		stalled.uffd = syscall(SYS_userfaultfd, O_CLOEXEC);
-		if (stalled.uffd < 0 || ioctl(stalled.uffd, UFFDIO_API, &api))
+		slow_read.uffd = syscall(SYS_userfaultfd, O_CLOEXEC);
+		if (slow_read.uffd < 0 || ioctl(slow_read.uffd, UFFDIO_API, &api))
 			_exit(91);
-		stalled.to = a_stall(stalled.uffd, bytes);
-		stalled.fd = trace_create("slowly", "changes:*", PERFTRACE_FLIGHT, bytes, &slot);
-		one->number = 1;
-		one->nr = 4000;
-		tell(WRITE);
-		pthread_create(&thread, NULL, gives_pages, NULL);
-		stalled.read = first_buffer;
-		stalled.read.to = (unsigned long)stalled.to;
-		stalled.read.bytes = bytes;
-		stalled.rc = trace_ioctl(stalled.fd, PERFTRACE_READ, &stalled.read);
-		note("%d, %u bytes", stalled.rc, stalled.read.bytes);
-		_exit(secrets(stalled.to, bytes) != 0);
+		slow_read.to = map_missing_pages(slow_read.uffd, bytes);
+		slow_read.fd = trace_create("slowly", "changes:*", PERFTRACE_FLIGHT, bytes, &slot);
+		target->number = 1;
+		target->nr = 4000;
+		run_step(STEP_WRITE);
+		pthread_create(&thread, NULL, provide_pages, NULL);
+		slow_read.read = first_buffer;
+		slow_read.read.to = (unsigned long)slow_read.to;
+		slow_read.read.bytes = bytes;
+		slow_read.rc = trace_ioctl(slow_read.fd, PERFTRACE_READ, &slow_read.read);
+		note("%d, %u bytes", slow_read.rc, slow_read.read.bytes);
+		_exit(count_secrets(slow_read.to, bytes) != 0);
 	}), scale_timeout(60));
 	is(WEXITSTATUS(status), 0,
 	   "9.3 undumpable process: events that it writes during a slow read are not read");
@@ -424,63 +424,63 @@ static void reads_slowly(void)
 }
 
 /*
- * Returns the number of events that a reader gets from the target; with @fenced, a reader in a
+ * Returns the number of events that a reader gets from the target; with @in_landlock, a reader in a
  * Landlock domain.
  */
-static int events_for(bool fenced)
+static int count_events(bool in_landlock)
 {
-	struct event_stats tally = { 0 };
+	struct event_stats stats = { 0 };
 	int slot, fd;
 
-	if (fenced)
+	if (in_landlock)
 		enter_landlock_domain();
-	fd = trace_create(fenced ? "fenced" : "free", "changes:*", 0, 1 << 14, &slot);
-	one->number = 1;
-	tell(WRITE);
-	trace_drain(fd, one->key, &tally);
-	return tally.events;
+	fd = trace_create(in_landlock ? "fenced" : "free", "changes:*", 0, 1 << 14, &slot);
+	target->number = 1;
+	run_step(STEP_WRITE);
+	trace_drain(fd, target->key, &stats);
+	return stats.events;
 }
 
-static void leaderless(void)
+static void test_dead_leader(void)
 {
-	pid_t pid = begin(LEADERLESS);
+	pid_t pid = start_target(NO_LEADER);
 	int status;
 
-	status = status_of(reader(_exit(events_for(false))), scale_timeout(30));
+	status = wait_status(fork_reader(_exit(count_events(false))), scale_timeout(30));
 	is(WEXITSTATUS(status), 1, "9.3 process without its first thread: its events are read");
-	status = status_of(reader(_exit(events_for(true))), scale_timeout(30));
+	status = wait_status(fork_reader(_exit(count_events(true))), scale_timeout(30));
 	is(WEXITSTATUS(status), 0,
 	   "9.3 process without its first thread: a reader in a Landlock domain reads none");
 	kill_child(pid);
 }
 
-static int opens(bool fenced)
+static int try_open(bool in_landlock)
 {
 	struct perftrace_create open = make_trace("opened", "", 0, 0);
 	int fd;
 
-	if (fenced)
+	if (in_landlock)
 		enter_landlock_domain();
 	fd = try_open_trace(PERFTRACE_OPEN, &open);
 	return fd < 0 ? -fd : 0;
 }
 
-static void opened(void)
+static void test_open(void)
 {
 	const int flags = PERFTRACE_FLIGHT | PERFTRACE_KEEP;
 	int status;
 
-	status = status_of(reader({
+	status = wait_status(fork_reader({
 		int slot, fd = trace_create("opened", "none:*", flags, 0, &slot);
 
 		_exit(fd < 0);
 	}), scale_timeout(30));
 	is(status, 0, "9.3 open: a user creates a trace with PERFTRACE_KEEP");
-	status = status_of(reader(_exit(opens(false))), scale_timeout(30));
+	status = wait_status(fork_reader(_exit(try_open(false))), scale_timeout(30));
 	is(WEXITSTATUS(status), 0, "9.3 open: the user can open the kept trace");
-	status = status_of(reader(_exit(opens(true))), scale_timeout(30));
+	status = wait_status(fork_reader(_exit(try_open(true))), scale_timeout(30));
 	is(WEXITSTATUS(status), EPERM, "9.3 open: EPERM from within a Landlock domain");
-	status = status_of(reader({
+	status = wait_status(fork_reader({
 		struct perftrace_create open = make_trace("opened", "", 0, 0);
 		int fd = try_open_trace(PERFTRACE_OPEN, &open);
 
@@ -489,35 +489,35 @@ static void opened(void)
 	is(status, 0, "9.3 open: the user can end the kept trace");
 }
 
-static int waiting_trace(__u32 flags)
+static int create_waiting_trace(__u32 flags)
 {
 	struct perftrace_create create = make_trace("waits", "changes:*", flags, 4096);
 	int fd;
 
 	create.wait_ms = flags & PERFTRACE_WAIT ? ~0U : 0;
 	fd = try_open_trace(PERFTRACE_CREATE, &create);
-	one->slot = create.slot;
+	target->slot = create.slot;
 	return fd;
 }
 
 /* A trace cannot make a process wait that its maker may only look at (Yama), and not attach to. */
-static void attaches(void)
+static void test_attach_right(void)
 {
 	static const char yama[] = "/proc/sys/kernel/yama/ptrace_scope";
-	pid_t pid = begin(PLAIN);
+	pid_t pid = start_target(PLAIN);
 	int events[2];
 	char before[8];
 
 	read_file(yama, before, sizeof(before));
 	write_file(yama, "1");
 	for (int wait = 0; wait < 2; wait++)
-		events[wait] = WEXITSTATUS(status_of(reader({
+		events[wait] = WEXITSTATUS(wait_status(fork_reader({
 			struct event_stats tally = { 0 };
-			int fd = waiting_trace(wait ? PERFTRACE_WAIT : 0);
+			int fd = create_waiting_trace(wait ? PERFTRACE_WAIT : 0);
 
-			one->number = 1;
-			tell(WRITE);
-			trace_drain(fd, one->key, &tally);
+			target->number = 1;
+			run_step(STEP_WRITE);
+			trace_drain(fd, target->key, &tally);
 			_exit(tally.events);
 		}), scale_timeout(30)));
 	write_file(yama, before);
@@ -527,29 +527,29 @@ static void attaches(void)
 }
 
 /* The target becomes undumpable while one of its threads waits for room, and nothing is read. */
-static void waits(void)
+static void test_waiting_thread(void)
 {
-	pid_t pid = begin(WAITER), other;
+	pid_t pid = start_target(WAITING), other;
 	time_t last;
 
-	other = reader({
-		int fd = waiting_trace(PERFTRACE_WAIT);
+	other = fork_reader({
+		int fd = create_waiting_trace(PERFTRACE_WAIT);
 
-		one->number = 1;
-		tell(WRITE);
-		tell(FILL);
+		target->number = 1;
+		run_step(STEP_WRITE);
+		run_step(STEP_FILL);
 		sleep_ms(300);
-		one->nr = one->ended;
-		tell(HIDE);
+		target->nr = target->ended;
+		run_step(STEP_UNDUMPABLE);
 		pause();
 		_exit(fd);
 	});
 	last = seconds_now() + scale_timeout(20);
-	while (seconds_now() <= last && !one->ended)
+	while (seconds_now() <= last && !target->ended)
 		sleep_ms(1);
-	ok(one->ended && !one->nr,
+	ok(target->ended && !target->nr,
 	   "9.3 undumpable process: its thread does not wait for room any longer");
-	is(one->result, -ENOENT, "9.3 undumpable process: the wait for room is ENOENT");
+	is(target->result, -ENOENT, "9.3 undumpable process: the wait for room is ENOENT");
 	kill_child(other);
 	kill_child(pid);
 }
@@ -560,17 +560,17 @@ int main(int argc, char **unused)
 	while (argc > 1)
 		pause();
 	plan(2 + 1 + 2 + 2 + 1 + 2 + 4 + 2 + 2);
-	one = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	target = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	trace_load();
 	write_file("/proc/sys/vm/unprivileged_userfaultfd", "1");
-	restless();
-	moved();
-	executes();
-	pages_go();
-	reads_slowly();
-	leaderless();
-	opened();
-	attaches();
-	waits();
+	test_always_changing();
+	test_new_credentials();
+	test_exec();
+	test_pages_freed();
+	test_slow_reader();
+	test_dead_leader();
+	test_open();
+	test_attach_right();
+	test_waiting_thread();
 	return finish();
 }

@@ -15,7 +15,7 @@
 #define FIELDS	"number:u64"
 
 /* Attaches by a second file of the process, which uses the mappings of the first one. */
-static int joined(const struct traced_process *first, struct traced_process *second)
+static int attach_second(const struct traced_process *first, struct traced_process *second)
 {
 	*second = *first;
 	second->fd = open_trace_device();
@@ -36,73 +36,73 @@ static int processes(int fd)
 	return nr;
 }
 
-static void copies(void)
+static void test_copies(void)
 {
-	struct event_stats tally = { 0 };
-	struct traced_process one, two, three;
+	struct event_stats stats = { 0 };
+	struct traced_process first, second, third;
 	int slot, fd = trace_create("copies", "join:*", 0, 0, &slot), a, b, refused = 0;
 
-	traced_open(&one, 0);
-	a = marker_register(&one, "join:both", FIELDS);
-	is(joined(&one, &two), 0, "3.1 second file: attach succeeds");
-	is(two.attach.key, one.attach.key, "3.1 second file: it has the key of the process");
-	ok(two.attach.control == (unsigned long)one.control &&
-	   two.attach.buffers == (unsigned long)one.buffers,
+	traced_open(&first, 0);
+	a = marker_register(&first, "join:both", FIELDS);
+	is(attach_second(&first, &second), 0, "3.1 second file: attach succeeds");
+	is(second.attach.key, first.attach.key, "3.1 second file: it has the key of the process");
+	ok(second.attach.control == (unsigned long)first.control &&
+	   second.attach.buffers == (unsigned long)first.buffers,
 	   "3.1 second file: attach returns the addresses of the mappings");
-	is(marker_register(&two, "join:both", FIELDS), a,
+	is(marker_register(&second, "join:both", FIELDS), a,
 	   "3.8 second file: the same marker has the same number");
-	b = marker_register(&two, "join:second", FIELDS);
-	ok(b >= 0 && b != a && wait_wanted(&two, b, slot, true),
+	b = marker_register(&second, "join:second", FIELDS);
+	ok(b >= 0 && b != a && wait_wanted(&second, b, slot, true),
 	   "3.8 second file: another marker has another number, and is wanted");
-	write_number(&one, slot, 0, a, 0);
-	write_number(&two, slot, 0, a, 1);
-	is(trace_drain(fd, one.attach.key, &tally), 1,
+	write_number(&first, slot, 0, a, 0);
+	write_number(&second, slot, 0, a, 1);
+	is(trace_drain(fd, first.attach.key, &stats), 1,
 	   "3.1 two files: their events are in the same buffer");
-	ok(tally.events == 2 && !tally.gaps && !tally.broken,
-	   "3.1 two files: their events are all read (%llu events)", tally.events);
-	marker_unregister(&one, "join:both", FIELDS, a);
-	ok(is_wanted(&two, a, slot),
+	ok(stats.events == 2 && !stats.gaps && !stats.broken,
+	   "3.1 two files: their events are all read (%llu events)", stats.events);
+	marker_unregister(&first, "join:both", FIELDS, a);
+	ok(is_wanted(&second, a, slot),
 	   "3.8 two files: a marker that one of them has registered is wanted");
-	close(one.fd);
-	ok(is_wanted(&two, a, slot),
+	close(first.fd);
+	ok(is_wanted(&second, a, slot),
 	   "3.1 two files: the process is still traced when the first one is closed");
-	write_number(&two, slot, 0, a, 2);
-	is(trace_drain(fd, one.attach.key, &tally), 1,
+	write_number(&second, slot, 0, a, 2);
+	is(trace_drain(fd, first.attach.key, &stats), 1,
 	   "3.1 two files: events are read when the first one is closed");
-	marker_unregister(&two, "join:both", FIELDS, a);
-	ok(wait_wanted(&two, a, slot, false),
+	marker_unregister(&second, "join:both", FIELDS, a);
+	ok(wait_wanted(&second, a, slot, false),
 	   "3.8 two files: a marker that both have unregistered is not wanted");
-	close(two.fd);
+	close(second.fd);
 	for (int i = 0; i < 200; i++) {
-		refused += joined(&one, &three) || three.attach.key != one.attach.key;
-		close(three.fd);
+		refused += attach_second(&first, &third) || third.attach.key != first.attach.key;
+		close(third.fd);
 	}
 	is(refused, 0, "3.1 files in turn: 200 attach to the existing mappings");
 	is(processes(fd), 1, "3.8 files in turn: they are one process");
-	joined(&one, &three);
-	munmap((void *)one.control, PERFTRACE_READ_BYTES / 2);
-	close(three.fd);
-	joined(&one, &three);
-	ok(!three.attach.control && three.attach.buffers == (unsigned long)one.buffers,
+	attach_second(&first, &third);
+	munmap((void *)first.control, PERFTRACE_READ_BYTES / 2);
+	close(third.fd);
+	attach_second(&first, &third);
+	ok(!third.attach.control && third.attach.buffers == (unsigned long)first.buffers,
 	   "3.7 attach: returns no address of a piece that is not mapped as a whole");
-	munmap((char *)one.control + PERFTRACE_READ_BYTES / 2, PERFTRACE_READ_BYTES / 2);
-	munmap(one.buffers, one.attach.bytes);
-	is(marker_register(&three, "join:late", FIELDS), -ESRCH,
+	munmap((char *)first.control + PERFTRACE_READ_BYTES / 2, PERFTRACE_READ_BYTES / 2);
+	munmap(first.buffers, first.attach.bytes);
+	is(marker_register(&third, "join:late", FIELDS), -ESRCH,
 	   "3.7 no mappings: the process has ended, register is ESRCH");
-	close(three.fd);
+	close(third.fd);
 	close(fd);
 }
 
 /* Thread data of each copy of the library. The kernel knows those of four copies at a time. */
-#define COPIES	4
+#define MAX_COPIES	4
 
-static __thread volatile struct perftrace_thread mine[COPIES + 1];
+static __thread volatile struct perftrace_thread thread_data[MAX_COPIES + 1];
 
-static int copy(int number)
+static int attach_copy(int number)
 {
 	struct perftrace_attach attach = {
 		.size = sizeof(attach),
-		.thread = (char *)&mine[number] - (char *)__builtin_thread_pointer(),
+		.thread = (char *)&thread_data[number] - (char *)__builtin_thread_pointer(),
 	};
 	int fd = open_trace_device();
 
@@ -110,43 +110,44 @@ static int copy(int number)
 }
 
 /* Returns a bit for each copy whose thread data the kernel changes for a child of vfork(). */
-static int told_of_child(void)
+static int copies_marked_by_vfork(void)
 {
-	int told = 0, status;
+	int mask = 0, status;
 	pid_t pid;
 
-	for (int i = 0; i <= COPIES; i++) {
-		mine[i].sequence = 8;
-		mine[i].number = (__u64)syscall(SYS_gettid) << 32;
+	for (int i = 0; i <= MAX_COPIES; i++) {
+		thread_data[i].sequence = 8;
+		thread_data[i].number = (__u64)syscall(SYS_gettid) << 32;
 	}
 	pid = vfork();
 	if (!pid)
 		_exit(0);
 	waitpid(pid, &status, 0);
-	for (int i = 0; i <= COPIES; i++)
-		told |= (!mine[i].sequence && mine[i].number & PERFTRACE_THREAD_SHARED) << i;
-	return told;
+	for (int i = 0; i <= MAX_COPIES; i++)
+		mask |= (!thread_data[i].sequence &&
+			 thread_data[i].number & PERFTRACE_THREAD_SHARED) << i;
+	return mask;
 }
 
-static void threads(void)
+static void test_thread_data(void)
 {
 	struct traced_process first;
-	int fds[COPIES + 1], bad = 0;
+	int fds[MAX_COPIES + 1], bad = 0;
 
 	traced_open(&first, 0);
-	for (int i = 0; i <= COPIES; i++) {
-		fds[i] = copy(i);
+	for (int i = 0; i <= MAX_COPIES; i++) {
+		fds[i] = attach_copy(i);
 		bad += fds[i] < 0;
 	}
 	is(bad, 0, "9.4 copies: any number can attach");
-	is(told_of_child(), (1 << COPIES) - 1,
+	is(copies_marked_by_vfork(), (1 << MAX_COPIES) - 1,
 	   "9.4 copies: the kernel knows the thread data of four");
 	close(fds[1]);
-	close(fds[COPIES]);
-	fds[COPIES] = copy(COPIES);
-	is(told_of_child(), 1 | 4 | 8 | 1 << COPIES,
+	close(fds[MAX_COPIES]);
+	fds[MAX_COPIES] = attach_copy(MAX_COPIES);
+	is(copies_marked_by_vfork(), 1 | 4 | 8 | 1 << MAX_COPIES,
 	   "9.4 copies: a new one takes the place of one that is closed");
-	for (int i = 0; i <= COPIES; i++)
+	for (int i = 0; i <= MAX_COPIES; i++)
 		if (i != 1)
 			close(fds[i]);
 	traced_close(&first);
@@ -156,16 +157,16 @@ static void threads(void)
  * A file of another device node cannot join. The first file may be closed before it, and the
  * mappings of the process belong to the first node.
  */
-static void nodes(void)
+static void test_other_node(void)
 {
 	const char *path = "/tmp/join-node";
 	struct perftrace_attach attach;
 	struct stat stat;
-	struct traced_process one;
+	struct traced_process first;
 	int other;
 
-	traced_open(&one, 0);
-	fstat(one.fd, &stat);
+	traced_open(&first, 0);
+	fstat(first.fd, &stat);
 	unlink(path);
 	if (mknod(path, S_IFCHR | 0600, stat.st_rdev))
 		bail("mknod");
@@ -176,15 +177,15 @@ static void nodes(void)
 	is(try_attach(other, 0, &attach), -EBUSY,
 	   "3.7 attach: a file of another device node is EBUSY");
 	close(other);
-	traced_close(&one);
+	traced_close(&first);
 }
 
 int main(void)
 {
 	trace_load();
 	plan(16 + 3);
-	copies();
-	threads();
-	nodes();
+	test_copies();
+	test_thread_data();
+	test_other_node();
 	return finish();
 }

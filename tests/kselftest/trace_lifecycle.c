@@ -35,7 +35,7 @@ static int child_attach(struct traced_process *t, int slot, const char *event)
 }
 
 /* Writes until it is killed, and stores the number of committed events after each event. */
-static void write_on(int slot)
+static void write_until_killed(int slot)
 {
 	struct traced_process t;
 	int marker = child_attach(&t, slot, "life:x");
@@ -48,23 +48,23 @@ static void write_on(int slot)
 	}
 }
 
-static void killed(void)
+static void test_killed(void)
 {
 	int slot, fd = trace_create("killed", "life:*", 0, 1 << 20, &slot), status;
-	int rounds = scale_down(gate_or_long(60, 200)), whole = 0, most = 0;
+	int rounds = scale_down(gate_or_long(60, 200)), whole = 0, max = 0;
 
 	srandom(1);
 	for (int i = 0; i < rounds; i++) {
-		struct event_stats tally = { 0 };
+		struct event_stats stats = { 0 };
 		pid_t pid;
-		__u64 told;
+		__u64 committed;
 
 		shared->committed = 0;
 		shared->ready = 0;
 		pid = fork();
 		if (!pid) {
 			prctl(PR_SET_PDEATHSIG, SIGKILL);
-			write_on(slot);
+			write_until_killed(slot);
 		}
 		while (!shared->ready && !waitpid(pid, &status, WNOHANG))
 			usleep(100);
@@ -74,21 +74,21 @@ static void killed(void)
 			wait_until(shared->committed > 100);
 		kill(pid, SIGKILL);
 		waitpid(pid, &status, 0);
-		told = shared->committed;
-		trace_drain(fd, shared->key, &tally);
+		committed = shared->committed;
+		trace_drain(fd, shared->key, &stats);
 		/* One more event may have been committed, whose number was not stored. */
-		if (!tally.broken && !tally.gaps && !tally.lost_records &&
-		    (tally.events == told || tally.events == told + 1) &&
-		    (!tally.events || (!tally.first && tally.last == tally.events - 1)))
+		if (!stats.broken && !stats.gaps && !stats.lost_records &&
+		    (stats.events == committed || stats.events == committed + 1) &&
+		    (!stats.events || (!stats.first && stats.last == stats.events - 1)))
 			whole++;
 		else
-			note("%llu were committed, %llu are read", told, tally.events);
-		if ((int)tally.events > most)
-			most = tally.events;
+			note("%llu were committed, %llu are read", committed, stats.events);
+		if ((int)stats.events > max)
+			max = stats.events;
 	}
 	is(whole, rounds, "3.1 killed writer: each committed event is read, and nothing else");
-	ok(most > 100,
-	   "3.1 killed writer: once after more than 100 events (up to %d events)", most);
+	ok(max > 100,
+	   "3.1 killed writer: once after more than 100 events (up to %d events)", max);
 	trace_drain(fd, 1, &(struct event_stats) { 0 });
 	is(trace_info(fd).nr_processes, 0,
 	   "3.8 killed writer: its process is removed after it was read");
@@ -98,15 +98,15 @@ static void killed(void)
 }
 
 /* Losses after the last event of a process are reported without any bytes. */
-static void lost_at_the_end(void)
+static void test_lost_after_last_event(void)
 {
-	int slot, fd = trace_create("lost", "life:*", 0, 0, &slot), status, rc, go[2];
+	int slot, fd = trace_create("lost", "life:*", 0, 0, &slot), status, rc, start[2];
 	struct perftrace_read r = first_buffer;
-	struct event_stats tally = { 0 };
+	struct event_stats stats = { 0 };
 	pid_t pid;
 	char byte;
 
-	if (pipe(go))
+	if (pipe(start))
 		bail("pipe");
 	shared->ready = 0;
 	pid = fork();
@@ -118,15 +118,15 @@ static void lost_at_the_end(void)
 		marker = marker_register(&t, "life:lost", FIELDS);
 		write_number(&t, slot, 0, marker, 0);
 		shared->ready = 1;
-		if (read(go[0], &byte, 1) == 1)
+		if (read(start[0], &byte, 1) == 1)
 			get_buffer(&t, slot, 0)->lost += 5;
 		raise(SIGKILL);
 	}
 	while (!shared->ready && !waitpid(pid, &status, WNOHANG))
 		usleep(100);
-	trace_drain(fd, 0, &tally);
-	is(tally.events, 1, "3.3 late losses: all events of the buffer are read before");
-	if (write(go[1], "x", 1) != 1)
+	trace_drain(fd, 0, &stats);
+	is(stats.events, 1, "3.3 late losses: all events of the buffer are read before");
+	if (write(start[1], "x", 1) != 1)
 		bail("pipe");
 	waitpid(pid, &status, 0);
 	rc = trace_read_next(fd, &r);
@@ -135,12 +135,12 @@ static void lost_at_the_end(void)
 	is(trace_read_next(fd, &r), -ENOENT, "3.3 late losses: reported once");
 	is(trace_info(fd).nr_processes, 0,
 	   "3.3 late losses: the process is removed after they were read");
-	close(go[0]);
-	close(go[1]);
+	close(start[0]);
+	close(start[1]);
 	close(fd);
 }
 
-static void ended(void)
+static void test_ended(void)
 {
 	struct perftrace_process p;
 	struct perftrace_describe d;
@@ -175,7 +175,7 @@ static void ended(void)
 }
 
 /* Two traces have a process: each forgets it when its own reader starts again. */
-static void in_two(void)
+static void test_two_traces(void)
 {
 	int slots[2], fds[2], marker;
 	struct perftrace_process p;
@@ -204,9 +204,9 @@ static void in_two(void)
  * Runs in a child of a traced process that has written one event. The child is traced without a
  * call or a file, with its parent's addresses and marker numbers. Returns 0, or which check fails.
  */
-static int forked_child(struct traced_process *t, int slot, int marker)
+static int check_forked_child(struct traced_process *t, int slot, int marker)
 {
-	struct traced_process own = *t;
+	struct traced_process self = *t;
 	int n;
 
 	/* Its first access makes it a process of its own. */
@@ -220,25 +220,25 @@ static int forked_child(struct traced_process *t, int slot, int marker)
 	/* A slot without a trace shows nothing of its parent's, either. */
 	if (get_buffer(t, (slot + 5) % PERFTRACE_NR_TRACES, 0)->lost)
 		return 7;
-	own.attach.key = t->control->key;
-	write_number(&own, slot, 0, marker, 2000);
+	self.attach.key = t->control->key;
+	write_number(&self, slot, 0, marker, 2000);
 	/* The parent's file also works for the child. Another file attaches to the same process. */
-	n = marker_register(&own, "life:more", FIELDS);
-	if (n <= marker || !wait_wanted(&own, n, slot, true))
+	n = marker_register(&self, "life:more", FIELDS);
+	if (n <= marker || !wait_wanted(&self, n, slot, true))
 		return 4;
-	own.fd = open_trace_device();
-	if (try_attach(own.fd, 0, &own.attach) || own.attach.key != t->control->key ||
-	    own.attach.control != (unsigned long)t->control)
+	self.fd = open_trace_device();
+	if (try_attach(self.fd, 0, &self.attach) || self.attach.key != t->control->key ||
+	    self.attach.control != (unsigned long)t->control)
 		return 5;
-	write_number(&own, slot, 0, n, 2001);
+	write_number(&self, slot, 0, n, 2001);
 	/* A child of this child is a process of its own in the same way. */
-	return in_child(_exit(t->control->key == own.attach.key || !is_wanted(t, n, slot) ||
+	return in_child(_exit(t->control->key == self.attach.key || !is_wanted(t, n, slot) ||
 			      t->control->pid != getpid())) ? 6 : 0;
 }
 
-static void forks(const char *how, bool keep)
+static void test_fork(const char *how, bool keep)
 {
-	struct event_stats mine = { 0 }, theirs = { 0 }, all = { 0 };
+	struct event_stats own = { 0 }, theirs = { 0 }, total = { 0 };
 	struct perftrace_read r = first_buffer;
 	struct traced_process t;
 	int slot, fd = trace_create("forks", "life:*", 0, 0, &slot), marker;
@@ -251,27 +251,27 @@ static void forks(const char *how, bool keep)
 	if (keep && (madvise(t.buffers, t.attach.bytes, MADV_KEEPONFORK) ||
 		     madvise((void *)t.control, PERFTRACE_READ_BYTES, MADV_KEEPONFORK)))
 		bail("MADV_KEEPONFORK");
-	is(in_child(_exit(forked_child(&t, slot, marker))), 0,
+	is(in_child(_exit(check_forked_child(&t, slot, marker))), 0,
 	   "3.1 %sfork: a child is a process of its own at its first access", how);
 	write_number(&t, slot, 0, marker, 1);
 	while (!trace_read_next(fd, &r))
-		count_records(r.key == t.attach.key ? &mine : &theirs, read_buffer, r.bytes, 1, 0);
+		count_records(r.key == t.attach.key ? &own : &theirs, read_buffer, r.bytes, 1, 0);
 	is(theirs.events, 2, "3.1 %sfork: the child's events are read", how);
-	ok(mine.events == 2 && !mine.gaps && !mine.broken,
+	ok(own.events == 2 && !own.gaps && !own.broken,
 	   "3.1 %sfork: the child does not write into its parent's buffers", how);
 	write_number(&t, slot, 0, marker, 2);
-	is(trace_drain(fd, 0, &all), 1, "3.1 %sfork: the parent's later events are read", how);
+	is(trace_drain(fd, 0, &total), 1, "3.1 %sfork: the parent's later events are read", how);
 	traced_close(&t);
 	close(fd);
 }
 
 /* The parent has ended before its child, like a daemon, writes its first event. */
-static void outlives(void)
+static void test_parent_ended(void)
 {
-	struct event_stats tally = { 0 };
-	int slot, fd = trace_create("outlives", "life:*", 0, 0, &slot), go[2];
+	struct event_stats stats = { 0 };
+	int slot, fd = trace_create("outlives", "life:*", 0, 0, &slot), start[2];
 
-	if (pipe2(go, O_CLOEXEC))
+	if (pipe2(start, O_CLOEXEC))
 		bail("pipe2");
 	in_child({
 		struct traced_process t;
@@ -280,24 +280,24 @@ static void outlives(void)
 
 		if (fork())
 			_exit(0);
-		close(go[1]);
-		read(go[0], &byte, 1);
+		close(start[1]);
+		read(start[0], &byte, 1);
 		write_number(&t, slot, 0, marker, 0);
 		write_number(&t, slot, 0, marker, 1);
 	});
-	close(go[0]);
-	close(go[1]);
-	wait_until(trace_drain(fd, 0, &tally) >= 0 && tally.events == 2);
-	is(tally.events, 2, "3.8 daemon: a child has its markers after its parent has ended");
+	close(start[0]);
+	close(start[1]);
+	wait_until(trace_drain(fd, 0, &stats) >= 0 && stats.events == 2);
+	is(stats.events, 2, "3.8 daemon: a child has its markers after its parent has ended");
 	close(fd);
 }
 
 /*
  * A child of a bare clone(), not by the C library, without files and without a path to the device.
  */
-static void alone(void)
+static void test_bare_clone(void)
 {
-	struct event_stats tally = { 0 };
+	struct event_stats stats = { 0 };
 	int slot, fd = trace_create("alone", "life:*", 0, 0, &slot);
 	struct traced_process t;
 	int marker, status;
@@ -314,14 +314,14 @@ static void alone(void)
 	}
 	waitpid(pid, &status, 0);
 	is(status, 0, "3.8 bare clone(): a child without files and device is traced");
-	trace_drain(fd, 0, &tally);
-	is(tally.events, 1, "3.8 bare clone(): the child's event is read");
+	trace_drain(fd, 0, &stats);
+	is(stats.events, 1, "3.8 bare clone(): the child's event is read");
 	traced_close(&t);
 	close(fd);
 }
 
 /* The charge for children is given back, however many there were. */
-static void many_children(void)
+static void test_many_children(void)
 {
 	struct traced_process t;
 	int marker, done = 0;
@@ -344,11 +344,11 @@ static void many_children(void)
 	traced_close(&t);
 }
 
-static void execs(char *self)
+static void test_exec(char *self)
 {
 	char number[12];
 	struct traced_process t;
-	struct event_stats old = { 0 }, all = { 0 };
+	struct event_stats old = { 0 }, total = { 0 };
 	int slot, fd = trace_create("execs", "life:*", 0, 0, &slot);
 	__u64 key;
 
@@ -356,10 +356,10 @@ static void execs(char *self)
 	is(in_child(write_number(&t, slot, 0, child_attach(&t, slot, "life:old"), 1);
 		    execl(self, self, "again", number, NULL)), 0,
 	   "3.1 exec: the executed program attaches");
-	is(trace_drain(fd, 0, &all), 2, "3.1 exec: buffers of both programs are read");
+	is(trace_drain(fd, 0, &total), 2, "3.1 exec: buffers of both programs are read");
 	key = shared->key;
 	trace_drain(fd, key, &old);
-	is(all.events, 2, "3.1 exec: each program has one event");
+	is(total.events, 2, "3.1 exec: each program has one event");
 	close(fd);
 }
 
@@ -388,7 +388,7 @@ static void unmap_all(struct traced_process *t, int slot)
 	munmap(t->buffers, t->attach.bytes / 2);
 }
 
-static void move(struct traced_process *t, int slot)
+static void remap_buffers(struct traced_process *t, int slot)
 {
 	void *p = mremap(t->buffers, t->attach.bytes, t->attach.bytes, MREMAP_MAYMOVE |
 			 MREMAP_FIXED, t->buffers + 2 * t->attach.bytes);
@@ -398,7 +398,7 @@ static void move(struct traced_process *t, int slot)
 		*(volatile __u64 *)((char *)p + t->attach.bytes / 2 + 8192) = 1;
 }
 
-static void grow(struct traced_process *t, int slot)
+static void remap_larger(struct traced_process *t, int slot)
 {
 	char *p = mremap(t->buffers, t->attach.bytes, 2 * t->attach.bytes, MREMAP_MAYMOVE);
 
@@ -407,7 +407,7 @@ static void grow(struct traced_process *t, int slot)
 		*(volatile __u64 *)(p + t->attach.bytes) = 1;
 }
 
-static void double_map(struct traced_process *t, int slot)
+static void map_buffer_twice(struct traced_process *t, int slot)
 {
 	char *p = mremap(get_buffer(t, slot, 0), 0, 8192, MREMAP_MAYMOVE);
 
@@ -415,18 +415,18 @@ static void double_map(struct traced_process *t, int slot)
 		*(volatile __u64 *)p = 1;
 }
 
-static void advise(struct traced_process *t, int slot)
+static void madvise_buffers(struct traced_process *t, int slot)
 {
-	static const int all[] = { MADV_DONTNEED, MADV_FREE, MADV_REMOVE, MADV_DOFORK,
+	static const int advices[] = { MADV_DONTNEED, MADV_FREE, MADV_REMOVE, MADV_DOFORK,
 				   MADV_KEEPONFORK, MADV_PAGEOUT, MADV_COLD };
 
 	for (int i = 0; i < 7; i++)
-		madvise(get_buffer(t, slot, 0), 8192, all[i]);
+		madvise(get_buffer(t, slot, 0), 8192, advices[i]);
 	mlock(get_buffer(t, slot, 0), 8192);
 	in_child((void)*(volatile char *)get_buffer(t, slot, 0));
 }
 
-static void read_only(struct traced_process *t, int slot)
+static void protect_buffer(struct traced_process *t, int slot)
 {
 	mprotect(get_buffer(t, slot, 0), 8192, PROT_READ);
 }
@@ -437,39 +437,39 @@ static void close_file(struct traced_process *t, int slot)
 	close(t->fd);
 }
 
-static void apart(void)
+static void test_unmapped_pieces(void)
 {
 	static const struct {
 		const char *what;
-		void (*harm)(struct traced_process *t, int slot);
-	} all[] = {
+		void (*change)(struct traced_process *t, int slot);
+	} cases[] = {
 		{ "half of the buffers unmapped", unmap_half },
 		{ "one buffer unmapped", unmap_buffer },
 		{ "first piece unmapped", unmap_read },
 		{ "everything unmapped", unmap_all },
-		{ "buffers moved", move },
-		{ "mapping of buffers enlarged", grow },
-		{ "one buffer mapped twice", double_map },
-		{ "all kinds of madvise()", advise },
-		{ "one buffer made read-only", read_only },
+		{ "buffers moved", remap_buffers },
+		{ "mapping of buffers enlarged", remap_larger },
+		{ "one buffer mapped twice", map_buffer_twice },
+		{ "all kinds of madvise()", madvise_buffers },
+		{ "one buffer made read-only", protect_buffer },
 		{ "file closed", close_file },
 		{ NULL, NULL },
 	};
 
-	for (int i = 0; all[i].what; i++) {
-		struct event_stats tally = { 0 };
+	for (int i = 0; cases[i].what; i++) {
+		struct event_stats stats = { 0 };
 		struct traced_process t;
 		int slot, fd = trace_create("apart", "life:*", 0, 0, &slot);
 
 		in_child(int m = child_attach(&t, slot, "life:apart");
 			 write_number(&t, slot, 0, m, 0);
-			 all[i].harm(&t, slot);
+			 cases[i].change(&t, slot);
 			 write_number(&t, slot, 0, m, 1));
-		trace_drain(fd, 0, &tally);
-		ok(tally.events && !tally.first && !tally.broken,
-		   "3.7 %s: events written before are read (%llu events)", all[i].what,
-		   tally.events);
-		trace_drain(fd, 0, &tally);
+		trace_drain(fd, 0, &stats);
+		ok(stats.events && !stats.first && !stats.broken,
+		   "3.7 %s: events written before are read (%llu events)", cases[i].what,
+		   stats.events);
+		trace_drain(fd, 0, &stats);
 		if (trace_info(fd).nr_processes)
 			note("the process was not removed");
 		close(fd);
@@ -477,7 +477,7 @@ static void apart(void)
 }
 
 /* Writes until the buffer is full. */
-static void fill(int slot)
+static void fill_buffer(int slot)
 {
 	static char fields[1000];
 	struct traced_process t;
@@ -488,14 +488,14 @@ static void fill(int slot)
 }
 
 /* More processes end than are kept in a trace that is not read. */
-static void dropped(void)
+static void test_dropped(void)
 {
 	int slot, fd = trace_create("dropped", "life:*", 0, 1 << 20, &slot), rounds = 0;
 	struct perftrace_info info;
-	struct event_stats tally = { 0 };
+	struct event_stats stats = { 0 };
 
 	do {
-		in_child(fill(slot));
+		in_child(fill_buffer(slot));
 		info = trace_info(fd);
 	} while (!info.dropped && ++rounds < 1000);
 	ok(info.dropped > 0, "3.2 limit of ended processes: one is dropped after %d processes",
@@ -503,12 +503,12 @@ static void dropped(void)
 	ok(info.memory < 256 << 20,
 	   "3.2 limit of ended processes: less than 256 MiB are kept (%llu MiB)",
 	   info.memory >> 20);
-	ok(trace_drain(fd, 0, &tally) == (int)info.nr_processes && !tally.broken,
+	ok(trace_drain(fd, 0, &stats) == (int)info.nr_processes && !stats.broken,
 	   "3.2 limit of ended processes: all others are read (%llu)", info.nr_processes);
 	close(fd);
 }
 
-static void module(void)
+static void test_module_in_use(void)
 {
 	struct perftrace_create open = make_trace("kept", "", 0, 0);
 	struct traced_process t;
@@ -545,18 +545,18 @@ int main(int argc, char **argv)
 				     child_attach(&t, atoi(argv[2]), "life:new"), 2);
 	trace_load();
 	plan(54);
-	killed();
-	lost_at_the_end();
-	ended();
-	in_two();
-	forks("", false);
-	forks("MADV_KEEPONFORK: ", true);
-	outlives();
-	alone();
-	many_children();
-	execs(argv[0]);
-	apart();
-	dropped();
-	module();
+	test_killed();
+	test_lost_after_last_event();
+	test_ended();
+	test_two_traces();
+	test_fork("", false);
+	test_fork("MADV_KEEPONFORK: ", true);
+	test_parent_ended();
+	test_bare_clone();
+	test_many_children();
+	test_exec(argv[0]);
+	test_unmapped_pieces();
+	test_dropped();
+	test_module_in_use();
 	return finish();
 }

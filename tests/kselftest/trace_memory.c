@@ -14,14 +14,14 @@
 #include <sys/wait.h>
 
 #define MARKERS		4000
-#define AT_ONCE		500
+#define PER_CALL	500
 #define MIB		(1 << 20)
 
 static struct {
 	volatile int go, registered, error;
 } *shared;
 
-static void become(int user)
+static void set_user(int user)
 {
 	if (setgroups(0, NULL) || setresgid(user, user, user) || setresuid(user, user, user))
 		_exit(97);
@@ -34,14 +34,14 @@ static void become(int user)
  */
 static void register_many(struct traced_process *t, int from, int nr)
 {
-	static struct perftrace_marker markers[AT_ONCE];
+	static struct perftrace_marker markers[PER_CALL];
 	char fields[220];
 	int i, n;
 
 	for (i = 0; i < 10; i++)
 		snprintf(fields + 21 * i, 22, "field_number_%03d:u64%s", i, i < 9 ? " " : "");
 	for (i = from; i < from + nr; i += n) {
-		n = from + nr - i < AT_ONCE ? from + nr - i : AT_ONCE;
+		n = from + nr - i < PER_CALL ? from + nr - i : PER_CALL;
 		for (int k = 0; k < n; k++) {
 			char name[64];
 
@@ -60,7 +60,7 @@ static void register_many(struct traced_process *t, int from, int nr)
 }
 
 /* Many processes run one after the other, in a flight recorder with PERFTRACE_KEEP. */
-static void dead(void)
+static void test_dead_processes(void)
 {
 	const int flags = PERFTRACE_KEEP | PERFTRACE_FLIGHT;
 	int slot, fd = trace_create("dead", "memory:*", flags, 4096, &slot);
@@ -74,15 +74,15 @@ static void dead(void)
 
 		if (!child) {
 			struct traced_process t;
-			struct perftrace_marker mine = make_marker("memory:x", "number:u64");
+			struct perftrace_marker marker = make_marker("memory:x", "number:u64");
 
 			pin_to_cpu(0);
 			traced_open(&t, 0);
-			ioctl_markers(t.fd, PERFTRACE_REGISTER, &mine, 1, NULL);
+			ioctl_markers(t.fd, PERFTRACE_REGISTER, &marker, 1, NULL);
 			register_many(&t, 0, MARKERS);
-			if (!wait_wanted(&t, mine.number, slot, true))
+			if (!wait_wanted(&t, marker.number, slot, true))
 				_exit(1);
-			write_number(&t, slot, 0, mine.number, i);
+			write_number(&t, slot, 0, marker.number, i);
 			_exit(0);
 		}
 		waitpid(child, &status, 0);
@@ -107,7 +107,7 @@ static void dead(void)
 }
 
 /* Starts a process of @user that registers markers until one is refused, and then lives on. */
-static pid_t hoard(int user, int from)
+static pid_t register_until_refused(int user, int from)
 {
 	pid_t child;
 
@@ -118,7 +118,7 @@ static pid_t hoard(int user, int from)
 	if (!child) {
 		struct traced_process t;
 
-		become(user);
+		set_user(user);
 		t.fd = open_trace_device();
 		shared->error = -try_attach(t.fd, 0, &t.attach);
 		if (!shared->error) {
@@ -133,25 +133,25 @@ static pid_t hoard(int user, int from)
 	return child;
 }
 
-static void limit(void)
+static void test_user_kb(void)
 {
 	pid_t first, second, other;
-	__u64 has;
+	__u64 charged;
 	int nr;
 
 	set_user_kb(512);
-	first = hoard(1001, 0);
+	first = register_until_refused(1001, 0);
 	nr = shared->registered;
-	has = charged_bytes(1001);
-	note("%d markers, %llu bytes", nr, has);
+	charged = charged_bytes(1001);
+	note("%d markers, %llu bytes", nr, charged);
 	is(shared->error, EDQUOT, "9.4 user_kb: a marker beyond the limit is EDQUOT");
 	ok(nr > 500 && nr < 3000, "9.1 user_kb: more than 500 markers fit into 512 kB");
-	ok(has <= 512 << 10 && has > (512 << 10) - 1024,
+	ok(charged <= 512 << 10 && charged > (512 << 10) - 1024,
 	   "9.4 user_kb: the limit is used up to the last kB, and not exceeded");
-	second = hoard(1001, nr);
+	second = register_until_refused(1001, nr);
 	is(shared->error, EDQUOT, "9.1 user_kb: a second process of the user is EDQUOT");
 	kill_child(second);
-	other = hoard(1002, 0);
+	other = register_until_refused(1002, 0);
 	is(shared->registered, nr, "9.1 user_kb: another user can register as many markers");
 	kill_child(other);
 	kill_child(first);
@@ -166,7 +166,7 @@ int main(void)
 	plan(7 + 6);
 	shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	trace_load();
-	dead();
-	limit();
+	test_dead_processes();
+	test_user_kb();
 	return finish();
 }

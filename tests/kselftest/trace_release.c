@@ -17,13 +17,13 @@
 #define BYTES	PERFTRACE_READ_BYTES
 
 static struct {
-	volatile int ready, rests;
+	volatile int ready, stop;
 	volatile unsigned long moves, failed, lost;
 } *shared;
 
-static struct traced_process mine;
+static struct traced_process self;
 
-static char *place(int prot)
+static char *map_pages(int prot)
 {
 	char *p = mmap(NULL, BYTES, prot, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
@@ -32,49 +32,49 @@ static char *place(int prot)
 	return p;
 }
 
-static void move(char *from, char *to)
+static void move_pages(char *from, char *to)
 {
 	if (mremap(from, BYTES, BYTES, MREMAP_MAYMOVE | MREMAP_FIXED, to) == MAP_FAILED)
 		shared->failed++;
 }
 
-static void *move_all(void *unused)
+static void *move_pages_away_and_back(void *unused)
 {
-	char *piece = (char *)mine.control, *own = place(PROT_READ | PROT_WRITE);
-	char *other = place(PROT_NONE);
+	char *first_piece = (char *)self.control, *own_pages = map_pages(PROT_READ | PROT_WRITE);
+	char *other = map_pages(PROT_NONE);
 
 	(void)unused;
 	pin_to_cpu(1);
-	*(volatile __u32 *)own = MAGIC;
+	*(volatile __u32 *)own_pages = MAGIC;
 	shared->ready = 1;
-	while (!shared->rests) {
-		move(piece, other);
-		move(own, piece);
-		shared->lost += *(volatile __u32 *)piece != MAGIC;
-		move(piece, own);
-		shared->lost += *(volatile __u32 *)own != MAGIC;
-		*(volatile __u32 *)own = MAGIC;
-		move(other, piece);
+	while (!shared->stop) {
+		move_pages(first_piece, other);
+		move_pages(own_pages, first_piece);
+		shared->lost += *(volatile __u32 *)first_piece != MAGIC;
+		move_pages(first_piece, own_pages);
+		shared->lost += *(volatile __u32 *)own_pages != MAGIC;
+		*(volatile __u32 *)own_pages = MAGIC;
+		move_pages(other, first_piece);
 		shared->moves++;
 	}
 	return NULL;
 }
 
-static void mover(void)
+static void traced_child(void)
 {
 	pthread_t thread;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	pin_to_cpu(0);
-	traced_open(&mine, 0);
-	if (pthread_create(&thread, NULL, move_all, NULL))
+	traced_open(&self, 0);
+	if (pthread_create(&thread, NULL, move_pages_away_and_back, NULL))
 		_exit(95);
 	for (;;)
 		pause();
 }
 
 /* Returns the number of processes that still have the device, or a negative errno. */
-static int release(int fd)
+static int count_attached(int fd)
 {
 	struct perftrace_release release = { sizeof(release), 0, -1, 0 };
 	int rc = trace_ioctl(fd, PERFTRACE_RELEASE, &release);
@@ -94,16 +94,16 @@ int main(void)
 		pid_t pid;
 		int fd;
 
-		shared->ready = shared->rests = 0;
+		shared->ready = shared->stop = 0;
 		pid = fork();
 		if (!pid)
-			mover();
+			traced_child();
 		wait_until(shared->ready);
 		fd = open_trace_device();
-		for (int ms = 0; ms < 10 && release(fd); ms++)
+		for (int ms = 0; ms < 10 && count_attached(fd); ms++)
 			usleep(1000);
-		shared->rests = 1;
-		wait_until((left = release(fd)) == 0);
+		shared->stop = 1;
+		wait_until((left = count_attached(fd)) == 0);
 		if (trace_ioctl(fd, PERFTRACE_RELEASE, &resume))
 			bail("PERFTRACE_RESUME");
 		close(fd);

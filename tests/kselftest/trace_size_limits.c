@@ -11,75 +11,75 @@
 #include <grp.h>
 #include <sys/prctl.h>
 
-static struct traced_process me;
+static struct traced_process self;
 
 /* Writes @nr letters into @to, and zeroes after them. */
-static char *letters(char *to, size_t room, int nr)
+static char *fill_letters(char *to, size_t room, int nr)
 {
 	memset(to, 0, room);
 	memset(to, 'x', nr);
 	return to;
 }
 
-static int name_of(int nr)
+static int register_name_length(int nr)
 {
 	struct perftrace_marker marker = make_marker("", "");
 
-	letters(marker.name, sizeof(marker.name), nr);
+	fill_letters(marker.name, sizeof(marker.name), nr);
 	marker.name[1] = ':';
-	return ioctl_markers(me.fd, PERFTRACE_REGISTER, &marker, 1, NULL);
+	return ioctl_markers(self.fd, PERFTRACE_REGISTER, &marker, 1, NULL);
 }
 
-static int with_fields(const char *fields, size_t bytes)
+static int register_fields(const char *fields, size_t bytes)
 {
 	struct perftrace_marker marker = make_marker("table:fields", "");
 
 	memcpy(marker.fields, fields, bytes);
-	return ioctl_markers(me.fd, PERFTRACE_REGISTER, &marker, 1, NULL);
+	return ioctl_markers(self.fd, PERFTRACE_REGISTER, &marker, 1, NULL);
 }
 
 /*
  * Registers a marker with fields of @nr bytes: seven of 34 bytes and a blank, and one of the rest.
  */
-static int fields_of(int nr)
+static int register_fields_length(int nr)
 {
 	char text[512] = "", last[64];
 	int i;
 
 	for (i = 0; i < 7; i++)
 		sprintf(text + 35 * i, "%c%.30s:u8 ", 'a' + i, "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx");
-	sprintf(text + 35 * i, "%s:u8", letters(last, sizeof(last), nr - 35 * 7 - 3));
-	return with_fields(text, nr);
+	sprintf(text + 35 * i, "%s:u8", fill_letters(last, sizeof(last), nr - 35 * 7 - 3));
+	return register_fields(text, nr);
 }
 
-static int field_name_of(int nr)
+static int register_field_name_length(int nr)
 {
 	char text[512], name[64];
 
-	return with_fields(text, sprintf(text, "%s:u8", letters(name, sizeof(name), nr)));
+	return register_fields(text, sprintf(text, "%s:u8", fill_letters(name, sizeof(name), nr)));
 }
 
-static int fields(int nr)
+static int register_nr_fields(int nr)
 {
 	char text[512] = "";
 	int at = 0;
 
 	for (int i = 0; i < nr; i++)
 		at += sprintf(text + at, "%sf%d:u8", i ? " " : "", i);
-	return with_fields(text, at);
+	return register_fields(text, at);
 }
 
-static int at_once(int nr)
+static int register_nr_markers(int nr)
 {
 	static struct perftrace_marker markers[PERFTRACE_NR_MARKERS + 1];
 
 	for (int i = 0; i < nr; i++)
 		markers[i] = make_marker("table:same", "");
-	return ioctl_markers(me.fd, PERFTRACE_REGISTER, markers, nr, NULL);
+	return ioctl_markers(self.fd, PERFTRACE_REGISTER, markers, nr, NULL);
 }
 
 /* Creates a trace, and closes it at once. Returns 0 or a negative errno. */
-static int made(struct perftrace_create *create)
+static int create_and_close(struct perftrace_create *create)
 {
 	int fd = try_open_trace(PERFTRACE_CREATE, create);
 
@@ -89,41 +89,41 @@ static int made(struct perftrace_create *create)
 	return 0;
 }
 
-static int trace_name_of(int nr)
+static int create_name_length(int nr)
 {
 	struct perftrace_create create = make_trace("", "", 0, 0);
 
-	letters(create.name, sizeof(create.name), nr);
-	return made(&create);
+	fill_letters(create.name, sizeof(create.name), nr);
+	return create_and_close(&create);
 }
 
-static int globs_of(int nr)
+static int create_globs_length(int nr)
 {
 	struct perftrace_create create = make_trace("globs", "", 0, 0);
 
-	letters(create.markers, sizeof(create.markers), nr);
+	fill_letters(create.markers, sizeof(create.markers), nr);
 	for (int blank = 50; blank < nr - 1; blank += 51)
 		create.markers[blank] = ' ';
-	return made(&create);
+	return create_and_close(&create);
 }
 
-static int glob_of(int nr)
+static int create_glob_length(int nr)
 {
 	struct perftrace_create create = make_trace("glob", "", 0, 0);
 
-	letters(create.markers, sizeof(create.markers), nr);
-	return made(&create);
+	fill_letters(create.markers, sizeof(create.markers), nr);
+	return create_and_close(&create);
 }
 
-static int bytes_of(int bytes)
+static int create_buffer_bytes(int bytes)
 {
 	struct perftrace_create create = make_trace("bytes", "", 0, bytes);
 
-	return made(&create);
+	return create_and_close(&create);
 }
 
 /* Creates a trace with a filter of @bytes bytes: one step, its text, and zeroes. */
-static int filter_of(int bytes)
+static int create_filter_bytes(int bytes)
 {
 	static union {
 		struct { struct perftrace_filter header; struct perftrace_step step; } one;
@@ -140,13 +140,13 @@ static int filter_of(int bytes)
 	memset(filter.bytes + sizeof(filter.one), 'x', 31);
 	create.filter = (unsigned long)&filter;
 	create.filter_bytes = bytes;
-	return made(&create);
+	return create_and_close(&create);
 }
 
 /*
  * Creates @nr traces of one user at once, in a process of its own. Returns the last one's result.
  */
-static int traces(int nr, int user)
+static int create_nr_traces(int nr, int user)
 {
 	int rc = in_child({
 		int last = 0;
@@ -168,57 +168,59 @@ static int traces(int nr, int user)
 	return -rc;
 }
 
-static int traces_of_user(int nr)
+static int create_nr_traces_of_user(int nr)
 {
-	return traces(nr, 1001);
+	return create_nr_traces(nr, 1001);
 }
 
-static int traces_of_all(int nr)
+static int create_nr_traces_of_all(int nr)
 {
-	return traces(nr, 0);
+	return create_nr_traces(nr, 0);
 }
 
 static const struct {
 	const char *what;
-	int (*with)(int nr);
-	int least, most, past, error;	/* least 0: no lower limit */
+	int (*try_value)(int nr);
+	int min, max, past, error;	/* min 0: no lower limit */
 } table[] = {
-	{ "bytes of a marker's name", name_of, 3, PERFTRACE_NAME_MAX - 1, PERFTRACE_NAME_MAX,
-	  -EINVAL },
-	{ "bytes of a marker's fields", fields_of, 0, PERFTRACE_FIELDS_MAX - 1,
-	  PERFTRACE_FIELDS_MAX, -EINVAL },
-	{ "bytes of a field's name", field_name_of, 1, 31, 32, -EINVAL },
-	{ "fields of a marker", fields, 0, 16, 17, -EINVAL },
-	{ "markers in one call", at_once, 0, PERFTRACE_NR_MARKERS, PERFTRACE_NR_MARKERS + 1,
-	  -E2BIG },
-	{ "bytes of a trace's name", trace_name_of, 1, PERFTRACE_NAME_MAX - 1,
+	{ "bytes of a marker's name", register_name_length, 3, PERFTRACE_NAME_MAX - 1,
 	  PERFTRACE_NAME_MAX, -EINVAL },
-	{ "bytes of a trace's globs", globs_of, 0, PERFTRACE_FIELDS_MAX - 1,
+	{ "bytes of a marker's fields", register_fields_length, 0, PERFTRACE_FIELDS_MAX - 1,
 	  PERFTRACE_FIELDS_MAX, -EINVAL },
-	{ "bytes of a glob", glob_of, 1, PERFTRACE_NAME_MAX, PERFTRACE_NAME_MAX + 1, -EINVAL },
-	{ "bytes of a buffer", bytes_of, 4096, PERFTRACE_BYTES_MAX, 2 * PERFTRACE_BYTES_MAX,
+	{ "bytes of a field's name", register_field_name_length, 1, 31, 32, -EINVAL },
+	{ "fields of a marker", register_nr_fields, 0, 16, 17, -EINVAL },
+	{ "markers in one call", register_nr_markers, 0, PERFTRACE_NR_MARKERS,
+	  PERFTRACE_NR_MARKERS + 1, -E2BIG },
+	{ "bytes of a trace's name", create_name_length, 1, PERFTRACE_NAME_MAX - 1,
+	  PERFTRACE_NAME_MAX, -EINVAL },
+	{ "bytes of a trace's globs", create_globs_length, 0, PERFTRACE_FIELDS_MAX - 1,
+	  PERFTRACE_FIELDS_MAX, -EINVAL },
+	{ "bytes of a glob", create_glob_length, 1, PERFTRACE_NAME_MAX, PERFTRACE_NAME_MAX + 1,
 	  -EINVAL },
-	{ "bytes of a filter", filter_of, 0, PERFTRACE_FILTER_MAX, PERFTRACE_FILTER_MAX + 1,
-	  -E2BIG },
-	{ "traces of a user", traces_of_user, 1, 8, 9, -EBUSY },
-	{ "traces of all", traces_of_all, 1, PERFTRACE_NR_TRACES, PERFTRACE_NR_TRACES + 1, -EBUSY },
+	{ "bytes of a buffer", create_buffer_bytes, 4096, PERFTRACE_BYTES_MAX,
+	  2 * PERFTRACE_BYTES_MAX, -EINVAL },
+	{ "bytes of a filter", create_filter_bytes, 0, PERFTRACE_FILTER_MAX,
+	  PERFTRACE_FILTER_MAX + 1, -E2BIG },
+	{ "traces of a user", create_nr_traces_of_user, 1, 8, 9, -EBUSY },
+	{ "traces of all", create_nr_traces_of_all, 1, PERFTRACE_NR_TRACES, PERFTRACE_NR_TRACES + 1,
+	  -EBUSY },
 };
 
-#define LIMITS	(sizeof(table) / sizeof(*table))
+#define NR_LIMITS	(sizeof(table) / sizeof(*table))
 
 int main(void)
 {
 	trace_load();
-	plan(2 * LIMITS);
-	traced_open(&me, 0);
-	for (size_t i = 0; i < LIMITS; i++) {
-		int low = table[i].least ? table[i].with(table[i].least) : 0;
-		int most = table[i].with(table[i].most);
+	plan(2 * NR_LIMITS);
+	traced_open(&self, 0);
+	for (size_t i = 0; i < NR_LIMITS; i++) {
+		int low = table[i].min ? table[i].try_value(table[i].min) : 0;
+		int most = table[i].try_value(table[i].max);
 
-		if (!ok(!low && !most, "9.4 %s: %d are accepted", table[i].what, table[i].most))
-			note("%d: %s, %d: %s", table[i].least, strerror(-low), table[i].most,
+		if (!ok(!low && !most, "9.4 %s: %d are accepted", table[i].what, table[i].max))
+			note("%d: %s, %d: %s", table[i].min, strerror(-low), table[i].max,
 			     strerror(-most));
-		is(table[i].with(table[i].past), table[i].error, "9.4 %s: %d are refused",
+		is(table[i].try_value(table[i].past), table[i].error, "9.4 %s: %d are refused",
 		   table[i].what, table[i].past);
 	}
 	return finish();

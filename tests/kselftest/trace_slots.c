@@ -43,7 +43,7 @@ static void write_once(const struct traced_process *t, int marker, int slot, int
 		++*written;
 }
 
-static void write_on(int writer)
+static void write_forever(int writer)
 {
 	char event[PERFTRACE_NAME_MAX];
 	struct traced_process t;
@@ -67,7 +67,7 @@ static void write_on(int writer)
  * Reads all events of a trace. Adds the number of processes to @keys, and that of events to
  * @events. Returns true if all events are of this slot, and of one generation.
  */
-static bool all_its_own(int fd, int slot, __u64 *generation, __u64 *keys, __u64 *events)
+static bool events_match(int fd, int slot, __u64 *generation, __u64 *keys, __u64 *events)
 {
 	struct perftrace_read r = first_buffer;
 	__u64 before = 0;
@@ -76,13 +76,13 @@ static bool all_its_own(int fd, int slot, __u64 *generation, __u64 *keys, __u64 
 	while (!trace_read_next(fd, &r)) {
 		*keys += r.key != before;
 		before = r.key;
-		for (__u32 at = 0; at < r.bytes;) {
-			struct perftrace_record *record = (void *)(read_buffer + at);
+		for (__u32 offset = 0; offset < r.bytes;) {
+			struct perftrace_record *record = (void *)(read_buffer + offset);
 			struct fields *fields = (void *)(record + 1);
 
 			if (!record->words)
 				return false;
-			at += record->words * 8;
+			offset += record->words * 8;
 			if (record->marker >= PERFTRACE_LOST)
 				continue;
 			++*events;
@@ -95,7 +95,7 @@ static bool all_its_own(int fd, int slot, __u64 *generation, __u64 *keys, __u64 
 	return good;
 }
 
-static void sixteen(void)
+static void test_max_traces(void)
 {
 	int fds[PERFTRACE_NR_TRACES], slots[PERFTRACE_NR_TRACES], modes = 0;
 	__u32 seen = 0;
@@ -123,7 +123,7 @@ static void sixteen(void)
 		close(fds[i]);
 }
 
-static void again(void)
+static void test_slot_reuse(void)
 {
 	int rounds = scale_down(gate_or_long(80, 240)), good = 0, empty = 0, slots = 0;
 	__u64 events = 0, begin = shared->written[0], last;
@@ -143,7 +143,7 @@ static void again(void)
 		for (int n = 0; n < 200000 && shared->written[i % WRITERS] < last + i % 8; n++)
 			usleep(100);
 		trace_ioctl(fd, PERFTRACE_END, NULL);
-		if (all_its_own(fd, slot, &generation, &keys, &events))
+		if (events_match(fd, slot, &generation, &keys, &events))
 			good++;
 		else
 			note("round %d, slot %d", i, slot);
@@ -162,7 +162,7 @@ static void again(void)
 	ok(shared->written[0] > begin, "3.7 slots in turn: the first writer keeps writing");
 }
 
-static void reached(void)
+static void test_reach(void)
 {
 	int slot, fd = trace_create("reached", "many:*", 0, 65536, &slot), ms;
 	__u64 keys = 0, events = 0, generation = 0;
@@ -170,7 +170,7 @@ static void reached(void)
 	for (ms = 0; ms < 60000 && keys < WRITERS; ms++) {
 		sleep_ms(1);
 		keys = 0;
-		all_its_own(fd, slot, &generation, &keys, &events);
+		events_match(fd, slot, &generation, &keys, &events);
 	}
 	is(keys, WRITERS,
 	   "3.11 new trace: reaches all running processes, which make no call for it");
@@ -190,13 +190,13 @@ int main(void)
 	for (int i = 0; i < WRITERS; i++) {
 		pids[i] = fork();
 		if (!pids[i])
-			write_on(i);
+			write_forever(i);
 	}
 	while (shared->ready < WRITERS)
 		sleep_ms(1);
-	sixteen();
-	again();
-	reached();
+	test_max_traces();
+	test_slot_reuse();
+	test_reach();
 	for (int i = 0; i < WRITERS; i++) {
 		alive += !kill(pids[i], SIGKILL);
 		waitpid(pids[i], NULL, 0);

@@ -13,22 +13,22 @@
 
 #define MAX_TRACED	"/sys/module/perfcounters/parameters/max_traced"
 #define USER		1001
-#define OTHER		1002
+#define OTHER_USER	1002
 
 /* Limits of one user without CAP_PERFMON: traces, and traces including those that have ended. */
-#define TRACES		8
-#define HELD		32
+#define MAX_TRACES	8
+#define MAX_HELD	32
 
 /* max_traced is set to four times this number. */
-#define PROCESSES	5
+#define MAX_PROCESSES	5
 
 static struct {
 	volatile int ready, result;
 } *shared;
 
-static char space[40];
+static char namespace_path[40];
 
-static int new_trace(int number)
+static int create_trace(int number)
 {
 	struct perftrace_create create;
 	char name[20];
@@ -40,7 +40,7 @@ static int new_trace(int number)
 	return fd < 0 ? fd : 0;
 }
 
-static int new_process(int unused)
+static int attach_process(int unused)
 {
 	struct perftrace_attach attach;
 
@@ -48,28 +48,28 @@ static int new_process(int unused)
 }
 
 /*
- * Creates traces and ends them, and keeps their files, until one is refused or there are @most.
+ * Creates traces and ends them, and keeps their files, until one is refused or there are @max.
  * Returns their number.
  */
-static int end_traces(int most)
+static int hold_ended_traces(int max)
 {
 	struct perftrace_create create = make_trace("held", "mapped:*", 0, 4096);
-	int made = 0, fd;
+	int nr = 0, fd;
 
-	for (; made < most; made++) {
+	for (; nr < max; nr++) {
 		fd = try_open_trace(PERFTRACE_CREATE, &create);
 		if (fd < 0)
-			return fd == -EBUSY ? made : fd;
+			return fd == -EBUSY ? nr : fd;
 		trace_ioctl(fd, PERFTRACE_END, NULL);
 	}
-	return made;
+	return nr;
 }
 
 /*
- * Runs @what in a child as a user of the machine or, with @mapped, of the namespace. The child
- * lives on.
+ * Runs @body in a child as a user of the machine or, with @in_namespace, of the namespace. The
+ * child lives on.
  */
-static pid_t does(int user, bool mapped, int (*what)(int number), int number)
+static pid_t start_child_as(int user, bool in_namespace, int (*body)(int number), int number)
 {
 	pid_t pid;
 
@@ -77,11 +77,11 @@ static pid_t does(int user, bool mapped, int (*what)(int number), int number)
 	fflush(stdout);
 	pid = fork();
 	if (!pid) {
-		if (mapped)
-			enter_user_namespace(space, user);
+		if (in_namespace)
+			enter_user_namespace(namespace_path, user);
 		else
 			switch_user(user, -1);
-		shared->result = what(number);
+		shared->result = body(number);
 		shared->ready = 1;
 		for (;;)
 			pause();
@@ -95,64 +95,64 @@ static pid_t does(int user, bool mapped, int (*what)(int number), int number)
 /*
  * Uses up a limit of one user, each time as another user of the namespace, and tries to exceed it.
  */
-static void no_more(int (*what)(int number), int most, int error, const char *things)
+static void test_limit(int (*body)(int number), int max, int error, const char *what)
 {
-	pid_t all[TRACES + 3];
+	pid_t pids[MAX_TRACES + 3];
 	int bad = 0, nr = 0;
 
-	for (; nr < most; nr++) {
-		all[nr] = does(nr, true, what, nr);
+	for (; nr < max; nr++) {
+		pids[nr] = start_child_as(nr, true, body, nr);
 		bad += shared->result != 0;
 	}
-	is(bad, 0, "9.4 limit of a user: %d %s by users of the user's namespace", most, things);
-	all[nr] = does(nr, true, what, nr);
+	is(bad, 0, "9.4 limit of a user: %d %s by users of the user's namespace", max, what);
+	pids[nr] = start_child_as(nr, true, body, nr);
 	is(shared->result, error, "9.4 limit of a user: one more user of the namespace is refused");
-	kill_child(all[nr]);
-	all[nr] = does(USER, false, what, nr);
+	kill_child(pids[nr]);
+	pids[nr] = start_child_as(USER, false, body, nr);
 	is(shared->result, error,
 	   "9.4 limit of a user: the owner of the namespace is refused, too");
-	kill_child(all[nr]);
-	all[nr] = does(OTHER, false, what, nr);
+	kill_child(pids[nr]);
+	pids[nr] = start_child_as(OTHER_USER, false, body, nr);
 	is(shared->result, 0, "9.4 limit of a user: another user is not affected");
-	kill_child(all[nr]);
-	kill_child(all[0]);
-	all[0] = does(USER, false, what, nr);
+	kill_child(pids[nr]);
+	kill_child(pids[0]);
+	pids[0] = start_child_as(USER, false, body, nr);
 	is(shared->result, 0, "9.4 limit of a user: there is room when one has ended");
 	while (nr)
-		kill_child(all[--nr]);
+		kill_child(pids[--nr]);
 }
 
-static void processes(void)
+static void test_processes(void)
 {
-	char was[20], text[20];
+	char old_limit[20], text[20];
 
-	read_file(MAX_TRACED, was, sizeof(was));
-	snprintf(text, sizeof(text), "%d", 4 * PROCESSES);
+	read_file(MAX_TRACED, old_limit, sizeof(old_limit));
+	snprintf(text, sizeof(text), "%d", 4 * MAX_PROCESSES);
 	write_file(MAX_TRACED, text);
-	no_more(new_process, PROCESSES, -ENOSPC, "traced processes");
-	write_file(MAX_TRACED, was);
+	test_limit(attach_process, MAX_PROCESSES, -ENOSPC, "traced processes");
+	write_file(MAX_TRACED, old_limit);
 }
 
-static void held(void)
+static void test_held_traces(void)
 {
-	kill_child(does(USER, false, end_traces, HELD));
-	is(shared->result, HELD, "9.4 ended traces: files of a user can hold 32");
-	kill_child(does(USER, false, end_traces, HELD + 1));
-	is(shared->result, HELD, "9.4 ended traces: one more is refused");
+	kill_child(start_child_as(USER, false, hold_ended_traces, MAX_HELD));
+	is(shared->result, MAX_HELD, "9.4 ended traces: files of a user can hold 32");
+	kill_child(start_child_as(USER, false, hold_ended_traces, MAX_HELD + 1));
+	is(shared->result, MAX_HELD, "9.4 ended traces: one more is refused");
 }
 
 int main(void)
 {
-	pid_t maker;
+	pid_t owner;
 
 	plan(5 + 5 + 2 + 1);
 	shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	trace_load();
-	maker = create_user_namespace(USER, "0 100000 20", space, sizeof(space));
-	no_more(new_trace, TRACES, -EBUSY, "traces");
-	processes();
-	held();
-	kill_child(maker);
+	owner = create_user_namespace(USER, "0 100000 20", namespace_path, sizeof(namespace_path));
+	test_limit(create_trace, MAX_TRACES, -EBUSY, "traces");
+	test_processes();
+	test_held_traces();
+	kill_child(owner);
 	wait_until(nothing_charged());
 	ok(nothing_charged(), "9.1 user namespace: no charge is left in the end");
 	return finish();
