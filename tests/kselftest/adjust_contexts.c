@@ -3,9 +3,9 @@
 #include "kselftest_pc.h"
 
 static struct pc pc;
-static __u32 n, m;
+static __u32 first, second;
 
-static void everywhere(void)
+static void test_all_contexts(void)
 {
 	static const char *const contexts[] = {
 		"task", "softirq", "hardirq", "irqoff", "lock", "nested", "nmi"
@@ -13,21 +13,23 @@ static void everywhere(void)
 
 	for (size_t i = 0; i < sizeof(contexts) / sizeof(*contexts); i++) {
 		const char *c = contexts[i];
-		__s64 before = pc_value(&pc, 1, n), both = pc_value(&pc, 1, m);
+		__s64 before = pc_value(&pc, 1, first), before_second = pc_value(&pc, 1, second);
 
-		driver_cmd("@%s adjust %u 2", c, n);
-		is(pc_value(&pc, 1, n) - before, 2, "0.12 perf_adjust in context %s: counts", c);
-		driver_cmd("@%s inline %u 3", c, n);
-		is(pc_value(&pc, 1, n) - before, 5, "0.12 perf_counter_add in context %s: counts",
+		driver_cmd("@%s adjust %u 2", c, first);
+		is(pc_value(&pc, 1, first) - before, 2, "0.12 perf_adjust in context %s: counts",
 		   c);
-		driver_cmd("@%s group %u %u -1 4", c, n, m);
-		ok(pc_value(&pc, 1, n) - before == 1 && pc_value(&pc, 1, m) - both == -4,
+		driver_cmd("@%s inline %u 3", c, first);
+		is(pc_value(&pc, 1, first) - before, 5,
+		   "0.12 perf_counter_add in context %s: counts", c);
+		driver_cmd("@%s group %u %u -1 4", c, first, second);
+		ok(pc_value(&pc, 1, first) - before == 1 &&
+		   pc_value(&pc, 1, second) - before_second == -4,
 		   "0.12 a group of perf_counter_add in context %s: counts in both instances", c);
 	}
 }
 
 /* Copies all slots of all CPUs, except the seqflags. */
-static __s64 *photograph(void)
+static __s64 *copy_slots(void)
 {
 	__u32 slots = pc.h->nr_chunks * pc.geometry.pages_per_chunk * 512;
 	__s64 *copy = calloc(slots * pc.geometry.nr_cpus, 8);
@@ -38,13 +40,13 @@ static __s64 *photograph(void)
 	return copy;
 }
 
-static void nonsense(void)
+static void test_invalid_numbers(void)
 {
 	__u32 hist = driver_cmd("desc 32 4 1 0 64 0 -1 contexts/hist");
 	__u32 dormant = driver_cmd("add contexts/dormant");
 	__u32 unused = pc.h->nr_slots;
 	const long long numbers[] = {
-		0, dormant, unused, unused + 1, 511, 512, 65535, 65536, 65537, 131072 + n,
+		0, dormant, unused, unused + 1, 511, 512, 65535, 65536, 65537, 131072 + first,
 		-1, -2, -512, INT32_MAX, INT32_MIN, hist + 1, hist + 63,
 	};
 	size_t size = pc.h->nr_chunks * pc.geometry.pages_per_chunk * 4096 * pc.geometry.nr_cpus;
@@ -53,7 +55,7 @@ static void nonsense(void)
 
 	driver_cmd("del %u", dormant);
 	gen = pc.h->gen2;
-	before = photograph();
+	before = copy_slots();
 	for (size_t i = 0; i < sizeof(numbers) / sizeof(*numbers); i++) {
 		driver_cmd("adjust %lld 1", numbers[i]);
 		driver_cmd("@hardirq adjust %lld 1", numbers[i]);
@@ -66,21 +68,21 @@ static void nonsense(void)
 		driver_cmd("peak %lld 1000000", numbers[i]);
 		driver_cmd("hist %lld 64 %lld", numbers[i], 1LL << 62);
 	}
-	after = photograph();
+	after = copy_slots();
 	ok(!memcmp(before, after, size),
 	   "0.12 updates of numbers that are not live: no value of any CPU changes");
 	is(pc.h->gen1 + pc.h->gen2, 2 * gen,
 	   "0.12 updates of numbers that are not live: the generation does not change");
 	/* Checks that the comparison above is able to show a change. */
-	driver_cmd("adjust %u 1", n);
+	driver_cmd("adjust %u 1", first);
 	free(after);
-	after = photograph();
+	after = copy_slots();
 	ok(memcmp(before, after, size),
 	   "0.12 update of a live number: the comparison of all values shows it");
 }
 
 /* The task and the interrupts update instances of their own without a lock: no update is lost. */
-static void together(void)
+static void test_concurrent(void)
 {
 	__u32 task = driver_cmd("add contexts/from_task");
 	__u32 irq = driver_cmd("add contexts/from_irq");
@@ -107,10 +109,10 @@ int main(void)
 	load_modules("");
 	pc_open(&pc);
 	pin_to_cpu(1);
-	n = driver_cmd("add contexts/n");
-	m = driver_cmd("add contexts/m");
-	everywhere();
-	nonsense();
-	together();
+	first = driver_cmd("add contexts/n");
+	second = driver_cmd("add contexts/m");
+	test_all_contexts();
+	test_invalid_numbers();
+	test_concurrent();
 	return finish();
 }

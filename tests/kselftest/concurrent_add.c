@@ -9,33 +9,35 @@
 #include "kselftest_pc.h"
 #include <pthread.h>
 
-#define OTHERS	1000
-/* The second name of a pair is BEHIND names after the first, in a later part of the text. */
-#define PAIRS	500
-#define NAMES	4000
-#define BEHIND	(NAMES - PAIRS)
-#define ROUNDS	gate_or_long(2, 5)
+#define NR_OTHERS	1000
+/*
+ * The second name of a pair is SECOND_OF_PAIR names after the first, in a later part of the text.
+ */
+#define NR_PAIRS	500
+#define NR_NAMES	4000
+#define SECOND_OF_PAIR	(NR_NAMES - NR_PAIRS)
+#define NR_ROUNDS	gate_or_long(2, 5)
 
 static struct pc pc;
-static int number[NAMES];
-static volatile bool flaps = true, deletes;
-static volatile __u32 lives;
+static int numbers[NR_NAMES];
+static volatile bool adding = true, deleting;
+static volatile __u32 nr_cycles;
 
 /*
  * Adds and deletes an instance. Each addition waits for an RCU grace period, until updates of the
  * previous incarnation have ended.
  */
-static void *flap(void *unused)
+static void *add_and_delete_forever(void *unused)
 {
 	int *failed = calloc(1, sizeof(*failed));
 
 	pin_to_cpu(1);
-	while (flaps) {
+	while (adding) {
 		int n = driver_cmd("add neighbours/flaps");
 
 		*failed += n <= 0;
 		driver_cmd("del %d", n);
-		lives++;
+		nr_cycles++;
 	}
 	driver_close();
 	return failed;
@@ -45,12 +47,12 @@ static void *flap(void *unused)
 static void *delete_pairs(void *unused)
 {
 	pin_to_cpu(1);
-	for (int i = 0; i < PAIRS; i++) {
-		driver_cmd("del %d", number[i]);
-		driver_cmd("del %d", number[BEHIND + i]);
+	for (int i = 0; i < NR_PAIRS; i++) {
+		driver_cmd("del %d", numbers[i]);
+		driver_cmd("del %d", numbers[SECOND_OF_PAIR + i]);
 	}
 	driver_close();
-	deletes = false;
+	deleting = false;
 	return NULL;
 }
 
@@ -58,63 +60,63 @@ static void *delete_pairs(void *unused)
  * Returns true if each line is complete, no line is missing, and in no pair the second name is
  * dormant while the first is live.
  */
-static bool read_names(void)
+static bool names_are_consistent(void)
 {
 	FILE *names = fopen("/dev/perfcounters_names", "re");
-	static bool live[NAMES];
-	unsigned int at, last = 0, index;
+	static bool live[NR_NAMES];
+	unsigned int number, last = 0, index;
 	char line[200], state[10];
 	int nr = 0, good;
 
 	good = names && fgets(line, sizeof(line), names) &&
 	       !strncmp(line, "# perfcounters generation", 25);
 	while (good && fgets(line, sizeof(line), names)) {
-		good = sscanf(line, "%u\t%9s", &at, state) == 2 && at > last &&
+		good = sscanf(line, "%u\t%9s", &number, state) == 2 && number > last &&
 		       line[strlen(line) - 1] == '\n';
-		last = at;
-		if (sscanf(line, "%*u\t%*s\tneighbours/other %u", &index) != 1 || index >= NAMES)
+		last = number;
+		if (sscanf(line, "%*u\t%*s\tneighbours/other %u", &index) != 1 || index >= NR_NAMES)
 			continue;
 		live[index] = !strcmp(state, "live");
 		nr++;
 	}
 	if (names)
 		fclose(names);
-	for (int i = 0; i < PAIRS; i++)
-		good = good && !(live[i] && !live[BEHIND + i]);
-	return good && nr == NAMES;
+	for (int i = 0; i < NR_PAIRS; i++)
+		good = good && !(live[i] && !live[SECOND_OF_PAIR + i]);
+	return good && nr == NR_NAMES;
 }
 
 /* Adds instances. Returns how many have got their previous number, or had none. */
-static int add(int from, int to)
+static int add_instances(int from, int to)
 {
-	int same = 0;
+	int nr_same = 0;
 
 	for (int i = from; i < to; i++) {
 		int n = driver_cmd("add neighbours/other %d", i);
 
-		same += !number[i] || n == number[i];
-		number[i] = n;
+		nr_same += !numbers[i] || n == numbers[i];
+		numbers[i] = n;
 	}
-	return same;
+	return nr_same;
 }
 
-static void names(void)
+static void test_names(void)
 {
 	int reads = 0, bad = 0;
 
-	add(OTHERS, NAMES);
-	for (int round = 0; round < ROUNDS; round++) {
+	add_instances(NR_OTHERS, NR_NAMES);
+	for (int round = 0; round < NR_ROUNDS; round++) {
 		pthread_t thread;
 
-		deletes = true;
+		deleting = true;
 		pthread_create(&thread, NULL, delete_pairs, NULL);
 		do {
-			bad += !read_names();
+			bad += !names_are_consistent();
 			reads++;
-		} while (deletes);
+		} while (deleting);
 		pthread_join(thread, NULL);
-		add(0, PAIRS);
-		add(BEHIND, NAMES);
+		add_instances(0, NR_PAIRS);
+		add_instances(SECOND_OF_PAIR, NR_NAMES);
 	}
 	note("read %d times", reads);
 	is(bad, 0, "0.2 names read while instances are deleted: each text is of one generation");
@@ -130,23 +132,24 @@ int main(void)
 	load_modules("");
 	pc_open(&pc);
 	pin_to_cpu(0);
-	add(0, OTHERS);
-	for (int i = 0; i < OTHERS; i++)
-		driver_cmd("del %d", number[i]);
-	pthread_create(&thread, NULL, flap, NULL);
-	wait_until(lives > 10);
-	ok(lives > 10, "0.11 one instance is added and deleted more than 10 times");
-	before = lives;
-	is(add(0, OTHERS), OTHERS,
-	   "0.10 perf_add of %d names beside one that is added and deleted: old numbers", OTHERS);
-	before = lives - before;
-	ok(before < OTHERS / 4,
+	add_instances(0, NR_OTHERS);
+	for (int i = 0; i < NR_OTHERS; i++)
+		driver_cmd("del %d", numbers[i]);
+	pthread_create(&thread, NULL, add_and_delete_forever, NULL);
+	wait_until(nr_cycles > 10);
+	ok(nr_cycles > 10, "0.11 one instance is added and deleted more than 10 times");
+	before = nr_cycles;
+	is(add_instances(0, NR_OTHERS), NR_OTHERS,
+	   "0.10 perf_add of %d names beside one that is added and deleted: old numbers",
+	   NR_OTHERS);
+	before = nr_cycles - before;
+	ok(before < NR_OTHERS / 4,
 	   "0.10 perf_add beside a name that is added and deleted: no grace period each (%u)",
 	   before);
-	flaps = false;
+	adding = false;
 	pthread_join(thread, (void **)&failed);
 	is(*failed, 0,
 	   "0.10 a name that is added and deleted all the time: each perf_add succeeds");
-	names();
+	test_names();
 	return finish();
 }

@@ -15,7 +15,7 @@
 static __s64 before[3];
 
 /* Checks number, position and description of all cost instances, right after the load. */
-static void names(void)
+static void test_instances(void)
 {
 	unsigned int nr = 0, times = 0, wrong = 0;
 
@@ -43,7 +43,7 @@ static void names(void)
 }
 
 /* Touches each page of a new mapping of /dev/perfcounters: one page fault per page. */
-static void faults(void)
+static void test_faults(void)
 {
 	__u32 pages = 1 + costs_pc.geometry.nr_cpus, i;
 	__s64 nr, time;
@@ -62,7 +62,7 @@ static void faults(void)
 	   "cost faults/time: above 0 and below the elapsed time");
 }
 
-static __u64 switched(void)
+static __u64 context_switches(void)
 {
 	struct rusage r;
 
@@ -70,7 +70,7 @@ static __u64 switched(void)
 	return r.ru_nvcsw + r.ru_nivcsw;
 }
 
-static void switches(void)
+static void test_switches(void)
 {
 	__u64 inner, outer, wall;
 	__s64 in, out;
@@ -83,17 +83,17 @@ static void switches(void)
 	in = cost_total("switches/out");
 	before[2] = cost_total("switches/out_time");
 	wall = now_ns();
-	outer = switched();
+	outer = context_switches();
 	pfm_start(fd);
-	inner = switched();
+	inner = context_switches();
 	/*
 	 * If the timer of a sleep expires before the thread has blocked, the sleep causes no
 	 * switch.
 	 */
-	wait_until(switched() - inner >= 200);
-	inner = switched() - inner;
+	wait_until(context_switches() - inner >= 200);
+	inner = context_switches() - inner;
 	pfm_stop(fd);
-	outer = switched() - outer;
+	outer = context_switches() - outer;
 	wall = now_ns() - wall;
 	out = cost_total("switches/out") - in;
 	in = cost_total("switches/in") - before[0];
@@ -116,7 +116,7 @@ static void spin_until(__u64 end)
 }
 
 /* Samples by PERFMON_CPU_CLOCK, first into a default buffer, then into a ring that is not read. */
-static void samples(void)
+static void test_samples(void)
 {
 	struct perfmon_ring_page *ring;
 	struct pfm_dfl_smpl_hdr *hdr;
@@ -168,7 +168,7 @@ static void samples(void)
 }
 
 /* Counts overflow messages, restarts, and the waits of a thread for a restart. */
-static void messages(void)
+static void test_messages(void)
 {
 	int fd = pfm_create(PFM_FL_NOTIFY_BLOCK), got = 0, i;
 	__s64 sent = cost_total("messages/sent"), restarts = cost_total("sampling/restarts");
@@ -216,10 +216,10 @@ static void messages(void)
 	close(fd);
 }
 
-static void sets(void)
+static void test_sets(void)
 {
 	struct pfarg_setdesc desc = { .set_flags = PFM_SETFL_TIME_SWITCH, .set_timeout = 5 * MS };
-	__s64 nr = cost_total("sets/switches"), turns;
+	__s64 nr = cost_total("sets/switches"), runs;
 	__u64 wall = now_ns();
 	int fd = pfm_create(0), i;
 
@@ -234,14 +234,14 @@ static void sets(void)
 		spin_until(now_ns() + 10 * MS);
 	pfm_stop(fd);
 	wall = now_ns() - wall;
-	turns = set_info(fd, 0).set_runs + set_info(fd, 1).set_runs;
+	runs = set_info(fd, 0).set_runs + set_info(fd, 1).set_runs;
 	nr = cost_total("sets/switches") - nr;
-	note("%lld turns, %lld switches", turns, nr);
+	note("%lld turns, %lld switches", runs, nr);
 	/*
 	 * The last run may have ended just as the context was stopped: then its switch is counted
 	 * too.
 	 */
-	ok(turns > 6 && (nr == turns - 1 || nr == turns),
+	ok(runs > 6 && (nr == runs - 1 || nr == runs),
 	   "cost sets/switches: as many as completed set runs");
 	ok(time_added("sets/time", before[0], wall),
 	   "cost sets/time: above 0 and below the elapsed time");
@@ -249,7 +249,7 @@ static void sets(void)
 }
 
 /* Samples at 1,000 Hz with a limit of 20 Hz: the context must be throttled. */
-static void throttles(void)
+static void test_throttling(void)
 {
 	static const char path[] = "/sys/module/perfcounters/parameters/max_sample_rate";
 	__s64 nr = cost_total("sampling/throttles");
@@ -283,13 +283,13 @@ int main(void)
 	insmod("pfm_ring", "");
 	insmod("pfm_nway", "");
 	pc_open(&costs_pc);
-	names();
-	faults();
-	switches();
-	samples();
-	messages();
-	sets();
-	throttles();
+	test_instances();
+	test_faults();
+	test_switches();
+	test_samples();
+	test_messages();
+	test_sets();
+	test_throttling();
 	is(cost_total("interrupts/regular") + cost_total("interrupts/spurious"), 0,
 	   "cost interrupts: none without a PMU");
 	ok(debugfs_matches_pages(), "cost debugfs: matches the counter pages at the end");

@@ -18,7 +18,7 @@
 #define TASKS	(16384 + 200)
 
 /* Traces 1,000 calls of getppid() into a buffer that has room for some of the events. */
-static void tracing(void)
+static void test_tracing(void)
 {
 	struct perftrace_read r = first_buffer;
 	struct event_stats stats = { 0 };
@@ -38,7 +38,7 @@ static void tracing(void)
 	close(fd);
 }
 
-static void *nothing(void *arg)
+static void *exit_thread(void *arg)
 {
 	return arg;
 }
@@ -47,7 +47,7 @@ static void *nothing(void *arg)
  * Ends more tasks than records of ended tasks are kept. Long runs only: it takes too long for make
  * test.
  */
-static void accounting(void)
+static void test_accounting(void)
 {
 	__s64 before = cost_total("accounting/lost");
 	struct ppa_info info;
@@ -58,7 +58,7 @@ static void accounting(void)
 		bail("turning accounting on");
 	dev = ppa_open();
 	for (int i = 0; i < TASKS; i++)
-		if (pthread_create(&thread, NULL, nothing, NULL) || pthread_join(thread, NULL))
+		if (pthread_create(&thread, NULL, exit_thread, NULL) || pthread_join(thread, NULL))
 			bail("pthread_create");
 	/* The last threads may not have done their final context switch yet. */
 	do {
@@ -79,9 +79,9 @@ int main(void)
 	pc_open(&costs_pc);
 	plan(gate_or_long(2, 4));
 	pin_to_cpu(0);
-	tracing();
+	test_tracing();
 	if (is_long_run())
-		accounting();
+		test_accounting();
 	pc_close(&costs_pc);
 	return finish();
 }

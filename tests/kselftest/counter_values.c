@@ -5,7 +5,7 @@
 static struct pc pc;
 
 /* Gauges, peaks and histograms. */
-static void kinds(void)
+static void test_kinds(void)
 {
 	__u32 gauge = driver_cmd("desc 32 1 2 0 1 0 -1 values/gauge");
 	__u32 peak = driver_cmd("desc 32 2 3 -9 1 0 -1 values/peak");
@@ -19,7 +19,7 @@ static void kinds(void)
 		{ "4", 3 }, { "7", 3 }, { "8", 4 }, { "63", 6 }, { "64", 7 }, { "127", 7 },
 		{ "128", 7 }, { "9223372036854775807", 7 },
 	};
-	bool right = true;
+	bool buckets_match = true;
 
 	pin_to_cpu(0);
 	driver_cmd("set %u 17", gauge);
@@ -38,10 +38,11 @@ static void kinds(void)
 		driver_cmd("hist %u 8 %s", hist, cases[i].value);
 		if (pc_value(&pc, 1, hist + cases[i].bucket) != before + 1) {
 			note("%s is not in bucket %d", cases[i].value, cases[i].bucket);
-			right = false;
+			buckets_match = false;
 		}
 	}
-	ok(right, "0.5 histogram of 8 slots: log2 buckets, the last one takes all larger values");
+	ok(buckets_match,
+	   "0.5 histogram of 8 slots: log2 buckets, the last one takes all larger values");
 }
 
 int main(void)
@@ -80,6 +81,6 @@ int main(void)
 	for (__u32 cpu = 0; cpu < 2; cpu++)
 		same += pc_value(&pc, cpu, a) == 500 * 0x100000001LL + (cpu ? -3 : 5);
 	is(same, 2, "0.5 perf_adjust: deltas above 32 bits add up exactly on each CPU");
-	kinds();
+	test_kinds();
 	return finish();
 }

@@ -31,9 +31,8 @@ static void only_above(unsigned long address)
 static unsigned long modules_start(void)
 {
 	char text[40];
-	unsigned long at =
-		strtoul(read_file("/sys/module/test_driver/sections/.text", text, sizeof(text)),
-				   NULL, 16);
+	unsigned long at = strtoul(read_file("/sys/module/test_driver/sections/.text", text,
+					     sizeof(text)), NULL, 16);
 
 	if (!at)
 		bail("the test driver's address");

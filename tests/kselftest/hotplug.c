@@ -16,7 +16,7 @@ static __u64 bitmap(__u32 offset)
 }
 
 /* Takes snapshots of a counter on every possible CPU, online or not, and counts wrong ones. */
-static void *reader(void *wrong)
+static void *read_snapshots(void *wrong)
 {
 	__s64 last[64] = { 0 };
 
@@ -39,7 +39,7 @@ static void *reader(void *wrong)
 	return NULL;
 }
 
-static void cpus(void)
+static void test_cpu_hotplug(void)
 {
 	const struct perfcounters_header *h = &pc.geometry;
 	__u64 possible = bitmap(h->possible_offset), gen = pc.h->gen2;
@@ -52,7 +52,7 @@ static void cpus(void)
 	driver_cmd("adjust %u 11", n);
 	pin_to_cpu(0);
 	driver_cmd("adjust %u 5", n);
-	pthread_create(&thread, NULL, reader, &wrong);
+	pthread_create(&thread, NULL, read_snapshots, &wrong);
 
 	ok(set_cpu_online(1, false), "0.14 CPU 1 goes offline beside a reader");
 	is(bitmap(h->online_offset) >> 1 & 1, 0,
@@ -91,7 +91,7 @@ static void cpus(void)
 }
 
 /* A driver is unloaded and loaded again beside a reader. */
-static void drivers(void)
+static void test_driver_reload(void)
 {
 	unsigned long wrong = 0;
 	bool went = true, number = true;
@@ -99,7 +99,7 @@ static void drivers(void)
 	pthread_t thread;
 
 	stop = 0;
-	pthread_create(&thread, NULL, reader, &wrong);
+	pthread_create(&thread, NULL, read_snapshots, &wrong);
 	for (int i = 0; i < CYCLES; i++) {
 		__u32 now;
 
@@ -127,7 +127,7 @@ int main(void)
 	n = driver_cmd("add %s", PATH);
 	ok(pc_name_is(&pc, n, PATH),
 	   "0.14 an instance named after a partition is one instance for all CPUs");
-	cpus();
-	drivers();
+	test_cpu_hotplug();
+	test_driver_reload();
 	return finish();
 }

@@ -12,7 +12,7 @@
 static struct pc pc;
 
 /* Returns how many instances of the driver are in this state. */
-static int careless(unsigned int state)
+static int count_careless(unsigned int state)
 {
 	int nr = 0;
 
@@ -22,7 +22,7 @@ static int careless(unsigned int state)
 	return nr;
 }
 
-static void leaves(void)
+static void test_unload_without_delete(void)
 {
 	char params[40], line[100];
 	int log = klog_open();
@@ -35,21 +35,21 @@ static void leaves(void)
 	   "0.10 careless.ko loads although three of its names and specs are refused");
 	is(klog_count(log, "cannot add"), 3,
 	   "0.10 careless.ko: the log gives the reason once for each refused instance (3)");
-	is(careless(PERFCOUNTERS_LIVE), NAMES + 1,
+	is(count_careless(PERFCOUNTERS_LIVE), NAMES + 1,
 	   "0.10 careless.ko loaded: its other instances are live");
 	first = pc_find(&pc, "careless/0");
 	last = pc_find(&pc, "careless/latency");
 	is(pc_total(&pc, first), 2,
 	   "0.11 perf_del with preemption off: careless/0 stays live and keeps its value");
 	is(rmmod("careless"), 0, "0.11 careless.ko, with live instances, unloads");
-	is(careless(PERFCOUNTERS_DORMANT), NAMES + 1,
+	is(count_careless(PERFCOUNTERS_DORMANT), NAMES + 1,
 	   "0.11 careless.ko unloaded: the instances that it did not delete are dormant");
 	is(pc_total(&pc, first), 2, "0.11 careless.ko unloaded: careless/0 keeps its last value");
 	is(pc_total(&pc, last + 63), 1,
 	   "0.11 careless.ko unloaded: the histogram keeps its last value");
 	is(klog_count(log, line), 1,
 	   "0.11 careless.ko unloaded: the log names the module and the number of instances, once");
-	is(careless(PERFCOUNTERS_LIVE), 0,
+	is(count_careless(PERFCOUNTERS_LIVE), 0,
 	   "0.11 careless.ko unloaded: none of its instances is live");
 	is(insmod("careless", params), 0, "0.11 careless.ko loads again");
 	ok(pc_find(&pc, "careless/0") == first && pc.desc[first].state == PERFCOUNTERS_LIVE &&
@@ -58,20 +58,20 @@ static void leaves(void)
 	rmmod("careless");
 }
 
-static void fails(void)
+static void test_init_fails(void)
 {
 	int log = klog_open();
 
 	is(insmod("careless", "nr=3 fail=1"), -EIO,
 	   "0.11 careless.ko with fail=1: insmod returns EIO");
-	is(careless(PERFCOUNTERS_LIVE), 0,
+	is(count_careless(PERFCOUNTERS_LIVE), 0,
 	   "0.11 careless.ko with fail=1: none of its instances is live");
 	is(klog_count(log, "without perf_del() of 4 of its instances"), 1,
 	   "0.11 careless.ko with fail=1: the log says that 4 instances were not deleted");
 }
 
 /* Another driver owns these names: its instances keep counting, and only its own updates. */
-static void taken(void)
+static void test_names_of_other_driver(void)
 {
 	__u32 n = driver_cmd("add careless/1");
 	__u32 hist = driver_cmd("desc 32 4 1 0 64 0 -1 careless/latency");
@@ -95,7 +95,7 @@ static void taken(void)
 }
 
 /* perf_add() has logged why it refused a name; later calls with the errno log nothing. */
-static void silent(void)
+static void test_errno_arguments(void)
 {
 	int log = klog_open();
 
@@ -113,10 +113,10 @@ int main(void)
 	plan(23);
 	load_modules("");
 	pc_open(&pc);
-	leaves();
-	fails();
-	taken();
-	silent();
+	test_unload_without_delete();
+	test_init_fails();
+	test_names_of_other_driver();
+	test_errno_arguments();
 	pc_close(&pc);
 	driver_close();
 	rmmod("test_driver");

@@ -9,9 +9,9 @@
 
 static struct pc pc;
 
-static void one_name(void)
+static void test_one_name(void)
 {
-	__u32 n = driver_cmd("add lifecycle/x"), again, other;
+	__u32 n = driver_cmd("add lifecycle/x"), second, other;
 	__u64 created = pc.desc[n].created_ns;
 
 	ok(n > 0, "0.10 perf_add: returns a number above 0");
@@ -34,8 +34,8 @@ static void one_name(void)
 
 	other = driver_cmd("add lifecycle/y");
 	ok(other != n, "0.11 perf_add: another name does not get a dormant number");
-	again = driver_cmd("add lifecycle/x");
-	is(again, n, "0.10 perf_add of a dormant name: the same number");
+	second = driver_cmd("add lifecycle/x");
+	is(second, n, "0.10 perf_add of a dormant name: the same number");
 	is(pc_total(&pc, n), 0, "0.10 perf_add of a dormant name: the instance is 0 on each CPU");
 	is(pc.desc[n].incarnation, 2, "0.10 perf_add of a dormant name: incarnation 2");
 	ok(pc.desc[n].created_ns > created && !pc.desc[n].ended_ns,
@@ -43,7 +43,7 @@ static void one_name(void)
 	is(pc.desc[other].incarnation, 1, "0.10 perf_add: a name that is new has incarnation 1");
 }
 
-static void reload(void)
+static void test_driver_reload(void)
 {
 	__u32 n = pc_find(&pc, "lifecycle/x"), y = pc_find(&pc, "lifecycle/y"), z;
 
@@ -66,7 +66,7 @@ static void reload(void)
 	   "0.10 test_driver.ko loaded again: lifecycle/x has incarnation 3");
 }
 
-static void histogram(void)
+static void test_histogram(void)
 {
 	__u32 n = driver_cmd("desc 32 4 1 0 20 0 -1 lifecycle/hist");
 	__u32 next = driver_cmd("add lifecycle/next");
@@ -85,11 +85,11 @@ static void histogram(void)
 }
 
 /* A name is added again with more slots, or with fewer, as by a new version of a driver. */
-static void reshaped(void)
+static void test_reshaped(void)
 {
 	__u32 n = driver_cmd("desc 32 4 1 0 8 0 -1 lifecycle/shape");
-	__u32 next = driver_cmd("add lifecycle/behind"), fewer;
-	int more;
+	__u32 next = driver_cmd("add lifecycle/behind"), smaller;
+	int larger;
 	__u64 gen = pc.h->gen2;
 	int last = 0;
 
@@ -98,34 +98,34 @@ static void reshaped(void)
 	is(driver_cmd("desc 32 4 1 0 16 0 -1 lifecycle/shape"), -EEXIST,
 	   "0.10 perf_add_desc of a live histogram with more slots: EEXIST");
 	driver_cmd("del %u", n);
-	more = driver_cmd("desc 32 4 1 0 16 0 -1 lifecycle/shape");
-	if (!ok(more > (int)next,
+	larger = driver_cmd("desc 32 4 1 0 16 0 -1 lifecycle/shape");
+	if (!ok(larger > (int)next,
 		"0.10 dormant histogram added again with more slots: a new number"))
 		bail("no number");
-	is(pc.desc[more].nr_slots, 16,
+	is(pc.desc[larger].nr_slots, 16,
 	   "0.10 dormant histogram added again with more slots: nr_slots is the new one");
-	is(pc.desc[more].incarnation, 2,
+	is(pc.desc[larger].incarnation, 2,
 	   "0.10 dormant histogram added again with more slots: incarnation 2");
 	is(pc.desc[n].state, PERFCOUNTERS_FREE,
 	   "0.10 dormant histogram added again with more slots: the old number is free");
 	is(pc.h->gen2, gen + 2,
 	   "0.6 dormant histogram added again with more slots: the generation increases by 1");
-	driver_cmd("hist %u 16 %lld", more, 1LL << 20);
+	driver_cmd("hist %u 16 %lld", larger, 1LL << 20);
 	for (unsigned int cpu = 0; cpu < pc.h->nr_cpus; cpu++)
-		last += pc_value(&pc, cpu, more + 15);
+		last += pc_value(&pc, cpu, larger + 15);
 	is(last, 1, "0.10 dormant histogram added again with more slots: the last bucket counts");
-	driver_cmd("del %u", more);
-	fewer = driver_cmd("desc 32 4 1 0 4 0 -1 lifecycle/shape");
-	is(fewer, more, "0.10 dormant histogram added again with fewer slots: the same number");
-	driver_cmd("del %u", fewer);
-	is(driver_cmd("add lifecycle/shape"), more,
+	driver_cmd("del %u", larger);
+	smaller = driver_cmd("desc 32 4 1 0 4 0 -1 lifecycle/shape");
+	is(smaller, larger, "0.10 dormant histogram added again with fewer slots: the same number");
+	driver_cmd("del %u", smaller);
+	is(driver_cmd("add lifecycle/shape"), larger,
 	   "0.10 dormant histogram added again as a counter: the same number");
 	is(pc_total(&pc, next), 5,
 	   "0.10 dormant histogram added again: another instance keeps its value");
 }
 
 /* Instances of 100 devices are deleted and added again in another order. */
-static void devices(void)
+static void test_devices(void)
 {
 	__u32 number[DEVICES], tail;
 	bool kept = true;
@@ -151,10 +151,10 @@ int main(void)
 	plan(29 + 10);
 	load_modules("");
 	pc_open(&pc);
-	one_name();
-	reload();
-	histogram();
-	reshaped();
-	devices();
+	test_one_name();
+	test_driver_reload();
+	test_histogram();
+	test_reshaped();
+	test_devices();
 	return finish();
 }

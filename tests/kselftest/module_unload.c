@@ -8,10 +8,10 @@
 #include "memory.h"
 
 /* Number of lives, from load to unload: half before the second reading of memory, half after it. */
-#define TIMES	100
-#define TIMES_GATE	24
+#define NR_CYCLES	100
+#define NR_CYCLES_GATE	24
 
-static void busy(void)
+static void test_busy(void)
 {
 	struct perfcounters_header *h;
 	int fd, names;
@@ -56,7 +56,7 @@ static void busy(void)
 }
 
 /* Loads the module, adds instances, reads them, loads drivers in some rounds, and unloads all. */
-static bool life(int i)
+static bool load_and_unload(int i)
 {
 	struct pc pc;
 	bool good;
@@ -78,25 +78,25 @@ static bool life(int i)
 	return !rmmod("perfcounters") && good;
 }
 
-static void again(void)
+static void test_repeated_load(void)
 {
 	/*
 	 * A debug kernel keeps freed memory: its free memory is not compared, its detectors check
 	 * each life.
 	 */
-	bool looks = scale_down(TIMES) == TIMES;
-	int lives = 0, times = looks ? gate_or_long(TIMES_GATE, TIMES) : 8;
+	bool measured = scale_down(NR_CYCLES) == NR_CYCLES;
+	int good = 0, times = measured ? gate_or_long(NR_CYCLES_GATE, NR_CYCLES) : 8;
 	struct meminfo_kb m[3];
 
-	for (int i = 0; i < gate_or_long(4, 8) && looks; i++)
-		life(i);
+	for (int i = 0; i < gate_or_long(4, 8) && measured; i++)
+		load_and_unload(i);
 	for (int half = 0; half < 2; half++) {
 		m[half] = settled_meminfo_kb();
 		for (int i = 0; i < times / 2; i++)
-			lives += life(i);
+			good += load_and_unload(i);
 	}
 	m[2] = settled_meminfo_kb();
-	is(lives, times / 2 * 2,
+	is(good, times / 2 * 2,
 	   "0.10 perfcounters.ko loaded and unloaded %d times with drivers and a reader",
 	   times / 2 * 2);
 	note("free %ld, %ld, %ld kB; Percpu %ld, %ld, %ld kB", m[0].free, m[1].free, m[2].free,
@@ -105,7 +105,7 @@ static void again(void)
 	 * A leak shows in both halves. A leak of one page per life would be 200 kB in a half of
 	 * 50 lives. The 12 lives of make test only show one of 15 kB per life.
 	 */
-	if (!looks)
+	if (!measured)
 		skip("0.10 perfcounters.ko unloaded: its memory is freed",
 		     "a debug kernel keeps freed memory");
 	else
@@ -118,7 +118,7 @@ static void again(void)
 int main(void)
 {
 	plan(15);
-	busy();
-	again();
+	test_busy();
+	test_repeated_load();
 	return finish();
 }

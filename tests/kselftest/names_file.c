@@ -9,16 +9,16 @@ static struct pc pc;
 static char text[1 << 20];
 
 /* Returns true if the text has the line that is expected for an instance. */
-static bool has_line(const char *all, __u32 n, const char *state, const char *name)
+static bool has_line(const char *text, __u32 n, const char *state, const char *name)
 {
 	char line[200];
 
 	snprintf(line, sizeof(line), "\n%u\t%s\t%s\n", n, state, name);
-	return strstr(all, line);
+	return strstr(text, line);
 }
 
 /* Returns true if the text has one line for each used descriptor, in order, and no other line. */
-static bool agrees(void)
+static bool matches_descriptors(void)
 {
 	const char *line = strchr(text, '\n') + 1;
 
@@ -74,7 +74,7 @@ int main(void)
 	ok(has_line(text, hist, "live", "names/hist"), "0.2 names: a histogram has one line");
 	ok(has_line(text, gone, "dormant", "names/gone"),
 	   "0.11 names: a deleted instance has the state dormant");
-	ok(agrees(), "0.2 names: the lines agree with the descriptors");
+	ok(matches_descriptors(), "0.2 names: the lines agree with the descriptors");
 
 	fd = open(NAMES, O_RDONLY | O_CLOEXEC);
 	gen = pc.h->gen2;
@@ -105,7 +105,8 @@ int main(void)
 	for (int i = 0; i < 3000; i++)
 		driver_cmd("add names/%0100d", i);
 	read_file(NAMES, text, sizeof(text));
-	ok(agrees(), "0.2 names: the lines agree with the descriptors, with 3,000 long names");
+	ok(matches_descriptors(),
+	   "0.2 names: the lines agree with the descriptors, with 3,000 long names");
 	is(getpagesize() % sizeof(struct perfcounters_desc), 0,
 	   "0.2 descriptors: the size of a page is a multiple of their size");
 	ok(pc.desc[hist].kind == PERFCOUNTERS_HISTOGRAM &&

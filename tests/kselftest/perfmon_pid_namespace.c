@@ -54,9 +54,8 @@ static void report_ids(struct reported_ids *ids, pid_t target)
 
 int main(void)
 {
-	struct reported_ids *ids =
-		mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-					-1, 0);
+	struct reported_ids *ids = mmap(NULL, 4096, PROT_READ | PROT_WRITE,
+					MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	pid_t outer, inner;
 	int status;
 

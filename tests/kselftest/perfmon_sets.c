@@ -217,8 +217,8 @@ static void test_time_switch(__u64 timeout, __u64 extra)
 		fair &= infos[i].set_runs + 1 >= infos[0].set_runs &&
 			infos[i].set_runs <= infos[0].set_runs;
 		consistent &= r.value == got && r.runs == infos[i].set_runs &&
-			 r.time == infos[i].set_act_duration &&
-			 r.runs && r.time2[0] >= r.time / r.runs * (r.time / r.runs);
+			      r.time == infos[i].set_act_duration &&
+			      r.runs && r.time2[0] >= r.time / r.runs * (r.time / r.runs);
 	}
 	if (!ok(fair && infos[0].set_runs > 1,
 		"1.12 %llu us: all three sets ran equally often, within one run", timeout / 1000))

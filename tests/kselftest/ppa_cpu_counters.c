@@ -26,24 +26,24 @@ static bool is_time(int value)
 	return value < 4 || (value >= 6 && value % 2 == 0);
 }
 
-static void read_page(int at, int nr)
+static void read_page(int reading, int nr)
 {
 	int cpu, n;
 
 	for (cpu = 0; cpu < nr; cpu++)
 		for (n = 0; n < PPA_NR_CPU_VALUES; n++)
-			page[at][cpu][n] = pc_value(&pc, cpu, slots[n]);
+			page[reading][cpu][n] = pc_value(&pc, cpu, slots[n]);
 }
 
-static void read_raw(int at, int nr, const struct ppa_info *info)
+static void read_raw(int reading, int nr, const struct ppa_info *info)
 {
 	int cpu, n;
 
-	ppa_cpus(raw[at]);
+	ppa_cpus(raw[reading]);
 	for (cpu = 0; cpu < nr; cpu++)
 		for (n = 0; n < PPA_NR_CPU_VALUES; n++)
 			if (is_time(n))
-				raw[at][cpu][n] = raw[at][cpu][n] * 1e6 / info->khz;
+				raw[reading][cpu][n] = raw[reading][cpu][n] * 1e6 / info->khz;
 }
 
 static void work(void)
@@ -57,28 +57,29 @@ static void work(void)
 }
 
 /*
- * Reads the counter pages into page[@at]. Returns true if any value is older than reading @before.
+ * Reads the counter pages into page[@reading]. Returns true if any value is older than reading
+ * @before.
  */
-static bool behind(int nr, int before, int at)
+static bool page_is_older(int nr, int before, int reading)
 {
 	int cpu, n;
 
-	read_page(at, nr);
+	read_page(reading, nr);
 	for (cpu = 0; cpu < nr; cpu++)
 		for (n = 0; n < PPA_NR_CPU_VALUES; n++)
-			if (page[at][cpu][n] + 1000 < raw[before][cpu][n])
+			if (page[reading][cpu][n] + 1000 < raw[before][cpu][n])
 				return true;
 	return false;
 }
 
-/* Returns how many values of page[@at] do not lie between those of two readings. */
-static int outside(int nr, int before, int at, int after)
+/* Returns how many values of page[@reading] do not lie between those of two readings. */
+static int count_outside(int nr, int before, int reading, int after)
 {
 	int cpu, n, wrong = 0;
 
 	for (cpu = 0; cpu < nr; cpu++)
 		for (n = 0; n < PPA_NR_CPU_VALUES; n++) {
-			__u64 value = page[at][cpu][n];
+			__u64 value = page[reading][cpu][n];
 
 			/* Allow a microsecond for rounding. */
 			if (value + 1000 >= raw[before][cpu][n] &&
@@ -94,8 +95,8 @@ static int outside(int nr, int before, int at, int after)
 int main(void)
 {
 	struct ppa_info info;
-	int dev, n, nr, cpu, fallen = 0;
-	__u64 sum, began, all, least;
+	int dev, n, nr, cpu, decreased = 0;
+	__u64 sum, began, total, min;
 
 	plan(10);
 	unload_modules();
@@ -118,22 +119,22 @@ int main(void)
 	is(n, PPA_NR_CPU_VALUES, "4.9 counter pages: each value of a CPU is an instance");
 	work();
 	/* The time since all probes were attached. */
-	least = (ppa_info(dev).now - info.now) * 1e6 / info.khz;
+	min = (ppa_info(dev).now - info.now) * 1e6 / info.khz;
 	read_raw(0, nr, &info);
 	/* A worker updates the pages periodically. */
-	wait_until(!behind(nr, 0, 0));
+	wait_until(!page_is_older(nr, 0, 0));
 	read_raw(1, nr, &info);
-	is(outside(nr, 0, 0, 1), 0,
+	is(count_outside(nr, 0, 0, 1), 0,
 	   "4.9 counter pages: the values are those of /proc/rawsysppa, a moment ago");
-	all = (ppa_info(dev).now - began) * 1e6 / info.khz;
+	total = (ppa_info(dev).now - began) * 1e6 / info.khz;
 	for (cpu = 0; cpu < nr; cpu++) {
 		for (sum = n = 0; n < 4; n++)
 			sum += page[0][cpu][n];
-		note("CPU %d: %.1f ms of %.1f to %.1f", cpu, sum / 1e6, least / 1e6, all / 1e6);
-		if (sum > all || sum < least - least / 10)
-			fallen++;
+		note("CPU %d: %.1f ms of %.1f to %.1f", cpu, sum / 1e6, min / 1e6, total / 1e6);
+		if (sum > total || sum < min - min / 10)
+			decreased++;
 	}
-	is(fallen, 0,
+	is(decreased, 0,
 	   "4.9 counter pages: user, system, interrupt and idle time add up to all time");
 	ok(page[0][0][PPA_CPU_SYSCALLS] + page[0][1][PPA_CPU_SYSCALLS] >= 600,
 	   "4.9 counter pages: 600 or more system calls are counted");
@@ -147,10 +148,10 @@ int main(void)
 	work();
 	/* Values restart at 0 when accounting is turned on; the pages add them to what they had. */
 	wait_until((read_page(2, nr), page[2][0][PPA_CPU_IDLE] > page[1][0][PPA_CPU_IDLE]));
-	for (fallen = cpu = 0; cpu < nr; cpu++)
+	for (decreased = cpu = 0; cpu < nr; cpu++)
 		for (n = 0; n < PPA_NR_CPU_VALUES; n++)
-			fallen += page[2][cpu][n] < page[1][cpu][n];
-	ok(!fallen && page[2][0][PPA_CPU_IDLE] > page[1][0][PPA_CPU_IDLE],
+			decreased += page[2][cpu][n] < page[1][cpu][n];
+	ok(!decreased && page[2][0][PPA_CPU_IDLE] > page[1][0][PPA_CPU_IDLE],
 	   "4.9 accounting on again: values go on from where they were");
 	ppa_write(SETTINGS, "0 0 0 1");
 	close(dev);

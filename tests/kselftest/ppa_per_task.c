@@ -10,14 +10,14 @@
 #include <dirent.h>
 #include <grp.h>
 
-#define ENTRIES	"/proc/ppa/ppactl"
+#define PPACTL	"/proc/ppa/ppactl"
 #define SIGNALS	5
 
 static int dev;
 static struct ppa_info info;
 
 /* Contents of rawppa: the values of each group of CPUs, then those of the whole task. */
-struct raw {
+struct rawppa {
 	int groups;
 	bool latencies;
 	__u64 values[MAX_CPUS][PPA_NR_VALUES];
@@ -26,7 +26,7 @@ struct raw {
 	__u64 lengths[PPA_NR_LATENCIES];
 };
 
-static const char *path_of(int pid, const char *name)
+static const char *task_path(int pid, const char *name)
 {
 	static char path[64];
 
@@ -34,78 +34,78 @@ static const char *path_of(int pid, const char *name)
 	return path;
 }
 
-static int set(int pid, const char *values)
+static int write_entry(int pid, const char *values)
 {
 	char text[64];
 
 	snprintf(text, sizeof(text), "%d %s", pid, values);
-	return ppa_write(ENTRIES, text);
+	return ppa_write(PPACTL, text);
 }
 
-static bool there(int pid)
+static bool has_files(int pid)
 {
-	return !access(path_of(pid, "ppa"), F_OK);
+	return !access(task_path(pid, "ppa"), F_OK);
 }
 
 /* Returns true if the files of a task are removed, which happens a little later, in a worker. */
-static bool gone(int pid)
+static bool files_are_gone(int pid)
 {
 	int i;
 
-	for (i = 0; i < 500 && there(pid); i++)
+	for (i = 0; i < 500 && has_files(pid); i++)
 		usleep(10000);
-	return !there(pid);
+	return !has_files(pid);
 }
 
-static int measures(void)
+static int active_levels(void)
 {
 	return ppa_info(dev).levels;
 }
 
 /* Returns true if accounting stops, which happens a little after its last use. */
-static bool stopped(void)
+static bool has_stopped(void)
 {
 	int i;
 
-	for (i = 0; i < 500 && measures(); i++)
+	for (i = 0; i < 500 && active_levels(); i++)
 		usleep(10000);
-	return !measures();
+	return !active_levels();
 }
 
 /*
  * Reads rawppa, with @groups groups. Returns 0, a negative errno, or the size if it is not as
  * expected.
  */
-static int raw(int pid, int groups, bool latencies, struct raw *raw)
+static int read_rawppa(int pid, int groups, bool latencies, struct rawppa *raw)
 {
 	static char bytes[sizeof(*raw) + 1];
 	const size_t values = groups * sizeof(raw->values[0]), lengths = sizeof(raw->lengths);
-	const char *at = bytes;
-	ssize_t got, all = 0;
+	const char *pos = bytes;
+	ssize_t got, total = 0;
 	int fd;
 
 	memset(raw, 0, sizeof(*raw));
-	fd = open(path_of(pid, "rawppa"), O_RDONLY | O_CLOEXEC);
+	fd = open(task_path(pid, "rawppa"), O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return -errno;
-	while ((got = read(fd, bytes + all, sizeof(bytes) - all)) > 0)
-		all += got;
+	while ((got = read(fd, bytes + total, sizeof(bytes) - total)) > 0)
+		total += got;
 	close(fd);
 	if (got < 0)
 		return -errno;
-	if ((size_t)all != values + 8 + sizeof(raw->signals) + (latencies ? lengths : 0))
-		return all;
-	memcpy(raw->values, at, values);
-	at += values;
-	memcpy(&raw->runq, at, 8);
-	at += 8;
-	memcpy(raw->signals, at, sizeof(raw->signals));
+	if ((size_t)total != values + 8 + sizeof(raw->signals) + (latencies ? lengths : 0))
+		return total;
+	memcpy(raw->values, pos, values);
+	pos += values;
+	memcpy(&raw->runq, pos, 8);
+	pos += 8;
+	memcpy(raw->signals, pos, sizeof(raw->signals));
 	if (latencies)
-		memcpy(raw->lengths, at + sizeof(raw->signals), lengths);
+		memcpy(raw->lengths, pos + sizeof(raw->signals), lengths);
 	return 0;
 }
 
-static __u64 sum_of(const struct raw *raw, int groups, int value)
+static __u64 sum_over_groups(const struct rawppa *raw, int groups, int value)
 {
 	__u64 sum = 0;
 
@@ -114,7 +114,7 @@ static __u64 sum_of(const struct raw *raw, int groups, int value)
 	return sum;
 }
 
-static void nothing(int sig)
+static void ignore_signal(int sig)
 {
 	(void)sig;
 }
@@ -125,7 +125,7 @@ static volatile __u64 sink;
  * Starts a child that stops itself, works on CPU 0 and then on CPU 1, stops again, and then makes
  * system calls until it is killed.
  */
-static int worker(void)
+static int start_worker(void)
 {
 	struct timespec pause = { .tv_nsec = 1000000 };
 	int pid, cpu, i;
@@ -134,7 +134,7 @@ static int worker(void)
 	pid = fork();
 	if (pid)
 		return pid;
-	signal(SIGUSR1, nothing);
+	signal(SIGUSR1, ignore_signal);
 	raise(SIGSTOP);
 	for (cpu = 0; cpu < 2; cpu++) {
 		pin_to_cpu(cpu);
@@ -152,42 +152,46 @@ static int worker(void)
 		pause.tv_sec = syscall(SYS_getppid);
 }
 
-static void bad_input(void)
+static void test_bad_input(void)
 {
-	int me = getpid();
+	int pid = getpid();
 
-	is(set(me, "1 0 0"), -EINVAL, "4.7 ppactl: too few values are EINVAL");
-	is(set(me, "1 0 0 1 1"), -EINVAL, "4.7 ppactl: too many values are EINVAL");
-	is(set(me, "1 0 0 1x"), -EINVAL, "4.7 ppactl: a value that is not a number is EINVAL");
-	is(set(me, "2 0 0 1"), -EINVAL, "4.7 ppactl: a flag of 2 is EINVAL");
-	is(set(me, "0 1 0 1"), -EINVAL, "4.7 ppactl: latencies without the first flag are EINVAL");
-	is(set(me, "1 0 0 0"), -EINVAL, "4.7 ppactl: groups of 0 CPUs are EINVAL");
-	is(set(me, "1 0 1 1"), -EOPNOTSUPP, "4.7 ppactl: timers are EOPNOTSUPP");
-	is(set(0, "1 0 0 1"), -ESRCH, "4.7 ppactl: pid 0 is ESRCH");
-	is(set(0x7fffffff, "1 0 0 1"), -ESRCH, "4.7 ppactl: a pid that does not exist is ESRCH");
-	is(set(me, "0 0 0 1"), 0, "4.7 ppactl: turning off a task that is not accounted succeeds");
-	ok(!there(me) && !measures(),
+	is(write_entry(pid, "1 0 0"), -EINVAL, "4.7 ppactl: too few values are EINVAL");
+	is(write_entry(pid, "1 0 0 1 1"), -EINVAL, "4.7 ppactl: too many values are EINVAL");
+	is(write_entry(pid, "1 0 0 1x"), -EINVAL,
+	   "4.7 ppactl: a value that is not a number is EINVAL");
+	is(write_entry(pid, "2 0 0 1"), -EINVAL, "4.7 ppactl: a flag of 2 is EINVAL");
+	is(write_entry(pid, "0 1 0 1"), -EINVAL,
+	   "4.7 ppactl: latencies without the first flag are EINVAL");
+	is(write_entry(pid, "1 0 0 0"), -EINVAL, "4.7 ppactl: groups of 0 CPUs are EINVAL");
+	is(write_entry(pid, "1 0 1 1"), -EOPNOTSUPP, "4.7 ppactl: timers are EOPNOTSUPP");
+	is(write_entry(0, "1 0 0 1"), -ESRCH, "4.7 ppactl: pid 0 is ESRCH");
+	is(write_entry(0x7fffffff, "1 0 0 1"), -ESRCH,
+	   "4.7 ppactl: a pid that does not exist is ESRCH");
+	is(write_entry(pid, "0 0 0 1"), 0,
+	   "4.7 ppactl: turning off a task that is not accounted succeeds");
+	ok(!has_files(pid) && !active_levels(),
 	   "4.7 ppactl: failed calls account no task and turn nothing on");
 }
 
 /* Checks the values of a task whose work is known, by group of CPUs. */
-static void known_work(void)
+static void test_known_work(void)
 {
-	int pid = worker(), i, status;
+	int pid = start_worker(), i, status;
 	struct ppa_task t, other;
-	static struct raw r;
+	static struct rawppa r;
 	char text[512];
 	unsigned long long v[16], blocked;
 	double latency, duration;
 
 	waitpid(pid, &status, WUNTRACED);
-	is(set(pid, "1 1 0 1"), 0, "4.7 one task: accounting is turned on");
-	ok(there(pid), "4.3 one task: it has files in /proc/ppa");
-	ok(read_file(path_of(pid, "ppactl"), text, sizeof(text)) && !strcmp(text, "1\t1\t0\t1\n"),
+	is(write_entry(pid, "1 1 0 1"), 0, "4.7 one task: accounting is turned on");
+	ok(has_files(pid), "4.3 one task: it has files in /proc/ppa");
+	ok(read_file(task_path(pid, "ppactl"), text, sizeof(text)) && !strcmp(text, "1\t1\t0\t1\n"),
 	   "4.7 one task: its own ppactl has its four values");
 	ok(read_file("/proc/sys/kernel/ppa", text, sizeof(text)) && text[0] == '0',
 	   "4.7 one task: the settings of all tasks are still off");
-	ok(read_file(ENTRIES, text, sizeof(text)) && atoi(text) == pid && !strchr(text, '\n')[1],
+	ok(read_file(PPACTL, text, sizeof(text)) && atoi(text) == pid && !strchr(text, '\n')[1],
 	   "4.7 one task: it is the only one in /proc/ppa/ppactl");
 	is(ppa_get_task(dev, getpid(), &other), -ENODATA,
 	   "4.1 one task: PPA_GETTASK of another one is ENODATA");
@@ -200,10 +204,10 @@ static void known_work(void)
 	wait_until(task_state(pid) == 'T' && !ppa_get_task(dev, pid, &other) &&
 		   !ppa_get_task(dev, pid, &t) && other.values[0] == t.values[0]);
 	blocked = voluntary_switches(pid) - blocked;
-	is(raw(pid, info.nr_cpus, true, &r), 0,
+	is(read_rawppa(pid, info.nr_cpus, true, &r), 0,
 	   "4.4 rawppa: has all CPUs, run-queue time, signals and latencies");
 	is(ppa_get_task(dev, pid, &t), 0, "4.4 one task: PPA_GETTASK succeeds");
-	for (i = 0; i < PPA_NR_VALUES && sum_of(&r, info.nr_cpus, i) == t.values[i]; i++)
+	for (i = 0; i < PPA_NR_VALUES && sum_over_groups(&r, info.nr_cpus, i) == t.values[i]; i++)
 		;
 	is(i, PPA_NR_VALUES, "4.4 rawppa: the groups add up to the values of PPA_GETTASK");
 	for (i = 0; i < 2; i++)
@@ -231,7 +235,7 @@ static void known_work(void)
 		v[0] += r.lengths[i];
 	ok(v[0] + 4 >= blocked && v[0] < blocked + 20,
 	   "4.4 rawppa: one latency for each wakeup: %llu", v[0]);
-	ok(read_file(path_of(pid, "ppa"), text, sizeof(text)), "4.3 ppa file: can be read");
+	ok(read_file(task_path(pid, "ppa"), text, sizeof(text)), "4.3 ppa file: can be read");
 	printf("# %.*s\n", (int)strcspn(text, "\n"), text);
 	i = sscanf(text, "All results in micro seconds ([v2.0]) %llu cycles/usec %llu CPUs active\n"
 		   "Usr Sys Int Total\n%llu %llu %llu %llu\n"
@@ -251,29 +255,30 @@ static void known_work(void)
 	   "4.3 ppa file: idle time, latency and time of a switch are above 0: %.3f us, %.3f us",
 	   latency, duration);
 	/* Without the histogram of latencies; the other values are kept. */
-	is(ppa_write(path_of(pid, "ppactl"), "1 0 0 1\n"), 0,
+	is(ppa_write(task_path(pid, "ppactl"), "1 0 0 1\n"), 0,
 	   "4.7 ppactl of a task: latencies are turned off");
-	is(raw(pid, info.nr_cpus, false, &r), 0,
+	is(read_rawppa(pid, info.nr_cpus, false, &r), 0,
 	   "4.4 rawppa: no latencies after they were turned off");
-	is(sum_of(&r, info.nr_cpus, PPA_SCHEDACCUM), t.values[PPA_SCHEDACCUM],
+	is(sum_over_groups(&r, info.nr_cpus, PPA_SCHEDACCUM), t.values[PPA_SCHEDACCUM],
 	   "4.7 ppactl of a task: its time is kept when latencies are turned off");
 	/* With other groups the values start again at 0. */
-	is(ppa_write(path_of(pid, "ppactl"), "1 0 0 1000"), 0,
+	is(ppa_write(task_path(pid, "ppactl"), "1 0 0 1000"), 0,
 	   "4.7 ppactl of a task: all CPUs become one group");
-	is(raw(pid, 1, false, &r), 0, "4.4 rawppa: has one group after that");
+	is(read_rawppa(pid, 1, false, &r), 0, "4.4 rawppa: has one group after that");
 	ok(r.values[0][PPA_SCHEDACCUM] < t.values[PPA_SCHEDACCUM],
 	   "4.7 ppactl of a task: its time restarts when groups are changed");
 	kill(pid, SIGCONT);
-	wait_until(raw(pid, 1, false, &r) || (ticks_to_ms(r.values[0][PPA_SCHEDACCUM], &info) > 5 &&
-					      r.values[0][PPA_SYSCALLCNT] > 100));
-	is(raw(pid, 1, false, &r), 0, "4.4 rawppa: can be read while the task runs");
+	wait_until(read_rawppa(pid, 1, false, &r) ||
+		   (ticks_to_ms(r.values[0][PPA_SCHEDACCUM], &info) > 5 &&
+						      r.values[0][PPA_SYSCALLCNT] > 100));
+	is(read_rawppa(pid, 1, false, &r), 0, "4.4 rawppa: can be read while the task runs");
 	ok(ticks_to_ms(r.values[0][PPA_SCHEDACCUM], &info) > 5 && r.values[0][PPA_SCACCUM] &&
 	   r.values[0][PPA_SYSCALLCNT] > 100,
 	   "4.1 one task: its time and system calls are counted after a restart");
 	/* The task ends. */
 	kill_child(pid);
-	ok(gone(pid), "4.3 one task: its files are removed when it ends");
-	is(measures(), 15, "4.4 one task: accounting stays on until its record is read");
+	ok(files_are_gone(pid), "4.3 one task: its files are removed when it ends");
+	is(active_levels(), 15, "4.4 one task: accounting stays on until its record is read");
 	{
 		static struct ppa_task tasks[64];
 		int nr;
@@ -286,10 +291,10 @@ static void known_work(void)
 		ok(tasks[0].flags & PPA_TASK_ENDED,
 		   "4.4 ended task: the record is marked as ended");
 	}
-	ok(stopped(), "4.7 one task: accounting is off once its record was read");
+	ok(has_stopped(), "4.7 one task: accounting is off once its record was read");
 }
 
-static int opens(const char *path, int flags)
+static int try_open(const char *path, int flags)
 {
 	int fd = open(path, flags | O_CLOEXEC);
 
@@ -299,37 +304,37 @@ static int opens(const char *path, int flags)
 	return 0;
 }
 
-static void as_nobody(void)
+static void test_unprivileged(void)
 {
-	int pid = getpid(), status, own, ready[2];
+	int pid = getpid(), status, own_child, ready[2];
 	char byte, number[12];
 
 	if (pipe(ready))
 		bail("pipe");
-	set(pid, "1 0 0 1");
+	write_entry(pid, "1 0 0 1");
 	fflush(stdout);
-	own = fork();
-	if (!own) {
+	own_child = fork();
+	if (!own_child) {
 		int fd;
 
 		status = 0;
 		if (setgroups(0, NULL) || setresgid(1000, 1000, 1000) ||
 		    setresuid(1000, 1000, 1000))
 			_exit(100);
-		status |= opens(ENTRIES, O_WRONLY) == -EACCES &&
-			  opens(ENTRIES, O_RDONLY) == -EACCES;
-		status |= (opens(path_of(pid, "ppactl"), O_WRONLY) == -EACCES) << 1;
-		fd = open(path_of(pid, "ppa"), O_RDONLY);
+		status |= try_open(PPACTL, O_WRONLY) == -EACCES &&
+			  try_open(PPACTL, O_RDONLY) == -EACCES;
+		status |= (try_open(task_path(pid, "ppactl"), O_WRONLY) == -EACCES) << 1;
+		fd = open(task_path(pid, "ppa"), O_RDONLY);
 		status |= (read(fd, &byte, 1) < 0 && errno == EPERM) << 2;
-		fd = open(path_of(pid, "rawppa"), O_RDONLY);
+		fd = open(task_path(pid, "rawppa"), O_RDONLY);
 		status |= (read(fd, &byte, 1) < 0 && errno == EPERM) << 3;
 		_exit(status);
 	}
-	waitpid(own, &status, 0);
+	waitpid(own_child, &status, 0);
 	is(WEXITSTATUS(status), 15, "4.7 unprivileged: another user can neither read nor set");
 	fflush(stdout);
-	own = fork();
-	if (!own) {
+	own_child = fork();
+	if (!own_child) {
 		if (setgroups(0, NULL) || setresgid(1000, 1000, 1000) ||
 		    setresuid(1000, 1000, 1000))
 			_exit(100);
@@ -346,66 +351,68 @@ static void as_nobody(void)
 	if (read(ready[0], &byte, 1) != 1)
 		note("no byte from the executed program");
 	close(ready[0]);
-	set(own, "1 0 0 1");
-	kill(own, SIGUSR1);
-	waitpid(own, &status, 0);
+	write_entry(own_child, "1 0 0 1");
+	kill(own_child, SIGUSR1);
+	waitpid(own_child, &status, 0);
 	is(WEXITSTATUS(status), 0, "4.3 unprivileged: a task can read its own rawppa");
-	set(pid, "0 0 0 1");
-	ok(gone(pid) && gone(own), "4.7 unprivileged: the files of both tasks are removed");
+	write_entry(pid, "0 0 0 1");
+	ok(files_are_gone(pid) && files_are_gone(own_child),
+	   "4.7 unprivileged: the files of both tasks are removed");
 	ppa_write(SETTINGS, "0 0 0 1");
-	is(measures(), 0, "4.7 settings: turning accounting off drops unread records");
+	is(active_levels(), 0, "4.7 settings: turning accounting off drops unread records");
 }
 
 /* Accounts one task individually while all tasks are accounted. */
-static void with_all(void)
+static void test_with_all_accounted(void)
 {
-	static struct raw r;
+	static struct rawppa r;
 	struct ppa_task t;
-	int me = getpid();
+	int self = getpid();
 	long long blocked;
 
 	is(ppa_write(SETTINGS, "1 0 0 1"), 0, "4.7 all tasks: accounting is turned on");
-	is(set(me, "1 1 0 2"), 0, "4.7 one of all tasks: is given values of its own");
-	is(raw(me, (info.nr_cpus + 1) / 2, true, &r), 0,
+	is(write_entry(self, "1 1 0 2"), 0, "4.7 one of all tasks: is given values of its own");
+	is(read_rawppa(self, (info.nr_cpus + 1) / 2, true, &r), 0,
 	   "4.7 one of all tasks: rawppa has its groups of two CPUs");
 	is(ppa_get_task(dev, 1, &t), 0, "4.7 all tasks: PPA_GETTASK of another one succeeds");
 	ok(!(t.flags & PPA_TASK_LATENCIES), "4.7 all tasks: another one has no latencies");
-	is(set(me, "0 0 0 1"), 0, "4.7 one of all tasks: loses the values of its own");
-	ok(gone(me), "4.7 one of all tasks: has no files without values of its own");
-	blocked = voluntary_switches(me);
-	wait_until(voluntary_switches(me) > blocked);
-	is(ppa_get_task(dev, me, &t), 0,
+	is(write_entry(self, "0 0 0 1"), 0, "4.7 one of all tasks: loses the values of its own");
+	ok(files_are_gone(self), "4.7 one of all tasks: has no files without values of its own");
+	blocked = voluntary_switches(self);
+	wait_until(voluntary_switches(self) > blocked);
+	is(ppa_get_task(dev, self, &t), 0,
 	   "4.7 one of all tasks: is accounted without values of its own");
 	ok(!(t.flags & PPA_TASK_LATENCIES),
 	   "4.7 one of all tasks: has no latencies without values of its own");
-	is(set(me, "1 1 0 1"), 0, "4.7 one of all tasks: is given values of its own again");
+	is(write_entry(self, "1 1 0 1"), 0,
+	   "4.7 one of all tasks: is given values of its own again");
 	is(ppa_write(SETTINGS, "0 0 0 1"), 0, "4.7 all tasks: accounting is turned off");
 	is(ppa_get_task(dev, 1, &t), -ENODATA,
 	   "4.7 all tasks: PPA_GETTASK of another one is ENODATA when off");
-	is(raw(me, info.nr_cpus, true, &r), 0,
+	is(read_rawppa(self, info.nr_cpus, true, &r), 0,
 	   "4.7 one task: still accounted when accounting of all tasks is off");
 	is(ppa_write(LEVELS, "1"), 0, "4.7 levels: reduced to the scheduler");
-	wait_until(!raw(me, info.nr_cpus, true, &r) &&
-		   sum_of(&r, info.nr_cpus, PPA_SCHEDOUTCNT));
-	is(raw(me, info.nr_cpus, true, &r), 0,
+	wait_until(!read_rawppa(self, info.nr_cpus, true, &r) &&
+		   sum_over_groups(&r, info.nr_cpus, PPA_SCHEDOUTCNT));
+	is(read_rawppa(self, info.nr_cpus, true, &r), 0,
 	   "4.7 one task: still accounted when levels were changed");
-	is(sum_of(&r, info.nr_cpus, PPA_SYSCALLCNT), 0,
+	is(sum_over_groups(&r, info.nr_cpus, PPA_SYSCALLCNT), 0,
 	   "4.7 one task: no system calls are counted without their level");
-	ok(sum_of(&r, info.nr_cpus, PPA_SCHEDOUTCNT) > 0,
+	ok(sum_over_groups(&r, info.nr_cpus, PPA_SCHEDOUTCNT) > 0,
 	   "4.7 one task: its blocks are counted without the other levels");
 	ppa_write(LEVELS, "15");
-	is(set(me, "0 0 0 1"), 0, "4.7 one task: accounting is turned off");
-	ok(gone(me), "4.7 one task: its files are removed when it is turned off");
-	ok(stopped(), "4.7 accounting: off once no task uses it");
+	is(write_entry(self, "0 0 0 1"), 0, "4.7 one task: accounting is turned off");
+	ok(files_are_gone(self), "4.7 one task: its files are removed when it is turned off");
+	ok(has_stopped(), "4.7 accounting: off once no task uses it");
 }
 
 /*
  * Tasks start and end, with and without entries in /proc/ppa, while two readers read all entries.
  */
-static void storm(int times)
+static void test_many_tasks(int times)
 {
 	int readers[2], i, rc = 0, busy = 0;
-	static struct raw r;
+	static struct rawppa r;
 
 	fflush(stdout);
 	for (i = 0; i < 2; i++) {
@@ -420,9 +427,9 @@ static void storm(int times)
 			while (dir && (entry = readdir(dir))) {
 				int pid = atoi(entry->d_name);
 
-				raw(pid, info.nr_cpus, false, &r);
-				read_file(path_of(pid, "ppa"), text, sizeof(text));
-				read_file(path_of(pid, "ppactl"), text, sizeof(text));
+				read_rawppa(pid, info.nr_cpus, false, &r);
+				read_file(task_path(pid, "ppa"), text, sizeof(text));
+				read_file(task_path(pid, "ppactl"), text, sizeof(text));
 			}
 			if (dir)
 				closedir(dir);
@@ -438,7 +445,7 @@ static void storm(int times)
 				_exit(0);
 			pause();
 		}
-		n = set(pid, i % 3 ? "1 0 0 1" : "1 1 0 3");
+		n = write_entry(pid, i % 3 ? "1 0 0 1" : "1 1 0 3");
 		/*
 		 * ESRCH: the child has already ended, as odd ones do. EBUSY: files of its pid's
 		 * last task remain.
@@ -450,7 +457,7 @@ static void storm(int times)
 		if (i % 5 == 0)
 			rc |= ppa_write(SETTINGS, i % 2 ? "1 0 0 1" : "0 0 0 1");
 		if (i % 4 == 0)
-			set(pid, "0 0 0 1");
+			write_entry(pid, "0 0 0 1");
 		kill_child(pid);
 	}
 	is(rc, 0, "4.7 storm of tasks: setting %d of them individually succeeds", times);
@@ -458,15 +465,15 @@ static void storm(int times)
 	for (i = 0; i < 2; i++)
 		kill_child(readers[i]);
 	ppa_write(SETTINGS, "0 0 0 1");
-	ok(read_file(ENTRIES, (char *)&r, sizeof(r)) && !*(char *)&r,
+	ok(read_file(PPACTL, (char *)&r, sizeof(r)) && !*(char *)&r,
 	   "4.7 storm of tasks: none is left in ppactl");
 }
 
 /* A task whose parent has waited for it may still be about to do its last context switch. */
-static void reaped(void)
+static void test_reaped(void)
 {
 	static struct ppa_task tasks[512];
-	int nobody = 0, twice = 0, ended = 0, i, n, k, nr;
+	int missing = 0, twice = 0, ended = 0, i, n, k, nr;
 
 	is(ppa_write(SETTINGS, "1 0 0 1"), 0,
 	   "4.7 reaped tasks: accounting of all tasks is turned on");
@@ -478,7 +485,7 @@ static void reaped(void)
 		waitpid(pid, NULL, 0);
 		nr = ppa_tasks(dev, tasks, 512);
 		for (n = 0; n < nr; n++) {
-			nobody += !tasks[n].pid && !(tasks[n].flags & PPA_TASK_KERNEL);
+			missing += !tasks[n].pid && !(tasks[n].flags & PPA_TASK_KERNEL);
 			ended += tasks[n].pid == (__u32)pid && tasks[n].flags & PPA_TASK_ENDED;
 			/*
 			 * Check this task only: others may end during the reading, and are then
@@ -489,20 +496,20 @@ static void reaped(void)
 					 tasks[k].began == tasks[n].began;
 		}
 	}
-	is(nobody, 0, "4.1 reaped tasks: no task but the kernel's has pid 0");
+	is(missing, 0, "4.1 reaped tasks: no task but the kernel's has pid 0");
 	is(twice, 0, "4.1 reaped tasks: none is returned twice (%d had ended)", ended);
 	ppa_write(SETTINGS, "0 0 0 1");
 	wait_until(ppa_tasks(dev, tasks, 512) <= 0);
 }
 
 /* Unloads the module while a file is open and a task is accounted. */
-static void unloaded(void)
+static void test_unload(void)
 {
-	int me = getpid(), fd;
+	int pid = getpid(), fd;
 	char byte;
 
-	set(me, "1 1 0 1");
-	fd = open(path_of(me, "ppa"), O_RDONLY | O_CLOEXEC);
+	write_entry(pid, "1 1 0 1");
+	fd = open(task_path(pid, "ppa"), O_RDONLY | O_CLOEXEC);
 	ok(fd >= 0 && read(fd, &byte, 1) == 1, "4.3 rmmod: a file of /proc/ppa is open before it");
 	close(dev);
 	is(rmmod("perfcounters"), 0, "4.7 rmmod: succeeds while a task is accounted");
@@ -514,7 +521,7 @@ static void unloaded(void)
 int main(int argc, char **argv)
 {
 	if (argc > 1 && !strcmp(argv[1], "self")) {
-		static struct raw r;
+		static struct rawppa r;
 		sigset_t set;
 		int sig;
 
@@ -524,7 +531,7 @@ int main(int argc, char **argv)
 		if (argc > 2 && write(atoi(argv[2]), "x", 1) != 1)
 			return 1;
 		sigwait(&set, &sig);
-		return raw(getpid(), sysconf(_SC_NPROCESSORS_CONF), false, &r) != 0;
+		return read_rawppa(getpid(), sysconf(_SC_NPROCESSORS_CONF), false, &r) != 0;
 	}
 	plan(11 + 38 + 4 + 20 + 3 + 3 + 4);
 	unload_modules();
@@ -532,12 +539,12 @@ int main(int argc, char **argv)
 	insmod("perfcounters", "");
 	dev = ppa_open();
 	info = ppa_info(dev);
-	bad_input();
-	known_work();
-	as_nobody();
-	with_all();
-	storm(scale_down(gate_or_long(20, 90)));
-	reaped();
-	unloaded();
+	test_bad_input();
+	test_known_work();
+	test_unprivileged();
+	test_with_all_accounted();
+	test_many_tasks(scale_down(gate_or_long(20, 90)));
+	test_reaped();
+	test_unload();
 	return finish();
 }

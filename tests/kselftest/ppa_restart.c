@@ -15,12 +15,12 @@
 
 #define WORKERS		3
 #define THREADS		8
-#define MOST		4096
+#define MAX_TASKS	4096
 
 static int dev;
 static struct ppa_info info;
-static struct ppa_task tasks[MOST], one_task;
-static int left_out;
+static struct ppa_task tasks[MAX_TASKS], one_task;
+static int missed_by_read;
 
 /*
  * Returns the cost of system calls: the time of 100 calls, in thousandths of the time of a loop
@@ -32,17 +32,17 @@ static __u64 call_cost(void)
 	__u64 call = -1ULL, loop = -1ULL;
 
 	for (int n = 0; n < 100; n++) {
-		__u64 begin = now_ns(), took;
+		__u64 begin = now_ns(), elapsed;
 
 		for (int i = 0; i < 100; i++)
 			syscall(SYS_getppid);
-		took = now_ns() - begin;
-		call = took < call ? took : call;
+		elapsed = now_ns() - begin;
+		call = elapsed < call ? elapsed : call;
 		begin = now_ns();
 		for (volatile int i = 0; i < 10000; i++)
 			;
-		took = now_ns() - begin;
-		loop = took < loop ? took : loop;
+		elapsed = now_ns() - begin;
+		loop = elapsed < loop ? elapsed : loop;
 	}
 	return call * 1000 / loop;
 }
@@ -58,9 +58,9 @@ static void *sleeper(void *arg)
  * Sends packets and forks for ever; worker 0 also has threads that sleep. Writes a byte to @ready
  * when its threads have started and it has done its work once.
  */
-static void worker(int n, int ready)
+static void run_worker(int n, int ready)
 {
-	struct sockaddr_in at = { .sin_family = AF_INET, .sin_port = htons(9),
+	struct sockaddr_in addr = { .sin_family = AF_INET, .sin_port = htons(9),
 				  .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
 	int fd = socket(AF_INET, SOCK_DGRAM, 0);
 	pthread_t thread;
@@ -69,7 +69,7 @@ static void worker(int n, int ready)
 		pthread_create(&thread, NULL, sleeper, NULL);
 	for (;;) {
 		for (int i = 0; i < 50; i++)
-			sendto(fd, &at, sizeof(at), 0, (void *)&at, sizeof(at));
+			sendto(fd, &addr, sizeof(addr), 0, (void *)&addr, sizeof(addr));
 		usleep(2000);
 		if (!fork())
 			_exit(0);
@@ -88,25 +88,25 @@ static const char *const log_words[] = {
 };
 
 /* Stores the ids of all threads that /proc has. Returns their number. */
-static int threads(__u32 *tids, int most)
+static int list_threads(__u32 *tids, int max)
 {
-	DIR *all = opendir("/proc"), *one;
+	DIR *proc = opendir("/proc"), *task_dir;
 	struct dirent *process, *thread;
 	char path[64];
 	int nr = 0;
 
-	while ((process = readdir(all))) {
+	while ((process = readdir(proc))) {
 		if (process->d_name[0] < '0' || process->d_name[0] > '9')
 			continue;
 		snprintf(path, sizeof(path), "/proc/%.20s/task", process->d_name);
-		one = opendir(path);
-		while (one && (thread = readdir(one)))
-			if (thread->d_name[0] != '.' && nr < most)
+		task_dir = opendir(path);
+		while (task_dir && (thread = readdir(task_dir)))
+			if (thread->d_name[0] != '.' && nr < max)
 				tids[nr++] = atoi(thread->d_name);
-		if (one)
-			closedir(one);
+		if (task_dir)
+			closedir(task_dir);
 	}
-	closedir(all);
+	closedir(proc);
 	return nr;
 }
 
@@ -126,7 +126,7 @@ static bool has_ended(__u32 tid)
  * being forked, /proc has it before its parent calls the probe that makes its record. The parent
  * may have been preempted in between; the task itself has not run yet.
  */
-static bool known(__u32 tid)
+static bool is_accounted_or_ended(__u32 tid)
 {
 	for (int i = 0; i < 200; i++) {
 		if (ppa_get_task(dev, tid, &one_task) != -ENODATA || has_ended(tid))
@@ -137,25 +137,25 @@ static bool known(__u32 tid)
 }
 
 /* Returns the number of live tasks that are not accounted. */
-static int missing(int *nr_tids)
+static int count_unaccounted(int *nr_tids)
 {
-	static __u32 tids[MOST];
+	static __u32 tids[MAX_TASKS];
 	int nr, nr_tasks, lost = 0;
 
-	nr = threads(tids, MOST);
-	nr_tasks = ppa_tasks(dev, tasks, MOST);
+	nr = list_threads(tids, MAX_TASKS);
+	nr_tasks = ppa_tasks(dev, tasks, MAX_TASKS);
 	for (int i = 0; i < nr; i++) {
-		bool there = false;
+		bool found = false;
 
-		for (int t = 0; t < nr_tasks && !there; t++)
-			there = tasks[t].pid == tids[i];
-		if (there || has_ended(tids[i]))
+		for (int t = 0; t < nr_tasks && !found; t++)
+			found = tasks[t].pid == tids[i];
+		if (found || has_ended(tids[i]))
 			continue;
 		/*
 		 * A reading leaves out a record that changes all the time. Ask for this task alone.
 		 */
-		if (known(tids[i]))
-			left_out++;
+		if (is_accounted_or_ended(tids[i]))
+			missed_by_read++;
 		else if (lost++ < 3)
 			note("task %u is not accounted", tids[i]);
 	}
@@ -163,10 +163,10 @@ static int missing(int *nr_tids)
 	return lost;
 }
 
-static void again(int times)
+static void test_on_and_off(int times)
 {
-	int pids[WORKERS], i, rc = 0, lost = 0, least = MOST, nr, refused = 0;
-	__u64 on = 0, off = 0, begin, most_on = 0, most_off = 0;
+	int pids[WORKERS], i, rc = 0, lost = 0, min = MAX_TASKS, nr, refused = 0;
+	__u64 on = 0, off = 0, begin, max_on = 0, max_off = 0;
 	int ready[2];
 	char byte;
 
@@ -176,7 +176,7 @@ static void again(int times)
 	for (i = 0; i < WORKERS; i++) {
 		pids[i] = fork();
 		if (!pids[i])
-			worker(i, ready[1]);
+			run_worker(i, ready[1]);
 	}
 	close(ready[1]);
 	for (i = 0; i < WORKERS; i++)
@@ -193,26 +193,26 @@ static void again(int times)
 		rc |= ppa_write(SETTINGS, i % 2 ? "1 1 0 1" : "1 0 0 2");
 		begin = now_ns() - begin;
 		on += begin;
-		most_on = begin > most_on ? begin : most_on;
-		lost += missing(&nr);
-		least = nr < least ? nr : least;
+		max_on = begin > max_on ? begin : max_on;
+		lost += count_unaccounted(&nr);
+		min = nr < min ? nr : min;
 		refused += ppa_info(dev).refused != 0;
 		begin = now_ns();
 		rc |= ppa_write(SETTINGS, "0 0 0 1");
 		begin = now_ns() - begin;
 		off += begin;
-		most_off = begin > most_off ? begin : most_off;
+		max_off = begin > max_off ? begin : max_off;
 	}
 	for (i = 0; i < WORKERS; i++) {
 		kill(pids[i], SIGKILL);
 		waitpid(pids[i], NULL, 0);
 	}
 	note("on %.1f ms, at most %.0f; off %.1f ms, at most %.0f; %d tasks or more",
-	     on / 1e6 / times, most_on / 1e6, off / 1e6 / times, most_off / 1e6, least);
-	note("%d times a task was left out of a reading, but is accounted", left_out);
+	     on / 1e6 / times, max_on / 1e6, off / 1e6 / times, max_off / 1e6, min);
+	note("%d times a task was left out of a reading, but is accounted", missed_by_read);
 	is(rc, 0, "4.8 on and off under load: %d times", times);
 	is(lost, 0, "4.8 on and off under load: all tasks are accounted each time");
-	ok(least > 20 + THREADS,
+	ok(min > 20 + THREADS,
 	   "4.8 on and off under load: there are more than 28 tasks each time");
 	is(refused, 0, "4.8 on and off under load: no task is refused");
 }
@@ -234,7 +234,7 @@ int main(int argc, char **argv)
 	info = ppa_info(dev);
 	is(ppa_write(SETTINGS, "1 0 0 1"), 0, "4.8 settings: accounting is turned on");
 	ppa_write(SETTINGS, "0 0 0 1");
-	again(times);
+	test_on_and_off(times);
 	is(ppa_get_task(dev, getpid(), &t), -ENODATA, "4.8 accounting off: PPA_GETTASK is ENODATA");
 	is(ppa_info(dev).nr_tasks + ppa_info(dev).nr_ended, 0,
 	   "4.8 accounting off: no records are kept");

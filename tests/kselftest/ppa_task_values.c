@@ -22,9 +22,9 @@ static struct ppa_info info;
 
 /*
  * Starts a child on CPU 1 that computes for as long as @milliseconds, at a nice level and, if
- * @urgent, with a real-time priority.
+ * @real_time, with a real-time priority.
  */
-static pid_t hog(int nice, bool urgent, int milliseconds)
+static pid_t start_hog(int nice, bool real_time, int milliseconds)
 {
 	struct sched_param param = { .sched_priority = 50 };
 	pid_t pid = fork();
@@ -33,7 +33,7 @@ static pid_t hog(int nice, bool urgent, int milliseconds)
 		return pid;
 	pin_to_cpu(CPU);
 	if (setpriority(PRIO_PROCESS, 0, nice) ||
-	    (urgent && sched_setscheduler(0, SCHED_FIFO, &param)))
+	    (real_time && sched_setscheduler(0, SCHED_FIFO, &param)))
 		_exit(1);
 	for (__u64 end = now_ns() + milliseconds * 1000000ULL; now_ns() < end;)
 		;
@@ -42,17 +42,17 @@ static pid_t hog(int nice, bool urgent, int milliseconds)
 	_exit(0);
 }
 
-static void end(pid_t pid)
+static void kill_and_wait(pid_t pid)
 {
 	kill(pid, SIGKILL);
 	waitpid(pid, NULL, 0);
 }
 
 /* Two tasks that share a CPU take turns, whatever their nice levels are. */
-static void nice_levels(void)
+static void test_nice_levels(void)
 {
-	pid_t one = hog(0, false, 1500), other = hog(-1, false, 1500);
-	const pid_t both[] = { one, other };
+	pid_t first = start_hog(0, false, 1500), second = start_hog(-1, false, 1500);
+	const pid_t both[] = { first, second };
 
 	sleep_ms(1200);
 	for (int i = 0; i < 2; i++) {
@@ -63,79 +63,79 @@ static void nice_levels(void)
 		   "4.4 nice level %d: turns are over twice the preemptions (%llu, %llu)", -i,
 		   turns, urgent);
 	}
-	end(one);
-	end(other);
+	kill_and_wait(first);
+	kill_and_wait(second);
 }
 
 /* Starts a child on CPU 1 that sleeps in read(): each byte in @to wakes it. */
-static pid_t sleeper(int *to)
+static pid_t start_sleeper(int *to)
 {
-	int ends[2];
+	int pipe_fds[2];
 	pid_t pid;
 	char c;
 
-	if (pipe2(ends, O_CLOEXEC))
+	if (pipe2(pipe_fds, O_CLOEXEC))
 		bail("pipe");
 	pid = fork();
 	if (!pid) {
-		close(ends[1]);
+		close(pipe_fds[1]);
 		pin_to_cpu(CPU);
-		while (read(ends[0], &c, 1) == 1)
+		while (read(pipe_fds[0], &c, 1) == 1)
 			;
 		_exit(0);
 	}
-	close(ends[0]);
-	*to = ends[1];
+	close(pipe_fds[0]);
+	*to = pipe_fds[1];
 	wait_until(task_state(pid) == 'S');
 	return pid;
 }
 
-static void wake(int to)
+static void wake_sleeper(int to)
 {
 	if (write(to, "", 1) != 1)
 		bail("write");
 }
 
-static __u64 latencies(const struct ppa_task *task)
+static __u64 sum_latencies(const struct ppa_task *task)
 {
-	__u64 all = 0;
+	__u64 total = 0;
 
 	for (int i = 0; i < PPA_NR_LATENCIES; i++)
-		all += task->latencies[i];
-	return all;
+		total += task->latencies[i];
+	return total;
 }
 
 /* A task is woken and has to wait for one of higher priority: the time counts while it waits. */
-static void waits_now(void)
+static void test_current_wait(void)
 {
 	int to;
-	pid_t pid = sleeper(&to), urgent;
+	pid_t pid = start_sleeper(&to), urgent;
 	struct ppa_task before, task;
 
-	urgent = hog(0, true, 700);
+	urgent = start_hog(0, true, 700);
 	wait_until(sched_getscheduler(urgent) == SCHED_FIFO);
 	before = ppa_task(dev, pid);
-	wake(to);
+	wake_sleeper(to);
 	sleep_ms(200);
 	task = ppa_task(dev, pid);
-	end(urgent);
+	kill_and_wait(urgent);
 	ok(ticks_to_ms(task.values[PPA_SCHLATACCUM] - before.values[PPA_SCHLATACCUM], &info) >= 150,
 	   "4.4 waiting task: its latency includes the wait so far (%.1f ms)",
 	   ticks_to_ms(task.values[PPA_SCHLATACCUM] - before.values[PPA_SCHLATACCUM], &info));
-	is(latencies(&task), latencies(&before),
+	is(sum_latencies(&task), sum_latencies(&before),
 	   "4.4 waiting task: the histogram does not count the wait yet");
-	wait_until(latencies(&task) != latencies(&before) || ppa_get_task(dev, pid, &task));
-	is(latencies(&task) - latencies(&before), 1,
+	wait_until(sum_latencies(&task) != sum_latencies(&before) || ppa_get_task(dev, pid, &task));
+	is(sum_latencies(&task) - sum_latencies(&before), 1,
 	   "4.4 waiting task: the histogram counts the wait once it runs");
 	close(to);
-	end(pid);
+	kill_and_wait(pid);
 }
 
 /* Wakeups of one task by the kernel's own trace events; times are in microseconds. */
 #define TRACING		"/sys/kernel/tracing"
 #define INSTANCE	TRACING "/instances/ppa_task_values"
 
-static void trace_begin(pid_t pid)
+static void trace_start(pid_t pid)
 {
 	char filter[40];
 
@@ -152,10 +152,10 @@ static void trace_begin(pid_t pid)
 }
 
 /* Returns the sum of the times from each wakeup to the next switch, and in @nr their number. */
-static double trace_waits(int *nr)
+static double sum_trace_waits(int *nr)
 {
 	FILE *trace = fopen(INSTANCE "/trace", "re");
-	double woken = 0, sum = 0, at;
+	double woken = 0, sum = 0, time;
 	char line[512], *rest;
 
 	*nr = 0;
@@ -164,11 +164,11 @@ static double trace_waits(int *nr)
 		if (!rest || line[0] == '#')
 			continue;
 		*rest = '\0';
-		at = atof(strrchr(line, ' ') ?: "0") * 1e6;
+		time = atof(strrchr(line, ' ') ?: "0") * 1e6;
 		if (!strncmp(rest + 2, "sched_waking", 12)) {
-			woken = at;
+			woken = time;
 		} else if (woken) {
-			sum += at - woken;
+			sum += time - woken;
 			woken = 0;
 			++*nr;
 		}
@@ -178,45 +178,45 @@ static double trace_waits(int *nr)
 	return sum;
 }
 
-static void trace_end(void)
+static void trace_stop(void)
 {
 	write_file(INSTANCE "/events/sched/enable", "0");
 	rmdir(INSTANCE);
 }
 
 /* An idle CPU takes some time to wake up, which counts as waiting time of the task. */
-static void since_waking(void)
+static void test_wait_since_wakeup(void)
 {
 	struct ppa_task before, after;
-	double told = 0, waited = 0;
+	double accounted = 0, waited = 0;
 	bool good = false;
 	int to, nr = 0;
-	pid_t pid = sleeper(&to);
+	pid_t pid = start_sleeper(&to);
 
 	/* A busy host may stop the guest between the readings of the two clocks. */
 	for (int i = 0; i < 10 && !good; i++) {
-		trace_begin(pid);
+		trace_start(pid);
 		before = ppa_task(dev, pid);
 		for (int n = 0; n < WAKES; n++) {
-			wake(to);
+			wake_sleeper(to);
 			sleep_ms(5);
 		}
 		after = ppa_task(dev, pid);
-		waited = trace_waits(&nr);
-		trace_end();
-		told = 1000 * ticks_to_ms(after.values[PPA_SCHLATACCUM] -
-					  before.values[PPA_SCHLATACCUM], &info);
-		good = nr >= WAKES * 9 / 10 && told > waited * 0.8 && told < waited * 1.5;
+		waited = sum_trace_waits(&nr);
+		trace_stop();
+		accounted = 1000 * ticks_to_ms(after.values[PPA_SCHLATACCUM] -
+					       before.values[PPA_SCHLATACCUM], &info);
+		good = nr >= WAKES * 9 / 10 && accounted > waited * 0.8 && accounted < waited * 1.5;
 		note("%d wakeups: %.1f us each, by the kernel's trace events %.1f us", nr,
-		     told / WAKES, waited / WAKES);
+		     accounted / WAKES, waited / WAKES);
 	}
 	ok(good, "4.4 wakeup latency: begins at the wakeup, also if the CPU is idle");
 	close(to);
-	end(pid);
+	kill_and_wait(pid);
 }
 
 /* An interrupt counts once, however many handlers its line has. */
-static void shared_line(void)
+static void test_shared_line(void)
 {
 	struct ppa_task before, after;
 	__u64 more;
@@ -245,10 +245,10 @@ int main(void)
 		bail("accounting");
 	dev = ppa_open();
 	info = ppa_info(dev);
-	nice_levels();
-	waits_now();
-	since_waking();
-	shared_line();
+	test_nice_levels();
+	test_current_wait();
+	test_wait_since_wakeup();
+	test_shared_line();
 	close(dev);
 	ppa_write(SETTINGS, "0 0 0 1");
 	return finish();

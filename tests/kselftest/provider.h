@@ -114,9 +114,8 @@ static bool compare_proc(const char *test, read_fn ours, const void *our_arg, re
 static bool test_matches_proc(const char *test, read_fn ours, const void *our_arg, read_fn theirs,
 			      const void *their_arg, void (*work)(void), int64_t min, int64_t slack)
 {
-	bool overcounted, good =
-		compare_proc(test, ours, our_arg, theirs, their_arg, work, min, slack,
-					      &overcounted);
+	bool overcounted, good = compare_proc(test, ours, our_arg, theirs, their_arg, work, min,
+					      slack, &overcounted);
 
 	return ok(good && !overcounted, "%s", test);
 }

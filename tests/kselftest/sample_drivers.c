@@ -4,7 +4,7 @@
 
 static struct pc pc;
 
-static __u32 of(const char *driver, const char *what)
+static __u32 find_instance(const char *driver, const char *what)
 {
 	char name[60];
 
@@ -16,14 +16,14 @@ static __u32 of(const char *driver, const char *what)
  * Takes consistent snapshots until the number of requests has increased @wanted times. Returns
  * false if bytes are not 4096 for each request, or after 100 seconds.
  */
-static bool paired(__u32 requests, __u32 bytes, int wanted)
+static bool snapshots_are_consistent(__u32 requests, __u32 bytes, int wanted)
 {
 	time_t end = time(NULL) + 100;
 	__s64 last = 0;
-	int seen = 0;
+	int nr_seen = 0;
 
-	while (seen < wanted && time(NULL) < end) {
-		__s64 moved = 0;
+	while (nr_seen < wanted && time(NULL) < end) {
+		__s64 sum = 0;
 		__u32 cpu;
 
 		for (cpu = 0; cpu < pc.geometry.nr_cpus; cpu++) {
@@ -35,26 +35,26 @@ static bool paired(__u32 requests, __u32 bytes, int wanted)
 				break;
 			if (b != r * 4096)
 				return false;
-			moved += r;
+			sum += r;
 		}
 		if (cpu < pc.geometry.nr_cpus)
 			continue;
-		seen += moved > last;
-		last = moved;
+		nr_seen += sum > last;
+		last = sum;
 	}
-	return seen == wanted;
+	return nr_seen == wanted;
 }
 
-static void sample(const char *driver)
+static void test_driver_counts(const char *driver)
 {
 	__u32 ticks, requests, bytes, latency;
 	__s64 t, h = 0;
 
 	is(insmod(driver, ""), 0, "0.10 %s.ko loads", driver);
-	ticks = of(driver, "ticks");
-	requests = of(driver, "requests");
-	bytes = of(driver, "bytes");
-	latency = of(driver, "latency");
+	ticks = find_instance(driver, "ticks");
+	requests = find_instance(driver, "requests");
+	bytes = find_instance(driver, "bytes");
+	latency = find_instance(driver, "latency");
 	ok(ticks && requests && bytes && latency, "0.10 %s.ko: adds its instances", driver);
 	ok(pc.desc[latency].kind == PERFCOUNTERS_HISTOGRAM &&
 	   pc.desc[latency].unit == PERFCOUNTERS_SECONDS &&
@@ -63,7 +63,7 @@ static void sample(const char *driver)
 	   pc.desc[requests].kind == PERFCOUNTERS_COUNTER &&
 	   !strcmp((const char *)pc.desc[requests].help, "Requests completed"),
 	   "0.2 %s.ko: kinds, units and help of the descriptors are right", driver);
-	ok(paired(requests, bytes, 50),
+	ok(snapshots_are_consistent(requests, bytes, 50),
 	   "0.9 %s.ko: snapshots during 50 requests show each request with its bytes", driver);
 	is(rmmod(driver), 0, "0.11 %s.ko unloads", driver);
 
@@ -76,7 +76,7 @@ static void sample(const char *driver)
 	is(pc.desc[ticks].state, PERFCOUNTERS_DORMANT,
 	   "0.11 %s.ko unloaded: its instances are dormant", driver);
 	insmod(driver, "");
-	ok(of(driver, "ticks") == ticks && of(driver, "latency") == latency &&
+	ok(find_instance(driver, "ticks") == ticks && find_instance(driver, "latency") == latency &&
 	   pc.desc[ticks].incarnation == 2,
 	   "0.10 %s.ko loaded again: its instances have their old numbers, incarnation 2", driver);
 	is(rmmod("perfcounters"), -EWOULDBLOCK,
@@ -86,23 +86,23 @@ static void sample(const char *driver)
 }
 
 /* sample_rust.ko also has a gauge, which is set, and a peak, which keeps the largest value. */
-static void set_and_peak(void)
+static void test_gauge_and_peak(void)
 {
 	__u32 ticks, last, largest, cpus = 0;
 	bool good = true;
 
 	insmod("sample_rust", "");
-	ticks = of("sample_rust", "ticks");
-	last = of("sample_rust", "last");
-	largest = of("sample_rust", "largest");
+	ticks = find_instance("sample_rust", "ticks");
+	last = find_instance("sample_rust", "last");
+	largest = find_instance("sample_rust", "largest");
 	wait_until(pc_total(&pc, ticks) >= 5);
 	rmmod("sample_rust");
 	for (__u32 cpu = 0; cpu < pc.geometry.nr_cpus; cpu++) {
-		bool ran = pc_value(&pc, cpu, ticks);
+		bool has_run = pc_value(&pc, cpu, ticks);
 
-		cpus += ran;
-		good = good && pc_value(&pc, cpu, last) == 512 * ran &&
-		       pc_value(&pc, cpu, largest) == 4096 * ran;
+		cpus += has_run;
+		good = good && pc_value(&pc, cpu, last) == 512 * has_run &&
+		       pc_value(&pc, cpu, largest) == 4096 * has_run;
 	}
 	ok(cpus && good && pc.desc[last].kind == PERFCOUNTERS_GAUGE &&
 	   pc.desc[largest].kind == PERFCOUNTERS_PEAK,
@@ -114,9 +114,9 @@ int main(void)
 	plan(22);
 	load_modules("");
 	pc_open(&pc);
-	sample("sample_c");
+	test_driver_counts("sample_c");
 	ok(pc.desc[1].instance == 1, "0.2 the first instance number is 1");
-	sample("sample_rust");
-	set_and_peak();
+	test_driver_counts("sample_rust");
+	test_gauge_and_peak();
 	return finish();
 }

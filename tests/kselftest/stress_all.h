@@ -18,26 +18,26 @@ enum event {
 	ADDS,
 	DELS,
 	REFUSED,
-	ADJUSTS,
-	STALE,
-	FIXED,
-	RENEWED,
-	RENEWALS,
-	OLD,
-	NAMES,
-	POLLS,
+	UPDATES,
+	STALE_UPDATES,
+	FIXED_SNAPSHOTS,
+	RENEWED_SNAPSHOTS,
+	MAPPINGS_RENEWED,
+	OLD_SNAPSHOTS,
+	NAMES_READ,
+	NAMES_POLLED,
 	REJECTED,
 	REJECTED_WRONG,
-	ABUSES,
-	ABUSES_REFUSED,
+	MMAP_CALLS,
+	MMAP_CALLS_REFUSED,
 	RMMODS,
-	PFC,
+	PFC_RUNS,
 	NR_EVENTS
 };
 
 /* How often each event must happen at least, for the test to mean something. */
 static const struct {
-	unsigned int least;
+	unsigned int min;
 	const char *what;
 } events[NR_EVENTS] = {
 	[CPU_CYCLES] = { 8, "CPU 1 went offline and came back" },
@@ -48,20 +48,20 @@ static const struct {
 	[ADDS] = { 500, "instances added or revived" },
 	[DELS] = { 500, "instances deleted" },
 	[REFUSED] = { 5, "adds of a live name refused" },
-	[ADJUSTS] = { 2000, "commands that count, from 7 contexts" },
-	[STALE] = { 500, "updates of a dormant instance" },
-	[FIXED] = { 2000, "snapshots through a mapping never renewed" },
-	[RENEWED] = { 1000, "snapshots through mappings always renewed" },
-	[RENEWALS] = { 20, "mappings renewed" },
-	[OLD] = { 2000, "snapshots through a mapping of chunk 0" },
-	[NAMES] = { 20, "names files read in pieces" },
-	[POLLS] = { 20, "polls of the names file" },
+	[UPDATES] = { 2000, "commands that count, from 7 contexts" },
+	[STALE_UPDATES] = { 500, "updates of a dormant instance" },
+	[FIXED_SNAPSHOTS] = { 2000, "snapshots through a mapping never renewed" },
+	[RENEWED_SNAPSHOTS] = { 1000, "snapshots through mappings always renewed" },
+	[MAPPINGS_RENEWED] = { 20, "mappings renewed" },
+	[OLD_SNAPSHOTS] = { 2000, "snapshots through a mapping of chunk 0" },
+	[NAMES_READ] = { 20, "names files read in pieces" },
+	[NAMES_POLLED] = { 20, "polls of the names file" },
 	[REJECTED] = { 1000, "copies rejected by the flag" },
 	[REJECTED_WRONG] = { 20, "of them inconsistent" },
-	[ABUSES] = { 1000, "mapping calls that should be harmless" },
-	[ABUSES_REFUSED] = { 200, "mapping calls refused" },
+	[MMAP_CALLS] = { 1000, "mapping calls that should be harmless" },
+	[MMAP_CALLS_REFUSED] = { 200, "mapping calls refused" },
 	[RMMODS] = { 100, "attempts to unload perfcounters.ko" },
-	[PFC] = { 4, "runs of pfc" },
+	[PFC_RUNS] = { 4, "runs of pfc" },
 };
 
 /* Errors that may never happen. */
@@ -70,44 +70,44 @@ enum wrong {
 	WRONG_BACKWARDS,	/* a counter or a seqflag went down */
 	WRONG_DESC,		/* a live instance's descriptor is another instance's */
 	WRONG_HOTPLUG,		/* refused, or the header's bitmap does not show it */
-	WRONG_LIFE,		/* an instance that was added does not begin at zero */
+	WRONG_FIRST_VALUE,	/* an instance that was added does not begin at zero */
 	WRONG_NUMBER,		/* a name with another number than before */
 	WRONG_OWNER,		/* an instance has another value than its owner counted */
 	WRONG_DRIVER,		/* a driver does not load, unload or add up */
 	WRONG_CHILD,		/* a child did not end as it should */
 	WRONG_NAMES,		/* text that is cut, mixed or out of order */
-	WRONG_ABUSE,		/* a mapping call with a result it must not have */
+	WRONG_MMAP,		/* a mapping call with a result it must not have */
 	WRONG_RMMOD,		/* perfcounters.ko unloaded in use, or another errno */
 	WRONG_PFC,		/* pfc failed */
 	NR_WRONG
 };
 
 #define MAX_CHUNKS 24
-#define PAIRS	(MAX_CHUNKS + 1)	/* one in each chunk */
-#define WORKERS	3
-#define ADDERS	2
-#define POOL	24	/* names that all adders use */
+#define MAX_PAIRS	(MAX_CHUNKS + 1)	/* one in each chunk */
+#define NR_WORKERS	3
+#define NR_ADDERS	2
+#define NR_POOL_NAMES	24	/* names that all adders use */
 
 static struct shared {
 	volatile int stop;
-	bool in_haste;
+	bool is_slow;
 	__u64 count[NR_EVENTS], wrong[NR_WRONG];
 	/* Pairs (a, b) that are updated in groups only. nr_pairs publishes them. */
-	__u32 pair[PAIRS], nr_pairs;
-	__u64 pair_count[WORKERS][PAIRS];
+	__u32 pair[MAX_PAIRS], nr_pairs;
+	__u64 pair_count[NR_WORKERS][MAX_PAIRS];
 	/* Instances that count on CPU 0 only, on CPU 1 only, from all roles; and a dormant one. */
-	__u32 on_cpu0, on_cpu1, by_all, dead;
-	__s64 sum_cpu0, sum_cpu1, sum_all[WORKERS + ADDERS];
-	__u32 number[POOL];
-} *s;
+	__u32 on_cpu0, on_cpu1, by_all, dormant;
+	__s64 sum_cpu0, sum_cpu1, sum_of_all[NR_WORKERS + NR_ADDERS];
+	__u32 number[NR_POOL_NAMES];
+} *shared;
 
 /* The parent's mapping, which is never renewed. Children inherit it. */
 static struct pc pc;
 static __u32 seed;
 
-static void happened(enum event e)
+static void count_event(enum event e)
 {
-	__atomic_fetch_add(&s->count[e], 1, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&shared->count[e], 1, __ATOMIC_RELAXED);
 }
 
 __attribute__((format(printf, 3, 4)))
@@ -118,7 +118,7 @@ static void expect(bool good, enum wrong w, const char *fmt, ...)
 	if (good)
 		return;
 	/* Only the first five errors of a kind are printed. */
-	if (__atomic_fetch_add(&s->wrong[w], 1, __ATOMIC_RELAXED) < 5) {
+	if (__atomic_fetch_add(&shared->wrong[w], 1, __ATOMIC_RELAXED) < 5) {
 		char line[200];
 
 		va_start(ap, fmt);
@@ -137,9 +137,9 @@ static __u32 random_below(__u32 n)
 	return seed % n;
 }
 
-static __u32 pairs_now(void)
+static __u32 read_nr_pairs(void)
 {
-	return __atomic_load_n(&s->nr_pairs, __ATOMIC_ACQUIRE);
+	return __atomic_load_n(&shared->nr_pairs, __ATOMIC_ACQUIRE);
 }
 
 #endif

@@ -10,30 +10,31 @@ static const char *const contexts[] = {
 	"task", "lock", "irqoff", "softirq", "hardirq", "nested", "nmi",
 };
 
-static const char *any_context(void)
+static const char *random_context(void)
 {
 	return contexts[random_below(sizeof(contexts) / sizeof(*contexts))];
 }
 
 /* Counts in groups of two, in any pair, from any context. */
-static void worker(int me)
+static void worker(int id)
 {
-	while (!s->stop) {
-		__u32 i = random_below(pairs_now()), rounds = 1 + random_below(50);
+	while (!shared->stop) {
+		__u32 i = random_below(read_nr_pairs()), rounds = 1 + random_below(50);
 		int delta = (int)random_below(2001) - 1000;
 
 		/* The command fails, without counting, if its NMI does not come in time. */
-		if (!driver_cmd("@%s group %u %u 1 %u", any_context(), s->pair[i], s->pair[i] + 1,
-				rounds))
-			s->pair_count[me][i] += rounds;
+		if (!driver_cmd("@%s group %u %u 1 %u", random_context(), shared->pair[i],
+				shared->pair[i] + 1, rounds))
+			shared->pair_count[id][i] += rounds;
 		/* Sometimes a group takes longer, so that readers meet it half done. */
-		if (!random_below(16) && !driver_cmd("hold %u %u 1 1", s->pair[i], s->pair[i] + 1))
-			s->pair_count[me][i]++;
-		if (!driver_cmd("@%s adjust %u %d", any_context(), s->by_all, delta))
-			s->sum_all[me] += delta;
-		driver_cmd("@%s adjust %u 1", any_context(), s->dead);
-		happened(STALE);
-		happened(ADJUSTS);
+		if (!random_below(16) &&
+		    !driver_cmd("hold %u %u 1 1", shared->pair[i], shared->pair[i] + 1))
+			shared->pair_count[id][i]++;
+		if (!driver_cmd("@%s adjust %u %d", random_context(), shared->by_all, delta))
+			shared->sum_of_all[id] += delta;
+		driver_cmd("@%s adjust %u 1", random_context(), shared->dormant);
+		count_event(STALE_UPDATES);
+		count_event(UPDATES);
 	}
 }
 
@@ -41,42 +42,43 @@ static void worker(int me)
  * Adds names that the other adder uses, too. An adder that succeeds owns the name until it deletes
  * it.
  */
-static void adder(int me)
+static void adder(int id)
 {
-	while (!s->stop) {
-		__u32 k = random_below(POOL), rounds = random_below(20);
+	while (!shared->stop) {
+		__u32 k = random_below(NR_POOL_NAMES), rounds = random_below(20);
 		long long n = driver_cmd(k % 3 ? "add torture/pool/%u" :
 					 "desc 32 4 1 0 16 0 -1 torture/pool/%u", k), delta;
 		__s64 want = 0;
 
 		if (n == -EEXIST) {
-			happened(REFUSED);
+			count_event(REFUSED);
 			continue;
 		}
-		expect(n > 0 && (!s->number[k] || s->number[k] == n), WRONG_NUMBER,
-		       "name %u: %lld, was %u", k, n, s->number[k]);
+		expect(n > 0 && (!shared->number[k] || shared->number[k] == n), WRONG_NUMBER,
+		       "name %u: %lld, was %u", k, n, shared->number[k]);
 		if (n <= 0)
 			continue;
-		s->number[k] = n;
-		happened(ADDS);
-		expect(pc_total(&pc, n) == 0 && pc.desc[n].state == PERFCOUNTERS_LIVE, WRONG_LIFE,
+		shared->number[k] = n;
+		count_event(ADDS);
+		expect(pc_total(&pc, n) == 0 && pc.desc[n].state == PERFCOUNTERS_LIVE,
+		       WRONG_FIRST_VALUE,
 		       "instance %lld begins with %lld", n, (long long)pc_total(&pc, n));
 		while (rounds--) {
 			delta = 1 + random_below(100);
-			if (!driver_cmd("@%s adjust %lld %lld", any_context(), n, delta))
+			if (!driver_cmd("@%s adjust %lld %lld", random_context(), n, delta))
 				want += delta;
-			if (!driver_cmd("@%s adjust %u 3", any_context(), s->by_all))
-				s->sum_all[WORKERS + me] += 3;
+			if (!driver_cmd("@%s adjust %u 3", random_context(), shared->by_all))
+				shared->sum_of_all[NR_WORKERS + id] += 3;
 		}
 		expect(pc_total(&pc, n) == want, WRONG_OWNER, "instance %lld: %lld, not %lld", n,
 		       (long long)pc_total(&pc, n), (long long)want);
 		driver_cmd("del %lld", n);
-		happened(DELS);
+		count_event(DELS);
 	}
 }
 
 /* Adds instances until a chunk is appended, and then a pair in it. */
-static void grow(void)
+static void add_chunk_and_pair(void)
 {
 	__u32 chunks = pc.h->nr_chunks, per_chunk = pc.geometry.pages_per_chunk * 512, a, b;
 	static __u32 filled;
@@ -94,8 +96,8 @@ static void grow(void)
 		a = driver_cmd("add torture/pair/%u/a", filled);
 		b = driver_cmd("add torture/pair/%u/b", filled++);
 	} while (b != a + 1);
-	s->pair[s->nr_pairs] = a;
-	__atomic_store_n(&s->nr_pairs, s->nr_pairs + 1, __ATOMIC_RELEASE);
+	shared->pair[shared->nr_pairs] = a;
+	__atomic_store_n(&shared->nr_pairs, shared->nr_pairs + 1, __ATOMIC_RELEASE);
 }
 
 /* Returns the number of chunks at which the grower stops. */
@@ -106,12 +108,12 @@ static __u32 max_chunks(void)
 
 static void grower(void)
 {
-	while (!s->stop) {
+	while (!shared->stop) {
 		if (pc.h->nr_chunks < max_chunks()) {
-			grow();
-			happened(CHUNKS);
+			add_chunk_and_pair();
+			count_event(CHUNKS);
 		}
-		sleep_ms(s->in_haste ? 10 : 500);
+		sleep_ms(shared->is_slow ? 10 : 500);
 	}
 }
 
@@ -119,14 +121,14 @@ static void grower(void)
 static void cpu0_counter(void)
 {
 	pin_to_cpu(0);
-	while (!s->stop) {
-		driver_cmd("loop %u 1 17 1", s->on_cpu0);
-		s->sum_cpu0 += 17;
+	while (!shared->stop) {
+		driver_cmd("loop %u 1 17 1", shared->on_cpu0);
+		shared->sum_cpu0 += 17;
 		sleep_ms(5);
 	}
 }
 
-static bool cpu1(bool on)
+static bool set_cpu1_online(bool on)
 {
 	bool done = set_cpu_online(1, on);
 	const volatile __u64 *bitmap = (const void *)(pc.base + pc.geometry.online_offset);
@@ -134,21 +136,21 @@ static bool cpu1(bool on)
 	return done && !!(*bitmap & 2) == on;
 }
 
-static void hotplugger(void)
+static void cpu1_hotplugger(void)
 {
-	while (!s->stop) {
+	while (!shared->stop) {
 		pin_to_cpu(1);
-		driver_cmd("loop %u 1 11 1", s->on_cpu1);
-		s->sum_cpu1 += 11;
+		driver_cmd("loop %u 1 11 1", shared->on_cpu1);
+		shared->sum_cpu1 += 11;
 		pin_to_cpu(0);
-		expect(cpu1(false), WRONG_HOTPLUG, "CPU 1 offline: errno %d", errno);
-		expect(pc_value(&pc, 1, s->on_cpu1) == s->sum_cpu1, WRONG_HOTPLUG,
+		expect(set_cpu1_online(false), WRONG_HOTPLUG, "CPU 1 offline: errno %d", errno);
+		expect(pc_value(&pc, 1, shared->on_cpu1) == shared->sum_cpu1, WRONG_HOTPLUG,
 		       "CPU 1 offline: its value is not what was counted");
 		expect(!(pc_seq(&pc, 1) & PERFCOUNTERS_SEQ_BUSY), WRONG_HOTPLUG,
 		       "CPU 1 offline: an update in flight");
 		sleep_ms(random_below(50));
-		expect(cpu1(true), WRONG_HOTPLUG, "CPU 1 online: errno %d", errno);
-		happened(CPU_CYCLES);
+		expect(set_cpu1_online(true), WRONG_HOTPLUG, "CPU 1 online: errno %d", errno);
+		count_event(CPU_CYCLES);
 		sleep_ms(random_below(150));
 	}
 }
@@ -175,11 +177,11 @@ static void check_sample(const char *driver)
 	       (long long)value[3]);
 }
 
-static void loader(const char *const drivers[], int nr)
+static void load_drivers(const char *const drivers[], int nr)
 {
-	while (!s->stop) {
-		int which = random_below(nr), err;
-		const char *driver = drivers[which];
+	while (!shared->stop) {
+		int index = random_below(nr), err;
+		const char *driver = drivers[index];
 		int fd = open("/dev/perfcounters", O_RDONLY | O_CLOEXEC);
 
 		err = insmod(driver, "");
@@ -190,7 +192,7 @@ static void loader(const char *const drivers[], int nr)
 		if (!strncmp(driver, "sample", 6))
 			check_sample(driver);
 		close(fd);
-		happened(LOADS);
+		count_event(LOADS);
 	}
 }
 
@@ -198,7 +200,7 @@ static void sample_loader(void)
 {
 	static const char *const samples[] = { "sample_c", "sample_rust" };
 
-	loader(samples, 2);
+	load_drivers(samples, 2);
 }
 
 static void provider_loader(void)
@@ -207,22 +209,22 @@ static void provider_loader(void)
 		"pfc_sched", "pfc_syscalls", "pfc_irq", "pfc_block", "pfc_net", "pfc_mm",
 	};
 
-	loader(providers, 6);
+	load_drivers(providers, 6);
 }
 
 static void unloader(void)
 {
-	while (!s->stop) {
+	while (!shared->stop) {
 		int err = rmmod("perfcounters");
 
 		expect(err == -EWOULDBLOCK, WRONG_RMMOD, "rmmod perfcounters in use: %d", err);
-		happened(RMMODS);
+		count_event(RMMODS);
 		sleep_ms(20);
 	}
 }
 
 /* Makes mapping calls: dangerous ones must be refused, and allowed ones must be harmless. */
-static void abuser(void)
+static void mmap_caller(void)
 {
 	static const int advices[] = {
 		MADV_NORMAL, MADV_RANDOM, MADV_SEQUENTIAL, MADV_WILLNEED, MADV_DONTNEED,
@@ -231,32 +233,32 @@ static void abuser(void)
 	};
 	const size_t page = 4096;
 
-	while (!s->stop) {
-		size_t len = (1 + random_below(64)) * page, at = random_below(200) * page;
+	while (!shared->stop) {
+		size_t len = (1 + random_below(64)) * page, offset = random_below(200) * page;
 		char *p = mmap(NULL, len, PROT_READ, random_below(2) ? MAP_SHARED : MAP_PRIVATE,
-			       pc.fd, at), *q;
+			       pc.fd, offset), *q;
 		int err = 0;
 
-		expect(p != MAP_FAILED, WRONG_ABUSE, "mmap: errno %d", errno);
+		expect(p != MAP_FAILED, WRONG_MMAP, "mmap: errno %d", errno);
 		if (p == MAP_FAILED)
 			continue;
 		switch (random_below(8)) {
 		case 0:
 			err = mprotect(p, len, PROT_READ | PROT_WRITE) ? errno : 0;
-			expect(err == EACCES, WRONG_ABUSE, "mprotect(WRITE): %d", err);
+			expect(err == EACCES, WRONG_MMAP, "mprotect(WRITE): %d", err);
 			break;
 		case 1:
 			err = mprotect(p, len, PROT_READ | PROT_EXEC) ? errno : 0;
-			expect(err == EACCES, WRONG_ABUSE, "mprotect(EXEC): %d", err);
+			expect(err == EACCES, WRONG_MMAP, "mprotect(EXEC): %d", err);
 			break;
 		case 2:
 			q = mremap(p, len, len + page, MREMAP_MAYMOVE);
 			err = q == MAP_FAILED ? errno : 0;
-			expect(err == EFAULT, WRONG_ABUSE, "mremap to more: %d", err);
+			expect(err == EFAULT, WRONG_MMAP, "mremap to more: %d", err);
 			break;
 		case 3:
 			q = mremap(p, len, len - page ? len - page : len, MREMAP_MAYMOVE);
-			expect(q != MAP_FAILED, WRONG_ABUSE, "mremap to less: %d", errno);
+			expect(q != MAP_FAILED, WRONG_MMAP, "mremap to less: %d", errno);
 			p = q == MAP_FAILED ? p : q;
 			break;
 		case 4:
@@ -274,10 +276,10 @@ static void abuser(void)
 		case 7:
 			mprotect(p, page, PROT_NONE);
 			err = mprotect(p, page, PROT_READ) ? errno : 0;
-			expect(!err, WRONG_ABUSE, "mprotect(READ): %d", err);
+			expect(!err, WRONG_MMAP, "mprotect(READ): %d", err);
 			break;
 		}
-		happened(err ? ABUSES_REFUSED : ABUSES);
+		count_event(err ? MMAP_CALLS_REFUSED : MMAP_CALLS);
 		munmap(p, len);
 	}
 }

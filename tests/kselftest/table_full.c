@@ -11,63 +11,64 @@
 static struct pc pc;
 
 /* Returns a digest of the header fields that a refused request must not change. */
-static __u64 state(void)
+static __u64 header_digest(void)
 {
 	return pc.h->gen1 * 1000003 + pc.h->gen2 * 10007 + pc.h->nr_slots * 101 + pc.h->nr_chunks;
 }
 
-/* SAMPLES names are timed from EARLY on, and as many from LATE on. */
-#define EARLY	10
-#define LATE	60000
+/* SAMPLES names are timed from EARLY_FROM on, and as many from LATE_FROM on. */
+#define EARLY_FROM	10
+#define LATE_FROM	60000
 #define SAMPLES	301
 
-struct costs {
+struct sample_costs {
 	long long add[SAMPLES], del[SAMPLES];
 };
 
-static int by_size(const void *a, const void *b)
+static int compare_costs(const void *a, const void *b)
 {
 	long long x = *(const long long *)a, y = *(const long long *)b;
 
 	return (x > y) - (x < y);
 }
 
-static long long median(long long *of)
+static long long median(long long *values)
 {
-	qsort(of, SAMPLES, sizeof(*of), by_size);
-	return of[SAMPLES / 2];
+	qsort(values, SAMPLES, sizeof(*values), compare_costs);
+	return values[SAMPLES / 2];
 }
 
 /* Adds the next names, deletes and revives them, and records how long adding and deleting took. */
-static bool timed(struct costs *costs, __u32 from)
+static bool time_add_and_delete(struct sample_costs *costs, __u32 from)
 {
-	bool order = true;
+	bool in_order = true;
 
 	for (__u32 i = 0; i < SAMPLES; i++)
 		costs->add[i] = driver_cmd("@cost add full/%u", from + i);
 	for (__u32 i = 0; i < SAMPLES; i++)
 		costs->del[i] = driver_cmd("@cost del %u", PC_BUILTIN + from + i);
 	for (__u32 i = 0; i < SAMPLES; i++)
-		order = order && driver_cmd("add full/%u", from + i) == PC_BUILTIN + from + i;
-	return order;
+		in_order = in_order && driver_cmd("add full/%u", from + i) == PC_BUILTIN + from + i;
+	return in_order;
 }
 
-static void singles(void)
+static void test_single_counters(void)
 {
 	static const char *const advice[] = { "all 65536 instance numbers are taken", NULL };
-	bool order = true, descs = true, again = true;
+	bool in_order = true, descs = true, revived = true;
 	__u32 n = 0, max = PERFCOUNTERS_MAX_INSTANCES, names = max - PC_BUILTIN;
-	static struct costs early, late;
+	static struct sample_costs early, late;
 	int log = klog_open();
 	__u64 before;
 
 	for (__u32 i = 1; i < names; i++) {
-		if (i == EARLY || i == LATE) {
-			order = timed(i == EARLY ? &early : &late, i) && order;
+		if (i == EARLY_FROM || i == LATE_FROM) {
+			in_order = time_add_and_delete(i == EARLY_FROM ? &early : &late, i) &&
+				in_order;
 			i += SAMPLES;
 		}
 		n = driver_cmd("add full/%u", i);
-		order = order && n == PC_BUILTIN + i;
+		in_order = in_order && n == PC_BUILTIN + i;
 	}
 	note("in thousandths of 500 updates, the median: add %lld then %lld, del %lld then %lld",
 	     median(early.add), median(late.add), median(early.del), median(late.del));
@@ -76,14 +77,15 @@ static void singles(void)
 	   "scale perf_add: the 60,000th name takes at most twice as long as the 10th");
 	ok(median(early.del) > 0 && median(late.del) <= 2 * median(early.del),
 	   "scale perf_del: the 60,000th name takes at most twice as long as the 10th");
-	ok(order && n == max - 1, "0.10 full table: every number is given to one name, in order");
+	ok(in_order && n == max - 1,
+	   "0.10 full table: every number is given to one name, in order");
 	is(pc.h->nr_slots, max, "0.4 full table: nr_slots is the number of all slots");
 	is(pc.h->nr_chunks, max / 512, "0.4 full table: every chunk exists");
-	before = state();
+	before = header_digest();
 	is(driver_cmd("add full/one_too_many"), -ENOSPC, "0.10 full table: perf_add is ENOSPC");
 	is(driver_cmd("desc 32 4 1 0 64 0 -1 full/hist"), -ENOSPC,
 	   "0.10 full table: perf_add_desc of a histogram is ENOSPC");
-	is(state(), before, "0.10 full table: a refused request changes nothing");
+	is(header_digest(), before, "0.10 full table: a refused request changes nothing");
 	ok(klog_has(log, advice), "0.10 full table: the kernel log says what to do");
 	is(driver_cmd("add full/77"), -EEXIST,
 	   "0.10 full table: perf_add of a name in use is EEXIST");
@@ -95,27 +97,28 @@ static void singles(void)
 	   "0.5 full table: the last slot of the other CPU does not change");
 	driver_cmd("loop 1 %u 1 1", max - 1);
 	for (__u32 i = 1; i < names; i++) {
-		__u32 at = PC_BUILTIN + i;
+		__u32 number = PC_BUILTIN + i;
 		char name[20];
 
 		snprintf(name, sizeof(name), "full/%u", i);
-		descs = descs && pc.desc[at].instance == at && pc_name_is(&pc, at, name) &&
-			pc_value(&pc, 1, at) == 1 + 5 * (at == max - 1);
+		descs = descs && pc.desc[number].instance == number &&
+			pc_name_is(&pc, number, name) &&
+			pc_value(&pc, 1, number) == 1 + 5 * (number == max - 1);
 	}
 	ok(descs, "0.2 full table: each descriptor and each value is in its place");
 	for (__u32 i = 1; i < names; i += 1000) {
 		driver_cmd("del %u", PC_BUILTIN + i);
-		again = again && driver_cmd("add full/%u", i) == PC_BUILTIN + i &&
+		revived = revived && driver_cmd("add full/%u", i) == PC_BUILTIN + i &&
 			pc_total(&pc, PC_BUILTIN + i) == 0;
 	}
-	ok(again,
+	ok(revived,
 	   "0.11 full table: a deleted name is added again, with its old number and value 0");
 }
 
 /* Histograms leave gaps at the ends of chunks, which single counters can use. */
-static void runs(void)
+static void test_histograms(void)
 {
-	__u32 n = 0, last = 0, count = 0, singles = 0;
+	__u32 n = 0, last = 0, count = 0, nr_singles = 0;
 
 	while ((int)(n = driver_cmd("desc 32 4 1 0 64 0 -1 full/run%u", count)) > 0) {
 		last = n;
@@ -126,9 +129,9 @@ static void runs(void)
 	/* Chunk 0 has room for 7 histograms after its seqflag, each other chunk for 8. */
 	is(count, 7 + 127 * 8,
 	   "0.4 histograms until the table is full: as many as fit into each chunk");
-	while ((int)driver_cmd("add full/rest%u", singles) > 0)
-		singles++;
-	is(last + 64 + singles, PERFCOUNTERS_MAX_INSTANCES,
+	while ((int)driver_cmd("add full/rest%u", nr_singles) > 0)
+		nr_singles++;
+	is(last + 64 + nr_singles, PERFCOUNTERS_MAX_INSTANCES,
 	   "0.10 histograms until the table is full: the gaps are given to counters");
 	pin_to_cpu(1);
 	driver_cmd("hist %u 64 0x7fffffffffffffff", last);
@@ -140,13 +143,13 @@ int main(void)
 	plan(19);
 	load_modules("");
 	pc_open(&pc);
-	singles();
+	test_single_counters();
 	pc_close(&pc);
 	driver_close();
 	is(rmmod("test_driver"), 0,
 	   "0.11 test_driver.ko with all instances of a full table unloads");
 	load_modules("");
 	pc_open(&pc);
-	runs();
+	test_histograms();
 	return finish();
 }

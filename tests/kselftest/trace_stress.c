@@ -121,8 +121,8 @@ static void run_tracer(int number)
 	seed = number;
 	snprintf(name, sizeof(name), "stress%d", number);
 	while (!shared->stop) {
-		struct perftrace_create create =
-			make_trace(name, "stress:*", modes[random_below(6)],
+		struct perftrace_create create = make_trace(name, "stress:*",
+							    modes[random_below(6)],
 							    4096 << random_below(3));
 		int fd = try_open_trace(PERFTRACE_CREATE, &create), rc = 0;
 		__u32 pause = create.flags & PERFTRACE_PAUSED ? 0 : random_below(2);
