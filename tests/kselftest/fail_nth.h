@@ -18,9 +18,9 @@
 static const char *const attributes[] = { "failslab", "fail_page_alloc", "fail_usercopy" };
 static int nth_fd;
 static unsigned int armed, left;
-static unsigned long all_failed;
+static unsigned long total_failed;
 
-static bool set(const char *attribute, const char *what, const char *value)
+static bool set_attribute(const char *attribute, const char *what, const char *value)
 {
 	char path[80];
 	int file, ret;
@@ -36,21 +36,21 @@ static bool set(const char *attribute, const char *what, const char *value)
  * Lets sleeping allocations, highmem allocations and single pages fail, too. Each failure is
  * reported in the kernel log, so that tools/rig/guest.sh can ignore the stack trace that follows.
  */
-static void set_up(void)
+static void setup_injection(void)
 {
-	bool good = set("failslab", "ignore-gfp-wait", "0") &
-		    set("fail_page_alloc", "ignore-gfp-wait", "0") &
-		    set("fail_page_alloc", "ignore-gfp-highmem", "0") &
-		    set("fail_page_alloc", "min-order", "0");
+	bool good = set_attribute("failslab", "ignore-gfp-wait", "0") &
+		    set_attribute("fail_page_alloc", "ignore-gfp-wait", "0") &
+		    set_attribute("fail_page_alloc", "ignore-gfp-highmem", "0") &
+		    set_attribute("fail_page_alloc", "min-order", "0");
 
 	for (int i = 0; i < 3; i++)
-		good &= set(attributes[i], "verbose", "1");
+		good &= set_attribute(attributes[i], "verbose", "1");
 	nth_fd = open("/proc/thread-self/fail-nth", O_RDWR | O_CLOEXEC);
 	if (!good || nth_fd < 0)
 		bail("fault injection");
 }
 
-static void arm(unsigned int n)
+static void arm_failure(unsigned int n)
 {
 	char text[12];
 	int len = snprintf(text, sizeof(text), "%u", n);
@@ -78,46 +78,46 @@ static void disarm_failure(void)
  * Checks the result of an attempt that returned success or has to succeed: the operation must work.
  * If the attempt succeeded, its effect is undone.
  */
-static bool good(const struct operation *op, const char *of, unsigned int n, int ret)
+static bool check_attempt(const struct operation *op, const char *suffix, unsigned int n, int ret)
 {
 	bool works = ret >= 0 && op->works();
 
 	if (!works)
-		note("%s%s: point %u: it does not work: %d", op->what, of, n, ret);
+		note("%s%s: point %u: it does not work: %d", op->what, suffix, n, ret);
 	if (ret >= 0)
 		op->undo();
 	return works;
 }
 
 /* With a stride, skips more and more points above 20: loops make many requests that are alike. */
-static unsigned int next(const struct operation *op, unsigned int n)
+static unsigned int next_point(const struct operation *op, unsigned int n)
 {
 	return op->stride && n > 20 ? n + n / op->stride : n + 1;
 }
 
-static void inject(const char *row, const struct operation *op, const char *of)
+static void test_failures(const char *row, const struct operation *op, const char *suffix)
 {
-	unsigned int points = 0, failed = 0, refused = 0, odd = 0;
-	bool worked = true;
+	unsigned int points = 0, failed = 0, refused = 0, wrong = 0;
+	bool works = true;
 
-	for (unsigned int n = 1;; n = next(op, n)) {
+	for (unsigned int n = 1;; n = next_point(op, n)) {
 		int ret;
 
 		op->prepare();
-		arm(n);
+		arm_failure(n);
 		ret = op->attempt();
 		disarm_failure();
 		if (left) {
 			points = n - left;
-			worked = good(op, of, n, ret) && worked;
+			works = check_attempt(op, suffix, n, ret) && works;
 			break;
 		}
 		failed++;
 		if (ret < 0) {
 			refused++;
 			if ((ret != -ENOMEM && ret != -EFAULT) || !op->is_clean()) {
-				note("%s%s: point %u: %d, or not clean", op->what, of, n, ret);
-				odd++;
+				note("%s%s: point %u: %d, or not clean", op->what, suffix, n, ret);
+				wrong++;
 			}
 			/*
 			 * Repeats every fourth refused attempt without injection. In the other
@@ -127,13 +127,13 @@ static void inject(const char *row, const struct operation *op, const char *of)
 				continue;
 			ret = op->attempt();
 		}
-		worked = good(op, of, n, ret) && worked;
+		works = check_attempt(op, suffix, n, ret) && works;
 	}
-	note("%s%s: %u points, %u of them failed, %u errors", op->what, of, points, failed,
+	note("%s%s: %u points, %u of them failed, %u errors", op->what, suffix, points, failed,
 	     refused);
-	all_failed += failed;
-	ok(!odd && worked && (op->may_succeed || (failed && refused)),
-	   "%s fail-nth: %s%s: failure leaves nothing behind, retry works", row, op->what, of);
+	total_failed += failed;
+	ok(!wrong && works && (op->may_succeed || (failed && refused)),
+	   "%s fail-nth: %s%s: failure leaves nothing behind, retry works", row, op->what, suffix);
 }
 
 #endif

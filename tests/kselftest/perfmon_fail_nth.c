@@ -349,10 +349,10 @@ int main(void)
 	insmod("pfm_ring", "");
 	/* The first context allocates memory that later ones share. That is not under test here. */
 	close(pfm_create(0));
-	set_up();
+	setup_injection();
 	for (int i = 0; i < CALLS; i++)
-		inject("1.4", &calls[i], "");
-	note("%lu requests failed, one at a time", all_failed);
+		test_failures("1.4", &calls[i], "");
+	note("%lu requests failed, one at a time", total_failed);
 	ok(perf_can_count(), "1.4 fail-nth: perf opens an event after all injected failures");
 	close(nth_fd);
 	rmmod("pfm_ring");

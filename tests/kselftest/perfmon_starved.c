@@ -12,13 +12,13 @@
  */
 #include "sampling.h"
 
-#define NR_PACES	6
+#define NR_LOADS	6
 
 /* NMIs may come in step with what they interrupt; where they find the CPU depends on both. */
-static const struct pace {
+static const struct nmi_load {
 	unsigned int period;
 	unsigned int nmi_us;
-} paces[NR_PACES] = {
+} loads[NR_LOADS] = {
 	{ 200, 300 },
 	{ 20, 0 },
 	{ 135, 1000 },
@@ -30,7 +30,7 @@ static const struct pace {
 static volatile __u64 *rounds;
 
 /* The CPU's, which counts. */
-static int context_of_cpu(const struct pmu_model *m)
+static int start_cpu_context(const struct pmu_model *m)
 {
 	int fd = pfm_create(PFM_FL_SYSTEM_WIDE);
 
@@ -42,7 +42,7 @@ static int context_of_cpu(const struct pmu_model *m)
 	return fd;
 }
 
-static void looks_at_itself(const struct pmu_model *m, unsigned int period)
+static void sample_self_forever(const struct pmu_model *m, unsigned int period)
 {
 	int fd = pfm_create(0);
 	struct perfmon_status status;
@@ -67,9 +67,9 @@ static void set_nmi_us(unsigned int us)
 	write_file("/sys/module/test_driver/parameters/nmi_us", text);
 }
 
-static void goes_on(const struct pmu_model *m, const struct pace *pace, const char *beside)
+static void test_progress(const struct pmu_model *m, const struct nmi_load *load, const char *when)
 {
-	__u64 before, gone;
+	__u64 before, progress;
 	pid_t child;
 
 	pin_to_cpu(1);
@@ -77,20 +77,20 @@ static void goes_on(const struct pmu_model *m, const struct pace *pace, const ch
 	fflush(stdout);
 	child = fork();
 	if (!child)
-		looks_at_itself(m, pace->period);
+		sample_self_forever(m, load->period);
 	wait_until(*rounds);
 	ok(*rounds, "9.2 %s: a thread samples each %u instructions, of the kernel, too",
-	   beside, pace->period);
-	set_nmi_us(pace->nmi_us);
+	   when, load->period);
+	set_nmi_us(load->nmi_us);
 	/* Long enough to starve: sampling pauses for 400 ms at most. */
 	sleep_ms(500);
 	before = *rounds;
 	for (long left = scale_timeout(1500); left > 0 && *rounds - before <= 10; left -= 10)
 		sleep_ms(10);
-	gone = *rounds - before;
+	progress = *rounds - before;
 	set_nmi_us(0);
-	ok(gone > 10, "9.2 %s: where each NMI takes %u us more it goes on (%llu)", beside,
-	   pace->nmi_us, gone);
+	ok(progress > 10, "9.2 %s: where each NMI takes %u us more it goes on (%llu)", when,
+	   load->nmi_us, progress);
 	kill_child(child);
 }
 
@@ -100,17 +100,17 @@ int main(void)
 	int fd;
 	unsigned int i;
 
-	plan(2 * 2 * NR_PACES);
+	plan(2 * 2 * NR_LOADS);
 	rounds = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	load_sampling_modules(m);
 	errno = -insmod("test_driver", "");
 	if (errno)
 		bail("insmod test_driver");
-	for (i = 0; i < NR_PACES; i++)
-		goes_on(m, &paces[i], "alone");
-	fd = context_of_cpu(m);
-	for (i = 0; i < NR_PACES; i++)
-		goes_on(m, &paces[i], "beside the CPU's context");
+	for (i = 0; i < NR_LOADS; i++)
+		test_progress(m, &loads[i], "alone");
+	fd = start_cpu_context(m);
+	for (i = 0; i < NR_LOADS; i++)
+		test_progress(m, &loads[i], "beside the CPU's context");
 	close(fd);
 	unload_modules();
 	return finish();

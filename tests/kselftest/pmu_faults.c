@@ -23,7 +23,7 @@
 #define INSTRUCTIONS_OS	0x5200c0
 #define INSTRUCTIONS_USR 0x5100c0
 
-static void skid(void)
+static void test_skid(void)
 {
 	msr_raw("nmis; lvtpc %#x; wr %#x %#x; wr %#x %#x; on_nmi; rd %#x", NMI, CTR0, MINUS_1000,
 		SEL0, INSTRUCTIONS_USR, CTR0);
@@ -38,7 +38,7 @@ static void skid(void)
  * Has one counter overflow. Stores the number of NMIs until it is stopped, and of those just after
  * that.
  */
-static void overflow(__u32 sel, __u32 ctr, __u64 *until, __u64 *after)
+static void cause_overflow(__u32 sel, __u32 ctr, __u64 *until, __u64 *after)
 {
 	msr_raw("nmis; lvtpc %#x; wr %#x %#x; wr %#x %#x; run 5000; nmis; wr %#x 0; run 10; nmis",
 		NMI, ctr, MINUS_1000, sel, INSTRUCTIONS_OS, sel);
@@ -46,41 +46,41 @@ static void overflow(__u32 sel, __u32 ctr, __u64 *until, __u64 *after)
 	*after = msr_raw_results[8].value;
 }
 
-static void late(void)
+static void test_late(void)
 {
-	__u64 until, after, came = 0, came_late = 0;
+	__u64 until, after, in_time = 0, late = 0;
 	int i;
 
 	for (i = 1; i <= 16; i++) {
-		overflow(SEL0, CTR0, &until, &after);
-		came += until;
-		came_late += after;
+		cause_overflow(SEL0, CTR0, &until, &after);
+		in_time += until;
+		late += after;
 		msr_raw("wr %#x 1", STATUS_RESET);
 	}
-	is(came, 12, "pmu late: 12 of 16 NMIs arrive while the counter runs");
-	is(came_late, 4, "pmu late: 4 of 16 NMIs arrive when the counter has stopped");
+	is(in_time, 12, "pmu late: 12 of 16 NMIs arrive while the counter runs");
+	is(late, 4, "pmu late: 4 of 16 NMIs arrive when the counter has stopped");
 }
 
-static void merge(void)
+static void test_merge(void)
 {
-	__u64 until = 1, after, both;
+	__u64 until = 1, after, overflows;
 	int i;
 
 	for (i = 0; i < 5 && until; i++) {
-		overflow(SEL0, CTR0, &until, &after);
+		cause_overflow(SEL0, CTR0, &until, &after);
 		if (until)
 			msr_raw("wr %#x 1", STATUS_RESET);
 	}
 	ok(!until && !after, "pmu merge: an overflow without an NMI");
 	is(msr_raw("rd %#x", STATUS), 1, "pmu merge: the overflow without an NMI is in the status");
-	overflow(SEL1, CTR1, &until, &after);
+	cause_overflow(SEL1, CTR1, &until, &after);
 	is(until + after, 1, "pmu merge: the next overflow is one NMI");
-	both = msr_raw("rd %#x", STATUS);
-	is(both, 3, "pmu merge: the status has both overflows");
+	overflows = msr_raw("rd %#x", STATUS);
+	is(overflows, 3, "pmu merge: the status has both overflows");
 	msr_raw("wr %#x 3", STATUS_RESET);
 }
 
-static void spurious(void)
+static void test_spurious(void)
 {
 	__u64 got = msr_raw("wr %#x 0; lvtpc %#x; nmis; run 200000000; nmis", SEL0, NMI);
 
@@ -90,7 +90,7 @@ static void spurious(void)
 	is(msr_raw("rd %#x", STATUS), 0, "pmu spurious: the status has no overflow");
 }
 
-static void held(void)
+static void test_held(void)
 {
 	__u64 a, b;
 
@@ -105,12 +105,13 @@ static void held(void)
 	ok(b >= a + 2000, "pmu held: the counter counts");
 }
 
-static void perf_all_the_same(void)
+static void test_perf_counts(void)
 {
 	int fd = perf_user(PERF_COUNT_HW_INSTRUCTIONS, -1);
-	__u64 around = perf_spin(fd, 1) - 2;
+	__u64 overhead = perf_spin(fd, 1) - 2;
 
-	is(perf_spin(fd, 10000000), 20000000 + around, "pmu perf counts exactly despite the fault");
+	is(perf_spin(fd, 10000000), 20000000 + overhead,
+	   "pmu perf counts exactly despite the fault");
 	close(fd);
 }
 
@@ -122,8 +123,8 @@ int main(void)
 		void (*run)(void);
 		int tests;
 	} faults[] = {
-		{ "skid", skid, 2 }, { "late", late, 2 }, { "merge", merge, 4 },
-		{ "spurious", spurious, 2 }, { "held", held, 5 },
+		{ "skid", test_skid, 2 }, { "late", test_late, 2 }, { "merge", test_merge, 4 },
+		{ "spurious", test_spurious, 2 }, { "held", test_held, 5 },
 	};
 	unsigned int i;
 
@@ -135,7 +136,7 @@ int main(void)
 			continue;
 		plan(faults[i].tests + 1);
 		faults[i].run();
-		perf_all_the_same();
+		test_perf_counts();
 		return finish();
 	}
 	errno = ENOENT;

@@ -9,13 +9,13 @@
 #include "provider.h"
 
 /* The same number as text, for shell commands. */
-#define NR_TEXT	"1100"
-#define NR	1100
+#define NR_DEVICES_TEXT	"1100"
+#define NR_DEVICES	1100
 
 /* The limit of entries, ROWS in src/perfcounters/sys/family.rs. */
-#define ROWS	1024
+#define MAX_ENTRIES	1024
 
-static int live(const char *prefix, const char *suffix)
+static int count_live(const char *prefix, const char *suffix)
 {
 	int nr = 0;
 
@@ -36,7 +36,7 @@ static void shell(const char *command)
 }
 
 /* Unloads a provider, and returns how long that took. */
-static __u64 time_to_go(const char *provider)
+static __u64 unload_time(const char *provider)
 {
 	struct timespec from, to;
 
@@ -46,26 +46,26 @@ static __u64 time_to_go(const char *provider)
 	return (to.tv_sec - from.tv_sec) * 1000000000LL + to.tv_nsec - from.tv_nsec;
 }
 
-static void leaves(const char *driver)
+static void run_and_close(const char *driver)
 {
 	shell(driver);
 	pc_close(&pc);
 }
 
-static void interfaces(void)
+static void test_interfaces(void)
 {
 	int log;
 	__u64 changes, few, many;
 
 	load_provider("pfc_net");
-	few = time_to_go("pfc_net");
+	few = unload_time("pfc_net");
 	errno = -insmod("pfc_net", "");
 	if (errno)
 		bail("insmod pfc_net");
 	log = klog_open();
-	shell("ip link set lo up; modprobe dummy numdummies=" NR_TEXT);
-	is(live("net/", "/rx_bytes"), ROWS,
-	   "9.4 %d interfaces: %d of them have instances", NR, ROWS);
+	shell("ip link set lo up; modprobe dummy numdummies=" NR_DEVICES_TEXT);
+	is(count_live("net/", "/rx_bytes"), MAX_ENTRIES,
+	   "9.4 %d interfaces: %d of them have instances", NR_DEVICES, MAX_ENTRIES);
 	is(klog_count(log, "no place for more than"), 1,
 	   "9.4 interfaces without instances: the log reports them once");
 	changes = pc.h->gen2;
@@ -73,11 +73,11 @@ static void interfaces(void)
 	ok(pc.h->gen2 == changes && total_by_name("net/lo/rx_packets") >= 3,
 	   "9.4 interfaces with instances: still counted, and no instance is added");
 	close(log);
-	many = time_to_go("pfc_net");
+	many = unload_time("pfc_net");
 	ok(many < 100 * few,
-	   "9.4 pfc_net: rmmod does not wait for each of %d entries (%llu us, %llu with few)", ROWS,
-	   many / 1000, few / 1000);
-	leaves("rmmod dummy");
+	   "9.4 pfc_net: rmmod does not wait for each of %d entries (%llu us, %llu with few)",
+	   MAX_ENTRIES, many / 1000, few / 1000);
+	run_and_close("rmmod dummy");
 }
 
 /* Reads a block of each disk. Returns the number of disks that could be read. */
@@ -87,7 +87,7 @@ static int read_disks(void)
 	int done = 0;
 	char path[30];
 
-	for (int i = 0; i < NR; i++) {
+	for (int i = 0; i < NR_DEVICES; i++) {
 		int fd;
 
 		snprintf(path, sizeof(path), "/dev/nullb%d", i);
@@ -99,7 +99,7 @@ static int read_disks(void)
 	return done;
 }
 
-static void disks(void)
+static void test_disks(void)
 {
 	int log, have;
 	__u64 changes;
@@ -107,18 +107,19 @@ static void disks(void)
 
 	load_provider("pfc_block");
 	log = klog_open();
-	shell("modprobe null_blk nr_devices=" NR_TEXT " submit_queues=1 hw_queue_depth=1 gb=1");
-	is(read_disks(), NR, "9.4 %d disks: a block of each is read", NR);
+	shell("modprobe null_blk nr_devices=" NR_DEVICES_TEXT
+	      " submit_queues=1 hw_queue_depth=1 gb=1");
+	is(read_disks(), NR_DEVICES, "9.4 %d disks: a block of each is read", NR_DEVICES);
 	/*
 	 * Instances of some disks are requested at once, those of the others with their next
 	 * requests.
 	 */
 	do {
-		have = live("block/nullb", "/reads");
+		have = count_live("block/nullb", "/reads");
 		read_disks();
 		sleep_ms(100);
-	} while (live("block/nullb", "/reads") != have);
-	ok(have > 400 && have < NR,
+	} while (count_live("block/nullb", "/reads") != have);
+	ok(have > 400 && have < NR_DEVICES,
 	   "9.4 disks: as many have instances as there are slots for (%d)", have);
 	is(klog_count(log, "no instances for disks"), 1,
 	   "9.4 disks without instances: the log reports them once");
@@ -126,19 +127,19 @@ static void disks(void)
 	unnamed = total_by_name("block/unnamed");
 	read_disks();
 	is(pc.h->gen2 - changes, 0, "9.4 disks: no further instance is added");
-	ok(total_by_name("block/unnamed") - unnamed >= NR - have,
+	ok(total_by_name("block/unnamed") - unnamed >= NR_DEVICES - have,
 	   "9.4 disks without instances: counted in block/unnamed");
 	close(log);
-	time_to_go("pfc_block");
-	leaves("rmmod null_blk");
+	unload_time("pfc_block");
+	run_and_close("rmmod null_blk");
 }
 
 int main(void)
 {
 	plan(gate_or_long(6, 12));
-	interfaces();
+	test_interfaces();
 	/* In long runs only: the kernel takes long to add and remove 1,100 disks. */
 	if (is_long_run())
-		disks();
+		test_disks();
 	return finish();
 }

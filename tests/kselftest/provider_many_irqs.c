@@ -9,23 +9,23 @@
 #include "provider.h"
 
 /* The limit of entries, ROWS in src/perfcounters/sys/family.rs. */
-#define ROWS	1024
+#define MAX_ENTRIES	1024
 
 /* Room that is left for the lines of devices, which may have interrupts as well. */
-#define OTHERS	30
+#define NR_OTHER_LINES	30
 
 static long first, lines;
 
-static struct sums {
+static struct line_sums {
 	__s64 counted;		/* of the test's lines that have instances */
 	__s64 unnamed;
-	__s64 least, most;	/* of one such line */
+	__s64 min, max;		/* of one such line */
 	int instances, others;
 } now;
 
-static void look(void)
+static void read_instances(void)
 {
-	now = (struct sums) { .least = INT64_MAX, .unnamed = total_by_name("irq/unnamed") };
+	now = (struct line_sums) { .min = INT64_MAX, .unnamed = total_by_name("irq/unnamed") };
 	for (__u32 n = 1; n < pc.h->nr_slots; n++) {
 		const char *name = (const char *)pc.desc[n].name;
 		__s64 value = pc_total(&pc, n);
@@ -39,14 +39,14 @@ static void look(void)
 		}
 		now.instances++;
 		now.counted += value;
-		if (value < now.least)
-			now.least = value;
-		if (value > now.most)
-			now.most = value;
+		if (value < now.min)
+			now.min = value;
+		if (value > now.max)
+			now.max = value;
 	}
 }
 
-static void fire(int times)
+static void raise_interrupts(int times)
 {
 	char text[20];
 
@@ -58,25 +58,25 @@ static void fire(int times)
  * Raises interrupts until @want lines have an instance, or their number stays the same for long.
  * Returns how often each line was interrupted.
  */
-static int settle(int want)
+static int raise_until_instances(int want)
 {
 	int fired = 0;
 
-	for (int still = 0; still < 20 && now.instances < want; fired++) {
-		int had = now.instances;
+	for (int unchanged = 0; unchanged < 20 && now.instances < want; fired++) {
+		int old = now.instances;
 
-		fire(1);
+		raise_interrupts(1);
 		sleep_ms(20);
-		look();
-		still = now.instances == had ? still + 1 : 0;
+		read_instances();
+		unchanged = now.instances == old ? unchanged + 1 : 0;
 	}
 	return fired;
 }
 
-static void with_lines(int nr)
+static void test_lines(int nr)
 {
 	int log, want;
-	struct sums before;
+	struct line_sums before;
 	char text[40];
 	__u64 changes;
 
@@ -89,23 +89,23 @@ static void with_lines(int nr)
 	read_file("/sys/module/irq_lines/parameters/first", text, sizeof(text));
 	first = atol(text);
 	lines = nr;
-	look();
-	want = nr < ROWS ? nr : ROWS;
-	settle(want);
+	read_instances();
+	want = nr < MAX_ENTRIES ? nr : MAX_ENTRIES;
+	raise_until_instances(want);
 	ok(now.instances <= want && now.instances + now.others >= want &&
-	   (nr > ROWS || now.instances == want),
+	   (nr > MAX_ENTRIES || now.instances == want),
 	   "9.4 %d lines: as many as there is room for have instances (%d, and %d others)", nr,
 	   now.instances, now.others);
 	do {
 		changes = pc.h->gen2;
-		look();
+		read_instances();
 	} while (pc.h->gen2 != changes);
 	before = now;
 	for (int i = 0; i < 50; i++) {
-		fire(1);
+		raise_interrupts(1);
 		sleep_ms(10);
 	}
-	look();
+	read_instances();
 	/* Only a device's line may have been added, with its first interrupt. */
 	is(pc.h->gen2 - changes, now.others - before.others,
 	   "9.4 %d lines: no further instance is added", nr);
@@ -115,9 +115,9 @@ static void with_lines(int nr)
 	   now.unnamed - before.unnamed <= 50LL * (nr - before.instances) + 1000,
 	   "9.4 %d lines: all other lines are counted in irq/unnamed (%lld)", nr,
 	   now.unnamed - before.unnamed);
-	is(klog_count(log, "no place for"), nr > ROWS,
+	is(klog_count(log, "no place for"), nr > MAX_ENTRIES,
 	   "9.4 %d lines: messages in the log about missing room: %s", nr,
-	   nr > ROWS ? "one" : "none");
+	   nr > MAX_ENTRIES ? "one" : "none");
 	close(log);
 	is(rmmod("pfc_irq"), 0, "9.4 %d lines: pfc_irq unloads", nr);
 	is(rmmod("irq_lines"), 0, "9.4 %d lines: irq_lines.ko unloads", nr);
@@ -128,8 +128,8 @@ int main(void)
 {
 	plan(gate_or_long(2, 3) * 7);
 	if (is_long_run())
-		with_lines(900);
-	with_lines(ROWS - OTHERS);
-	with_lines(2000);
+		test_lines(900);
+	test_lines(MAX_ENTRIES - NR_OTHER_LINES);
+	test_lines(2000);
 	return finish();
 }

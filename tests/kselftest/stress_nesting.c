@@ -41,7 +41,7 @@ static const char *const source_names[NR_SOURCES] = { "tasks", "timers", "NMIs",
 /* How many of each are enough: a twentieth of them on a slow kernel. */
 static unsigned int divisor = 1;
 #define MIN_NMIS_IN_GROUP	(100000 / divisor)	/* NMIs that found an update begun */
-#define MIN_NMIS_IN_TWO		(1000 / divisor)	/* found two: the timer's within a task's */
+#define MIN_NMIS_IN_TWO		(1000 / divisor)	/* two updates: a timer's in a task's */
 #define MIN_KPROBES_IN_NMI	(100000 / divisor)	/* kprobes within an NMI's group */
 #define MIN_TICKS		(5000 / divisor)
 #define MIN_SNAPSHOTS		(1000000 / divisor)

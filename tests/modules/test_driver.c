@@ -144,7 +144,8 @@ static noinline void test_driver_inline_group(perf_counter_t a, perf_counter_t b
 	perf_counter_end();
 }
 
-static noinline void test_driver_inline_hist(perf_counter_t counter, unsigned int nr_slots, s64 value)
+static noinline void test_driver_inline_hist(perf_counter_t counter, unsigned int nr_slots,
+					     s64 value)
 {
 	perf_counter_hist(counter, nr_slots, value);
 }

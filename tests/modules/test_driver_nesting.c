@@ -20,7 +20,8 @@ enum { BY_TASK, BY_TIMER, BY_NMI, BY_KPROBE, NR_SOURCES };
 
 struct nesting_counts {
 	u64 updates[NR_SOURCES];
-	u64 nmi_depths[NR_DEPTHS];	/* NMIs by number of updates in flight; the last: 3 or more */
+	/* NMIs by number of updates in flight; the last: 3 or more */
+	u64 nmi_depths[NR_DEPTHS];
 	u64 kprobes_in_nmi;
 };
 
@@ -193,8 +194,8 @@ static s64 do_nesting_stop(const struct command *c)
 }
 
 /*
- * nesting_count N: returns word N of struct nesting_counts, added up over all CPUs; 9: the number of
- * missed kprobe hits
+ * nesting_count N: returns word N of struct nesting_counts, added up over all CPUs; 9: the number
+ * of missed kprobe hits
  */
 static s64 do_nesting_count(const struct command *c)
 {
