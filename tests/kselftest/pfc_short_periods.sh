@@ -17,8 +17,8 @@ program=/tests/pfc_follow
 parameters=/sys/module/perfcounters/parameters
 eight=branches:u,branches:u,branches:u,branches:u,branches:u,branches:u,branches:u,branches:u
 
-# marked FORM CAUSE NR: succeeds if NR counts are marked as short, in the way of that format.
-marked() {
+# nr_marked_is FORM CAUSE NR: succeeds if NR counts are marked as short, in the way of that format.
+nr_marked_is() {
 	case $1 in
 	people) nr=$(grep -c '(short)$' words) ;;
 	csv) nr=$(grep -c ",$2\$" words) ;;
@@ -26,7 +26,7 @@ marked() {
 	esac
 	[ "$nr" = "$3" ] || { echo "$nr are marked, want $3"; return 1; }
 }
-options() { # FORM
+format_options() { # FORM
 	case $1 in
 	csv) echo -x, ;;
 	json) echo --json ;;
@@ -34,31 +34,31 @@ options() { # FORM
 }
 
 # The description is loaded while CPU 1 is offline, so it does not know CPU 1.
-without() {
+load_for_cpu0() {
 	rmmod pfm_intel 2>/dev/null
 	echo 0 >/sys/devices/system/cpu/cpu1/online
 	insmod /modules/pfm_intel.ko
 }
 online="echo 1 >/sys/devices/system/cpu/cpu1/online"
 
-# All eight counters are used. CPU 1, which lacks the last four, stays offline in stays() and goes
-# online in moves().
-stays() { # FORM
-	without
-	taskset -c 0 pfc stat $(options $1) -e $eight $program spin 1000000 2>words
+# All eight counters are used. CPU 1, which lacks the last four, stays offline in test_cpu1_offline() and goes
+# online in test_cpu1_online().
+test_cpu1_offline() { # FORM
+	load_for_cpu0
+	taskset -c 0 pfc stat $(format_options $1) -e $eight $program spin 1000000 2>words
 	rc=$?
 	cat words
-	[ $rc = 0 ] && marked $1 elsewhere 0 && ! grep -qE "ended early|left out" words
+	[ $rc = 0 ] && nr_marked_is $1 elsewhere 0 && ! grep -qE "ended early|left out" words
 }
-moves() { # FORM
-	without
-	taskset -c 0 pfc stat $(options $1) -e $eight sh -c "$program spin 1000000; $online; taskset -c 1 $program spin 1000000; exit 7" 2>words
+test_cpu1_online() { # FORM
+	load_for_cpu0
+	taskset -c 0 pfc stat $(format_options $1) -e $eight sh -c "$program spin 1000000; $online; taskset -c 1 $program spin 1000000; exit 7" 2>words
 	rc=$?
 	cat words
-	[ $rc = 7 ] && marked $1 elsewhere 8 && grep -qE "^pfc: counting thread [0-9]+ left out the time on CPUs that lack some of the registers; " words
+	[ $rc = 7 ] && nr_marked_is $1 elsewhere 8 && grep -qE "^pfc: counting thread [0-9]+ left out the time on CPUs that lack some of the registers; " words
 }
-sampled() {
-	without
+test_record() {
+	load_for_cpu0
 	taskset -c 0 pfc record -c 100000 -e $eight -o x sh -c "$program spin 1000000; $online; taskset -c 1 $program spin 1000000; exit 7" 2>words
 	rc=$?
 	cat words
@@ -66,14 +66,14 @@ sampled() {
 }
 # The description knows both CPUs: the eight events run by turns on the counters that both have,
 # whichever CPU the program is on.
-turns() { # FORM
-	pfc stat $(options $1) -e $eight sh -c "taskset -c 0 $program spin 1000000; taskset -c 1 $program spin 1000000; exit 7" 2>words
+test_multiplexed() { # FORM
+	pfc stat $(format_options $1) -e $eight sh -c "taskset -c 0 $program spin 1000000; taskset -c 1 $program spin 1000000; exit 7" 2>words
 	rc=$?
 	cat words
-	[ $rc = 7 ] && marked $1 elsewhere 0 && ! grep -qE "ended early|left out|not counted" words
+	[ $rc = 7 ] && nr_marked_is $1 elsewhere 0 && ! grep -qE "ended early|left out|not counted" words
 }
 # Each CPU runs the loop of 2,000,000 instructions, and 1/8 of them are branches.
-whole() {
+test_all_cpus() {
 	pfc stat -a -x, -e branches:u sh -c "taskset -c 0 $program spin 1000000; taskset -c 1 $program spin 1000000" 2>words
 	rc=$?
 	cat words
@@ -82,7 +82,7 @@ whole() {
 }
 
 # A user's program is counted. Meanwhile the administrator counts on all CPUs.
-evicted() { # FORM COMMAND
+run_evicted() { # FORM COMMAND
 	rm -f begun over
 	su nobody -s /bin/sh -c "$2 sh -c 'echo >begun; until [ -e over ]; do $program spin 100000; done; exit 7'" 2>words &
 	user=$!
@@ -92,21 +92,21 @@ evicted() { # FORM COMMAND
 	wait $user
 	status=$?
 	cat words
-	[ $rc = 0 ] && [ $status = 7 ] && { [ -z "$1" ] || marked $1 evicted 1; }
+	[ $rc = 0 ] && [ $status = 7 ] && { [ -z "$1" ] || nr_marked_is $1 evicted 1; }
 }
-counted() { # FORM
-	evicted $1 "pfc stat $(options $1) -e instructions:u" &&
+test_stat_evicted() { # FORM
+	run_evicted $1 "pfc stat $(format_options $1) -e instructions:u" &&
 		grep -qE "^pfc: counting (thread [0-9]+|[0-9]+ threads \([0-9]+ and others\)) ended early: a program of the administrator's took the registers; " words
 }
-recorded() {
-	evicted "" "pfc record -c 100000 -e instructions:u -o x" &&
+test_record_evicted() {
+	run_evicted "" "pfc record -c 100000 -e instructions:u -o x" &&
 		grep -qE "^pfc: sampling (thread [0-9]+|[0-9]+ threads \([0-9]+ and others\)) ended early: a program of the administrator's took the registers; " words
 }
 
 # Each period is a sample or is lost: $periods of them in the loop, and a few around it.
 periods=10000
 [ -z "${LONG:-}" ] || periods=40000
-storm() {
+test_lost_samples() {
 	echo 0 >$parameters/max_sample_percent
 	echo 1000 >$parameters/max_sample_rate
 	pfc record -c 10000 -e instructions:u -o x $program spin $((periods * 5000)) 2>words
@@ -117,19 +117,19 @@ storm() {
 	echo "$samples samples, $lost lost"
 	[ $rc = 0 ] && [ "$lost" -gt 0 ] && [ $((samples + lost)) -ge $periods ] && [ $((samples + lost)) -le $((periods + 100)) ]
 }
-said() {
+test_throttled_report() {
 	times=$(sed -n 's/^\[ pfc record: throttled \([0-9]*\) times, for \([0-9.]*\) ms: .*/\1/p' words)
 	ms=$(sed -n 's/^\[ pfc record: throttled \([0-9]*\) times, for \([0-9]*\)\.[0-9]* ms: .*/\2/p' words)
 	echo "$times times, $ms ms"
 	[ "${times:-0}" -gt 0 ] && [ "${ms:-0}" -gt 0 ]
 }
-in_the_file() {
+test_throttled_in_file() {
 	pfc report -i x >table
 	grep '^#' table
 	grep -qx "# Throttled: $times times" table && pfc report --json -i x | grep -q "\"throttled\":$times"
 }
 cd /tmp || exit 1
-unload
+unload_modules
 case $PMU in
 unequal)
 	plan 11
@@ -137,16 +137,16 @@ unequal)
 	insmod /modules/pfm_soft.ko
 	insmod /modules/pfm_ring.ko
 	for form in people csv json; do
-		check "9.6 pfc stat, $form: no count is marked short on a CPU with all registers" stays $form
-		check "9.6 pfc stat, $form: counts are marked short on a CPU that lacks a register" moves $form
+		check "9.6 pfc stat, $form: no count is marked short on a CPU with all registers" test_cpu1_offline $form
+		check "9.6 pfc stat, $form: counts are marked short on a CPU that lacks a register" test_cpu1_online $form
 	done
-	check "9.6 pfc record: it reports time on a CPU that lacks registers" sampled
+	check "9.6 pfc record: it reports time on a CPU that lacks registers" test_record
 	rmmod pfm_intel
 	insmod /modules/pfm_intel.ko
 	for form in people csv json; do
-		check "9.6 pfc stat, $form: on CPUs that differ, events run by turns on common counters" turns $form
+		check "9.6 pfc stat, $form: on CPUs that differ, events run by turns on common counters" test_multiplexed $form
 	done
-	check "9.6 pfc stat -a: CPUs that differ are all counted" whole
+	check "9.6 pfc stat -a: CPUs that differ are all counted" test_all_cpus
 	;;
 *)
 	plan 7
@@ -157,15 +157,15 @@ unequal)
 	chmod 666 /dev/perfmon
 	mkdir -m 777 here && cd here || exit 1
 	for form in people csv json; do
-		check "9.6 pfc stat, $form: a count is marked short after an eviction" counted $form
+		check "9.6 pfc stat, $form: a count is marked short after an eviction" test_stat_evicted $form
 	done
-	check "9.6 pfc record: it reports that sampling ended by an eviction" recorded
-	check "9.6 pfc record: each period is a sample or is lost" storm
-	check "9.6 pfc record: it reports how often and for how long it was throttled" said
-	check "9.6 pfc report: the file has the number of throttlings" in_the_file
+	check "9.6 pfc record: it reports that sampling ended by an eviction" test_record_evicted
+	check "9.6 pfc record: each period is a sample or is lost" test_lost_samples
+	check "9.6 pfc record: it reports how often and for how long it was throttled" test_throttled_report
+	check "9.6 pfc report: the file has the number of throttlings" test_throttled_in_file
 	cd /tmp && rm -r here
 	;;
 esac
 rm -f x words table said
-unload
+unload_modules
 exit $failed
