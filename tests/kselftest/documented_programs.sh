@@ -55,7 +55,8 @@ test_times() {
 	[ "$us" -gt 0 ] && [ "$system" -le "$us" ] && [ "$calls" -gt 0 ] || { cat time1; return 1; }
 }
 
-# check_programs DIRECTORY WHOSE: checks the programs there, today's or those built with older headers.
+# check_programs DIRECTORY WHOSE: checks the programs there, today's or those built with older
+# headers.
 check_programs() {
 	at=$1
 	check "counter-pages.md: $2 reads consistent values by the protocol" test_snapshot

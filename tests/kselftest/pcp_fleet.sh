@@ -16,7 +16,8 @@
 . /tests/pmcd.sh
 
 metric=mmv.perfcounters
-# task_value METRIC TASK: prints the value of a task's instance, whose name begins with the task's number.
+# task_value METRIC TASK: prints the value of a task's instance, whose name begins with the task's
+# number.
 task_value() { pminfo -f "$metric.$1" | sed -nE "s/.* or \"0*$2 .*value ([0-9]+)\$/\1/p"; }
 start_exporter() {
 	as_unit perfcounters-mmv.service ",$(id -g pcp)" pfc export --mmv perfcounters --interval 500 --tasks 3 2>export.err &

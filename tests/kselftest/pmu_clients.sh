@@ -60,8 +60,8 @@ count_rounds() { # count_rounds FILE ROUNDS OPTIONS...
 	$perf stat -x, -o "$file" "$@" $program "$rounds"
 }
 
-# print_count FILE EVENT: prints the count from a file of perf stat; nothing if the event did not count
-# 100 % of the time.
+# print_count FILE EVENT: prints the count from a file of perf stat; nothing if the event did not
+# count 100 % of the time.
 print_count() {
 	awk -F, -v e="$2:u" '$3 == e && $1 ~ /^[0-9]+$/ && $5 == "100.00" { print $1 }' "$1"
 }
@@ -152,10 +152,10 @@ check_samples() {
 	result $? "pmu perf report: the loop's symbol has all of its samples"
 }
 
-# check_own NAME: runs perf's own test of that name. The result is taken from the output, because the exit
-# status says nothing. A skipped test counts as failed, since all of these can run here. A test that
-# waits for a fixed time may fail on a busy host. perf says so, and the test is repeated, up to
-# three times.
+# check_own NAME: runs perf's own test of that name. The result is taken from the output, because
+# the exit status says nothing. A skipped test counts as failed, since all of these can run here. A
+# test that waits for a fixed time may fail on a busy host. perf says so, and the test is repeated,
+# up to three times.
 check_own() {
 	for try in 1 2 3; do
 		begin=$(date +%s)

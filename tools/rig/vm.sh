@@ -121,8 +121,8 @@ boot() {
 			-kernel "$STOCK/usr/lib/modules/$RELEASE/vmlinuz" -initrd "$run/initrd" \
 			-append "$append ${APPEND:-}" "${qemu[@]}" "$@" || rc=$?
 		# A guest writes "# again" if a CPU's timer has stopped before any of this project's
-		# modules was loaded: see check_timers() in tests/vm/init. It is booted again, twice at
-		# most.
+		# modules was loaded: see check_timers() in tests/vm/init. It is booted again, twice
+		# at most.
 		grep -a '^# again' "$results" >>"$results.again" 2>/dev/null && [ "$(wc -l <"$results.again")" -lt 3 ] || return $rc
 	done
 }
