@@ -10,7 +10,7 @@
 #include "sampling.h"
 #include "ring.h"
 
-#define SIZE	RING_MOST
+#define SIZE	RING_MAX_RECORD
 #define CLOCK	1000000	/* nanoseconds */
 
 /* Samples before and after the last exec, and execs, in the order of the ring. */
@@ -22,11 +22,11 @@ struct found {
 static void drain(const struct ring *r, struct found *f)
 {
 	static union record record;
-	__u64 head = head_of(r), at = 0;
+	__u64 head = ring_head(r), at = 0;
 	int bytes;
 
 	memset(f, 0, sizeof(*f));
-	while ((bytes = copy(r, head, at, &record)) > 0) {
+	while ((bytes = ring_copy_record(r, head, at, &record)) > 0) {
 		at += bytes;
 		if (record.header.type == PERFMON_RECORD_EXEC) {
 			f->execs++;
@@ -68,7 +68,7 @@ static void sample(struct found *f, bool stop)
 		execl("/proc/self/exe", "perfmon_exec", "spin", NULL);
 		_exit(1);
 	}
-	r = ring_of(fd, SIZE);
+	r = ring_map(fd, SIZE);
 	if (pfm_load(fd, child))
 		bail("load");
 	pfm_start(fd);
@@ -98,8 +98,8 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	plan(6);
-	load("");
-	pfm_limits("0", "0");
+	load_modules("");
+	pfm_set_limits("0", "0");
 	insmod("pfm_soft", "");
 	insmod("pfm_ring", "");
 	sample(&f, false);

@@ -119,7 +119,7 @@ replaced() {
 	start $dir/it until $dir/go spin $ms until $dir/more
 	record x || return 1
 	touch $dir/go
-	within 20 has_had $victim $((ms * 1000000))
+	within 20 has_cpu_ns $victim $((ms * 1000000))
 	cp $2 $dir/new
 	mv $dir/new $dir/it
 	touch $dir/more
@@ -237,7 +237,7 @@ long() { # COMMAND...
 
 if [ -n "${LONG:-}" ]; then plan 33; else plan 10; fi
 cd /tmp || exit 1
-unload
+unload_modules
 insmod /modules/perfcounters.ko
 insmod /modules/pfm_soft.ko
 insmod /modules/pfm_ring.ko
@@ -276,5 +276,5 @@ long check "1.9 a compiler's code in a memfd has names" named_as 50 compiled_hot
 long check "1.9 a compiler's code in /dev/zero has names" named_as 50 compiled_hot zero compiled zero $ms
 check "1.2 no context is left" busybox rmmod pfm_ring
 rm -rf $dir /tmp/nobody /tmp/perf-*.map x $table $words tables said_by_* said last_words
-unload
+unload_modules
 exit $failed
