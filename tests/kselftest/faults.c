@@ -301,7 +301,8 @@ static int try_unload(void)
 }
 
 static const struct operation unload_operation = {
-	"rmmod", prepare_loaded, try_unload, return_true, driver_is_unloaded, do_nothing, 0, false, 0
+	"rmmod", prepare_loaded, try_unload, return_true, driver_is_unloaded, do_nothing,
+	0, false, 0
 };
 
 static void test_all(void)
@@ -320,7 +321,7 @@ static void test_all(void)
 		snprintf(suffix, sizeof(suffix), " %s", driver);
 		test_failures(!strcmp(driver, "pfc_net") ? &net_operation :
 			      !strcmp(driver, "sample_rust") ? &sample_operation :
-			      	&driver_operation, suffix);
+			      &driver_operation, suffix);
 		test_failures(&unload_operation, suffix);
 	}
 	if (system("modprobe null_blk"))

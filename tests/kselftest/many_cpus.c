@@ -12,7 +12,7 @@
 #include "memory.h"
 #include <pthread.h>
 
-#define NR_CPUS	255
+#define POSSIBLE_CPUS	255
 #define NR_COUNTED	4
 #define PAGE	4096
 #define MIB	(1 << 20)
@@ -57,11 +57,11 @@ static bool online_cpus_match(void)
 static long count_nonzero(void)
 {
 	const volatile __u64 *words = (const void *)(pc.base + pc.geometry.counters_offset);
-	const __u64 slots = PAGE / 8, nr = pc.h->nr_chunks * NR_CPUS * slots;
+	const __u64 slots = PAGE / 8, nr = pc.h->nr_chunks * POSSIBLE_CPUS * slots;
 	long count = 0;
 
 	for (__u64 n = 0; n < nr; n++) {
-		bool own = n < NR_CPUS * slots && n % slots && n % slots <= PC_BUILTIN;
+		bool own = n < POSSIBLE_CPUS * slots && n % slots && n % slots <= PC_BUILTIN;
 
 		count += words[n] && !own;
 	}
@@ -73,7 +73,7 @@ static void test_layout(void)
 	const struct perfcounters_header *h = &pc.geometry;
 	bool places = true;
 
-	is(h->nr_cpus, NR_CPUS, "scale header: nr_cpus is 255");
+	is(h->nr_cpus, POSSIBLE_CPUS, "scale header: nr_cpus is 255");
 	ok(cpu_lists_match("/sys/devices/system/cpu/possible", h->possible_offset),
 	   "scale header: the bitmap of possible CPUs is that of sysfs");
 	ok(online_cpus_match(), "scale header: the bitmap of online CPUs is that of sysfs");
@@ -88,7 +88,7 @@ static void test_layout(void)
 			driver_cmd("adjust %u %d", first + i, 100 * (cpu + 1) + i);
 	}
 	for (int i = 0; i < NR_COUNTED; i++)
-		for (int cpu = 0; cpu < NR_CPUS; cpu++)
+		for (int cpu = 0; cpu < POSSIBLE_CPUS; cpu++)
 			places = places && pc_value(&pc, cpu, first + i) ==
 					   (cpu < 2 ? 100 * (cpu + 1) + i : 0);
 	ok(places, "scale updates on CPUs 0 and 1 are in the values of these CPUs only");
@@ -227,7 +227,7 @@ static void test_full_table(void)
 	percpu = meminfo("Percpu:") - percpu;
 	taken = free - meminfo("MemFree:");
 	/* The formula of counter-pages.md, for the chunks and descriptors that were added. */
-	expected = (chunks - start_chunks) * NR_CPUS * PAGE +
+	expected = (chunks - start_chunks) * POSSIBLE_CPUS * PAGE +
 		(PERFCOUNTERS_MAX_INSTANCES / 16 - descs) * PAGE;
 	note("%lld bytes of per-CPU memory a chunk; %lld MiB in all, %lld MiB stated",
 	     percpu / (long long)(chunks - start_chunks), taken / MIB, expected / MIB);
@@ -235,11 +235,12 @@ static void test_full_table(void)
 	 * The per-CPU allocator has one unit for each possible CPU and a few unused ones, and keeps
 	 * up to four empty pages of each.
 	 */
-	ok(percpu / (NR_CPUS * PAGE) >= (long long)(chunks - start_chunks) - 4 &&
-	   percpu / (NR_CPUS * PAGE) <= (long long)(chunks - start_chunks) * 257 / NR_CPUS + 4,
+	ok(percpu / (POSSIBLE_CPUS * PAGE) >= (long long)(chunks - start_chunks) - 4 &&
+	   percpu / (POSSIBLE_CPUS * PAGE) <=
+	   (long long)(chunks - start_chunks) * 257 / POSSIBLE_CPUS + 4,
 	   "scale per-CPU memory: one page per chunk and possible CPU");
 	/* The formula leaves out page tables and the metadata of the allocators. */
-	ok(taken >= expected * 97 / 100 && taken <= expected * 105 / 100 + 4 * NR_CPUS * PAGE,
+	ok(taken >= expected * 97 / 100 && taken <= expected * 105 / 100 + 4 * POSSIBLE_CPUS * PAGE,
 	   "scale full table on 255 CPUs: memory use is within -3 %% and +5 %% of the formula");
 	is(count_nonzero(), before,
 	   "scale full table on 255 CPUs: all pages are readable, new ones 0");
@@ -253,7 +254,7 @@ static void test_full_table(void)
 
 int main(void)
 {
-	const long long slack = PERFCOUNTERS_MAX_INSTANCES * 8 / 2 * NR_CPUS;
+	const long long slack = PERFCOUNTERS_MAX_INSTANCES * 8 / 2 * POSSIBLE_CPUS;
 	long long percpu, again;
 
 	plan(22);

@@ -236,7 +236,7 @@ static void test_hostile_tail(__u32 flags)
 	/* Runs for some time, and until there are both samples and lost ones. */
 	for (end = begin + scale_down(gate_or_long(300, 1000)) * 1000000;
 	     now_ns() < end ||
-	     	((!f.samples || !r.page->lost) && now_ns() < begin + EVENT_TIMEOUT);) {
+	     ((!f.samples || !r.page->lost) && now_ns() < begin + EVENT_TIMEOUT);) {
 		if (!flags) {
 			drain(&r, &f, false);
 			continue;

@@ -125,8 +125,11 @@ static void filter_bits(struct filter_program *p) { add_step(p, "number", PERFTR
 static void filter_even(struct filter_program *p) { add_glob(p, "text", "e*"); }
 static void filter_odd(struct filter_program *p) { add_glob(p, "text", "?dd"); }
 static void filter_marker(struct filter_program *p) { add_glob(p, "$marker", "many:n[a-z]mber"); }
-static void filter_missing_field(struct filter_program *p) { add_step(p, "nothing", PERFTRACE_NE,
-								      1); }
+static void filter_missing_field(struct filter_program *p)
+{
+	add_step(p, "nothing", PERFTRACE_NE, 1);
+}
+
 static void filter_above_half(struct filter_program *p)
 {
 	double d = 9999.5;

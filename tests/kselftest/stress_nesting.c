@@ -141,7 +141,7 @@ static bool enough(const struct count *readers)
 	}
 	return nmis_in_group() >= MIN_NMIS_IN_GROUP && nmis_in_two() >= MIN_NMIS_IN_TWO &&
 	       driver_count(KPROBES_IN_NMI) >= MIN_KPROBES_IN_NMI &&
-	       	driver_count(BY_TIMER) >= MIN_TICKS &&
+	       driver_count(BY_TIMER) >= MIN_TICKS &&
 	       snapshots >= MIN_SNAPSHOTS && torn;
 }
 

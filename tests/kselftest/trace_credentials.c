@@ -188,9 +188,9 @@ static void test_always_changing(void)
 		pin_to_cpu(1);
 		fd = trace_create("restless", "changes:*", 0, 1 << 14, &slot);
 		for (int i = 0; i < 1000 && tally.events < 10; i++)
-			     if (trace_drain(fd, 0, &tally) < 0)
+			if (trace_drain(fd, 0, &tally) < 0)
 				_exit(2);
-			     else
+			else
 				sleep_ms(1);
 		_exit(tally.events < 10);
 	});
