@@ -13,8 +13,9 @@ trap 'rm -rf "$work"' EXIT
 # shellcheck source=tests/host/lib/ktap.sh
 . "$TOP/tests/host/lib/ktap.sh"
 
-# alone HEADER: checks that a program that includes only this header compiles, as C and as C++.
-alone() {
+# compiles_alone HEADER: checks that a program that includes only this header compiles, as C and as
+# C++.
+compiles_alone() {
 	local said status=0
 	echo "#include <$1>" >"$work/alone.c"
 	said=$({
@@ -32,7 +33,7 @@ PREFIX=$work/usr "$top/tools/libperfmon/install.sh" "$out" "$work/usr" >"$work/l
 result $? "1.3 libperfmon: install.sh succeeds" "$(cat "$work/log")"
 mkdir -p "$work/usr/include/linux"
 cp "$top"/include/uapi/linux/*.h "$work/usr/include/linux/"
-for h in linux/perf{counters,mon,mon_ring,mon_dfl_smpl}.h perfmon/perfmon{,_dfl_smpl}.h; do alone "$h"; done
+for h in linux/perf{counters,mon,mon_ring,mon_dfl_smpl}.h perfmon/perfmon{,_dfl_smpl}.h; do compiles_alone "$h"; done
 
 result "$([ "$(wc -l <<<"$promised")" = 23 ]; echo $?)" "1.3 perfmon.h declares 23 functions" "$promised"
 got=$(nm -D --defined-only "$out/libperfmon.so" | awk '{ print $3 }' | sort)

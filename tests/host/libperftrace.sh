@@ -94,8 +94,8 @@ result $? "3.8 the library can be built with memory in place of the kernel" "$(c
 mkdir "$work/sim"
 ln -s "$target/library/libperftrace.so" "$work/sim/libperftrace.so.1"
 
-# traced PROGRAM...: runs a program, and prints its output and then its events.
-traced() {
+# run_traced PROGRAM...: runs a program, and prints its output and then its events.
+run_traced() {
 	rm -rf "$work/events"
 	mkdir "$work/events"
 	PERFTRACE_SIMULATE=$work/events LD_LIBRARY_PATH=$work/sim:$work "$@" && "$target/library/examples/simulated" "$work"/events/*
@@ -112,12 +112,12 @@ requests:begin \x01\x00\x00\x00here\x00\x00\x00\x00\x00\x00\x00\x00
 requests:end \x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00
 requests:begin \x02\x00\x00\x00there\x00\x00\x00\x00\x00\x00\x00
 requests:end \x02\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00'
-# sorted: prints the markers first and sorted, as their order depends on the linker.
-sorted() { awk '/^marker/ { print | "sort"; next } { close("sort") } 1'; }
-as_wanted "3.1 shared library: all events of a program with their fields" "$(traced "$work/requests" 3 2>&1 | sorted)" "$wanted"
-said=$(gcc-14 -std=gnu11 -O2 -static -I "$work/usr/include" -o "$work/static" "$example" "$target/library/libperftrace.a" 2>&1 && traced "$work/static" 3 2>&1 | sorted)
+# sort_markers: prints the markers first and sorted, as their order depends on the linker.
+sort_markers() { awk '/^marker/ { print | "sort"; next } { close("sort") } 1'; }
+as_wanted "3.1 shared library: all events of a program with their fields" "$(run_traced "$work/requests" 3 2>&1 | sort_markers)" "$wanted"
+said=$(gcc-14 -std=gnu11 -O2 -static -I "$work/usr/include" -o "$work/static" "$example" "$target/library/libperftrace.a" 2>&1 && run_traced "$work/static" 3 2>&1 | sort_markers)
 as_wanted "3.1 static library: all events of a program with their fields" "$said" "$wanted"
-said=$(GLIBC_TUNABLES=glibc.pthread.rseq=0 traced "$work/requests" 3 2>&1 | sorted)
+said=$(GLIBC_TUNABLES=glibc.pthread.rseq=0 run_traced "$work/requests" 3 2>&1 | sort_markers)
 as_wanted "3.4 without restartable sequences: all events of a program with their fields" "$said" "$wanted"
 
 # A library that is loaded twice. It has a marker of its own, and one that the program has as well.
@@ -158,7 +158,7 @@ said=$({
 	# shellcheck disable=SC2046 # words
 	gcc-14 -std=gnu11 -Wall -Wextra -O2 -fPIC -shared -o "$work/plugin.so" "$work/plugin.c" $(pkg-config --cflags --libs libperftrace) &&
 		gcc-14 -std=gnu11 -Wall -Wextra -O2 -o "$work/program" "$work/program.c" $(pkg-config --cflags --libs libperftrace) &&
-		traced "$work/program"
+		run_traced "$work/program"
 } 2>&1)
 as_wanted "3.8 a library loaded twice: all its events, and a marker of the program is still registered" "$said" 'marker 0 program:both
 marker 0 plugin:work n:s32
@@ -206,7 +206,7 @@ said=$({
 	for name in one two; do
 		gcc-14 -std=gnu11 -O2 -fPIC -shared -Wl,-Bsymbolic -Wl,--exclude-libs,ALL -I "$work/usr/include" -o "$work/$name.so" "$work/$name.c" "$target/library/libperftrace.a" || exit
 	done
-	gcc-14 -std=gnu11 -O2 -o "$work/rounds" "$work/rounds.c" && traced "$work/rounds"
+	gcc-14 -std=gnu11 -O2 -o "$work/rounds" "$work/rounds.c" && run_traced "$work/rounds"
 } 2>&1)
 as_wanted "3.1 two copies of libperftrace in a program, loaded 3 times: traced as one process" "$said" 'marker 0 one:work n:s32
 marker 0 two:work n:s32
@@ -232,7 +232,7 @@ int main()
 }
 END
 # shellcheck disable=SC2046 # words
-said=$({ g++-14 -std=c++17 -Wall -Wextra -O2 -o "$work/cc" "$work/program.cc" $(pkg-config --cflags --libs libperftrace) && traced "$work/cc"; } 2>&1 | grep -v ^marker)
+said=$({ g++-14 -std=c++17 -Wall -Wextra -O2 -o "$work/cc" "$work/program.cc" $(pkg-config --cflags --libs libperftrace) && run_traced "$work/cc"; } 2>&1 | grep -v ^marker)
 as_wanted "3.8 C++: all events of templates, inline functions, lambdas and destructors" "$said" 'cc:same \x00\x00\x00\x00\x00\x00\xf0?
 cc:same \x00\x00\x00\x00\x00\x00\x00@
 cc:more lambda\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00

@@ -27,14 +27,14 @@ code() {
 count() { grep -cE "$1" <<<"$2"; }
 is() { [ "$1" = "$2" ]; echo $?; }
 
-puppet=$out/tests/modules/puppet.ko
+test_driver=$out/tests/modules/test_driver.ko
 plan 16
 
-c=$(code "$puppet" puppet_inline_add)
+c=$(code "$test_driver" test_driver_inline_add)
 [ "$(wc -l <<<"$c")" = 2 ] && grep -qE '^add %rsi,%gs:\(%rdi\)' <<<"$c" && grep -qE '^(ret|jmp .*@__x86_return_thunk)' <<<"$c"
 result $? "0.8 the inline perf_counter_add in C is one instruction" "$c"
 
-c=$(code "$puppet" puppet_inline_group)
+c=$(code "$test_driver" test_driver_inline_group)
 writes=$(grep -E '%gs:' <<<"$c" | grep -v __preempt_count)
 result "$(is "$(wc -l <<<"$writes")" 4)" "0.8 a group of two writes four times: flag, two values, flag" "$c"
 result "$(is "$(sed -E 's/ .*//' <<<"$writes" | tr '\n' ' ')" "incq add add addq ")" \
@@ -44,7 +44,7 @@ result "$(is "$(grep -E '^call' <<<"$c" | grep -vc '__SCT__preempt_schedule')" 0
 	"0.12 a group of two: calls nothing but the scheduler, if a switch is due" "$c"
 result "$(is "$(count '^lock|^cmpxchg|^xchg|mfence|sfence' "$c")" 0)" "0.8 a group of two: no locked instruction and no fence" "$c"
 
-c=$(code "$puppet" puppet_inline_hist)
+c=$(code "$test_driver" test_driver_inline_hist)
 result "$(is "$(count '%gs:' "$c")" 1)" "0.8 a histogram's bucket is incremented by one instruction" "$c"
 
 # This counts all paths of perf_adjust(): with an invalid number it only jumps to the end.

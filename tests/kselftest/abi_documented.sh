@@ -11,19 +11,19 @@
 . /tests/kselftest_pc.sh
 
 # Lists the files that modules can create, without the directories of processes.
-everything() {
+list_files() {
 	find /dev /sys/module/*/parameters /sys/kernel/debug \( -path /sys/kernel/debug/tracing -o -path /dev/pts \) -prune -o -print
 	find /proc -path '/proc/[0-9]*' -prune -o -path /proc/ppa -prune -o -print
 	[ ! -e /proc/ppa ] || find /proc/ppa
 	find /run/perftrace
 } 2>/dev/null
 # Prints "FIELD<tab>TEXT" for each entry: the value of What:, and its description on one line.
-entries() {
+print_entries() {
 	awk 'function out() { if (what != "") print what "\t" text } /^What:/ { out(); sub(/^What:[ \t]*/, ""); what = $0; text = ""; next }
 		{ sub(/^[A-Za-z]+:[ \t]*/, ""); gsub(/[ \t]+/, " "); text = text " " $0 } END { out() }' /tests/documentation/ABI/* | sed 's/  */ /g'
 }
 # Prints the globs of a What: <anything> becomes *, and {a,b} two globs.
-globs() {
+expand_globs() {
 	echo "$1" | sed 's/<[^>]*>/*/g' | awk '{
 		if (match($0, /[{][^}]*[}]/)) {
 			n = split(substr($0, RSTART + 1, RLENGTH - 2), each, ",")
@@ -32,7 +32,7 @@ globs() {
 }
 # Prints those paths of its standard input that have no entry: neither of their own, nor for a
 # directory above them, nor, for a directory, for a file in it.
-undescribed() {
+print_undescribed() {
 	sed 's,/$,,; s/[.+]/\\&/g; s/[*]/.*/g; s,$,(/.*)?,' globs >patterns
 	awk -F/ '{ path = ""
 		for (i = 2; i <= NF; i++) {
@@ -46,16 +46,16 @@ undescribed() {
 	done
 }
 
-unload
-everything | sort >before
+unload_modules
+list_files | sort >before
 load_providers
 # Creating a context loads the PMU descriptions; a task that is accounted has files in /proc/ppa.
 /tests/examples/faults >/dev/null
 echo "$$ 1 1 0 1" >/proc/ppa/ppactl
 pfc trace arm
-everything | sort >after
+list_files | sort >after
 
-entries >entries
+print_entries >entries
 plan $(($(wc -l <entries) * 2 + 1 - $(grep -c '=, parameter of ' entries)))
 : >globs
 while IFS="$(printf '\t')" read -r what text; do
@@ -66,7 +66,7 @@ while IFS="$(printf '\t')" read -r what text; do
 		result $? "ABI: $what"
 		continue ;;
 	esac
-	globs "$what" >these
+	expand_globs "$what" >these
 	[ -s these ] || echo "/no glob of $what" >these
 	cat these >>globs
 	missing=
@@ -89,7 +89,7 @@ while IFS="$(printf '\t')" read -r what text; do
 	result $rc "ABI: $what has the documented mode"
 done <entries
 
-unknown=$(awk 'NR == FNR { seen[$0]; next } !($0 in seen)' before after | undescribed | tr '\n' ' ')
+unknown=$(awk 'NR == FNR { seen[$0]; next } !($0 in seen)' before after | print_undescribed | tr '\n' ' ')
 [ -z "$unknown" ] || echo "# not described:$unknown" | cut -c1-1000
 result $([ -z "$unknown" ]; echo $?) "ABI: every file that the modules create is described"
 echo "$$ 0 0 0 1" >/proc/ppa/ppactl

@@ -227,7 +227,7 @@ VECTOR(some_runs, runs_shape, 2);
 
 /* Others */
 
-static __u64 no_or_yes[] = { 0, 1 };
+static __u64 booleans[] = { 0, 1 };
 
 #define LOAD(table, kind)							\
 	static const struct field table[] = {					\
@@ -248,11 +248,11 @@ static const struct field start_fields[] = {
 	FIELD(struct pfarg_start, start_reserved3, K_RESERVED),
 };
 
-struct a_word {
+struct word {
 	__u32 word;
 };
 
-static const struct field pause_fields[] = { ONE_OF(struct a_word, word, K_ENUM, no_or_yes) };
+static const struct field pause_fields[] = { ONE_OF(struct word, word, K_ENUM, booleans) };
 
 static const struct field status_fields[] = {
 	FIELD(struct perfmon_status, flags, K_OUT),
@@ -264,7 +264,7 @@ static const struct field status_fields[] = {
 };
 
 static const struct shape start_shape = SHAPE(struct pfarg_start, start_fields);
-static const struct shape pause_shape = SHAPE(struct a_word, pause_fields);
+static const struct shape pause_shape = SHAPE(struct word, pause_fields);
 static const struct shape status_shape = SHAPE(struct perfmon_status, status_fields);
 
 /*
@@ -272,24 +272,24 @@ static const struct shape status_shape = SHAPE(struct perfmon_status, status_fie
  * it would be the ID of a process, such as init.
  */
 static const struct call calls[] = {
-	CALL(PERFMON_CREATE, &thread_shape, R_NEW, R_THREAD, C_CAREFUL),
-	CALL(PERFMON_CREATE, &cpu_shape, R_NEW, R_CPU, C_CAREFUL),
-	CALL(PERFMON_CREATE_FORMAT, &dfl_shape, R_NEW, R_SAMPLING, C_CAREFUL),
-	CALL(PERFMON_CREATE_FORMAT, &ring_shape, R_NEW, R_SAMPLING, C_CAREFUL),
-	CALL(PERFMON_CREATE_FORMAT, &flight_shape, R_NEW, R_SAMPLING, C_CAREFUL),
-	CALL(PERFMON_CREATE_FORMAT, &stack_shape, R_NEW, R_SAMPLING, C_CAREFUL),
-	CALL(PERFMON_CREATE_FORMAT, &nway_shape, R_NEW, R_SAMPLING, C_CAREFUL),
-	CALL(PERFMON_CREATE_FORMAT, &histogram_shape, R_NEW, R_SAMPLING, C_CAREFUL),
+	CALL(PERFMON_CREATE, &thread_shape, R_NEW, R_THREAD, C_SHAPE_ONLY),
+	CALL(PERFMON_CREATE, &cpu_shape, R_NEW, R_CPU, C_SHAPE_ONLY),
+	CALL(PERFMON_CREATE_FORMAT, &dfl_shape, R_NEW, R_SAMPLING, C_SHAPE_ONLY),
+	CALL(PERFMON_CREATE_FORMAT, &ring_shape, R_NEW, R_SAMPLING, C_SHAPE_ONLY),
+	CALL(PERFMON_CREATE_FORMAT, &flight_shape, R_NEW, R_SAMPLING, C_SHAPE_ONLY),
+	CALL(PERFMON_CREATE_FORMAT, &stack_shape, R_NEW, R_SAMPLING, C_SHAPE_ONLY),
+	CALL(PERFMON_CREATE_FORMAT, &nway_shape, R_NEW, R_SAMPLING, C_SHAPE_ONLY),
+	CALL(PERFMON_CREATE_FORMAT, &histogram_shape, R_NEW, R_SAMPLING, C_SHAPE_ONLY),
 	CALL(PERFMON_WRITE_PMCS, &pmcs_shape, R_CONTEXT, 0, 0),
 	CALL(PERFMON_WRITE_PMDS, &pmds_shape, R_CONTEXT, 0, 0),
 	CALL(PERFMON_WRITE_PMDS, &periods_shape, R_SAMPLING, 0, 0),
 	CALL(PERFMON_READ_PMDS, &reads_shape, R_CONTEXT, 0, 0),
-	CALL(PERFMON_LOAD, &load_thread_shape, R_OF_THREAD, 0, C_CAREFUL),
-	CALL(PERFMON_LOAD, &load_thread_shape, R_SAMPLING, 0, C_CAREFUL),
-	CALL(PERFMON_LOAD, &load_cpu_shape, R_CPU, 0, C_CAREFUL | C_STRICT),
+	CALL(PERFMON_LOAD, &load_thread_shape, R_OF_THREAD, 0, C_SHAPE_ONLY),
+	CALL(PERFMON_LOAD, &load_thread_shape, R_SAMPLING, 0, C_SHAPE_ONLY),
+	CALL(PERFMON_LOAD, &load_cpu_shape, R_CPU, 0, C_SHAPE_ONLY | C_ROLE_ONLY),
 	CALL(PERFMON_UNLOAD, NULL, R_CONTEXT, 0, 0),
-	CALL(PERFMON_START, &start_shape, R_CONTEXT, 0, C_NULL),
-	CALL(PERFMON_START, &start_shape, R_SAMPLING, 0, C_NULL),
+	CALL(PERFMON_START, &start_shape, R_CONTEXT, 0, C_NULL_OK),
+	CALL(PERFMON_START, &start_shape, R_SAMPLING, 0, C_NULL_OK),
 	CALL(PERFMON_STOP, NULL, R_CONTEXT, 0, 0),
 	CALL(PERFMON_RESTART, NULL, R_SAMPLING, 0, 0),
 	CALL(PERFMON_PAUSE, &pause_shape, R_SAMPLING, 0, 0),
@@ -312,20 +312,20 @@ static struct range ranges[] = {
 /*
  * Returns what a created context is. A wrong flag may have made it a CPU's or a thread's context.
  */
-static __u16 role(const struct call *call, const void *arg)
+static __u16 role_of_new(const struct call *call, const void *arg)
 {
 	const struct pfarg_ctx *ctx = arg;
 
 	if (ctx->ctx_flags & PFM_FL_SYSTEM_WIDE)
 		return R_CPU;
-	return call->gives == R_CPU ? R_THREAD : call->gives;
+	return call->new_role == R_CPU ? R_THREAD : call->new_role;
 }
 
 /*
  * Fills the pools with the registers in /proc/perfmon_map. The first three of each pool are used
  * more often. They are chosen at random in each process.
  */
-static void begin(void)
+static void init_process(void)
 {
 	static const enum kind kinds[] = { K_PMC, K_PMD, K_COUNTER };
 	FILE *f = fopen("/proc/perfmon_map", "re");
@@ -349,7 +349,7 @@ static void begin(void)
 		struct pool *pool = &pools[kinds[i]];
 
 		for (__u32 k = 0; k < 3 && pool->nr; k++) {
-			__u32 other = below(pool->nr);
+			__u32 other = random_below(pool->nr);
 			__u64 v = pool->v[k];
 
 			pool->v[k] = pool->v[other];
@@ -369,7 +369,7 @@ static void prepare(void)
 
 	/* The first context must not load any other module. */
 	write_file("/proc/sys/kernel/modprobe", "\n");
-	load("");
+	load_modules("");
 	for (unsigned int i = 0; i < sizeof(modules) / sizeof(*modules); i++)
 		insmod(modules[i], "");
 	/* Rounds of a user without capabilities need access to the device. */
@@ -383,8 +383,8 @@ static const struct program perfmon = {
 	.nr_calls = sizeof(calls) / sizeof(*calls),
 	.ranges = ranges,
 	.nr_ranges = sizeof(ranges) / sizeof(*ranges),
-	.role = role,
-	.begin = begin,
+	.role = role_of_new,
+	.init_process = init_process,
 };
 
 int main(int argc, char **argv)

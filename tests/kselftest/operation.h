@@ -12,31 +12,31 @@ struct operation {
 	const char *what;
 	void (*prepare)(void);
 	int (*attempt)(void);	/* returns 0 or more, or a negative errno */
-	bool (*clean)(void);	/* after a failure: nothing was left behind */
+	bool (*is_clean)(void);	/* after a failure: nothing was left behind */
 	bool (*works)(void);	/* after success: the result works */
 	void (*undo)(void);	/* undoes a successful attempt */
-	int least;		/* minimum number of calls that can fail; 0: none may */
-	bool does_without;	/* may succeed although a request failed */
+	int min_failures;	/* minimum number of calls that can fail; 0: none may */
+	bool may_succeed;	/* may succeed although a request failed */
 	int stride;		/* fail_nth.c: above 20, advance by 1/stride of the count */
 };
 
 /* Ends fault injection: requests after it do not fail. */
-static void disarm(void);
+static void disarm_failure(void);
 
-static void nothing(void)
+static void do_nothing(void)
 {
 }
 
-static bool always(void)
+static bool return_true(void)
 {
 	return true;
 }
 
-static bool says(bool so, const char *what)
+static bool note_unless(bool condition, const char *what)
 {
-	if (!so)
+	if (!condition)
 		note("%s", what);
-	return so;
+	return condition;
 }
 
 #endif

@@ -32,7 +32,7 @@ static __u64 pfm_cycles(const struct pmu_model *m)
 /*
  * Sets the limits of sampling per CPU: samples a second, and percent of its time. "0" is unlimited.
  */
-static void pfm_limits(const char *rate, const char *percent)
+static void pfm_set_limits(const char *rate, const char *percent)
 {
 	write_file("/sys/module/perfcounters/parameters/max_sample_rate", rate);
 	write_file("/sys/module/perfcounters/parameters/max_sample_percent", percent);
@@ -52,7 +52,7 @@ static void pfm_load_modules(const struct pmu_model *m)
 			bail("insmod perfcounters");
 	}
 	/* A previous test may have changed the limits. */
-	pfm_limits("100000", "25");
+	pfm_set_limits("100000", "25");
 	errno = -insmod(m->amd ? "pfm_amd" : "pfm_intel", "");
 	if (errno && errno != EEXIST)
 		bail("insmod of the description");

@@ -14,7 +14,7 @@
 #define SLOW_MS	"/sys/module/faults/parameters/slow_ms"
 
 static struct {
-	volatile int ready, go, inside;
+	volatile int ready, go, in_call;
 } *caller;
 
 /* Creates many event sets with one call, which allocates memory for each. */
@@ -41,7 +41,7 @@ static int write_pmds(int fd)
 	return pfm_call(fd, PERFMON_WRITE_PMDS, &v);
 }
 
-static bool attached(void)
+static bool try_attach(void)
 {
 	int fd = pfm_create(0);
 	bool good = !pfm_load(fd, this_thread()) && !pfm_start(fd) && !pfm_unload(fd);
@@ -54,18 +54,18 @@ static bool attached(void)
  * A child calls @before, and then @call on CPU 1 while each of its allocations takes 100 ms. This
  * thread must be able to use a context of its own meanwhile.
  */
-static void beside(int (*before)(int fd), int (*call)(int fd), const char *what)
+static void test_beside(int (*before)(int fd), int (*call)(int fd), const char *what)
 {
 	char text[12];
 	int status;
 	pid_t pid;
-	bool good, still;
+	bool good, progresses;
 
 	/*
 	 * Attaches the scheduler's probes, which then stay attached for some seconds. To attach
 	 * them interrupts the other CPU, which is not under test.
 	 */
-	if (!attached())
+	if (!try_attach())
 		bail("a context of oneself");
 	memset((void *)caller, 0, sizeof(*caller));
 	fflush(stdout);
@@ -75,12 +75,12 @@ static void beside(int (*before)(int fd), int (*call)(int fd), const char *what)
 
 		if (before && before(fd))
 			_exit(99);
-		on_cpu(1);
+		pin_to_cpu(1);
 		caller->ready = 1;
 		wait_until(caller->go);
-		caller->inside = 1;
+		caller->in_call = 1;
 		rc = call(fd);
-		caller->inside = 0;
+		caller->in_call = 0;
 		_exit(-rc);
 	}
 	wait_until(caller->ready);
@@ -88,29 +88,29 @@ static void beside(int (*before)(int fd), int (*call)(int fd), const char *what)
 	snprintf(text, sizeof(text), "%d", pid);
 	write_file(SLOW, text);
 	caller->go = 1;
-	wait_until(caller->inside);
+	wait_until(caller->in_call);
 	sleep_ms(500);
-	good = attached();
-	still = caller->inside;
+	good = try_attach();
+	progresses = caller->in_call;
 	write_file(SLOW, "0");
 	waitpid(pid, &status, 0);
 	is(WIFEXITED(status) ? WEXITSTATUS(status) : -1, 0,
 	   "9.2 a call that %s with slow allocations succeeds", what);
-	ok(good && still, "9.2 another thread loads, starts and unloads a context meanwhile");
+	ok(good && progresses, "9.2 another thread loads, starts and unloads a context meanwhile");
 }
 
 int main(void)
 {
 	plan(4);
-	on_cpu(0);
+	pin_to_cpu(0);
 	insmod("perfcounters", "");
 	insmod("pfm_soft", "");
 	errno = -insmod("faults", "");
 	if (errno)
 		bail("insmod faults");
 	caller = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	beside(NULL, make_sets, "creates sets");
-	beside(make_sets, write_pmds, "writes registers");
+	test_beside(NULL, make_sets, "creates sets");
+	test_beside(make_sets, write_pmds, "writes registers");
 	rmmod("faults");
 	return finish();
 }

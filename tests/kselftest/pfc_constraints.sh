@@ -16,35 +16,35 @@ program=/tests/pfc_follow
 fixed_addresses="linux64 -R"
 
 # Prints the values of an event in a CSV file, one a line.
-value() { # FILE EVENT
+event_values() { # FILE EVENT
 	awk -F, -v e="$2" '{ for (i = 3; i <= NF; i++) if ($i == e) { print $(i - 2); next } }' "$1"
 }
-near() { [ $(($1 - $2)) -ge -1 ] && [ $(($1 - $2)) -le 1 ]; }
+is_within_one() { [ $(($1 - $2)) -ge -1 ] && [ $(($1 - $2)) -le 1 ]; }
 
 # The second run has two million rounds more, which are 4,000,000 instructions more.
-exactly() { # EVENT MORE
+test_exact() { # EVENT MORE
 	$fixed_addresses pfc stat -x, -o a -e "$1" $program spin 1000000 && $fixed_addresses pfc stat -x, -o b -e "$1" $program spin 3000000 || return 1
 	head -n 1 a b
-	near $(($(value b "$1") - $(value a "$1"))) "$2"
+	is_within_one $(($(event_values b "$1") - $(event_values a "$1"))) "$2"
 }
 
 # All events are counted in one set, whatever their order.
-together() { # EVENTS
+test_one_set() { # EVENTS
 	pfc stat -x, -o all -e "$1" $program spin 1000000 || return 1
 	cat all
-	i=$(value all instructions:u)
-	[ "$i" -gt 2000000 ] && near "$(value all r0148:u)" $((i / 16)) && near "$(value all r01c0:u)" $((i / 2)) && ! grep -vE '^#|^$|,100\.00,' all
+	i=$(event_values all instructions:u)
+	[ "$i" -gt 2000000 ] && is_within_one "$(event_values all r0148:u)" $((i / 16)) && is_within_one "$(event_values all r01c0:u)" $((i / 2)) && ! grep -vE '^#|^$|,100\.00,' all
 }
 
 # A group with two such events is refused, because only one counter can count them.
-refused() {
+test_refused() {
 	local rc=0
 	pfc stat -x, -o all -e '{r0148:u,r0148:k}' true 2>words || rc=$?
 	cat words
 	[ $rc = 2 ] && grep -q "together: no counter is left for r0148" words
 }
 
-take_turns() {
+test_multiplexed() {
 	# Long enough for several runs of each event.
 	pfc stat -x, -o all -e r0148:u,r0148:u /tests/pfc_follow phases 1 100 2>words || return 1
 	cat all words
@@ -54,14 +54,14 @@ take_turns() {
 plan 8
 insmod /modules/perfcounters.ko
 insmod /modules/pfm_intel.ko
-check "1.16 pfc stat: an event of counter 2 only, by raw code, is exact" exactly r0148:u 250000
-check "1.16 pfc stat: an event of counter 2 only, by libpfm4's name, is exact" exactly L1D_PEND_MISS:PENDING:u 250000
-check "1.16 pfc stat: an event of counter 1 only is exact" exactly r01c0:u 2000000
-check "1.16 pfc stat: constrained events first, all in one set with others" together r0148:u,r01c0:u,branches:u,branch-misses:u,instructions:u
-check "1.16 pfc stat: constrained events last, all in one set with others" together branches:u,branch-misses:u,instructions:u,r01c0:u,r0148:u
-check "1.16 pfc stat: constrained events in a group with others" together '{branches:u,r01c0:u,r0148:u,instructions:u}'
-check "1.16 pfc stat: two events of counter 2 in one group are refused with the reason" refused
-check "1.16 pfc stat: two events of counter 2 without a group run by turns" take_turns
+check "1.16 pfc stat: an event of counter 2 only, by raw code, is exact" test_exact r0148:u 250000
+check "1.16 pfc stat: an event of counter 2 only, by libpfm4's name, is exact" test_exact L1D_PEND_MISS:PENDING:u 250000
+check "1.16 pfc stat: an event of counter 1 only is exact" test_exact r01c0:u 2000000
+check "1.16 pfc stat: constrained events first, all in one set with others" test_one_set r0148:u,r01c0:u,branches:u,branch-misses:u,instructions:u
+check "1.16 pfc stat: constrained events last, all in one set with others" test_one_set branches:u,branch-misses:u,instructions:u,r01c0:u,r0148:u
+check "1.16 pfc stat: constrained events in a group with others" test_one_set '{branches:u,r01c0:u,r0148:u,instructions:u}'
+check "1.16 pfc stat: two events of counter 2 in one group are refused with the reason" test_refused
+check "1.16 pfc stat: two events of counter 2 without a group run by turns" test_multiplexed
 rm -f a b all words
-unload
+unload_modules
 exit $failed

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
 # worlds: stock
-# guest: full-skylake full-amd2
+# guest: debian-skylake debian-amd2
 # timeout: 600
 #
 # Debian's perf on the emulated PMU: perf stat and perf record of a program of known length, and
@@ -53,23 +53,23 @@ program="/tests/pmu_perf spin"
 export DEBUGINFOD_URLS=
 short=1000000 long=6000000
 
-counts() { # counts FILE ROUNDS OPTIONS...
+count_rounds() { # count_rounds FILE ROUNDS OPTIONS...
 	file=$1 rounds=$2
 	shift 2
 	# shellcheck disable=SC2086 # words
 	$perf stat -x, -o "$file" "$@" $program "$rounds"
 }
 
-# count FILE EVENT: prints the count from a file of perf stat; nothing if the event did not count
-# 100 % of the time.
-count() {
+# print_count FILE EVENT: prints the count from a file of perf stat; nothing if the event did not
+# count 100 % of the time.
+print_count() {
 	awk -F, -v e="$2:u" '$3 == e && $1 ~ /^[0-9]+$/ && $5 == "100.00" { print $1 }' "$1"
 }
 
-exact() {
-	counts a $short -e instructions:u
-	counts b $long -e instructions:u
-	a=$(count a instructions) b=$(count b instructions)
+check_exact() {
+	count_rounds a $short -e instructions:u
+	count_rounds b $long -e instructions:u
+	a=$(print_count a instructions) b=$(print_count b instructions)
 	echo "# $a, $b instructions"
 	[ $((b - a)) = $((2 * (long - short))) ]
 	result $? "pmu perf stat: a program's instructions are exact"
@@ -77,10 +77,10 @@ exact() {
 
 # Counts all events in one run, with a counter each. A fraction of an event is lost when its counter
 # is programmed again, so a count may be a few events too low.
-together() {
+check_together() {
 	list=instructions:u$(echo "$events" | while read -r name _; do printf ',%s:u' "$name"; done)
-	counts all $long -e "$list"
-	insns=$(count all instructions)
+	count_rounds all $long -e "$list"
+	insns=$(print_count all instructions)
 	insns=${insns:-0}
 	[ "$insns" = "$b" ]
 	result $? "pmu perf stat: as many instructions with all events at once"
@@ -90,7 +90,7 @@ together() {
 			skip "pmu perf stat: $name are the expected share of instructions" "the kernel has no such event on this model"
 			continue
 		fi
-		got=$(count all "$name")
+		got=$(print_count all "$name")
 		want=$((insns * times / in))
 		echo "# $name: $got, $want in $insns instructions"
 		[ "$insns" -gt $((2 * long)) ] && [ "${got:-0}" -ge $((want - 10)) ] && [ "$got" -le $((want + 1)) ]
@@ -99,7 +99,7 @@ together() {
 }
 
 # The program runs on CPU 1. perf itself and everything else run on CPU 0.
-each_cpu() {
+check_each_cpu() {
 	for r in $short $long; do
 		# shellcheck disable=SC2086 # words
 		taskset -c 0 $perf stat -x, -o "cpus.$r" -a -A -e instructions:u taskset -c 1 $program $r
@@ -115,16 +115,16 @@ each_cpu() {
 }
 
 # The program runs on one CPU: perf opens an event for each CPU, and each has a period of its own.
-record() { # record FILE PERIOD
+record_samples() { # record_samples FILE PERIOD
 	# shellcheck disable=SC2086 # words
 	taskset -c 1 $perf record -q -o "$1" -c "$2" -e instructions:u $program $long
 	perf script -i "$1" -F ip 2>/dev/null | tr -d ' ' >"$1.ip"
 }
 
-samples() {
-	b=$(count b instructions)
+check_samples() {
+	b=$(print_count b instructions)
 	for period in 100000 100001; do
-		record data.$period $period
+		record_samples data.$period $period
 		got=$(wc -l <data.$period.ip)
 		echo "# period $period: $got samples of $b instructions"
 		sort data.$period.ip | uniq -c | sed 's/^/# /'
@@ -152,11 +152,11 @@ samples() {
 	result $? "pmu perf report: the loop's symbol has all of its samples"
 }
 
-# own NAME: runs perf's own test of that name. The result is taken from the output, because the exit
-# status says nothing. A skipped test counts as failed, since all of these can run here. A test that
-# waits for a fixed time may fail on a busy host. perf says so, and the test is repeated, up to
-# three times.
-own() {
+# check_own NAME: runs perf's own test of that name. The result is taken from the output, because
+# the exit status says nothing. A skipped test counts as failed, since all of these can run here. A
+# test that waits for a fixed time may fail on a busy host. perf says so, and the test is repeated,
+# up to three times.
+check_own() {
 	for try in 1 2 3; do
 		begin=$(date +%s)
 		perf test -v "$1" >out 2>&1 </dev/null
@@ -179,10 +179,10 @@ echo "1..$((2 + $(echo "$events" | wc -l) + 2 + 7 + $(echo "$perf_tests" | wc -l
 # percentage is not 0.
 cd /proc/sys/kernel && echo 25 >perf_cpu_time_max_percent && echo 100000 >perf_event_max_sample_rate && echo 0 >perf_cpu_time_max_percent
 mkdir /tmp/clients && cd /tmp/clients || exit 1
-exact
-together
-each_cpu
-samples
+check_exact
+check_together
+check_each_cpu
+check_samples
 # The file is not called "tests": perf would take that for its own directory.
 echo "$perf_tests" >names
-while read -r name; do own "$name"; done <names
+while read -r name; do check_own "$name"; done <names

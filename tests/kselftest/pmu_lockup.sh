@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
 # worlds: stock
-# guest: lockup-skylake
+# guest: hard_lockup-skylake
 # timeout: 300
 #
 # The hard lockup detector finds a CPU that loops with interrupts off, by the NMIs of a counter's

@@ -13,7 +13,7 @@
 #include <poll.h>
 #include <sys/mman.h>
 
-static void sampling_modules(const struct pmu_model *m)
+static void load_sampling_modules(const struct pmu_model *m)
 {
 	pfm_load_modules(m);
 	insmod("pfm_soft", "");
@@ -90,7 +90,7 @@ static struct pfm_dfl_smpl_hdr *pfm_map_default(int fd, size_t size)
 /*
  * Reads one message. Returns false if none arrives within @timeout milliseconds; -1 waits forever.
  */
-static bool pfm_message(int fd, struct pfarg_ovfl_msg *msg, int timeout)
+static bool pfm_read_message(int fd, struct pfarg_ovfl_msg *msg, int timeout)
 {
 	struct pollfd poll_fd = { .fd = fd, .events = POLLIN };
 

@@ -17,7 +17,7 @@ module_param(fail, bool, 0444);
 MODULE_PARM_DESC(fail, "Init fails after they are added");
 
 /* Updates an instance by its number and through its handle. */
-static void count(int number)
+static void update_instance(int number)
 {
 	perf_adjust(number, 1);
 	perf_counter_add(perf_counter_handle(number), 1);
@@ -40,7 +40,7 @@ static int __init careless_init(void)
 	for (i = 0; i < nr; i++) {
 		snprintf(name, sizeof(name), "careless/%u", i);
 		number = perf_add(name);
-		count(number);
+		update_instance(number);
 		if (i)
 			continue;
 		preempt_disable();
@@ -56,7 +56,7 @@ static int __init careless_init(void)
 	perf_counter_hist(perf_counter_handle(perf_add_desc(&latency)), 128, S64_MAX);
 	/* A name that perf_add() refuses. */
 	number = perf_add("");
-	count(number);
+	update_instance(number);
 	perf_del(number);
 	return fail ? -EIO : 0;
 }

@@ -50,9 +50,9 @@ struct script {
 	struct step step[MAX_STEPS];
 };
 
-static struct script now, on_nmi;
+static struct script immediate, on_nmi;
 static void __iomem *lapic;
-static DEFINE_MUTEX(one_at_a_time);
+static DEFINE_MUTEX(script_lock);
 
 /* The loop of "run"; its rounds; the number of NMIs, and the instructions complete at each. */
 extern const char msr_raw_loop[], msr_raw_loop_end[];
@@ -152,14 +152,14 @@ static void run(struct script *script)
 }
 
 /* Records how many instructions of "run" are complete, or 0, and executes the steps of on_nmi. */
-static int handle(unsigned int type, struct pt_regs *regs)
+static int handle_nmi(unsigned int type, struct pt_regs *regs)
 {
-	u64 at = 0;
+	u64 insns = 0;
 
 	if (regs->ip >= (u64)msr_raw_loop && regs->ip < (u64)msr_raw_loop_end)
-		at = 2 * (run_rounds - regs->cx) - (regs->ip != (u64)msr_raw_loop);
+		insns = 2 * (run_rounds - regs->cx) - (regs->ip != (u64)msr_raw_loop);
 	if (nr_nmis < ARRAY_SIZE(nmi_at))
-		nmi_at[nr_nmis] = at;
+		nmi_at[nr_nmis] = insns;
 	nr_nmis++;
 	run(&on_nmi);
 	return NMI_HANDLED;
@@ -185,10 +185,10 @@ static int parse_step(struct step *s, char *text)
 
 static int parse(char *text)
 {
-	struct script *script = &now;
+	struct script *script = &immediate;
 	char *part;
 
-	now.nr = 0;
+	immediate.nr = 0;
 	while ((part = strsep(&text, ";"))) {
 		struct step s = {};
 		int err = parse_step(&s, strim(part));
@@ -221,14 +221,14 @@ static ssize_t msr_raw_write(struct file *file, const char __user *from, size_t 
 	text = memdup_user_nul(from, count);
 	if (IS_ERR(text))
 		return PTR_ERR(text);
-	mutex_lock(&one_at_a_time);
+	mutex_lock(&script_lock);
 	err = parse(text);
 	if (!err) {
 		local_irq_save(flags);
-		run(&now);
+		run(&immediate);
 		local_irq_restore(flags);
 	}
-	mutex_unlock(&one_at_a_time);
+	mutex_unlock(&script_lock);
 	kfree(text);
 	return err ?: count;
 }
@@ -242,11 +242,11 @@ static ssize_t msr_raw_read(struct file *file, char __user *to, size_t count, lo
 
 	if (!text)
 		return -ENOMEM;
-	mutex_lock(&one_at_a_time);
-	for (i = 0; i < now.nr; i++)
-		len += scnprintf(text + len, PAGE_SIZE - len, "%d %llu\n", now.step[i].err,
-				 now.step[i].value);
-	mutex_unlock(&one_at_a_time);
+	mutex_lock(&script_lock);
+	for (i = 0; i < immediate.nr; i++)
+		len += scnprintf(text + len, PAGE_SIZE - len, "%d %llu\n", immediate.step[i].err,
+				 immediate.step[i].value);
+	mutex_unlock(&script_lock);
 	ret = simple_read_from_buffer(to, count, pos, text, len);
 	kfree(text);
 	return ret;
@@ -265,7 +265,7 @@ static int __init msr_raw_init(void)
 	lapic = ioremap(APIC_DEFAULT_PHYS_BASE, PAGE_SIZE);
 	if (!lapic)
 		return -ENOMEM;
-	err = register_nmi_handler(NMI_LOCAL, handle, 0, "msr_raw");
+	err = register_nmi_handler(NMI_LOCAL, handle_nmi, 0, "msr_raw");
 	if (err)
 		goto unmap;
 	err = -ENOMEM;

@@ -49,7 +49,7 @@ static int absent;
 module_param(absent, int, 0400);
 
 /* Reads of counters; reads in preemptible context, which is not allowed; calls of probe(). */
-static atomic_t nr_reads, nr_unsound, nr_probes;
+static atomic_t nr_reads, nr_preemptible_reads, nr_probes;
 
 static int get_atomic(char *text, const struct kernel_param *kp)
 {
@@ -59,7 +59,7 @@ static int get_atomic(char *text, const struct kernel_param *kp)
 static const struct kernel_param_ops atomic_ops = { .get = get_atomic };
 
 module_param_cb(reads, &atomic_ops, &nr_reads, 0400);
-module_param_cb(unsound, &atomic_ops, &nr_unsound, 0400);
+module_param_cb(unsound, &atomic_ops, &nr_preemptible_reads, 0400);
 module_param_cb(probes, &atomic_ops, &nr_probes, 0400);
 
 /* Calls of cpu(), one word each: "+1" is CPU 1 online; a "!" before it: called on another CPU. */
@@ -68,7 +68,7 @@ module_param_string(cpus, cpu_calls, sizeof(cpu_calls), 0400);
 static DEFINE_RAW_SPINLOCK(cpu_lock);
 
 /* The address of a register, which read() gets. */
-enum { NOW, SCALED, CONTROL, WHOSE, HERE };
+enum { COUNTER_NOW, COUNTER_SCALED, VALUE_CONTROL, VALUE_PID, VALUE_CPU };
 
 #define COUNTER(title, what, bits, kinds) {				\
 	.name = title, .address = what, .width = bits, .pmcs = 1 << 0,	\
@@ -85,20 +85,20 @@ static struct perfmon_register pmcs[66] = {
 };
 
 static struct perfmon_register pmds[66] = {
-	COUNTER("WIDE", NOW, 64, 0),
-	COUNTER("BYTE", NOW, 8, 0),
-	COUNTER("TWELVE", NOW, 12, 0),
-	COUNTER("NARROW", NOW, 12, PERFMON_REG_NO_64),
-	COUNTER("CARRIED", NOW, 12, PERFMON_REG_TASK),
-	COUNTER("OF_THREADS", NOW, 12, PERFMON_REG_THREAD),
-	COUNTER("OF_SYSTEMS", NOW, 12, PERFMON_REG_SYSTEM),
-	COUNTER("SCALED", SCALED, 64, 0),
-	COUNTER("FIXED", NOW, 64, PERFMON_REG_READ_ONLY),
+	COUNTER("WIDE", COUNTER_NOW, 64, 0),
+	COUNTER("BYTE", COUNTER_NOW, 8, 0),
+	COUNTER("TWELVE", COUNTER_NOW, 12, 0),
+	COUNTER("NARROW", COUNTER_NOW, 12, PERFMON_REG_NO_64),
+	COUNTER("CARRIED", COUNTER_NOW, 12, PERFMON_REG_TASK),
+	COUNTER("OF_THREADS", COUNTER_NOW, 12, PERFMON_REG_THREAD),
+	COUNTER("OF_SYSTEMS", COUNTER_NOW, 12, PERFMON_REG_SYSTEM),
+	COUNTER("SCALED", COUNTER_SCALED, 64, 0),
+	COUNTER("FIXED", COUNTER_NOW, 64, PERFMON_REG_READ_ONLY),
 	{ },
-	VALUE("CONTROL", CONTROL, 0),
-	VALUE("WHOSE", WHOSE, 0),
-	VALUE("HERE", HERE, 0),
-	VALUE("OF_THREADS_NOW", NOW, PERFMON_REG_THREAD),
+	VALUE("CONTROL", VALUE_CONTROL, 0),
+	VALUE("WHOSE", VALUE_PID, 0),
+	VALUE("HERE", VALUE_CPU, 0),
+	VALUE("OF_THREADS_NOW", COUNTER_NOW, PERFMON_REG_THREAD),
 };
 
 static int scripted_probe(void)
@@ -113,7 +113,7 @@ static int scripted_check(unsigned int pmc, u64 *value)
 	return pmc ? 0 : refuse;
 }
 
-static u64 scripted_now(void)
+static u64 next_value(void)
 {
 	u64 value = READ_ONCE(now);
 
@@ -126,21 +126,21 @@ static u64 scripted_now(void)
 static u64 scripted_read(u64 address, u64 control, struct task_struct *task,
 			 struct pid_namespace *ns)
 {
-	bool counter = address == NOW || address == SCALED;
+	bool counter = address == COUNTER_NOW || address == COUNTER_SCALED;
 
 	if (counter)
 		atomic_inc(&nr_reads);
 	if (preemptible())
-		atomic_inc(&nr_unsound);
+		atomic_inc(&nr_preemptible_reads);
 	udelay(slow_us);
 	switch (address) {
-	case NOW:
-		return scripted_now();
-	case SCALED:
-		return scripted_now() * control;
-	case CONTROL:
+	case COUNTER_NOW:
+		return next_value();
+	case COUNTER_SCALED:
+		return next_value() * control;
+	case VALUE_CONTROL:
 		return control;
-	case WHOSE:
+	case VALUE_PID:
 		return task ? task->pid : 0;
 	default:
 		return smp_processor_id();
@@ -202,7 +202,7 @@ static const struct field {
 };
 
 /* Copies the low bytes of a number into a field: x86 is little-endian. */
-static int set_field(void *where, const struct field *field, char *name, char *value)
+static int set_field(void *dst, const struct field *field, char *name, char *value)
 {
 	u64 number = 0;
 
@@ -214,12 +214,12 @@ static int set_field(void *where, const struct field *field, char *name, char *v
 		number = (unsigned long)value;
 	else if (kstrtou64(value, 0, &number))
 		return -ENOENT;
-	memcpy(where + field->offset, &number, field->size);
+	memcpy(dst + field->offset, &number, field->size);
 	return 0;
 }
 
 /* Applies one edit. Returns -ENOENT if it is not valid. */
-static int edit_one(char *text, const struct perfmon_pmu **whole)
+static int apply_edit(char *text, const struct perfmon_pmu **pmu)
 {
 	char *table = strsep(&text, " "), *row, *name;
 	unsigned int n, first, end;
@@ -227,7 +227,7 @@ static int edit_one(char *text, const struct perfmon_pmu **whole)
 	int err = 0;
 
 	if (!strcmp(table, "null")) {
-		*whole = NULL;
+		*pmu = NULL;
 		return 0;
 	}
 	if (!strcmp(table, "pmu")) {
@@ -253,16 +253,16 @@ static int edit_one(char *text, const struct perfmon_pmu **whole)
 
 static int __init scripted_init(void)
 {
-	const struct perfmon_pmu *whole = &scripted;
-	char *rest = edit, *one;
+	const struct perfmon_pmu *pmu = &scripted;
+	char *rest = edit, *text;
 	int err;
 
-	while ((one = strsep(&rest, ";"))) {
-		err = edit_one(one, &whole);
+	while ((text = strsep(&rest, ";"))) {
+		err = apply_edit(text, &pmu);
 		if (err)
 			return err;
 	}
-	err = perfmon_pmu_register(whole);
+	err = perfmon_pmu_register(pmu);
 	/* If init returns EEXIST, insmod gets EBUSY from the kernel: log the errno. */
 	pr_info("registration: %d\n", err);
 	return err;

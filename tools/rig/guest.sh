@@ -37,7 +37,7 @@ limit_of() {
 # assigns to the variable NAME.
 need_of() {
 	# shellcheck disable=SC2034 # the guest's function changes them
-	local smp="" mem="" append="" disk="" patience=240 world=$2
+	local smp="" mem="" append="" disk="" boot_timeout=240 world=$2
 	# shellcheck disable=SC2034
 	local -a qemu=()
 	# shellcheck disable=SC2034
@@ -99,8 +99,8 @@ run_guest() {
 		return
 	fi
 	begin_guest "$world" "$guest" "$dir"
-	follow $! "$world" "$guest" "$dir" $(($(need_of "$guest" "$world" patience) * $(slowness "$world")))
-	if [[ $guest == faulty || $guest == lockup-* ]]; then
+	follow $! "$world" "$guest" "$dir" $(($(need_of "$guest" "$world" boot_timeout) * $(slowness "$world")))
+	if [[ $guest == faulty || $guest == hard_lockup-* ]]; then
 		expected_reports "$label" "$dir"
 	else
 		kernel_log "$label" "$dir"
@@ -114,8 +114,8 @@ begin_guest() {
 	WORLD=$1 GUEST=$2 "$TOP/tools/rig/vm.sh" test "$3" >"$3/vm.log" 2>&1 &
 }
 
-# follow PID WORLD GUEST DIR PATIENCE: records the results of each program when the program ends. A
-# guest that stops reporting is killed. A guest that has reported nothing after PATIENCE seconds is
+# follow PID WORLD GUEST DIR TIMEOUT: records the results of each program when the program ends. A
+# guest that stops reporting is killed. A guest that has reported nothing after TIMEOUT seconds is
 # booted once more, because none of the modules under test was loaded in the guest yet.
 follow() {
 	local pid=$1 world=$2 dir=$4 again="" begun=0 ended=0 new prog limit rc seconds deadline=$((SECONDS + $5)) end="died"
@@ -216,7 +216,7 @@ ours() {
 		!lines { print; next }
 		{ race = race $0 "\n"; lines-- }
 		/(\] |^)=+\r?$/ || !lines {
-			if (race ~ /\[(perfcounters|pfc_[a-z]+|sample_[a-z]+|puppet|faulty)\]/)
+			if (race ~ /\[(perfcounters|pfc_[a-z]+|sample_[a-z]+|test_driver|faulty)\]/)
 				printf "%s", race
 			race = ""
 			lines = 0

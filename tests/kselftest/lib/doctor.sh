@@ -3,10 +3,10 @@
 #
 # Shared by the tests of pfc doctor: runs it with both outputs and a timeout, and checks them.
 
-# doctor STATUS, doctor_as USER STATUS: write the outputs to the files text and json. make test
+# run_doctor STATUS, doctor_as USER STATUS: write the outputs to the files text and json. make test
 # makes the JSON only if a test sets with_json: both outputs are made from one list of checks.
 with_json=${LONG:-}
-doctor() {
+run_doctor() {
 	timeout $((30 * PATIENCE)) pfc doctor >text 2>errors
 	local first=$?
 	local second=$first
@@ -14,7 +14,7 @@ doctor() {
 	[ -z "$with_json" ] || { timeout $((30 * PATIENCE)) pfc doctor --json >json 2>>errors; second=$?; }
 	[ $first = "$1" ] && [ $second = "$1" ] && [ ! -s errors ] || { echo "status $first, with --json $second, want $1"; cat text errors; return 1; }
 }
-doctor_as() {
+run_doctor_as() {
 	su "$1" -s /bin/sh -c "timeout $((30 * PATIENCE)) pfc doctor" >text 2>errors
 	local first=$?
 	local second=$first
@@ -22,9 +22,9 @@ doctor_as() {
 	[ -z "$with_json" ] || { su "$1" -s /bin/sh -c "timeout $((30 * PATIENCE)) pfc doctor --json" >json 2>>errors; second=$?; }
 	[ $first = "$2" ] && [ $second = "$2" ] && [ ! -s errors ] || { echo "status $first, with --json $second, want $2"; cat text errors; return 1; }
 }
-# says STATE SECTION CHECK FOUND [REMEDY]: true if the outputs have this check. FOUND and REMEDY
-# are extended regular expressions.
-says() {
+# has_finding STATE SECTION CHECK FOUND [REMEDY]: true if the outputs have this check. FOUND and
+# REMEDY are extended regular expressions.
+has_finding() {
 	awk -v section="$2:" '/^[a-z]+:$/ { on = ($0 == section) } on' text >part
 	if ! grep -A 1 -E "^$1 +$3 +.*$4" part >found; then
 		echo "not said: $*"

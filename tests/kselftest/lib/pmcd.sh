@@ -14,11 +14,11 @@ start_pmcd() {
 }
 
 # Prints the values of a metric, by instance, on one line.
-values() { # METRIC
+metric_values() { # METRIC
 	pminfo -f "$metric.$1" | sed -nE 's/.*value (-?[0-9]+)$/\1/p' | xargs
 }
-present() { pminfo "$metric.$1" >/dev/null; } # METRIC
-shape() { # METRIC WORDS...: pminfo -d has each of them
+is_present() { pminfo "$metric.$1" >/dev/null; } # METRIC
+has_description() { # METRIC WORDS...: pminfo -d has each of them
 	pminfo -dfT "$metric.$1" >described || return 1
 	shift
 	for word; do
