@@ -585,9 +585,18 @@ fn r1_6_a_context_claims_what_it_uses() {
     r.set_pmd(&map, 3, 0);
     r.set_pmd(&map, FIRST_SOFT, 0);
     let claimed_registers = |pmcs, pmds| RegisterMask { pmcs, pmds };
-    assert_eq!(r.claimed_registers(&map, RegisterMask::NONE), claimed_registers(0b1010, 0b1010));
-    assert_eq!(r.claimed_registers(&map, claimed_registers(1, 0)), claimed_registers(0b1011, 0b1011));
-    assert_eq!(r.claimed_registers(&map, claimed_registers(0, 1)), claimed_registers(0b1011, 0b1011));
+    assert_eq!(
+        r.claimed_registers(&map, RegisterMask::NONE),
+        claimed_registers(0b1010, 0b1010)
+    );
+    assert_eq!(
+        r.claimed_registers(&map, claimed_registers(1, 0)),
+        claimed_registers(0b1011, 0b1011)
+    );
+    assert_eq!(
+        r.claimed_registers(&map, claimed_registers(0, 1)),
+        claimed_registers(0b1011, 0b1011)
+    );
 }
 
 #[test]

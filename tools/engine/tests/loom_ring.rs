@@ -114,7 +114,10 @@ fn backward(records: &'static [usize]) {
                     end => break end,
                 }
             };
-            assert!(matches!(end, ReadResult::Overwritten | ReadResult::End), "{end:?}");
+            assert!(
+                matches!(end, ReadResult::Overwritten | ReadResult::End),
+                "{end:?}"
+            );
             (nr_written, nr_written + 1 - newer)
         };
         take_snapshot();

@@ -60,7 +60,10 @@ mod alone {
             3
         });
         assert_eq!(read, Some(Reading::Value(1005)));
-        assert_eq!(page.read(1, READER_THREAD, |_| 0), Some(Reading::UseSyscall));
+        assert_eq!(
+            page.read(1, READER_THREAD, |_| 0),
+            Some(Reading::UseSyscall)
+        );
         // A reader with another thread pointer may be on another CPU, whose counter is unrelated.
         let read = page.read(0, READER_THREAD + 1, |_| panic!("not its own"));
         assert_eq!(read, Some(Reading::UseSyscall));

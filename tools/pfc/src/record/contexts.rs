@@ -371,7 +371,9 @@ impl Contexts {
             return Ok(());
         }
         // If the write_sampling_pmds fails, the old period stays in effect.
-        let _ = on_target(self.config.scope, target, || live.context.write_sampling_pmds(&pmds));
+        let _ = on_target(self.config.scope, target, || {
+            live.context.write_sampling_pmds(&pmds)
+        });
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 //! Assigns events to PMDs (data registers), PMCs (control registers) and event sets.
 
 use perfmon::solve::{solve, Constraint, ScheduleError};
-use perfmon::{PmuDescription, Map, RegisterValue};
+use perfmon::{Map, PmuDescription, RegisterValue};
 
 use super::events::{Event, EventCode, EventSource};
 
@@ -256,7 +256,9 @@ pub fn assign_sets(
     }
     for (set, value) in (0..schedule.sets).zip(fixed) {
         if value != 0 {
-            assigned.pmcs.push(RegisterValue::new(FIRST_FIXED, value).in_set(set));
+            assigned
+                .pmcs
+                .push(RegisterValue::new(FIRST_FIXED, value).in_set(set));
         }
         // Soft registers count in every event set.
         let soft = plan.pmcs.iter().filter(|v| v.number >= perfmon::FIRST_SOFT);

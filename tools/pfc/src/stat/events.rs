@@ -369,7 +369,9 @@ impl Machine {
     /// Adds to an event code the mask of the counters that can count the event. Returns the reason
     /// as an error if no single counter can count the event.
     fn with_counters(&self, code: EventCode) -> Result<EventCode, String> {
-        use perfmon::constraints::{amd_counters, amd_missing, intel_counters, intel_missing, Missing};
+        use perfmon::constraints::{
+            amd_counters, amd_missing, intel_counters, intel_missing, Missing,
+        };
         let (lacking, counters) = match self.vendor {
             Some(Vendor::Intel) => (
                 intel_missing(self.family, self.model, code.select),

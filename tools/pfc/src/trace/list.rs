@@ -77,7 +77,11 @@ fn created_ns(info: &Info) -> u64 {
 }
 
 fn modes(info: &Info) -> Vec<&'static str> {
-    let mode = if info.has_flag(FLIGHT) { "flight" } else { "stream" };
+    let mode = if info.has_flag(FLIGHT) {
+        "flight"
+    } else {
+        "stream"
+    };
     let flags = [
         (WAIT, "wait"),
         (SHARED, "shared"),
@@ -149,7 +153,10 @@ fn print_markers(device: &Device, json: bool, out: &mut Out) -> Result<(), Failu
     Ok(())
 }
 
-fn group_markers(all: Vec<MarkerInfo>, process: impl Fn(u64) -> Option<ProcessInfo>) -> MarkersByName {
+fn group_markers(
+    all: Vec<MarkerInfo>,
+    process: impl Fn(u64) -> Option<ProcessInfo>,
+) -> MarkersByName {
     let mut tasks: BTreeMap<u64, Option<ProcessInfo>> = BTreeMap::new();
     let mut groups = MarkersByName::new();
     for marker in all.into_iter().filter(|m| m.refs > 0) {
@@ -174,7 +181,10 @@ fn process_names(processes: &[(u64, Option<ProcessInfo>)]) -> String {
     words.join(" ")
 }
 
-fn marker_json((name, fields): &(String, String), processes: &[(u64, Option<ProcessInfo>)]) -> Value {
+fn marker_json(
+    (name, fields): &(String, String),
+    processes: &[(u64, Option<ProcessInfo>)],
+) -> Value {
     let process = |(key, task): &(u64, Option<ProcessInfo>)| match task {
         Some(task) => json!({"key": key, "pid": task.pid, "uid": task.uid, "name": task.comm}),
         None => json!({"key": key}),

@@ -130,7 +130,9 @@ impl Recorder {
     }
 
     fn read_buffers(&mut self) -> Result<usize, Failure> {
-        let result = self.reader.read_round(&self.trace, self.sink.output.as_mut());
+        let result = self
+            .reader
+            .read_round(&self.trace, self.sink.output.as_mut());
         result.map_err(|e| self.sink.to_failure(e))
     }
 

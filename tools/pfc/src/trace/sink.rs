@@ -77,7 +77,11 @@ impl Sink {
     }
 }
 
-fn create_output(format: Format, path: Option<&Path>, about: TraceProperties) -> io::Result<Box<dyn Output>> {
+fn create_output(
+    format: Format,
+    path: Option<&Path>,
+    about: TraceProperties,
+) -> io::Result<Box<dyn Output>> {
     let file = |path: &Path| {
         let mut options = File::options();
         options.write(true).create(true).truncate(true).open(path)
