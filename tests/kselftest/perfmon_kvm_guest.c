@@ -14,6 +14,8 @@
 #define SIZE	(1 << 20)
 #define PERIOD	100000
 #define VCPU_ROUNDS	"6000000"
+/* Of some 200: on a busy host most samples are skipped, because sampling is throttled. */
+#define MIN_SAMPLES	10
 
 struct sample_counts {
 	int samples, marked, frames;
@@ -68,8 +70,8 @@ int main(void)
 	pfm_stop(fd);
 	t = count_samples(fd);
 	note("%d samples, %d marked", t.samples, t.marked);
-	ok(t.marked >= 50,
-	   "1.4 PF_VCPU set: 50 or more samples have PERFMON_IN_GUEST (%d of %d)", t.marked,
+	ok(t.marked >= MIN_SAMPLES,
+	   "1.4 PF_VCPU set: 10 or more samples have PERFMON_IN_GUEST (%d of %d)", t.marked,
 	   t.samples);
 	is(t.frames, 0, "1.4 PF_VCPU set: samples in the guest have no stack frames");
 	fd = create_sampling(PFM_KERNEL);
@@ -77,14 +79,14 @@ int main(void)
 	spin(20000000);
 	pfm_stop(fd);
 	t = count_samples(fd);
-	ok(t.samples >= 50, "1.4 PF_VCPU clear: 50 or more samples (%d)", t.samples);
+	ok(t.samples >= MIN_SAMPLES, "1.4 PF_VCPU clear: 10 or more samples (%d)", t.samples);
 	is(t.marked, 0, "1.4 PF_VCPU clear: no sample has PERFMON_IN_GUEST");
 	fd = create_sampling(0);
 	spin(20000000);
 	pfm_stop(fd);
 	t = count_samples(fd);
-	ok(t.samples >= 50 && !t.marked,
-	   "1.4 user mode only: 50 or more samples, none with PERFMON_IN_GUEST (%d of %d)",
+	ok(t.samples >= MIN_SAMPLES && !t.marked,
+	   "1.4 user mode only: 10 or more samples, none with PERFMON_IN_GUEST (%d of %d)",
 	   t.marked, t.samples);
 	return finish();
 }

@@ -160,6 +160,8 @@ static void test_cpu0_counter(pid_t pid)
 	   "1.4 PERFMON_STATUS on CPU 1: elsewhere");
 	first = status.elsewhere;
 	is(pfm_write_pmd(fd, cpu0_counter, 0), 0, "1.4 PERFMON_WRITE_PMDS on CPU 1");
+	/* The value is short once the thread has run on CPU 1 after the write. */
+	spinner_progresses();
 	is(read_pmd_flags(fd, cpu0_counter, &value), PERFMON_REGFL_SHORT,
 	   "1.4 value written on CPU 1: short");
 	move_spinner(pid, 0);

@@ -99,7 +99,7 @@ static void create_with_slow_globs(void)
 }
 
 /* Returns the microseconds that it takes to create a trace whose globs take long to match. */
-static unsigned long slow_create_us(void)
+static unsigned long create_us(void)
 {
 	int status = in_child({
 		const char *globs = slow_globs();
@@ -116,6 +116,19 @@ static unsigned long slow_create_us(void)
 	if (status)
 		bail("a child");
 	return shared->us;
+}
+
+/* Returns the least of several times: on a busy host the caller does not run all of the time. */
+static unsigned long slow_create_us(void)
+{
+	unsigned long least = create_us();
+
+	for (int i = 1; i < 5; i++) {
+		unsigned long us = create_us();
+
+		least = us < least ? us : least;
+	}
+	return least;
 }
 
 /* Calls of another thread: their number, and the longest time of one, in nanoseconds. */
