@@ -129,7 +129,7 @@ proptest! {
             let sum = |f: fn(u64, u64) -> u128| -> u128 { runs.iter().map(|r| f(r.0, r.1)).sum() };
             prop_assert_eq!(turns.duration(now), (sum(|t, _| t.into()) as u64, sum(|t, _| u128::from(t) * u128::from(t))));
             prop_assert_eq!(
-                moments.totals(value, spent),
+                moments.totals(value, elapsed),
                 (
                     sum(|_, v| v.into()) as u64,
                     sum(|_, v| u128::from(v) * u128::from(v)),
