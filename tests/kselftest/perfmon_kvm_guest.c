@@ -14,7 +14,7 @@
 #define SIZE	(1 << 20)
 #define PERIOD	100000
 #define VCPU_ROUNDS	"6000000"
-/* Of some 200: on a busy host most samples are skipped, because sampling is throttled. */
+/* Some 200 samples are expected; on a busy host throttling skips most of them. */
 #define MIN_SAMPLES	10
 
 struct sample_counts {

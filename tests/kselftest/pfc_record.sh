@@ -231,7 +231,7 @@ test_truncated_file() {
 	pfc report -i b 2>words
 	rc=$?
 	cat words
-	[ $rc = 2 ] && grep -q "cut short" words
+	[ $rc = 2 ] && grep -q "is truncated" words
 }
 test_two_events() {
 	pfc record -e cycles:u,instructions:u -F 500 -o two $program calls $((rounds * factor)) || return 1

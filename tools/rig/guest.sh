@@ -209,9 +209,9 @@ clock_goes_right() {
 # block DIR PROGRAM: prints the output of a program.
 block() { awk -v p="$2" '/^# (begin|end) / { on = $2 == "begin" && $3 == p; next } on' "$1/results"; }
 
-# ours CONSOLE: prints a kernel log without those KCSAN reports in which no module of this project
+# without_foreign_races CONSOLE: prints a kernel log without those KCSAN reports in which no module of this project
 # occurs. Data races within the kernel itself are not under test.
-ours() {
+without_foreign_races() {
 	awk '/BUG: KCSAN:/ { race = ""; lines = 120 }
 		!lines { print; next }
 		{ race = race $0 "\n"; lines-- }
@@ -234,7 +234,7 @@ reports() {
 		/<\/TASK>/ { wanted = 0 }
 		wanted { wanted--; if (!/BUG:|WARNING:|KASAN/) next; wanted = 0 }
 		$0 ~ splat && !left { print "during " (prog ? prog : "boot") ":"; left = 25 }
-		left { print; left-- }' <(ours "$1")
+		left { print; left-- }' <(without_foreign_races "$1")
 }
 
 # kernel_log LABEL DIR: records as a test result whether the kernel log is free of reports.
@@ -243,7 +243,7 @@ kernel_log() {
 	# The PMU of the guest pmu-spurious raises spurious NMIs, which the kernel reports.
 	[[ $label != */pmu-spurious ]] || splat=${splat/|NMI received for unknown/}
 	found=$(reports "$2/console" | sed -n 1,160p)
-	races=$(($(grep -ac 'BUG: KCSAN:' "$2/console") - $(ours "$2/console" | grep -ac 'BUG: KCSAN:'))) || : # grep fails if it counts 0
+	races=$(($(grep -ac 'BUG: KCSAN:' "$2/console") - $(without_foreign_races "$2/console" | grep -ac 'BUG: KCSAN:'))) || : # grep fails if it counts 0
 	if [ -z "$found" ]; then
 		one "$label" "rig the kernel log is clean" ok "$([ "$races" = 0 ] || echo "ignored: $races data races within the kernel itself")"
 	else

@@ -351,7 +351,7 @@ mod tests {
         assert_eq!(found.sets, 500);
     }
 
-    /// So many groups need the same counter that the search for their sets is cut off.
+    /// 210 groups need the same counter. The search for their sets ends at its limit.
     #[test]
     fn r1_12_groups_beyond_the_search() {
         let events: Vec<Constraint> = (0..210).map(|n| constraint(&[0], Some(n))).collect();

@@ -59,7 +59,7 @@ impl LiveProfile {
         let file = encode_file(&self.attributes, false, &[&records]);
         self.reader
             .add_file(file)
-            .map_err(|why| Failure::Refused(format!("what was sampled makes no sense: {why}")))?;
+            .map_err(|why| Failure::Refused(format!("invalid records: {why}")))?;
         let profile = &mut self.reader.profile;
         let table = Table {
             rows: group_rows(profile, &profile.samples.iter().collect::<Vec<_>>(), &KEYS),

@@ -14,8 +14,8 @@ const MAX_ATTR_SIZE: u64 = 4096;
 const AUXTRACE: u32 = 71;
 const COMPRESSED_KINDS: [u32; 2] = [81, 83];
 
-const TRUNCATED: &str = "it is cut short";
-const INCONSISTENT: &str = "what it says of itself cannot be";
+const TRUNCATED: &str = "the file is truncated";
+const INCONSISTENT: &str = "the header of the file is not valid";
 
 struct ByteReader<'a>(&'a [u8]);
 
@@ -51,7 +51,7 @@ fn bytes_at(file: &[u8], at: u64, bytes: u64) -> Result<&[u8], &'static str> {
 /// The reason, in words, why the file cannot be read.
 pub fn check(file: &[u8]) -> Result<(), &'static str> {
     if !file.starts_with(b"PERFILE2") {
-        return Err("it is no perf.data of this kind of processor");
+        return Err("the file is not a perf.data file with the byte order of this machine");
     }
     let header: Vec<u64> = {
         let mut bytes = ByteReader(bytes_at(file, 8, 96)?);
@@ -63,7 +63,7 @@ pub fn check(file: &[u8]) -> Result<(), &'static str> {
         return Err(TRUNCATED);
     };
     if *data_size == 0 && features[0] == 0 {
-        return Err("whoever wrote it was ended before its end");
+        return Err("the program that wrote the file ended before the file was complete");
     }
     if !(16..=MAX_ATTR_SIZE).contains(attr_size)
         || *event_types_size != 0

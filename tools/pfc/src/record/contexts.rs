@@ -403,7 +403,7 @@ impl Contexts {
             );
         }
         if self.has_broken_ring {
-            eprintln!("pfc: a ring held what is no record; is pfc as new as the module?");
+            eprintln!("pfc: a ring contained an invalid record: install pfc and the modules in the same version");
         }
         for sentence in self.short_counts.sentences(self.config.scope, "sampling") {
             eprintln!("pfc: {sentence}");

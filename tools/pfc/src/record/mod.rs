@@ -174,7 +174,7 @@ fn choose_config(
         match config.probe(target_id) {
             Ok(()) => return Ok((cycles, config)),
             Err(e) if is_ebusy(&e) => {
-                eprintln!("pfc: the PMU is in somebody else's hands ('pfc doctor' says whose): time is sampled, not cycles");
+                eprintln!("pfc: the PMU is in use ('pfc doctor' shows by which program): sampling time instead of cycles");
             }
             Err(e) => return Err(describe_error(&e, config.format)),
         }
