@@ -3,9 +3,9 @@
  * worlds: stock debug
  * timeout: 60
  *
- * Calls of a 32-bit program: those on contexts and on accounting work; attaching a trace and
- * mapping the counter pages are refused, and the kernel log says so. Also: the devices have no file
- * position, calls that do not exist return ENOTTY, and READ_IMPLIES_EXEC makes no mapping
+ * Calls of a 32-bit program. Its calls on contexts and on accounting work; it cannot attach a trace
+ * or map the counter pages, and the kernel log says so. Tested as well: the devices have no file
+ * position, unknown calls return ENOTTY, and READ_IMPLIES_EXEC makes no mapping of a device
  * executable.
  */
 #include "sampling.h"
@@ -52,7 +52,7 @@ static int mmap32(int fd)
 	return ret;
 }
 
-/* Makes a call with a vector of one item. The item is stored 1024 bytes after the vector. */
+/* Makes a call with a vector of one item, which is stored 1024 bytes after the vector. */
 static int vector32(int fd, unsigned int call, const void *item, size_t size)
 {
 	struct perfmon_vector v = { (__u64)low + 1024, 1, size };
@@ -144,14 +144,14 @@ static void on_fault(int signal, siginfo_t *info, void *context)
 {
 	const ucontext_t *at = context;
 
-	/* Bit 4 of the error code of a page fault: it was an instruction fetch. */
+	/* Bit 4 of the error code of a page fault is set for an instruction fetch. */
 	fault_address = at->uc_mcontext.gregs[REG_ERR] & 0x10 ? info->si_addr : NULL;
 	siglongjmp(fault_jmp, 1);
 }
 
 /*
- * Returns true if the mapping is executable or can be made so. If it is not, already the fetch of
- * the first instruction faults, at the address of the mapping.
+ * Returns true if the mapping is executable or can be made so. If the mapping is not executable,
+ * the fetch of the first instruction faults, at the address of the mapping.
  */
 static bool is_executable(void *at)
 {
@@ -178,8 +178,8 @@ static void test_mapping_not_executable(const char *what, int fd, size_t size, i
 }
 
 /*
- * With READ_IMPLIES_EXEC, as old programs and those with an executable stack have it, readable
- * memory is executable.
+ * READ_IMPLIES_EXEC makes readable memory executable. The kernel sets it for old programs and for
+ * programs with an executable stack.
  */
 static void test_read_implies_exec(void)
 {

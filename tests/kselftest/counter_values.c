@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Each instance has a signed 64-bit value per CPU, which only updates on that CPU change. */
+/* Each instance has a signed 64-bit value per CPU, which only an update on that CPU changes. */
 #include "kselftest_pc.h"
 
 static struct pc pc;

@@ -25,19 +25,19 @@ test_snapshot() {
 test_faults() {
 	$examples/faults >counted || return 1
 	read -r faults _ ns _ <counted
-	# 100 pages of its own, and a few of printf() and of the stack.
+	# The program touches 100 pages, and printf() and the stack add a few faults.
 	[ "$faults" -ge 100 ] && [ "$faults" -lt 130 ] && [ "$ns" -gt 1000 ] || { cat counted; return 1; }
 }
 
-# One run has 0.2 s of CPU time. On a busy host late ticks may be taken as one sample, or after the
-# end: the samples of several runs are added up.
+# One run has 0.2 s of CPU time. On a busy host, late ticks may be merged into one sample or be
+# taken after the end, so the samples of several runs are added up.
 test_ring() {
 	all=0
 	for _ in $(seq 60); do
 		$examples/ring >sampled || return 1
 		read -r samples _ mine _ _ _ lost _ <sampled
 		[ "$mine" = "$samples" ] || { cat sampled; return 1; }
-		# On a busy host the program may read too late.
+		# On a busy host the program may read the ring too late and lose samples.
 		[ "$lost" = 0 ] || continue
 		all=$((all + samples))
 		[ $all -lt 5 ] || return 0
@@ -63,7 +63,7 @@ check "counter-pages.md: the program prints the sums of all instances" sh -c '$0
 
 test_filter() {
 	pfc trace start shop -e 'shop:*' -f 'price > 10' --format text -o shop.txt -- $examples/shop 50 || return 1
-	# Computes how many events pass the filter.
+	# Computes how many events must pass the filter.
 	want=0 n=0
 	while [ $n -lt 50 ]; do [ $((n * 7 % 100)) -le 10 ] || want=$((want + 1)); n=$((n + 1)); done
 	[ "$(grep -c 'shop:sold' shop.txt)" = $want ] || { echo "$want wanted"; head -n 5 shop.txt; return 1; }

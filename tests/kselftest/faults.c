@@ -4,13 +4,12 @@
  * guest: probes
  * worlds: stock
  *
- * Fails each allocation and registration of the modules: for each operation the first call, then
- * the second, until the operation has no further call that can fail. Each time the operation must
- * return -ENOMEM, leave nothing half made, and work when it is tried again.
+ * Fails each allocation and registration of the modules. For each operation the first call fails,
+ * then the second, until the operation makes no further call that can fail. Each time the operation
+ * must return -ENOMEM, leave nothing half made, and work when it is tried again.
  *
- * faults.ko (tests/modules) fails calls that the modules make, in any task. Allocations further
- * down, which the kernel makes on behalf of the modules, are failed by fail_nth.c, on kernels with
- * fault injection.
+ * faults.ko (tests/modules) fails calls that the modules make, in any task. fail_nth.c fails
+ * allocations that the kernel makes on behalf of the modules, on kernels with fault injection.
  */
 #include "faults.h"
 #include "faults_trace.h"
@@ -18,7 +17,7 @@
 
 static unsigned long total_failed;
 
-/* Does nothing: the calls after an attempt are not those that faults.ko fails. */
+/* Does nothing: faults.ko does not fail the calls that the test makes after an attempt. */
 static void disarm_failure(void)
 {
 }
@@ -50,7 +49,7 @@ static void arm_failure(int n)
 }
 
 /*
- * Makes one attempt with call @n failing (0: none). Returns true if that call was made, and failed.
+ * Makes one attempt in which call @n fails (0: none). Returns true if call @n was made and failed.
  */
 static bool attempt_with_failure(const struct operation *op, int n, int *ret, int *calls)
 {
@@ -60,8 +59,8 @@ static bool attempt_with_failure(const struct operation *op, int n, int *ret, in
 	arm_failure(n ? n : INT_MAX);
 	*ret = op->attempt();
 	/*
-	 * Read `calls` before `nth`, as a worker may still be making calls: call n may be made in
-	 * between.
+	 * `calls` is read before `nth`: a worker may still be making calls, and may make call n
+	 * between the two reads.
 	 */
 	*calls = fault_parameter("calls", NULL);
 	hit = fault_parameter("nth", NULL) == 0;
@@ -83,10 +82,10 @@ static bool check_attempt(const struct operation *op, const char *driver_name, i
 }
 
 /*
- * Returns the number of the call to fail after call @n of @calls. Up to 100 calls all fail. Of
- * more, as where a driver adds 400 instances, the first 20 and the last 10 fail, and one in 31
- * between, which are the same in a loop. In make test more than 8 calls are many: the first 4 and
- * the last 2 fail, and 5 between.
+ * Returns the number of the call to fail after call @n of @calls. Of up to 100 calls, each one
+ * fails. Of more calls (a driver may add 400 instances in a loop), the first 20 and the last 10
+ * fail, and every 31st between them. In make test the limit is 8 calls, and above it the first 4,
+ * the last 2 and about 5 between them fail.
  */
 static int next_call(int n, int calls)
 {
@@ -102,7 +101,10 @@ static int next_call(int n, int calls)
 static void test_failures(const struct operation *op, const char *driver_name)
 {
 	int failed = 0, calls, this_time, wrong = 0, ret;
-	/* The calls that next_call() selects in make test, of that many. */
+	/*
+	 * Minimum number of failed calls in make test: next_call() selects at least 7 of 8 or more
+	 * calls.
+	 */
 	int min = op->min_failures < 8 ? op->min_failures : 7;
 	bool works;
 
@@ -118,8 +120,8 @@ static void test_failures(const struct operation *op, const char *driver_name)
 
 		if (!attempt_with_failure(op, n, &ret, &this_time)) {
 			/*
-			 * The number of calls varies: a large allocation in fragmented memory takes
-			 * more of them.
+			 * The number of calls varies, because a large allocation takes more calls
+			 * in fragmented memory.
 			 */
 			note("%s%s: %d calls this time, not %d", op->what, driver_name, this_time,
 			     calls);
@@ -141,8 +143,8 @@ static void test_failures(const struct operation *op, const char *driver_name)
 		if (ret >= 0)
 			op->undo();
 		/*
-		 * Try again without a failure. Not after each one: leftovers would show in later
-		 * attempts, too.
+		 * Try again without a failure, but not after each failure: later attempts would
+		 * show leftovers, too.
 		 */
 		if (calls <= 10 || failed % gate_or_long(8, 4) == 1)
 			works = check_attempt(op, driver_name, n, op->attempt()) && works;
@@ -165,8 +167,8 @@ static void test_failures(const struct operation *op, const char *driver_name)
 }
 
 /*
- * A worker adds the instances of a disk after the disk's first request. If memory runs out then, a
- * later request starts the worker again: read from the disk until it has all of its instances.
+ * A worker adds the instances of a disk after the disk's first request. If the worker runs out of
+ * memory, a later request starts it again: read from the disk until all its instances exist.
  */
 static void prepare_block(void)
 {
@@ -191,8 +193,8 @@ static int read_disk_until_instances(void)
 			return -EIO;
 		sleep_ms(5);
 		/*
-		 * The worker adds flush_time last. If reads is missing, the instances are just
-		 * being removed.
+		 * The worker adds flush_time last. If only flush_time exists, the instances are
+		 * just being removed.
 		 */
 		if (!pc_find(&pc, "block/nullb0/flush_time"))
 			continue;
@@ -230,8 +232,8 @@ static const struct operation disk_operation = {
 };
 
 /*
- * Has this task accounted individually: the first such task starts accounting, the last one ends
- * it.
+ * Turns on individual accounting of this task. The first such task starts accounting, and the last
+ * one ends it.
  */
 static int account_self(void)
 {
@@ -287,7 +289,7 @@ static const struct operation accounting_operation = {
 	stop_accounting, 15, false, 0
 };
 
-/* Loads the driver. Its rmmod must work when memory has run out. */
+/* Loads the driver before an attempt. The rmmod of the attempt must work without memory. */
 static void prepare_loaded(void)
 {
 	record_live();

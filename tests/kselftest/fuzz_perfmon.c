@@ -7,8 +7,8 @@
  *
  * Random calls of /dev/perfmon: contexts of threads and CPUs, event sets, sampling in each format,
  * the self page, rings. Most structures are valid, so that calls get past the checks of their
- * arguments. Each call must succeed some times and fail some times. SEED, CALLS and ROUND in the
- * environment repeat a run.
+ * arguments. Each kind of call must succeed some times and fail some times. SEED, CALLS and ROUND
+ * in the environment repeat a run.
  */
 #include "ioctl_fuzz_run.h"
 #include "sampling.h"
@@ -40,7 +40,7 @@ static const struct field ctx_cpu[] = {
 static const struct shape thread_shape = SHAPE(struct pfarg_ctx, ctx_thread);
 static const struct shape cpu_shape = SHAPE(struct pfarg_ctx, ctx_cpu);
 
-/* Formats, each with a shape for its argument and one for the call */
+/* Formats: for each one, the shape of its argument and the shape of the call */
 
 static const struct field dfl_arg[] = {
 	NUMBERS(struct pfm_dfl_smpl_arg, buf_size, K_BYTES, 4096, 65536),
@@ -60,7 +60,7 @@ static const struct field ring_arg[] = {
 	FIELD(struct perfmon_ring_arg, reserved, K_RESERVED),
 };
 
-/* Formats that set the flags and the stacks themselves: both fields must be 0. */
+/* Formats that set the flags and the stacks themselves: both fields of the argument must be 0. */
 static const struct field fixed_ring_arg[] = {
 	NUMBERS(struct perfmon_ring_arg, size, K_BYTES, 4096, 65536),
 	FIELD(struct perfmon_ring_arg, flags, K_RESERVED),
@@ -225,7 +225,7 @@ VECTOR(gone_sets, set_gone_shape, 1);
 VECTOR(infos, info_shape, 3);
 VECTOR(some_runs, runs_shape, 2);
 
-/* Others */
+/* Other calls */
 
 static __u64 booleans[] = { 0, 1 };
 
@@ -268,8 +268,8 @@ static const struct shape pause_shape = SHAPE(struct word, pause_fields);
 static const struct shape status_shape = SHAPE(struct perfmon_status, status_fields);
 
 /*
- * The load of a CPU is strict: only contexts of CPUs get the number of a CPU. In a thread's context
- * it would be the ID of a process, such as init.
+ * The row that loads a context on a CPU is strict: only contexts of CPUs get the number of a CPU. A
+ * context of a thread would take the number as the ID of a process, such as init.
  */
 static const struct call calls[] = {
 	CALL(PERFMON_CREATE, &thread_shape, R_NEW, R_THREAD, C_SHAPE_ONLY),
@@ -310,7 +310,8 @@ static struct range ranges[] = {
 };
 
 /*
- * Returns what a created context is. A wrong flag may have made it a CPU's or a thread's context.
+ * Returns the role of a created context. A wrong flag may have made it a CPU's or a thread's
+ * context.
  */
 static __u16 role_of_new(const struct call *call, const void *arg)
 {
@@ -322,8 +323,8 @@ static __u16 role_of_new(const struct call *call, const void *arg)
 }
 
 /*
- * Fills the pools with the registers in /proc/perfmon_map. The first three of each pool are used
- * more often. They are chosen at random in each process.
+ * Fills the pools with the registers in /proc/perfmon_map. The first three values of each pool are
+ * used more often; each process chooses them at random.
  */
 static void init_process(void)
 {
@@ -356,7 +357,7 @@ static void init_process(void)
 			pool->v[other] = v;
 		}
 	}
-	/* Set 0 exists in each context, so it is used most often. */
+	/* Set 0 exists in each context, so this pool contains it most often. */
 	pools[K_SET] = (struct pool) { { 0, 0, 1, 2, 3 }, 5 };
 }
 
@@ -367,7 +368,7 @@ static void prepare(void)
 		"pfm_histogram",
 	};
 
-	/* The first context must not load any other module. */
+	/* The first context must not make the kernel load any other module. */
 	write_file("/proc/sys/kernel/modprobe", "\n");
 	load_modules("");
 	for (unsigned int i = 0; i < sizeof(modules) / sizeof(*modules); i++)

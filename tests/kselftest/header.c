@@ -76,7 +76,7 @@ int main(void)
 
 	clock_gettime(CLOCK_REALTIME, &ts);
 	now_ns = ts.tv_sec * 1000000000ULL + ts.tv_nsec;
-	/* loaded_ns may be from a clock that only advances with each tick. */
+	/* loaded_ns may be read from a clock that only advances with each tick. */
 	ok(h->loaded_ns <= now_ns && h->loaded_ns + 1000000000ULL > before_ns,
 	   "0.3 header: loaded_ns is the time of loading");
 	ok(h->tsc_khz == 0 || (h->tsc_khz > 100000 && h->tsc_khz < 20000000),
