@@ -107,7 +107,9 @@ static void test_registers(void)
 	close(fd);
 }
 
-/* Tests as a user without capabilities. Runs in a child; returns 1 if a test failed, else 0. */
+/*
+ * Tests calls as a user without capabilities. Runs in a child; returns 1 if a test failed, else 0.
+ */
 static int test_as_user(pid_t foreign_pid)
 {
 	int fd, failed = ksft_failed;
@@ -201,7 +203,10 @@ static void test_lifetimes(void)
 	close(fd);
 	close(system);
 
-	/* A child of fork() is not counted. It can use the context by the inherited descriptor. */
+	/*
+	 * A child of fork() is not counted, but can use the context through the inherited
+	 * descriptor.
+	 */
 	fd = pfm_create(0);
 	pfm_write_pmc(fd, 0, pfm_instructions(model));
 	pfm_load(fd, this_thread());
@@ -220,7 +225,9 @@ static void test_lifetimes(void)
 	is(pfm_read_pmd(fd, 0), got, "1.2 fork: the parent is not counted after the child's stop");
 	close(fd);
 
-	/* A context of a child counts across its exec. Only the parent has the descriptor. */
+	/*
+	 * A context of a child counts across the child's exec. Only the parent has the descriptor.
+	 */
 	if (pipe(out))
 		bail("pipe");
 	child = fork();
@@ -246,8 +253,8 @@ static void test_lifetimes(void)
 }
 
 /*
- * Kills programs that never unload their contexts. Those with odd numbers are killed while they
- * count, those with even numbers at any moment before or after they have started.
+ * Kills programs that never unload their contexts. Programs with odd numbers are killed while their
+ * contexts count, programs with even numbers at any moment before or after the start.
  */
 static void test_killed_programs(void)
 {

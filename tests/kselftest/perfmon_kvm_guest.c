@@ -5,8 +5,8 @@
  * timeout: 60
  *
  * Samples of a thread that runs a KVM guest have PERFMON_IN_GUEST instead of an address, because
- * the interrupt's registers are only those with which the host was left. The tests run without KVM:
- * a command of the test driver sets the thread's flag PF_VCPU, as KVM does.
+ * the registers at the interrupt only show where the host entered the guest. The tests run without
+ * KVM: a command of the test driver sets the thread's flag PF_VCPU, as KVM does.
  */
 #include "sampling.h"
 #include "ring.h"
@@ -14,7 +14,10 @@
 #define SIZE	(1 << 20)
 #define PERIOD	100000
 #define VCPU_ROUNDS	"6000000"
-/* Of some 200: on a busy host most samples are skipped, because sampling is throttled. */
+/*
+ * Minimum of about 200 possible samples: on a busy host sampling is throttled, and most are
+ * skipped.
+ */
 #define MIN_SAMPLES	10
 
 struct sample_counts {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Samples this thread after each millisecond of its CPU time, and reads the samples from a ring
- * that the kernel writes at the same time. Needs no PMU. Documentation/sampling.md quotes
- * read_record().
+ * that the kernel writes at the same time. The program needs no PMU. Documentation/sampling.md
+ * quotes read_record().
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
