@@ -18,7 +18,7 @@ list_files() {
 	[ ! -e /proc/ppa ] || find /proc/ppa
 	find /run/perftrace
 } 2>/dev/null
-# Prints "FIELD<tab>TEXT" for each entry: the value of What:, and its description on one line.
+# Prints "FIELD<tab>TEXT" for each entry: the value of What: and the description, on one line.
 print_entries() {
 	awk 'function out() { if (what != "") print what "\t" text } /^What:/ { out(); sub(/^What:[ \t]*/, ""); what = $0; text = ""; next }
 		{ sub(/^[A-Za-z]+:[ \t]*/, ""); gsub(/[ \t]+/, " "); text = text " " $0 } END { out() }' /tests/documentation/ABI/* | sed 's/  */ /g'

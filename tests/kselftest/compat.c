@@ -3,10 +3,10 @@
  * worlds: stock debug
  * timeout: 60
  *
- * Calls of a 32-bit program. Its calls on contexts and on accounting work; it cannot attach a trace
- * or map the counter pages, and the kernel log says so. Tested as well: the devices have no file
- * position, unknown calls return ENOTTY, and READ_IMPLIES_EXEC makes no mapping of a device
- * executable.
+ * Calls of a 32-bit program: calls on contexts and on accounting succeed. Attaching a trace and
+ * mapping the counter pages fail, and the kernel log says so. The test also checks that the devices
+ * have no file position, unknown calls return ENOTTY, and READ_IMPLIES_EXEC makes no mapping of a
+ * device executable.
  */
 #include "sampling.h"
 #include <linux/perftrace.h>
@@ -24,8 +24,8 @@
 static void *low;
 
 /*
- * Makes an ioctl as a 32-bit program does. Such a program uses the same structures, because all
- * members have a fixed size.
+ * Makes an ioctl as a 32-bit program does. A 32-bit program uses the same structures as a 64-bit
+ * program, because all members have a fixed size.
  */
 static int call32(int fd, unsigned int call, const void *arg, size_t size)
 {
@@ -178,8 +178,8 @@ static void test_mapping_not_executable(const char *what, int fd, size_t size, i
 }
 
 /*
- * READ_IMPLIES_EXEC makes readable memory executable. The kernel sets it for old programs and for
- * programs with an executable stack.
+ * READ_IMPLIES_EXEC makes readable memory executable. The kernel sets READ_IMPLIES_EXEC for old
+ * programs and for programs with an executable stack.
  */
 static void test_read_implies_exec(void)
 {
@@ -193,7 +193,7 @@ static void test_read_implies_exec(void)
 	if (counters < 0 || ring < 0 || recorder < 0 || ioctl(trace, PERFTRACE_ATTACH, &attach))
 		bail("open");
 	personality(before | READ_IMPLIES_EXEC);
-	/* Anonymous memory is executable: it holds a return instruction. */
+	/* Checks that anonymous memory, which holds a return instruction, is executable. */
 	code = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	*code = 0xc3;
 	ok(is_executable(code), "0.1 READ_IMPLIES_EXEC: anonymous memory is executable");

@@ -86,7 +86,10 @@ static bool names_are_consistent(void)
 	return good && nr == NR_NAMES;
 }
 
-/* Adds instances. Returns how many of them had no number before or got their previous number. */
+/*
+ * Adds instances. Returns how many of the instances had no number before or got their previous
+ * number.
+ */
 static int add_instances(int from, int to)
 {
 	int nr_same = 0;

@@ -6,8 +6,8 @@
  * timeout: 120
  *
  * PMU interrupts in the modules' own costs: there are as many interrupts as overflows, and spurious
- * NMIs are counted separately. Both counts match the NMIs that the kernel counts, and the debugfs
- * files.
+ * NMIs are counted separately. The counts of interrupts and of spurious NMIs match the NMIs that
+ * the kernel counts, and the debugfs files.
  */
 #include "costs.h"
 

@@ -5,8 +5,8 @@
  * timeout: 300
  *
  * The modules' own costs when probes write faster than readers read: each event and each task
- * record that finds no room is counted once. Not tested in the debug world, where ending 16,584
- * tasks takes 2.5 minutes (a test there found no fault).
+ * record that finds no room is counted once. The debug world does not run this test, because ending
+ * 16,584 tasks there takes 2.5 minutes (one run found no fault).
  */
 #include "trace.h"
 #include "ppa.h"
@@ -44,8 +44,8 @@ static void *exit_thread(void *arg)
 }
 
 /*
- * Ends more tasks than records of ended tasks are kept. Only long runs do this, because it takes
- * too long for make test.
+ * Ends more tasks than records of ended tasks are kept. Only long runs end this number of tasks,
+ * because make test would take too long.
  */
 static void test_accounting(void)
 {

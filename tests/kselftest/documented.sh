@@ -5,11 +5,11 @@
 # worlds: stock
 # guest: debian-skylake
 #
-# Runs every command of the documentation as it is printed there: the lines of the blocks "sh guest"
-# and "console guest", in order, each block in its own directory. A command, and each command of a
-# pipe, must end with status 0 within four minutes. A command with "until" in its comment gets a
-# SIGINT one second after its first output, and may end by this signal. The output must contain the
-# lines that a console block shows after the command, in that order; numbers may differ.
+# Runs every command of the documentation as it is printed: the lines of the blocks "sh guest" and
+# "console guest", in order, each block in its own directory. A command, and each command of a pipe,
+# must end with status 0 within four minutes. A command with "until" in its comment gets a SIGINT
+# one second after its first output, and may end by this signal. The output must contain the lines
+# that a console block shows after the command, in that order; numbers may differ.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh

@@ -3,8 +3,8 @@
  * timeout: 400
  * worlds: debug
  *
- * The kernel's fault injection (fail_nth.h) in each operation of faults.h. It fails allocations
- * that faults.c cannot fail: page tables, inodes, the parts of a per-CPU allocation.
+ * The kernel's fault injection (fail_nth.h) in each operation of faults.h. Fault injection fails
+ * allocations that faults.c cannot fail: page tables, inodes, the parts of a per-CPU allocation.
  *
  * Only requests of the calling thread fail. While a module is being loaded, only requests of its
  * init function fail: requests with an address of module text on the stack.

@@ -5,7 +5,7 @@
  * Random calls on /dev/perfcounters and /dev/perfcounters_names, by root and by a user without
  * capabilities that inherits root's open files. Each call must return a plausible result or an
  * errno of user space. No call may write to the pages or keep the module loaded afterwards. The
- * seed is printed; SEED=n in the environment sets it.
+ * seed is printed; SEED=n in the environment sets the seed.
  *
  * readonly.c and bad_input.c test calls with only one right result.
  */
@@ -17,7 +17,9 @@
 #include <sys/sendfile.h>
 #include <sys/uio.h>
 
-/* Number of calls of each of the two users in a long run. Other runs make a quarter of them. */
+/*
+ * Number of calls of each of the two users in a long run. Other runs make a quarter of this number.
+ */
 #define NR_CALLS	40000
 #define ARENA	(64UL << 20)
 

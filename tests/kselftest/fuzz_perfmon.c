@@ -310,8 +310,8 @@ static struct range ranges[] = {
 };
 
 /*
- * Returns the role of a created context. A wrong flag may have made it a CPU's or a thread's
- * context.
+ * Returns the role of a created context. A wrong flag in the call may have changed a thread's
+ * context to a CPU's or the reverse.
  */
 static __u16 role_of_new(const struct call *call, const void *arg)
 {
@@ -324,7 +324,7 @@ static __u16 role_of_new(const struct call *call, const void *arg)
 
 /*
  * Fills the pools with the registers in /proc/perfmon_map. The first three values of each pool are
- * used more often; each process chooses them at random.
+ * used more often; each process chooses these three at random.
  */
 static void init_process(void)
 {

@@ -10,7 +10,7 @@
  * must succeed some times and fail some times. SEED, CALLS and ROUND in the environment repeat a
  * run.
  *
- * trace_fuzz.c tests that a reader and a writer work as usual during such calls.
+ * trace_fuzz.c tests that a reader and a writer work as usual during random calls.
  */
 #include "ioctl_fuzz_run.h"
 #include "trace.h"
@@ -298,8 +298,8 @@ static struct range ranges[] = {
 };
 
 /*
- * A traced process that writes events as the library does. Its mappings are not in the fuzzer's
- * list, so the fuzzer's calls do not change them.
+ * A traced process that writes events as the library does. The mappings of the process are not in
+ * the fuzzer's list, so the fuzzer's calls do not change them.
  */
 static struct traced_process self;
 static bool is_attached;

@@ -5,9 +5,9 @@
  * timeout: 600
  *
  * Random calls of process accounting: ioctls and read() of /dev/ppa, and the texts of
- * /proc/sys/kernel/ppa, ppa_levels, /proc/ppa/ppactl and /proc/ppa/PID. Root and a user make them
- * while tasks start and exit. Each kind of call must succeed some times and fail some times. SEED,
- * CALLS and ROUND in the environment repeat a run.
+ * /proc/sys/kernel/ppa, ppa_levels, /proc/ppa/ppactl and /proc/ppa/PID. Root and a user make the
+ * calls while tasks start and exit. Each kind of call must succeed some times and fail some times.
+ * SEED, CALLS and ROUND in the environment repeat a run.
  */
 #include "ioctl_fuzz_run.h"
 #include "ppa.h"
@@ -198,7 +198,10 @@ static void do_extra_operation(void)
 
 	switch (random_below(16)) {
 	case 0:
-		/* Rare, because it attaches or detaches all probes. */
+		/*
+		 * The settings are rarely written, because each write attaches or detaches all
+		 * probes.
+		 */
 		write_line(WRITE_SETTINGS, SETTINGS, numbers, 4);
 		break;
 	case 1:

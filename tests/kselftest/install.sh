@@ -210,7 +210,7 @@ test_unloaded() { ! lsmod | grep -E '^(perfcounters|pfc_|pfm_)' && ! ls /dev/per
 check "install purged: modules, devices and the service are removed" test_unloaded
 # Compares the files with a list that was made before the packages were installed. Directories in
 # which a running Debian writes are left out. In /var/lib/systemd, where apt's helper for services
-# records them, only files about these packages are compared.
+# records the installed services, only files about these packages are compared.
 test_no_files_left() {
 	find / -xdev \( -path /proc -o -path /dev -o -path /sys -o -path /run -o -path /tmp -o -path /guest -o -path /tests -o -path /orders -o -path /packages -o -path /examples \) -prune -o -print |
 		LC_ALL=C sort >files
@@ -249,7 +249,7 @@ test_purge_while_open() {
 }
 check "install purged with a device open: only root may open it, the module unloads after close" test_purge_while_open
 
-# Only a reboot undoes the effect of this test, so it is the last one.
+# Only a reboot undoes the effect of this test, so this test is the last one.
 test_unsigned_refused() {
 	echo 1 >/sys/module/module/parameters/sig_enforce
 	! insmod ./signed.ko 2>words

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Instances belong to the module that added them. If the module does not delete them, they become
+ * Instances belong to the module that added them. Instances that the module does not delete become
  * dormant when the module is unloaded or its init fails. A driver may use the number that
  * perf_add() returned without checking it for an error.
  */
@@ -98,7 +98,7 @@ static void test_names_of_other_driver(void)
 }
 
 /*
- * perf_add() has logged why it refused a name; later calls with its errno as the number log
+ * perf_add() has logged why it refused a name; later calls with the errno as the number log
  * nothing.
  */
 static void test_errno_arguments(void)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Makes the calls that ioctl_fuzz.h generates. Between the calls it opens, maps and reads devices.
+ * Makes the calls that ioctl_fuzz.h generates. Between the calls the fuzzer opens, maps and reads
+ * the device.
  *
  * A program of the fuzzer describes its device in a struct program; the main function is in
  * ioctl_fuzz_run.h. The outcomes of the calls, and the last call of each process, are stored in
@@ -168,7 +169,9 @@ static void on_alarm(int sig)
 	(void)sig;
 }
 
-/* Calls a function that may fault. Returns 0, or the signal that it raised. */
+/*
+ * Calls a function that may fault. Returns 0, or the number of the signal that the function raised.
+ */
 static __attribute__((noinline)) int try_call(void (*function)(void))
 {
 	int sig = sigsetjmp(fault_jmp, 1);
@@ -350,8 +353,8 @@ static void check_objects(const struct call *call)
 }
 
 /*
- * Repeats the call, with one more number changed each time. This is faster than to generate new
- * structures, which takes longer than most calls do.
+ * Repeats the call, with one more number changed each time. Generating new structures instead would
+ * take longer than most calls do.
  */
 static void do_variants(int row, const struct open_fd *opened, unsigned long arg)
 {
@@ -359,7 +362,8 @@ static void do_variants(int row, const struct open_fd *opened, unsigned long arg
 	__u64 nr = program->nr_calls;
 
 	/*
-	 * Programs with few calls make few variants. Otherwise they would make little but variants.
+	 * Programs with few calls make few variants. Otherwise most of their calls would be
+	 * variants.
 	 */
 	for (__u64 n = random_below(1 + (nr < MAX_VARIANTS ? nr : MAX_VARIANTS)); n; n--) {
 		const struct object *o = &gen.objects[random_below(gen.nr)];
@@ -565,7 +569,7 @@ static void do_map_calls(void)
 			*map = (struct map) { p, part, map->prot };
 		break;
 	case 3:
-		/* Unmaps the end of the mapping. The rest keeps its address. */
+		/* Unmaps the end of the mapping. The rest of the mapping keeps its address. */
 		count_outcome(-1, "munmap", munmap(map->at + map->bytes - part, part));
 		map->bytes -= part;
 		if (!map->bytes)

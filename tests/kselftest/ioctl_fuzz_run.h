@@ -257,7 +257,10 @@ static void show_last_calls(void)
 	}
 }
 
-/* Kills all processes of the round. Returns false if one of them does not end in time. */
+/*
+ * Kills all processes of the round. Returns false if a process does not end within @ms
+ * milliseconds.
+ */
 static bool end_round(pid_t pid, int ms)
 {
 	while (ms-- > 0) {

@@ -56,7 +56,7 @@ static bool ok(bool good, const char *name, ...)
 	return good;
 }
 
-/* Checks that two numbers are equal. If they differ, the report shows both numbers. */
+/* Checks that two numbers are equal. If the numbers differ, the report shows both of them. */
 #define is(got, want, ...) do {						\
 	long long got_ = (got), want_ = (want);				\
 									\
@@ -164,7 +164,10 @@ static void exit_cleanup(void)
 	unload_modules();
 }
 
-/* Reloads perfcounters.ko, and loads the test driver. Both are unloaded when the program exits. */
+/*
+ * Reloads perfcounters.ko, and loads the test driver. Both modules are unloaded when the program
+ * exits.
+ */
 static void load_modules(const char *params)
 {
 	static bool registered;
@@ -374,8 +377,8 @@ static void sleep_ms(long ms)
 
 /*
  * Waits until the condition is true, for at most 60,000 sleeps of 1 ms. The limit is a number of
- * wakeups, so that a busy host extends it. After the limit has been reached, the next check of the
- * caller fails.
+ * wakeups, so that a busy host extends the wait. After the limit has been reached, the next check
+ * of the caller fails.
  */
 #define wait_until(condition) do {					\
 	for (int left_ = 60000; left_ && !(condition); left_--)		\

@@ -232,8 +232,8 @@ static void test_full_table(void)
 	note("%lld bytes of per-CPU memory a chunk; %lld MiB in all, %lld MiB stated",
 	     percpu / (long long)(chunks - start_chunks), taken / MIB, expected / MIB);
 	/*
-	 * The per-CPU allocator has one unit for each possible CPU and a few unused units. It keeps
-	 * up to four empty pages of each unit.
+	 * The per-CPU allocator has one unit for each possible CPU and a few unused units. The
+	 * allocator keeps up to four empty pages of each unit.
 	 */
 	ok(percpu / (POSSIBLE_CPUS * PAGE) >= (long long)(chunks - start_chunks) - 4 &&
 	   percpu / (POSSIBLE_CPUS * PAGE) <=

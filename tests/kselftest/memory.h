@@ -6,7 +6,7 @@
 #include "kselftest_pc.h"
 #include <limits.h>
 
-/* Returns the sum of the numbers that follow the word @word, over all its occurrences in a file. */
+/* Returns the sum of the numbers that follow the word @word, over all occurrences in a file. */
 static long sum_after(const char *path, const char *word)
 {
 	static char buf[65536];

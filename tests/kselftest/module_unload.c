@@ -2,8 +2,8 @@
 /*
  * timeout: 600
  *
- * perfcounters.ko cannot be unloaded while a file, a mapping or a driver uses it. It can be loaded
- * and unloaded any number of times.
+ * perfcounters.ko cannot be unloaded while a file, a mapping or a driver uses it. perfcounters.ko
+ * can be loaded and unloaded any number of times.
  */
 #include "memory.h"
 
@@ -87,8 +87,8 @@ static bool load_and_unload(int i)
 static void test_repeated_load(void)
 {
 	/*
-	 * A debug kernel keeps freed memory. Its free memory is therefore not compared; its
-	 * detectors check each cycle.
+	 * A debug kernel keeps freed memory. The test therefore does not compare free memory on a
+	 * debug kernel, whose detectors check each cycle.
 	 */
 	bool measured = scale_down(NR_CYCLES) == NR_CYCLES;
 	int good = 0, times = measured ? gate_or_long(NR_CYCLES_GATE, NR_CYCLES) : 8;

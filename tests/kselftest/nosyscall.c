@@ -38,8 +38,8 @@ static void forbid_system_calls(void)
 }
 
 /*
- * Takes one snapshot of three counters on each CPU and sums them. Returns false if it is
- * inconsistent.
+ * Takes one snapshot of three counters on each CPU and sums them over the CPUs. Returns false if
+ * the snapshot is inconsistent.
  */
 static bool snapshot(__s64 sum[3])
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * An operation whose requests for memory are made to fail: functions that prepare it, and that
- * check it after a failure and after success.
+ * An operation whose requests for memory are made to fail: functions that prepare the operation,
+ * and that check it after a failure and after success.
  */
 #ifndef OPERATION_H
 #define OPERATION_H

@@ -4,7 +4,7 @@
  * guest: pmu-skylake
  * timeout: 120
  *
- * Contexts that stop their thread at overflows (PFM_FL_NOTIFY_BLOCK). PERFMON_LOAD of such a
+ * Contexts that stop their thread at overflows (PFM_FL_NOTIFY_BLOCK). PERFMON_LOAD of a blocking
  * context needs the same permission as ptrace, including the consent of the security modules. If
  * the permission is lost later, the thread continues and the context ends.
  */

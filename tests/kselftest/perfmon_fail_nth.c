@@ -348,8 +348,8 @@ int main(void)
 	pfm_load_modules(SKYLAKE);
 	insmod("pfm_ring", "");
 	/*
-	 * The first context allocates memory that later contexts share. This allocation is not
-	 * under test.
+	 * The first context allocates memory that later contexts share. This shared allocation is
+	 * not under test.
 	 */
 	close(pfm_create(0));
 	setup_injection();

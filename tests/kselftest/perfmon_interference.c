@@ -113,7 +113,10 @@ static __u64 count_self_repeatedly(int *rc)
 	return nr_interrupts("CAL:") - before;
 }
 
-/* A thread counts itself again and again. This interrupts no other CPU and waits for nothing. */
+/*
+ * A thread counts itself again and again. Counting itself interrupts no other CPU and waits for
+ * nothing.
+ */
 static void test_repeated_self(void)
 {
 	__u64 min = ~0ULL, closes = 0, grace_periods = 0, start;
@@ -179,7 +182,7 @@ static __u64 perf_cycle_ns(void)
 
 /*
  * Compares the time to set up and close a context of the calling thread with the time for a perf
- * event. Both are measured many times in alternation, and the shortest times are compared.
+ * event. The two times are measured often and in alternation, and the shortest ones are compared.
  */
 static void test_cost_against_perf(void)
 {
@@ -419,7 +422,7 @@ static void test_displaced(void)
 
 /*
  * The only context with hardware registers is a user's. An administrator's context without hardware
- * registers displaces it from the thread, so that perf can use the PMU.
+ * registers displaces the user's context from the thread, so that perf can use the PMU.
  */
 static void test_pmu_is_freed(void)
 {

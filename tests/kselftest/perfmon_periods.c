@@ -10,7 +10,7 @@
  *    step with the loop always sample the same address;
  *  - samples and counts agree with perf's, also with skid and spurious interrupts;
  *  - perf and contexts use the PMU in alternation;
- *  - a thread sleeps from a notification until it is restarted (PFM_FL_NOTIFY_BLOCK).
+ *  - a thread sleeps from a notification until PERFMON_RESTART (PFM_FL_NOTIFY_BLOCK).
  */
 #include "sampling.h"
 #include <signal.h>

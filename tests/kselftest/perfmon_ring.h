@@ -19,7 +19,7 @@ static __u32 nr_cpus;
 /* Time limit, in nanoseconds, for events that a busy host may delay. */
 #define EVENT_TIMEOUT	100000000000ULL
 
-/* The monitored thread. It spins while may_spin is set, and exits when may_end is set. */
+/* The monitored thread. The thread spins while may_spin is set, and exits when may_end is set. */
 static volatile int may_spin, may_end;
 static volatile __u32 worker_tid;
 static pthread_t worker;

@@ -219,8 +219,8 @@ static void *count_secret(void *arg)
 }
 
 /*
- * The process may use RDPMC, but has no context in the PMU. It must read 0 from every counter,
- * while another thread with a context runs on the same CPU in alternation.
+ * The process may use RDPMC, but has no context in the PMU. The process must read 0 from every
+ * counter, while another thread with a context runs on the same CPU in alternation.
  */
 static void test_isolation(void)
 {
@@ -248,7 +248,7 @@ static void test_isolation(void)
 	if (!child)
 		_exit(try_rdpmc(0) + 1 > 1);
 	waitpid(child, &status, 0);
-	/* fork() copies the permission to use RDPMC, as it does for perf. */
+	/* fork() copies the permission to use RDPMC, as with perf events. */
 	is(status, 0, "1.18 RDPMC: the counter is 0 in a child, or RDPMC faults");
 	page = mremap(page, 4096, 4096, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)0x7000000);
 	ok(page == (void *)0x7000000 && try_rdpmc(0) != -1ULL,

@@ -400,7 +400,8 @@ static void test_shared_context(void)
 }
 
 /*
- * The first PERFMON_CREATE loads the PMU descriptions. Later calls do not try to load them again.
+ * The first PERFMON_CREATE loads the PMU descriptions. Later calls do not try to load the
+ * descriptions again.
  */
 static void test_autoload(void)
 {

@@ -34,7 +34,7 @@ within() {
 }
 
 # run_for TASK MS: waits until TASK (PID or PID/task/TID) has used MS more milliseconds of CPU time.
-# A program can run it as the command sh -c "$run_for" TASK MS.
+# A program can call run_for as the command sh -c "$run_for" TASK MS.
 run_for() { within 60 has_cpu_ns "$1" $(($(cpu_ns "$1") + $2 * 1000000)); }
 cpu_ns() { cut -d ' ' -f 1 "/proc/$1/schedstat"; }
 has_cpu_ns() { [ "$(cpu_ns "$1")" -ge "$2" ]; }
