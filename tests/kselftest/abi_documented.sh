@@ -23,7 +23,7 @@ print_entries() {
 	awk 'function out() { if (what != "") print what "\t" text } /^What:/ { out(); sub(/^What:[ \t]*/, ""); what = $0; text = ""; next }
 		{ sub(/^[A-Za-z]+:[ \t]*/, ""); gsub(/[ \t]+/, " "); text = text " " $0 } END { out() }' /tests/documentation/ABI/* | sed 's/  */ /g'
 }
-# Prints the globs of a What: <anything> becomes *, and {a,b} two globs.
+# Prints the globs of a What: field: <anything> becomes *, and {a,b} becomes two globs.
 expand_globs() {
 	echo "$1" | sed 's/<[^>]*>/*/g' | awk '{
 		if (match($0, /[{][^}]*[}]/)) {

@@ -3,15 +3,17 @@
  * worlds: stock debug
  * timeout: 200
  *
- * One instance of a driver is added and deleted all the time. Meanwhile other instances can be
- * added again without waiting for the grace periods of the first one, and the names can be read.
+ * One instance of a driver is added and deleted all the time. The test checks that other instances
+ * can be added again without waiting for the grace periods of that instance, and that the names can
+ * be read.
  */
 #include "kselftest_pc.h"
 #include <pthread.h>
 
 #define NR_OTHERS	1000
 /*
- * The second name of a pair is SECOND_OF_PAIR names after the first, in a later part of the text.
+ * The second name of a pair is SECOND_OF_PAIR names after the first, in a later part of the names
+ * file.
  */
 #define NR_PAIRS	500
 #define NR_NAMES	4000

@@ -14,7 +14,10 @@
 
 static __s64 before[3];
 
-/* Checks number, position and description of all cost instances, right after the load. */
+/*
+ * Checks number, position and description of all cost instances, right after perfcounters.ko is
+ * loaded.
+ */
 static void test_instances(void)
 {
 	unsigned int nr = 0, times = 0, wrong = 0;

@@ -11,7 +11,9 @@
 
 static struct pc costs_pc;
 
-/* The debugfs files of perfmon2. Each shows the value of one instance, or the sum of two. */
+/*
+ * The debugfs files of perfmon2. Each file shows the value of one cost instance, or the sum of two.
+ */
 static const struct cost_file {
 	const char *file, *first, *second;
 } cost_files[] = {
@@ -68,7 +70,10 @@ static __s64 cost_in_debugfs(int cpu, const char *name)
 	return strtoll(read_file(path, text, sizeof(text)), NULL, 10);
 }
 
-/* Returns true if all debugfs files match the counter pages. No cost may be counted meanwhile. */
+/*
+ * Returns true if all debugfs files match the counter pages. No cost may be counted during the
+ * comparison.
+ */
 static bool debugfs_matches_pages(void)
 {
 	bool good = true;
@@ -90,7 +95,10 @@ static bool debugfs_matches_pages(void)
 	return good;
 }
 
-/* Returns true if the time has grown since @before, by less than the elapsed time @wall. */
+/*
+ * Returns true if the cost instance @name has grown since @before, by less than the elapsed time
+ * @wall.
+ */
 static bool time_added(const char *name, __s64 before, __u64 wall)
 {
 	__s64 added = cost_total(name) - before;

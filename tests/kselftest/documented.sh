@@ -5,7 +5,7 @@
 # worlds: stock
 # guest: debian-skylake
 #
-# Runs every command of the documentation as it is printed: the lines of the blocks "sh guest" and
+# Runs every command of the documentation as printed: the lines of the blocks "sh guest" and
 # "console guest", in order, each block in its own directory. A command, and each command of a pipe,
 # must end with status 0 within four minutes. A command with "until" in its comment gets a SIGINT
 # one second after its first output, and may end by this signal. The output must contain the lines
@@ -48,7 +48,7 @@ has_output() {
 	find . $named -type f -size +0 -newer began | grep -q .
 }
 # Waits until the COMMAND has written output, then makes timeout, whose PID is in the file pid, send
-# a SIGINT to the COMMAND.
+# a SIGINT to it.
 interrupt_when_written() {
 	until [ -s ../pid ] && has_output "$1"; do sleep 0.2; done
 	sleep 1
@@ -99,7 +99,8 @@ process_1234() {
 	done
 }
 start_environment() {
-	# The kernel loads descriptions and formats by itself, with modprobe of the initramfs.
+	# Lets the kernel load PMU descriptions and formats by itself, with the modprobe of the
+	# initramfs.
 	echo /bin/modprobe >/proc/sys/kernel/modprobe
 	modprobe perfcounters
 	for m in sched syscalls irq block; do modprobe pfc_$m; done

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * Uses the kernel's fault injection, /proc/thread-self/fail-nth, on an operation: fails its first
- * slab allocation, page allocation or copy from or to user space, then only the second, and so on,
- * until the operation completes without reaching the failure.
+ * slab allocation, page allocation or copy from or to user space, then only the second request, and
+ * so on, until the operation completes without reaching the failure.
  *
  * Each attempt must work, or fail with ENOMEM or EFAULT and leave nothing behind. After some of the
- * failures the operation is repeated without injection and must work. A failure may have no visible
- * effect if the kernel can do without the memory.
+ * failures the operation is repeated without injection and must work. An allocation failure may
+ * have no visible effect if the kernel can do without the memory.
  *
  * Only requests of the calling thread fail.
  */
@@ -90,8 +90,8 @@ static bool check_attempt(const struct operation *op, const char *suffix, unsign
 }
 
 /*
- * Returns the point to fail after @n. With a stride, points above 20 are skipped, more and more of
- * them, because the requests of a loop are alike.
+ * Returns the point to fail after @n. An operation with a stride has loops of similar requests, so
+ * more and more points above 20 are skipped.
  */
 static unsigned int next_point(const struct operation *op, unsigned int n)
 {

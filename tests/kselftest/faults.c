@@ -82,10 +82,10 @@ static bool check_attempt(const struct operation *op, const char *driver_name, i
 }
 
 /*
- * Returns the number of the call to fail after call @n of @calls. Of up to 100 calls, each one
- * fails. Of more calls (a driver may add 400 instances in a loop), the first 20 and the last 10
- * fail, and every 31st between them. In make test the limit is 8 calls, and above it the first 4,
- * the last 2 and about 5 between them fail.
+ * Returns the number of the call to fail after call @n of @calls. Up to 100 calls are failed one by
+ * one. Of more than 100 calls (a driver may add 400 instances in a loop), the first 20, the last 10
+ * and every 31st call between them are failed. In make test the limit is 8 calls: of more than 8,
+ * the first 4, the last 2 and about 5 between them are failed.
  */
 static int next_call(int n, int calls)
 {
@@ -109,7 +109,8 @@ static void test_failures(const struct operation *op, const char *driver_name)
 	bool works;
 
 	/*
-	 * Two attempts without a failure: the first may allocate memory that later attempts reuse.
+	 * Makes two attempts without a failure: the first may allocate memory that later attempts
+	 * reuse.
 	 */
 	attempt_with_failure(op, 0, &ret, &this_time);
 	works = check_attempt(op, driver_name, 0, ret);
@@ -143,8 +144,8 @@ static void test_failures(const struct operation *op, const char *driver_name)
 		if (ret >= 0)
 			op->undo();
 		/*
-		 * Try again without a failure, but not after each failure: later attempts would
-		 * show leftovers, too.
+		 * Tries the operation again without a failure, but only after some of the failures:
+		 * later attempts would show leftovers, too.
 		 */
 		if (calls <= 10 || failed % gate_or_long(8, 4) == 1)
 			works = check_attempt(op, driver_name, n, op->attempt()) && works;
@@ -232,8 +233,8 @@ static const struct operation disk_operation = {
 };
 
 /*
- * Turns on individual accounting of this task. The first such task starts accounting, and the last
- * one ends it.
+ * Turns on individual accounting of this task. The first task with individual accounting starts
+ * accounting, and the last one ends it.
  */
 static int account_self(void)
 {
@@ -289,7 +290,10 @@ static const struct operation accounting_operation = {
 	stop_accounting, 15, false, 0
 };
 
-/* Loads the driver before an attempt. The rmmod of the attempt must work without memory. */
+/*
+ * Loads the driver before an attempt. The attempt unloads the driver, which must work when
+ * allocations fail.
+ */
 static void prepare_loaded(void)
 {
 	record_live();

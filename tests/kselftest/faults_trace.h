@@ -119,7 +119,7 @@ static bool buffer_is_writable(void)
 }
 
 /*
- * Without memory the process gets a dummy page and lives on. The trace counts the page in
+ * Without memory the process gets a dummy page and lives on. The trace counts the missing buffer in
  * no_memory.
  */
 static bool loss_is_counted(void)

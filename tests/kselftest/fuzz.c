@@ -99,7 +99,10 @@ static void on_fault(int sig)
 	siglongjmp(fault_jmp, sig);
 }
 
-/* Reads a byte. Returns its value, or the negative number of the signal that the access raised. */
+/*
+ * Reads a byte. Returns the value of the byte, or the negative number of the signal that the access
+ * raised.
+ */
 static int read_byte(const volatile char *p)
 {
 	int sig = sigsetjmp(fault_jmp, 1);
@@ -352,7 +355,7 @@ static void do_fd(void)
 	case 7:
 		/*
 		 * F_DUPFD (0) and F_DUPFD_CLOEXEC (1030) are left out because they would use up
-		 * descriptors. Locks are left out, too.
+		 * descriptors. Commands for file locks are left out, too.
 		 */
 		count_result("fcntl",
 			     fcntl(fd, random_below(2) ? 1 + random_below(4) :

@@ -40,7 +40,7 @@ static const struct field ctx_cpu[] = {
 static const struct shape thread_shape = SHAPE(struct pfarg_ctx, ctx_thread);
 static const struct shape cpu_shape = SHAPE(struct pfarg_ctx, ctx_cpu);
 
-/* Formats: for each one, the shape of its argument and the shape of the call */
+/* Formats: the shape of each format's argument and the shape of the call */
 
 static const struct field dfl_arg[] = {
 	NUMBERS(struct pfm_dfl_smpl_arg, buf_size, K_BYTES, 4096, 65536),
@@ -268,8 +268,8 @@ static const struct shape pause_shape = SHAPE(struct word, pause_fields);
 static const struct shape status_shape = SHAPE(struct perfmon_status, status_fields);
 
 /*
- * The row that loads a context on a CPU is strict: only contexts of CPUs get the number of a CPU. A
- * context of a thread would take the number as the ID of a process, such as init.
+ * The row that loads a context on a CPU is strict: only contexts of CPUs get the number of a CPU.
+ * PERFMON_LOAD of a thread's context would take the number as the ID of a process, such as init.
  */
 static const struct call calls[] = {
 	CALL(PERFMON_CREATE, &thread_shape, R_NEW, R_THREAD, C_SHAPE_ONLY),
@@ -357,7 +357,7 @@ static void init_process(void)
 			pool->v[other] = v;
 		}
 	}
-	/* Set 0 exists in each context, so this pool contains it most often. */
+	/* Event set 0 exists in each context, so the pool of sets contains 0 twice. */
 	pools[K_SET] = (struct pool) { { 0, 0, 1, 2, 3 }, 5 };
 }
 

@@ -100,7 +100,9 @@ static const struct field room_fields[] = {
 	NUMBERS(struct perftrace_room, tail, K_RANGE, 0, 4096),
 };
 
-/* PERFTRACE_RELEASE without a file (wake -1). perftrace_reload.c tests the call with a file. */
+/*
+ * PERFTRACE_RELEASE without a wake file (wake -1). perftrace_reload.c tests the call with a file.
+ */
 static const struct field release_fields[] = {
 	FIELD(struct perftrace_release, size, K_SIZE),
 	FIELD(struct perftrace_release, flags, K_RESERVED),
@@ -291,7 +293,7 @@ static const struct call calls[] = {
 	CALL(PERFTRACE_END, NULL, R_TRACE, 0, 0),
 };
 
-/* prepare() sets the size of the second range to the size that PERFTRACE_ATTACH returns. */
+/* prepare() sets the bytes of the second range to the size that PERFTRACE_ATTACH returns. */
 static struct range ranges[] = {
 	{ PERFTRACE_CONTROL, PERFTRACE_READ_BYTES, PROT_READ },
 	{ PERFTRACE_BUFFERS, 0, PROT_READ | PROT_WRITE },
@@ -343,7 +345,7 @@ static void init_process(void)
 	if (self.fd < 0 ||
 	    try_attach(self.fd, random_below(2) ? PERFTRACE_SHARED : 0, &self.attach))
 		return;
-	/* Another process may have released this process just now. */
+	/* Another process of the fuzzer may have released this traced process just now. */
 	if (!traced_try_map(&self, NULL))
 		return;
 	is_attached = true;
@@ -384,7 +386,7 @@ static void write_events(void)
 }
 
 /*
- * Waits for room in a buffer that has room, like a writer whose reader emptied the buffer before
+ * Waits for room although the buffer has room, like a writer whose reader emptied the buffer before
  * the call.
  */
 static void wait_for_room(void)

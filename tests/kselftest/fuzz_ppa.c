@@ -245,7 +245,10 @@ static void turn_on(void)
 	ppa_write(SETTINGS, "1 1 0 1");
 }
 
-/* Restores the levels and turns accounting on. A round of the user has no permission to do so. */
+/*
+ * Restores the levels and turns accounting on. A round that runs as a user has no permission to do
+ * so.
+ */
 static void restore_settings(void)
 {
 	ppa_write(LEVELS, "15");

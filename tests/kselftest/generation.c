@@ -11,7 +11,7 @@
 static struct pc pc;
 static __u64 gen;
 
-/* Returns by how much gen1 and gen2 have increased since the last call, or -1 if they differ. */
+/* Returns by how much gen1 and gen2 have increased since the last call, or -1 if the two differ. */
 static int generations_since_last(void)
 {
 	__u64 old = gen;

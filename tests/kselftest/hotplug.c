@@ -29,7 +29,10 @@ static void *read_snapshots(void *wrong)
 			__atomic_thread_fence(__ATOMIC_ACQUIRE);
 			if (before & PERFCOUNTERS_SEQ_BUSY || pc_seq(&pc, cpu) != before)
 				continue;
-			/* The counter only increases. */
+			/*
+			 * A value that is less than the last one is wrong, as the counter only
+			 * increases.
+			 */
 			*(unsigned long *)wrong += value < last[cpu];
 			last[cpu] = value;
 		}

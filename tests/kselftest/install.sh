@@ -84,7 +84,7 @@ test_unknown_provider() {
 		systemctl stop perfcounters && [ ! -d /sys/module/perfcounters ] && systemctl start perfcounters
 }
 check "install service: reports an unknown provider, loads and unloads the others" test_unknown_provider
-# A valid value of a parameter is used; an invalid one makes the start fail.
+# A valid value of a module parameter is used; an invalid value makes the start of the service fail.
 test_options() {
 	sed -i.was 's/^#options/options/' /etc/modprobe.d/perfcounters.conf
 	systemctl restart perfcounters
@@ -96,8 +96,8 @@ test_options() {
 	systemctl restart perfcounters && has_patterns words "pages_per_chunk=99: must be 1 to" && return $rc
 }
 check "install /etc/modprobe.d: options are used, an invalid one fails the start" test_options
-# A foreign driver: pfc_mm under another name. reset-failed is needed because systemd limits how
-# often a service may start.
+# Tests a foreign driver (pfc_mm under another name). The test needs reset-failed because systemd
+# limits how often a service may start.
 test_foreign_driver() {
 	systemctl reset-failed perfcounters
 	sed 's/pfc_mm/oth_mm/g' /lib/modules/$release/updates/perfcounters/pfc_mm.ko >oth_mm.ko
@@ -208,9 +208,9 @@ test_purge() { DEBIAN_FRONTEND=noninteractive apt-get purge -y $ours; }
 check "install apt-get purge: succeeds" test_purge
 test_unloaded() { ! lsmod | grep -E '^(perfcounters|pfc_|pfm_)' && ! ls /dev/perf* /dev/ppa 2>/dev/null && ! systemctl status perfcounters; }
 check "install purged: modules, devices and the service are removed" test_unloaded
-# Compares the files with a list that was made before the packages were installed. Directories in
-# which a running Debian writes are left out. In /var/lib/systemd, where apt's helper for services
-# records the installed services, only files about these packages are compared.
+# Compares the files of the system with a list that was made before the packages were installed.
+# Directories in which a running Debian writes are left out. In /var/lib/systemd, where apt's helper
+# for services records the installed services, only files about these packages are compared.
 test_no_files_left() {
 	find / -xdev \( -path /proc -o -path /dev -o -path /sys -o -path /run -o -path /tmp -o -path /guest -o -path /tests -o -path /orders -o -path /packages -o -path /examples \) -prune -o -print |
 		LC_ALL=C sort >files

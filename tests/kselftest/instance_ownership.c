@@ -7,8 +7,8 @@
 #include "kselftest_pc.h"
 
 /*
- * More than BATCH_SIZE (src/perfcounters/counters.rs), so that the scan of the instances releases
- * its lock.
+ * Number of instances: more than BATCH_SIZE (src/perfcounters/counters.rs), so that the scan of the
+ * instances releases its lock.
  */
 #define NAMES	1100
 
@@ -98,8 +98,8 @@ static void test_names_of_other_driver(void)
 }
 
 /*
- * perf_add() has logged why it refused a name; later calls with the errno as the number log
- * nothing.
+ * perf_add() has logged why it refused a name; later calls with this errno in place of an instance
+ * number log nothing.
  */
 static void test_errno_arguments(void)
 {

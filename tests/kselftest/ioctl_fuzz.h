@@ -37,7 +37,7 @@ enum kind {
 	K_LEN,		/* size in bytes of the object that field number @a points to */
 	K_COUNT,	/* number of structures that field number @a points to */
 	K_RESERVED,	/* must be zero */
-	K_OUT,		/* written by the kernel; if @a is set, the value is added to pool @a - 1 */
+	K_OUT,		/* written by the kernel; if @a is not 0, added to pool @a - 1 */
 	K_ANY,		/* any value is valid */
 };
 
@@ -256,8 +256,8 @@ static struct object *new_object(const struct shape *shape, __u32 nr, size_t byt
 		break;
 	case 1:
 		/*
-		 * The call gets an address within the object, so that the end of the memory that it
-		 * accesses is not mapped.
+		 * The call gets an address within the object, so that the end of the memory that
+		 * the call accesses is not mapped.
 		 */
 		o->at = area->write + AREA_BYTES - bytes;
 		o->passed = o->at + random_below(bytes + 1);
@@ -510,7 +510,8 @@ static void fill_object(const struct shape *shape, char *to)
 }
 
 /*
- * Restores lengths and counts, because a call may have overwritten them with the sizes it requires.
+ * Restores length and count fields, which a call may have overwritten with the sizes that it
+ * requires.
  */
 static void restore_lengths(void)
 {

@@ -55,15 +55,18 @@ struct program {
 	const char *device;
 	const struct call *calls;
 	int nr_calls;
-	/* Operations other than ioctls. Their rows in the results follow the rows of the calls. */
+	/*
+	 * Operations other than ioctls. The rows of these operations in the results follow the rows
+	 * of the calls.
+	 */
 	const char *const *extras;
 	int nr_extras;
 	void (*extra)(void);		/* makes one of these operations */
 	struct range *ranges;
 	int nr_ranges;
 	/*
-	 * Returns the role of a descriptor after a call. If the pointer is NULL, the role is
-	 * call->new_role.
+	 * Returns the role of a descriptor after a call. If the function pointer is NULL, the role
+	 * is call->new_role.
 	 */
 	__u16 (*role)(const struct call *call, const void *arg);
 	void (*init_process)(void);	/* called in a round's process and its children */
@@ -280,8 +283,8 @@ static void touch_map(const struct map *map)
 }
 
 /*
- * After fork(): removes mappings that were not copied from the list, as other mappings may take
- * their addresses.
+ * After fork(): removes mappings that were not copied from the list, as other mappings may take the
+ * same addresses.
  */
 static void drop_uncopied_maps(void)
 {
@@ -362,8 +365,8 @@ static void do_variants(int row, const struct open_fd *opened, unsigned long arg
 	__u64 nr = program->nr_calls;
 
 	/*
-	 * Programs with few calls make few variants. Otherwise most of their calls would be
-	 * variants.
+	 * Programs with few ioctls make few variants. Otherwise most calls of these programs would
+	 * be variants.
 	 */
 	for (__u64 n = random_below(1 + (nr < MAX_VARIANTS ? nr : MAX_VARIANTS)); n; n--) {
 		const struct object *o = &gen.objects[random_below(gen.nr)];
@@ -398,8 +401,8 @@ static void do_call(void)
 	char *device;
 
 	/*
-	 * Calls that create an object are rare. Otherwise most descriptors would be of new objects,
-	 * and closing these takes long.
+	 * Calls that create an object are rare. Without this limit most descriptors would be of new
+	 * objects, and closing these takes long.
 	 */
 	if (call->new_role && random_below(4))
 		return;
@@ -412,7 +415,7 @@ static void do_call(void)
 	if (shape) {
 		bool shape_only = call->flags & C_SHAPE_ONLY;
 
-		/* Sometimes takes the structure of another call. */
+		/* Sometimes passes the structure of another call. */
 		if (!shape_only && !random_below(64))
 			shape = program->calls[random_below(program->nr_calls)].arg ?: shape;
 		o = generate(shape);
@@ -476,7 +479,7 @@ static void do_open(void)
 		add_fd(open("/dev/null", O_RDWR | O_CLOEXEC), R_OTHER_FILE);
 		break;
 	case 2:
-		/* With O_PATH or similar flags the descriptor is not one of the device. */
+		/* With O_PATH or similar flags the descriptor does not reach the device. */
 		add_fd(open(program->device,
 			    (random_u64() & (O_ACCMODE | O_PATH | O_APPEND | O_DIRECT |
 							      O_SYNC | O_NOFOLLOW)) | O_CLOEXEC |
@@ -525,8 +528,8 @@ static void do_map(void)
 	if (!random_below(8))
 		bytes = boundary_number(bytes);
 	/*
-	 * The page tables of a populated huge mapping would take the memory for the device's
-	 * buffers.
+	 * Large mappings are not populated: their page tables would take the memory for the
+	 * device's buffers.
 	 */
 	flags |= random_below(16) || bytes > (1 << 20) ? 0 : MAP_POPULATE;
 	record_call("mmap", opened->fd, offset, NULL);

@@ -238,7 +238,7 @@ static void show_file(pid_t pid, const char *what)
 
 /*
  * Shows the last call of each process of the round, and the kernel function in which the process
- * is.
+ * waits.
  */
 static void show_last_calls(void)
 {
@@ -390,8 +390,8 @@ static __u64 env_number(const char *name, __u64 fallback)
 #define BUDGET		gate_or_long(10, 150)
 
 /*
- * Percentage of calls that must succeed. If fewer succeed, the program tests little but checks of
- * arguments.
+ * Percentage of calls that must succeed. If fewer calls succeed, the program tests little but
+ * checks of arguments.
  */
 #define MIN_SUCCEEDED	30
 

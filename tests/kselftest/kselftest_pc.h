@@ -217,7 +217,7 @@ struct pc {
 	int fd;
 	size_t len;
 	const char *base;
-	struct perfcounters_header geometry;	/* copy, for the constant fields */
+	struct perfcounters_header geometry;	/* copy of the header, for its constant fields */
 	const volatile struct perfcounters_header *h;
 	const volatile struct perfcounters_desc *desc;
 };
@@ -327,7 +327,7 @@ static long scale_down(long n)
 	return n / (slowness && atoi(slowness) > 0 ? atoi(slowness) : 1);
 }
 
-/* Returns true in make test-all, and if the test was selected by name (LONG in testing.md). */
+/* Returns true in make test-all, and if the test was selected by its name (LONG in testing.md). */
 static bool is_long_run(void)
 {
 	const char *value = getenv("LONG");
@@ -335,7 +335,9 @@ static bool is_long_run(void)
 	return value && *value;
 }
 
-/* Returns how many rounds a test runs: `gate` in make test, `all` where is_long_run() is true. */
+/*
+ * Returns the number of rounds of a test: `gate` in make test, `all` where is_long_run() is true.
+ */
 static long gate_or_long(long gate, long all)
 {
 	return is_long_run() ? all : gate;
@@ -494,7 +496,8 @@ static int klog_open(void)
 }
 
 /*
- * Returns the text of the next line; "" if lines were overwritten, NULL if there is no next line.
+ * Returns the text of the next line of the kernel log; "" if lines were overwritten, NULL if there
+ * is no next line.
  */
 static char *klog_next_line(int fd, char *line, size_t size)
 {
@@ -523,8 +526,8 @@ static inline int klog_count(int fd, const char *what)
 }
 
 /*
- * Returns true if an unread line contains one of these words. Prints each such line, and closes
- * @fd.
+ * Returns true if an unread line of the kernel log contains one of these words. Prints each such
+ * line, and closes @fd.
  */
 static bool klog_has(int fd, const char *const words[])
 {

@@ -395,7 +395,10 @@ static void test_syst(void)
 	   "1.3 example syst: exits with status 0");
 	cpu0 = event_count("CPU0", "instructions");
 	cpu1 = event_count("CPU1", "instructions");
-	/* The kernel's instructions for the command are included; a debug kernel executes many. */
+	/*
+	 * The count includes the kernel's instructions for the command, of which a debug kernel
+	 * executes many.
+	 */
 	ok(cpu1 >= work && cpu1 < 4 * work,
 	   "1.3 example syst: counts a command on CPU 1, where it runs");
 	ok(cpu0 >= 0 && cpu0 < (scale_down(2) == 2 ? work / 2 : work),
@@ -408,7 +411,7 @@ static void test_syst(void)
 
 /*
  * Samples a command in the default format, which has a header of 128 bytes and entries of 48 bytes.
- * The thread continues to run while the context is masked.
+ * The sampled thread continues to run while the context is masked.
  */
 static void test_task_smpl(void)
 {

@@ -136,7 +136,7 @@ static void test_hotplug(void)
 		shown = online_cpus_match() && shown;
 		values[i] = pc_value(&pc, cpus[i], first);
 	}
-	/* Waits until both threads have counted while these CPUs are offline. */
+	/* Waits until both threads have counted while the three CPUs are offline. */
 	for (int i = 0; i < 2; i++) {
 		const volatile __u64 *counted = &rounds[i];
 		__u64 now = *counted;
@@ -226,7 +226,7 @@ static void test_full_table(void)
 	is(pc.h->nr_chunks, chunks, "scale full table on 255 CPUs: every chunk exists");
 	percpu = meminfo("Percpu:") - percpu;
 	taken = free - meminfo("MemFree:");
-	/* The formula of counter-pages.md, for the chunks and descriptors that were added. */
+	/* Applies the formula of counter-pages.md to the chunks and descriptors that were added. */
 	expected = (chunks - start_chunks) * POSSIBLE_CPUS * PAGE +
 		(PERFCOUNTERS_MAX_INSTANCES / 16 - descs) * PAGE;
 	note("%lld bytes of per-CPU memory a chunk; %lld MiB in all, %lld MiB stated",

@@ -41,7 +41,7 @@ static void pfm_set_limits(const char *rate, const char *percent)
 
 /*
  * Loads perfcounters.ko and the description of this processor's PMU, with the default sampling
- * limits. Disables modprobe, because the first context would load pfm_soft as well.
+ * limits. Disables automatic module loading, because the first context would load pfm_soft as well.
  */
 static void pfm_load_modules(const struct pmu_model *m)
 {

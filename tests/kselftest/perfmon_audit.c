@@ -68,8 +68,8 @@ static struct {
 
 /*
  * Calls PERFMON_LOAD in a process of user 1000 and returns the result. The context has one hardware
- * register. Its target is the thread with ID @target, or the caller if @target is 0. Only the
- * PERFMON_LOAD call is traced.
+ * register. The target of the context is the thread with ID @target, or the caller if @target is 0.
+ * Only the PERFMON_LOAD call is traced.
  */
 static int load_by_user(pid_t target)
 {
@@ -122,9 +122,9 @@ int main(void)
 	   "9.3 PERFMON_LOAD of another process of the user: no capability is audited");
 	kill_child(other);
 	/*
-	 * The load fails because CPU 0's context has the register. Only in this case the module
-	 * checks whether the caller is an administrator, who would be allowed to evict a user's
-	 * context.
+	 * PERFMON_LOAD fails because CPU 0's context has the register. Only if a register is taken,
+	 * the module checks whether the caller is an administrator, who would be allowed to evict a
+	 * user's context.
 	 */
 	pin_to_cpu(0);
 	fd = pfm_create(PFM_FL_SYSTEM_WIDE);

@@ -6,7 +6,7 @@
  *
  * Contexts that stop their thread at overflows (PFM_FL_NOTIFY_BLOCK). PERFMON_LOAD of a blocking
  * context needs the same permission as ptrace, including the consent of the security modules. If
- * the permission is lost later, the thread continues and the context ends.
+ * the permission to block is lost later, the thread continues and the context ends.
  */
 #include "capabilities.h"
 #include "sampling.h"
@@ -273,8 +273,8 @@ static void test_target_changes_user(void)
 		int fd, good = 0;
 
 		/*
-		 * The process has CAP_SETUID. The tool needs the same capability to stop the
-		 * process.
+		 * The monitored process has CAP_SETUID. The tool needs the same capability to stop
+		 * the process.
 		 */
 		switch_user(1000, CAP_SETUID);
 		fd = load_blocking(child);
@@ -298,7 +298,7 @@ static void test_target_changes_user(void)
 }
 
 /*
- * Second thread of the tool: executes this program again. The new program has no capabilities,
+ * Second thread of the tool: executes this program again. The executed program has no capabilities,
  * because the user is not root.
  */
 static void *exec_other_program(void *unused)
@@ -316,8 +316,8 @@ static void hold_fd(void)
 
 /*
  * A tool with CAP_SYS_PTRACE executes another program from a thread that is not the group leader.
- * The program has no capabilities, and the credentials of the leader that loaded the context are no
- * longer those of any task.
+ * The executed program has no capabilities, and the credentials of the leader that loaded the
+ * context are no longer those of any task.
  */
 static void test_capability_lost_by_exec(void)
 {

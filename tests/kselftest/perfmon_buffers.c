@@ -5,8 +5,8 @@
  *
  * Memory of sampling buffers and self pages. The memory is charged to the control group and to the
  * user who created the context, and to the owner of a user namespace for all users in the
- * namespace. At a limit the call fails. Pages that a process drops with MADV_DONTNEED are mapped
- * again with the same contents.
+ * namespace. A call that would exceed a limit fails. Pages that a process drops with MADV_DONTNEED
+ * are mapped again with the same contents.
  */
 #include "capabilities.h"
 #include "memory.h"
@@ -109,8 +109,8 @@ static void test_cgroup(void)
 }
 
 /*
- * Buffers and self pages are charged to their user. A user can have as much as user_kb allows, and
- * root can have more.
+ * Buffers and self pages are charged to their user. A user can have as much memory as user_kb
+ * allows, and root can have more.
  */
 static void test_user_kb(void)
 {

@@ -94,7 +94,7 @@ static void test_registers(void)
 	   "1.4 write PMCs: a vector at NULL is EFAULT");
 	is(call_vector(fd, PERFMON_READ_PMDS, (void *)-8UL, 1, 176), -EFAULT,
 	   "1.4 read PMDs: a vector at the end of the address space is EFAULT");
-	/* If one register of a vector is invalid, none is written. */
+	/* If one register of a vector is invalid, no register is written. */
 	pfm_write_pmd(fd, 0, 5);
 	{
 		struct pfarg_pmd two[2] = { { .reg_num = 0, .reg_value = 6 }, { .reg_num = 15 } };
@@ -226,7 +226,8 @@ static void test_lifetimes(void)
 	close(fd);
 
 	/*
-	 * A context of a child counts across the child's exec. Only the parent has the descriptor.
+	 * A context of a child counts across the child's exec. Only the parent has the descriptor
+	 * of the context.
 	 */
 	if (pipe(out))
 		bail("pipe");

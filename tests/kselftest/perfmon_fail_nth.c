@@ -6,8 +6,8 @@
  *
  * The kernel's fault injection (fail_nth.h) in each call of /dev/perfmon that allocates memory or
  * copies from user space: open, create, write, read, load, mmap, unload, close. After a failure
- * nothing is half done, and perf can use the PMU unless the context was loaded before. The call
- * works when it is tried again.
+ * nothing is half done, and perf can use the PMU unless the context was loaded before. The failed
+ * call works when it is tried again.
  */
 #include "sampling.h"
 #include "fail_nth.h"

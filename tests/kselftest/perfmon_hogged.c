@@ -7,8 +7,8 @@
  * A real-time thread hogs CPU 1. The kernel's fair server and real-time throttling are off, so no
  * task of lower priority runs on CPU 1. Calls that use the PMU on other CPUs do not wait for CPU 1.
  * PERFMON_LOAD on the hogged CPU, by a thread of higher priority, waits for a worker on that CPU
- * and fails after 100 ms. Meanwhile PERFMON_UNLOAD by another thread fails, and no context is
- * evicted.
+ * and fails after 100 ms. While PERFMON_LOAD waits, PERFMON_UNLOAD by another thread fails, and no
+ * context is evicted.
  */
 #include "capabilities.h"
 #include "sampling.h"
@@ -79,9 +79,10 @@ static void *hog_thread(void *unused)
 }
 
 /*
- * The process itself has a hogging thread. RDPMC is allowed after every CPU that uses the address
- * space has switched to another address space and back, which the hogged CPU does not do in time.
- * The self page therefore does not have PERFMON_SELF_RDPMC, and PERFMON_READ_PMDS reads the values.
+ * The calling process itself has a hogging thread. RDPMC is allowed after every CPU that uses the
+ * address space has switched to another address space and back, which the hogged CPU does not do in
+ * time. The self page therefore does not have PERFMON_SELF_RDPMC, and PERFMON_READ_PMDS reads the
+ * values.
  */
 static void child_map_with_own_hog(void)
 {
@@ -148,8 +149,8 @@ static void test_other_cpu(const char *when)
 }
 
 /*
- * State of a PERFMON_LOAD of CPU 1 by a thread of higher priority than the hog. The load waits for
- * a worker.
+ * State of a PERFMON_LOAD of CPU 1 by a thread of higher priority than the hog. PERFMON_LOAD waits
+ * for a worker on CPU 1.
  */
 static struct {
 	volatile pid_t tid;
@@ -171,7 +172,8 @@ static void *load_thread(void *unused)
 }
 
 /*
- * Starts a thread that calls PERFMON_LOAD for CPU 1. Returns when the load waits or has finished.
+ * Starts a thread that calls PERFMON_LOAD for CPU 1. Returns when PERFMON_LOAD waits or has
+ * finished.
  */
 static pthread_t start_load(void)
 {

@@ -38,7 +38,7 @@ static __u64 nr_interrupts(const char *kind)
 	return sum;
 }
 
-/* Starts and stops the context of a sleeping thread, which needs no interrupt on any CPU. */
+/* Starts and stops the context of a sleeping thread: no CPU needs to be interrupted. */
 static void test_sleeping_target(void)
 {
 	int fd = pfm_create(0), i, rc = 0;
@@ -63,7 +63,7 @@ static void test_sleeping_target(void)
 	close(fd);
 }
 
-/* A context of a thread that runs on CPU 1 counts from PERFMON_START on. */
+/* After PERFMON_START, the context of a thread that runs on CPU 1 counts. */
 static void test_running_target(void)
 {
 	volatile __u64 *rounds = mmap(NULL, 4096, PROT_READ | PROT_WRITE,
@@ -114,8 +114,8 @@ static __u64 count_self_repeatedly(int *rc)
 }
 
 /*
- * A thread counts itself again and again. Counting itself interrupts no other CPU and waits for
- * nothing.
+ * A thread counts itself again and again. Such self-monitoring interrupts no other CPU and waits
+ * for no grace period.
  */
 static void test_repeated_self(void)
 {

@@ -15,8 +15,7 @@
 #define PERIOD	100000
 #define VCPU_ROUNDS	"6000000"
 /*
- * Minimum of about 200 possible samples: on a busy host sampling is throttled, and most are
- * skipped.
+ * Minimum number of samples, of about 200: a busy host throttles sampling and skips most of them.
  */
 #define MIN_SAMPLES	10
 

@@ -5,7 +5,7 @@
  * timeout: 60
  *
  * A kernel that is locked down for confidentiality until the next boot: even root may not count in
- * kernel mode. User mode is counted as without lockdown.
+ * kernel mode. Counting in user mode works as without lockdown.
  */
 #include "perfmon.h"
 #include <sys/mount.h>

@@ -11,7 +11,7 @@
 #include <pthread.h>
 #include <sys/resource.h>
 
-#define THREADS		3100	/* more than 3,072, which was once the limit */
+#define THREADS		3100	/* more than 3,072, an earlier limit of threads */
 #define STACK		(16 * 1024)
 #define SWITCHES	2000
 #define TRIES		15
@@ -95,7 +95,8 @@ int main(void)
 	wait_until(nr_started == nr);
 	pin_to_cpu(0);
 	/*
-	 * A context of one thread keeps the switch probes attached in the first measurement, too.
+	 * A context of one thread keeps the probes of context switches attached in the first
+	 * measurement, too.
 	 */
 	fd = pfm_create(0);
 	pfm_load(fd, tids[0]);

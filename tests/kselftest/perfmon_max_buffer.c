@@ -4,7 +4,7 @@
  * worlds: stock
  * timeout: 120
  *
- * Sampling buffers and rings of the largest size (1 GiB). A larger size is refused.
+ * Sampling buffers and rings of the largest size (1 GiB). A size of more than 1 GiB is refused.
  */
 #include "memory.h"
 #include "sampling.h"

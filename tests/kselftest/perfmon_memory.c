@@ -18,7 +18,7 @@
 #define USER	1000
 #define FIRST_SUB_UID	100000
 
-/* Creates event sets 1 to 1,023 of a context. Set 0 exists already. */
+/* Creates event sets 1 to 1,023 of a context. Event set 0 exists already. */
 static int create_all_sets(int fd)
 {
 	static struct pfarg_setdesc sets[SETS];
@@ -138,7 +138,10 @@ static void test_first_write(void)
 	wait_until(nothing_charged());
 }
 
-/* A user can have as many contexts as user_kb allows. Root and other users are not affected. */
+/*
+ * A user can have as many contexts as user_kb allows. The limit of one user does not affect root
+ * and other users.
+ */
 static void test_user_kb(void)
 {
 	int fd = pfm_create(0);
@@ -147,7 +150,7 @@ static void test_user_kb(void)
 
 	close(fd);
 	wait_until(nothing_charged());
-	/* user_kb is in whole kilobytes: this value is enough for four contexts, not for five. */
+	/* The value of user_kb is in whole kilobytes and enough for four contexts, not for five. */
 	set_user_kb(one_context * 9 / 2 / 1024);
 	child = start_child(USER, 10, false);
 	is(report->contexts, 4, "9.4 user_kb for 4.5 contexts: a user creates four");

@@ -6,8 +6,8 @@
  * timeout: 200
  *
  * Sampling periods and blocking contexts:
- *  - random periods follow the generator and sample all parts of a loop, whereas fixed periods in
- *    step with the loop always sample the same address;
+ *  - random periods follow the random number generator and sample all parts of a loop, whereas
+ *    fixed periods in step with the loop always sample the same address;
  *  - samples and counts agree with perf's, also with skid and spurious interrupts;
  *  - perf and contexts use the PMU in alternation;
  *  - a thread sleeps from a notification until PERFMON_RESTART (PFM_FL_NOTIFY_BLOCK).
@@ -65,8 +65,8 @@ static void close_sampling(int fd, struct pfm_dfl_smpl_hdr *hdr, size_t size)
 }
 
 /*
- * Compares each period with a period of the generator, and checks the mean and the range of all
- * periods.
+ * Compares each random period with a period from next_random(), and checks the mean and the range
+ * of all periods.
  */
 static void test_random_periods(void)
 {
@@ -286,8 +286,9 @@ int main(void)
 {
 	const char *name = getenv("PMU") ?: "";
 	/*
-	 * With pmu-late and pmu-merge some interrupts are late or missing. Their overflows are only
-	 * found when the counters are read the next time, so exact periods cannot be tested.
+	 * With pmu-late and pmu-merge some interrupts are late or missing. The overflows of these
+	 * interrupts are only found when the counters are read the next time, so exact periods
+	 * cannot be tested.
 	 */
 	bool no_messages = !strcmp(name, "late") || !strcmp(name, "merge");
 	bool spurious = !strcmp(name, "spurious");

@@ -208,8 +208,8 @@ static void test_matrix(void)
 }
 
 /*
- * Counting in kernel mode is open to users if perf_event_paranoid is 1, as for perf; otherwise it
- * needs CAP_PERFMON.
+ * Counting in kernel mode is open to users if perf_event_paranoid is 1, as for perf; otherwise
+ * CAP_PERFMON is needed.
  */
 static void test_paranoid(void)
 {
@@ -349,8 +349,8 @@ static void run_target(int in, int out, enum change change, bool monitor_calls)
 	dup2(out, 1);
 	apply_change(change);
 	/*
-	 * Sleeps so that the next context switch notices the change. If the monitor makes calls, a
-	 * call is to notice the change first.
+	 * Sleeps so that the next context switch notices the change. If the monitor makes calls,
+	 * the thread does not sleep, because a call is to notice the change first.
 	 */
 	if (!monitor_calls)
 		sleep_ms(2);
@@ -401,8 +401,8 @@ static int monitor_change(enum change change, bool calls)
 		return UNNOTICED;
 	sync_with_peer(from_child[0], to_child[1]);
 	/*
-	 * A worker checks the permission, so the message takes some time. If no message is
-	 * expected, the test waits for 500 ms.
+	 * A worker of the kernel checks the permission, so the message may be late. If no message
+	 * is expected, the test waits for 500 ms.
 	 */
 	seen |= poll(&poll_fd, 1, change < OTHER_NAMESPACE ? 30000 : 500) == 1 ? MESSAGE : 0;
 	last = pfm_read_pmd(fd, 0);

@@ -276,7 +276,7 @@ static void test_hostile_tail(__u32 flags)
 		note("%llu overflows, %llu lost, %llu bytes", all, r.page->lost, bytes);
 	note("%llu samples, %llu gone, %llu overflows, %llu lost", f.samples, f.overwritten, all,
 	     r.page->lost);
-	/* With a valid tail the ring takes samples again. */
+	/* After the tail has been set to a valid value, the ring takes samples again. */
 	__atomic_store_n(&r.tail->tail, ring_head(&r), __ATOMIC_RELEASE);
 	kept = ring_head(&r);
 	may_spin = 1;
@@ -358,7 +358,7 @@ static void test_flight_recorder(void)
 		usleep(1000);
 	pfm_stop(r.fd);
 	may_spin = 0;
-	/* The LOST record is just before the first new sample. */
+	/* The LOST record is just before the first sample after the pause. */
 	n = ring_copy_record(&r, end - 16, end - 16, &record);
 	if (n == RECORD_OVERWRITTEN)
 		skip("2.4 flight recorder: a LOST record after the pause",

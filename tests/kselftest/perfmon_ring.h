@@ -157,7 +157,10 @@ struct reader_state {
 	int wrong;
 };
 
-/* Reads up to the head. If @release is set, advances the tail, which frees the space. */
+/*
+ * Reads the records of the ring up to the head. If @release is set, advances the tail, which frees
+ * the space.
+ */
 static void drain(const struct ring *r, struct reader_state *f, bool release)
 {
 	static __thread union record record;

@@ -90,7 +90,7 @@ static void test_exact(void)
 	close(fd);
 }
 
-/* PFM_REGFL_OVFL_NOTIFY: the message, the masked context, and the restart. */
+/* Tests PFM_REGFL_OVFL_NOTIFY: the message, the masked context, and the restart. */
 static void test_notify(void)
 {
 	int fd = pfm_create(0), n;
@@ -190,8 +190,8 @@ static void test_two_counters(void)
 }
 
 /*
- * A full buffer: the context takes no more samples until a restart. With PFM_REGFL_OVFL_NOTIFY
- * there is one message, without the flag there is none.
+ * After the buffer is full, the context takes no samples until a restart. A full buffer queues one
+ * message with PFM_REGFL_OVFL_NOTIFY, and no message without the flag.
  */
 static void test_full_buffer(void)
 {

@@ -218,8 +218,8 @@ static void test_numbers(void)
 }
 
 /*
- * Writes PMCs (control registers) as a user without capabilities. Runs in a child, which exits with
- * 2 on a mismatch.
+ * Writes PMCs (control registers) as a user without capabilities. Runs in a child process, which
+ * exits with 2 on a mismatch.
  */
 static void child_write_kernel_bit(int fd)
 {

@@ -255,7 +255,7 @@ static void test_isolation(void)
 	   "1.18 RDPMC: still allowed after mremap() of the page");
 	munmap(page, 4096);
 	close(fd);
-	/* The next switch from another address space to this one forbids RDPMC. */
+	/* After munmap() of the page, the next switch from another address space forbids RDPMC. */
 	child = fork();
 	if (!child)
 		_exit(0);
@@ -352,7 +352,10 @@ static void test_unused(void)
 	perf_count = perf_spin(perf, 1000000) - perf_spin(perf, 1000);
 	is(pfm_start(fd), 0,
 	   "1.3 start: a context without hardware registers succeeds while perf uses the PMU");
-	/* The thread is switched out and in meanwhile, so its context is unloaded and loaded. */
+	/*
+	 * The test waits until the thread has been switched out and in, which unloads and loads its
+	 * context.
+	 */
 	blocked = voluntary_switches(getpid());
 	wait_until(voluntary_switches(getpid()) >= blocked + 20);
 	is(perf_spin(perf, 1000000) - perf_spin(perf, 1000), perf_count,
@@ -460,8 +463,8 @@ static void *read_other(void *arg)
 	pin_to_cpu(1);
 	other->slow = pfm_read_pmd(other->fd, 0);
 	/*
-	 * While the main thread is not on a CPU, the page has the whole value. Only a read while
-	 * the main thread counts is judged.
+	 * While the main thread is not on a CPU, the page has the whole value. The test only judges
+	 * a read that is made while the main thread counts.
 	 */
 	for (int i = 0; i < 1000 && !other->ran; i++) {
 		__u32 sequence = other->page->sequence;
@@ -475,7 +478,8 @@ static void *read_other(void *arg)
 }
 
 /*
- * Only the owner of the page can add the increment by RDPMC. Other threads have to call the kernel.
+ * Only the owner of the page can add the increment by RDPMC. Other threads have to use
+ * PERFMON_READ_PMDS.
  */
 static void test_other_threads(void)
 {
@@ -498,7 +502,7 @@ static void test_other_threads(void)
 	is(other.page->owner, thread_pointer(),
 	   "1.18 owner: the page has the thread pointer of the context's thread");
 	self_read(other.page, 0, &a);
-	/* The main thread keeps counting meanwhile. */
+	/* The main thread keeps counting while the other thread reads. */
 	pthread_create(&thread, NULL, read_other, &other);
 	while (pthread_tryjoin_np(thread, NULL))
 		spin(1000);

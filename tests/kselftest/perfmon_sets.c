@@ -242,7 +242,9 @@ static void test_time_switch(__u64 timeout, __u64 extra)
 	close(fd);
 }
 
-/* Set 0 counts up to a threshold, and the overflow switches to set 1. No instruction is lost. */
+/*
+ * Set 0 counts up to a threshold, and the overflow switches to set 1 without losing an instruction.
+ */
 static void test_overflow_switch(__u64 extra)
 {
 	struct pfarg_setdesc desc = { .set_flags = PFM_SETFL_OVFL_SWITCH };
@@ -305,7 +307,10 @@ static void test_switch_count(__u64 extra)
 	pmd.reg_short_reset = -3000ULL;
 	set_call(fd, PERFMON_WRITE_PMDS, &pmd, sizeof(pmd));
 	set_load(fd, 0);
-	/* Ten rounds of 5,000 instructions in set 0 and 3,000 in set 1, then 4,000 in set 0. */
+	/*
+	 * Executes ten rounds of 5,000 instructions in set 0 and 3,000 in set 1, then 4,000 in set
+	 * 0.
+	 */
 	run(fd, (10 * 8000 + 4000) / 2);
 	sum = set_value(fd, 0, 1);
 	if (!ok(sum >= 54000 && sum < 54000 + extra + 100,
@@ -320,7 +325,7 @@ static void test_switch_count(__u64 extra)
 }
 
 /*
- * Only the CPU time of the thread counts for a timeout. The rest of the timeout is kept over
+ * Only the CPU time of the thread counts for a timeout. The remaining time is kept while the thread
  * sleeps.
  */
 static void test_sleep(void)
@@ -481,9 +486,9 @@ static void test_masked_by_switch(void)
 }
 
 /*
- * A masked set waits for a restart among sets that are switched by time: its time does not advance
- * meanwhile, and no set is switched. On a slow machine the calls in between take most of the time
- * of a set, so switches are counted from the first restart on.
+ * A set that is masked until a restart, among sets that are switched by time: until the restart the
+ * time of the masked set does not advance, and no set is switched. On a slow machine the calls in
+ * between take most of the time of a set, so switches are counted from the first restart on.
  */
 static void test_masked_time_switch(void)
 {

@@ -93,7 +93,7 @@ static void test_self(void)
 		note("%llu, it ran for %llu", task, cpu);
 	/*
 	 * A sleep can end before the thread is switched out, so the numbers of sleeps and of
-	 * switches may differ. The reference is the kernel's own count of switches.
+	 * switches may differ. The test therefore compares with the kernel's own count of switches.
 	 */
 	outer = context_switches();
 	switches = pfm_read_pmd(fd, PERFMON_CONTEXT_SWITCHES);

@@ -302,7 +302,7 @@ int main(int argc, char **argv)
 		pids[i] = fork_process(i, m);
 	seed = 42;
 	end = time(NULL) + gate_or_long(3, 6);
-	/* A busy machine needs longer until enough has happened. */
+	/* A busy machine needs longer until enough operations have been made. */
 	while (time(NULL) < end || (!enough() && time(NULL) < end + scale_timeout(100))) {
 		usleep(20000);
 		/* Processes that have exited, or that are killed here, are replaced. */

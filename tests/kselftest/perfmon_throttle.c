@@ -200,8 +200,8 @@ static void test_sleep(void)
 		kill(child, SIGSTOP);
 		wait_until(task_state(child) == 'T');
 		/*
-		 * Waits until the thread has been switched out. Until then a timer may end the
-		 * throttling.
+		 * Waits until the thread has been switched out. Until the thread is switched out, a
+		 * timer may end the throttling.
 		 */
 		usleep(3000);
 		s = get_status(fd);

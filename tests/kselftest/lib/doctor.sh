@@ -24,8 +24,8 @@ run_doctor_as() {
 	[ -z "$with_json" ] || { su "$1" -s /bin/sh -c "timeout $((30 * PATIENCE)) pfc doctor --json" >json 2>>errors; second=$?; }
 	[ $first = "$2" ] && [ $second = "$2" ] && [ ! -s errors ] || { echo "status $first, with --json $second, want $2"; cat text errors; return 1; }
 }
-# has_finding STATE SECTION CHECK FOUND [REMEDY]: true if the outputs contain this check. FOUND and
-# REMEDY are extended regular expressions.
+# has_finding STATE SECTION CHECK FOUND [REMEDY]: true if the outputs of pfc doctor contain this
+# check. FOUND and REMEDY are extended regular expressions.
 has_finding() {
 	awk -v section="$2:" '/^[a-z]+:$/ { on = ($0 == section) } on' text >part
 	if ! grep -A 1 -E "^$1 +$3 +.*$4" part >found; then
