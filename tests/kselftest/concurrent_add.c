@@ -3,9 +3,8 @@
  * worlds: stock debug
  * timeout: 200
  *
- * One instance of a driver is added and deleted all the time. The test checks that other instances
- * can be added again without waiting for the grace periods of that instance, and that the names can
- * be read.
+ * One instance of a driver is added and deleted all the time. Adding other instances again must not
+ * wait for the grace periods of this one instance, and the names must be readable.
  */
 #include "kselftest_pc.h"
 #include <pthread.h>

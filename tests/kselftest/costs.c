@@ -15,8 +15,8 @@
 static __s64 before[3];
 
 /*
- * Checks number, position and description of all cost instances, right after perfcounters.ko is
- * loaded.
+ * Checks number, position and description of all cost instances, right after the load of
+ * perfcounters.ko.
  */
 static void test_instances(void)
 {

@@ -14,7 +14,9 @@
 #include <pthread.h>
 
 #define CALLS	1000
-/* More tasks than MAX_ENDED_RECORDS (probes.rs): 16,384 records of ended tasks are kept. */
+/*
+ * Number of tasks, more than MAX_ENDED_RECORDS (probes.rs): 16,384 records of ended tasks are kept.
+ */
 #define TASKS	(16384 + 200)
 
 /* Traces 1,000 calls of getppid() into a buffer that has room for some of the events. */

@@ -4,7 +4,7 @@
 
 static struct pc pc;
 
-/* Gauges, peaks and histograms. */
+/* Tests the values of gauges, peaks and histograms. */
 static void test_kinds(void)
 {
 	__u32 gauge = driver_cmd("desc 32 1 2 0 1 0 -1 values/gauge");

@@ -104,7 +104,10 @@ static const struct operation load_operation = {
 	is_empty_or_without_node, unload_perfcounters, 1, false, 8
 };
 
-/* All operations except the last, which takes a CPU online: other threads do that work. */
+/*
+ * Number of operations to test: the last one is left out, because other threads take the CPU
+ * online.
+ */
 #define NTH_OPERATIONS	(NR_OPERATIONS - 1)
 
 int main(void)

@@ -4,8 +4,8 @@
  *
  * Random calls on /dev/perfcounters and /dev/perfcounters_names, by root and by a user without
  * capabilities that inherits root's open files. Each call must return a plausible result or an
- * errno of user space. No call may write to the pages or keep the module loaded afterwards. The
- * seed is printed; SEED=n in the environment sets the seed.
+ * errno of user space. No call may write to the counter pages or keep perfcounters.ko from being
+ * unloaded afterwards. The seed is printed; SEED=n in the environment sets the seed.
  *
  * readonly.c and bad_input.c test calls with only one right result.
  */
@@ -44,7 +44,7 @@ static __u64 random_below(__u64 n)
 	return random_u64() % n;
 }
 
-/* Returns a number at or near a boundary, or any number. */
+/* Returns a number at or near a boundary such as 0 or 2^31, or any number. */
 static __u64 boundary_number(void)
 {
 	static const __u64 edges[] = {
@@ -355,7 +355,7 @@ static void do_fd(void)
 	case 7:
 		/*
 		 * F_DUPFD (0) and F_DUPFD_CLOEXEC (1030) are left out because they would use up
-		 * descriptors. Commands for file locks are left out, too.
+		 * descriptors. fcntl() commands for file locks are left out, too.
 		 */
 		count_result("fcntl",
 			     fcntl(fd, random_below(2) ? 1 + random_below(4) :

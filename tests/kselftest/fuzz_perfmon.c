@@ -268,8 +268,9 @@ static const struct shape pause_shape = SHAPE(struct word, pause_fields);
 static const struct shape status_shape = SHAPE(struct perfmon_status, status_fields);
 
 /*
- * The row that loads a context on a CPU is strict: only contexts of CPUs get the number of a CPU.
- * PERFMON_LOAD of a thread's context would take the number as the ID of a process, such as init.
+ * The call that loads a context on a CPU has strict roles: only contexts of CPUs get the number of
+ * a CPU. PERFMON_LOAD of a thread's context would take the number as the ID of a process, such as
+ * init.
  */
 static const struct call calls[] = {
 	CALL(PERFMON_CREATE, &thread_shape, R_NEW, R_THREAD, C_SHAPE_ONLY),

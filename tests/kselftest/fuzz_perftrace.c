@@ -45,7 +45,7 @@ static const char *const empty_text[] = { "" };
 
 static __u64 booleans[] = { 0, 1 };
 
-/* A process */
+/* Calls of a process */
 
 static const struct field attach_fields[] = {
 	FIELD(struct perftrace_attach, size, K_SIZE),
@@ -123,7 +123,7 @@ static const struct shape attach_shape = SHAPE(struct perftrace_attach, attach_f
 static const struct shape notify_shape = SHAPE(struct perftrace_notify, notify_fields);
 static const struct shape room_shape = SHAPE(struct perftrace_room, room_fields);
 
-/* A trace */
+/* Calls on a trace */
 
 /* Writes a filter of one to four steps: its header, the steps, and their texts. */
 static size_t make_filter(char *to, size_t size)

@@ -84,7 +84,7 @@ static __u64 random_below(__u64 n)
 	return n ? random_u64() % n : 0;
 }
 
-/* Returns a number at a boundary, or near @near. */
+/* Returns a boundary number such as 0 or 2^31, a number near @near, or any number. */
 static __u64 boundary_number(__u64 near)
 {
 	switch (random_below(8)) {

@@ -496,8 +496,8 @@ static int klog_open(void)
 }
 
 /*
- * Returns the text of the next line of the kernel log; "" if lines were overwritten, NULL if there
- * is no next line.
+ * Returns the text of the next line of the kernel log; "" if lines were overwritten, NULL after the
+ * last line.
  */
 static char *klog_next_line(int fd, char *line, size_t size)
 {

@@ -59,7 +59,7 @@ static void test_busy(void)
 }
 
 /*
- * Loads the module, adds instances, reads them, loads drivers in some cycles, and unloads all
+ * Loads perfcounters.ko, adds instances, reads them, loads drivers in some cycles, and unloads all
  * modules.
  */
 static bool load_and_unload(int i)

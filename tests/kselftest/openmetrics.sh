@@ -115,7 +115,7 @@ check "openmetrics --listen: the parser accepts the answer over HTTP" test_serve
 test_ended() { kill -TERM $server && wait $server; }
 check "openmetrics --listen: SIGTERM ends the server with status 0" test_ended
 
-# openmetrics.py must find a value that is off by 1.
+# Checks that openmetrics.py finds a value that is off by 1.
 test_errors() {
 	sed -E 's/^(perfcounters_test_counter_total\{.*cpu="0".*\}) 1$/\1 2/' u.prom >bad
 	! cmp -s u.prom bad || return 1

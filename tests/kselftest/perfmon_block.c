@@ -174,7 +174,10 @@ static bool has_end_message(int fd)
 	return false;
 }
 
-/* The tool drops CAP_SYS_PTRACE while its context has stopped a process of another user. */
+/*
+ * The monitoring process drops CAP_SYS_PTRACE while its context has stopped a process of another
+ * user.
+ */
 static void test_capability_dropped(void)
 {
 	pid_t child, tool;
@@ -207,7 +210,10 @@ static void test_capability_dropped(void)
 	kill_child(child);
 }
 
-/* The tool is killed while another process still has the file descriptor of its context. */
+/*
+ * The monitoring process is killed while another process still has the file descriptor of its
+ * context.
+ */
 static void test_fd_inherited(void)
 {
 	int pipes[2], fd = -1;
@@ -273,8 +279,8 @@ static void test_target_changes_user(void)
 		int fd, good = 0;
 
 		/*
-		 * The monitored process has CAP_SETUID. The tool needs the same capability to stop
-		 * the process.
+		 * The monitored process has CAP_SETUID. The monitoring process needs the same
+		 * capability to stop it.
 		 */
 		switch_user(1000, CAP_SETUID);
 		fd = load_blocking(child);
@@ -298,8 +304,8 @@ static void test_target_changes_user(void)
 }
 
 /*
- * Second thread of the tool: executes this program again. The executed program has no capabilities,
- * because the user is not root.
+ * Second thread of the monitoring process: executes this program again. The executed program has no
+ * capabilities, because the user is not root.
  */
 static void *exec_other_program(void *unused)
 {
@@ -315,9 +321,9 @@ static void hold_fd(void)
 }
 
 /*
- * A tool with CAP_SYS_PTRACE executes another program from a thread that is not the group leader.
- * The executed program has no capabilities, and the credentials of the leader that loaded the
- * context are no longer those of any task.
+ * A monitoring process with CAP_SYS_PTRACE executes another program from a thread that is not the
+ * group leader. The executed program has no capabilities, and the credentials of the leader that
+ * loaded the context are no longer those of any task.
  */
 static void test_capability_lost_by_exec(void)
 {

@@ -109,8 +109,8 @@ static void test_cgroup(void)
 }
 
 /*
- * Buffers and self pages are charged to their user. A user can have as much memory as user_kb
- * allows, and root can have more.
+ * Buffers and self pages are charged to the user who created the context. A user can have as much
+ * memory as user_kb allows, and root can have more.
  */
 static void test_user_kb(void)
 {

@@ -110,7 +110,7 @@ static bool pmds_were_read(void)
 	return note_unless(good, "PERFMON_READ_PMDS returned wrong values");
 }
 
-/* Contexts */
+/* Operations on contexts */
 
 static int open_and_create(void)
 {
@@ -292,7 +292,7 @@ static bool context_is_gone(void)
 	return pmu_is_free();
 }
 
-/* The self page */
+/* Operations on the self page */
 
 static int map_self(void)
 {

@@ -421,8 +421,8 @@ static void test_displaced(void)
 }
 
 /*
- * The only context with hardware registers is a user's. An administrator's context without hardware
- * registers displaces the user's context from the thread, so that perf can use the PMU.
+ * The only context with hardware registers belongs to a user. An administrator's context without
+ * hardware registers displaces the user's context from the thread, so that perf can use the PMU.
  */
 static void test_pmu_is_freed(void)
 {

@@ -461,7 +461,9 @@ static void test_lifetimes(void)
 	start_worker();
 }
 
-/* Contexts are stopped, unloaded and closed while another CPU handles their overflows. */
+/*
+ * Tests contexts that are stopped, unloaded and closed while another CPU handles their overflows.
+ */
 static void test_brief_contexts(void)
 {
 	__u64 begin = now_ns(), end = begin + scale_down(gate_or_long(1000, 3000)) * 1000000;

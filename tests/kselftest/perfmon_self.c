@@ -478,7 +478,7 @@ static void *read_other(void *arg)
 }
 
 /*
- * Only the owner of the page can add the increment by RDPMC. Other threads have to use
+ * Only the owner of the page can add the increment by RDPMC. Other threads have to call
  * PERFMON_READ_PMDS.
  */
 static void test_other_threads(void)

@@ -21,7 +21,7 @@ as_unit() {
 	exec setpriv --reuid 12345 --regid 12345 --groups "$groups" --bounding-set "$caps" \
 		--inh-caps "$caps" --ambient-caps "$caps" --no-new-privs "$@"
 }
-# is_between LOW VALUE HIGH: true if the value is in the range.
+# is_between LOW VALUE HIGH: true if VALUE is at least LOW and at most HIGH.
 is_between() { awk "BEGIN { exit !($1 <= $2 && $2 <= $3) }" || { echo "$2 is not between $1 and $3"; return 1; }; }
 is_near() { # VALUE WANTED PERCENT: true if the difference is at most that percentage
 	awk "BEGIN { d = $1 - $2; if (d < 0) d = -d; exit !(d <= $2 * $3 / 100) }" || { echo "$1 is not $2 within $3 %"; return 1; }
