@@ -41,7 +41,7 @@ static unsigned long modules_address(void)
 
 /*
  * Accepts a device without a node: the kernel registers a device even if it cannot allocate the
- * node.
+ * node in /dev.
  */
 static bool is_empty_or_without_node(void)
 {

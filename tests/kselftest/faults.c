@@ -84,8 +84,8 @@ static bool check_attempt(const struct operation *op, const char *driver_name, i
 /*
  * Returns the number of the call to fail after call @n of @calls. Up to 100 calls are failed one by
  * one. Of more than 100 calls (a driver may add 400 instances in a loop), the first 20, the last 10
- * and every 31st call between them are failed. In make test the limit is 8 calls: of more than 8,
- * the first 4, the last 2 and about 5 between them are failed.
+ * and every 31st call between them are failed. In make test up to 8 calls are failed one by one; of
+ * more than 8 calls, the first 4, the last 2 and about 5 between them are failed.
  */
 static int next_call(int n, int calls)
 {
@@ -194,8 +194,8 @@ static int read_disk_until_instances(void)
 			return -EIO;
 		sleep_ms(5);
 		/*
-		 * The worker adds flush_time last. If only flush_time exists, the instances are
-		 * just being removed.
+		 * The worker adds flush_time last. If flush_time exists and reads does not, the
+		 * instances of the disk are just being removed.
 		 */
 		if (!pc_find(&pc, "block/nullb0/flush_time"))
 			continue;

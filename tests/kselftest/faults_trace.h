@@ -32,7 +32,7 @@ static void close_trace(void)
 
 static int start_trace(void)
 {
-	/* $thread != 0 */
+	/* Filter with one step: $thread != 0 */
 	static const struct {
 		struct perftrace_filter head;
 		struct perftrace_step step;

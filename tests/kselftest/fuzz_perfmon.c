@@ -16,7 +16,7 @@
 
 #define R_THREAD	0x0002
 #define R_CPU		0x0004
-#define R_SAMPLING	0x0008	/* a context of a thread with a format */
+#define R_SAMPLING	0x0008	/* a thread's context with a sampling format */
 #define R_CONTEXT	(R_THREAD | R_CPU | R_SAMPLING)
 #define R_OF_THREAD	(R_THREAD | R_SAMPLING)
 

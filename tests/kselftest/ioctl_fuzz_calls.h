@@ -61,7 +61,7 @@ struct program {
 	 */
 	const char *const *extras;
 	int nr_extras;
-	void (*extra)(void);		/* makes one of these operations */
+	void (*extra)(void);		/* makes one of the extra operations */
 	struct range *ranges;
 	int nr_ranges;
 	/*
@@ -309,7 +309,7 @@ static char *get_device_memory(size_t bytes)
 /* Operations */
 
 /*
- * Returns the request with one bit changed, or unchanged if the result is the request of another
+ * Returns the request with one bit changed, or unchanged if this would be the request of another
  * call.
  */
 static unsigned long change_request(unsigned long request)
@@ -356,8 +356,8 @@ static void check_objects(const struct call *call)
 }
 
 /*
- * Repeats the call, with one more number changed each time. Generating new structures instead would
- * take longer than most calls do.
+ * Repeats the call, with one more number changed each time. Changing a number is faster than
+ * generating new structures, which takes longer than most calls.
  */
 static void do_variants(int row, const struct open_fd *opened, unsigned long arg)
 {
@@ -454,7 +454,10 @@ static void do_call(void)
 		    (ret >= 0 || !random_below(4)))
 			do_variants(row, opened, arg);
 	} else if (ret < 0) {
-		/* Another descriptor of the same file has created an object. */
+		/*
+		 * EBUSY: another descriptor of the same file has created an object, so the role is
+		 * unknown.
+		 */
 		if (error == EBUSY && opened->role == R_NEW)
 			opened->role = R_UNKNOWN;
 	} else if (raced || shape != call->arg || arg != (unsigned long)o->at) {

@@ -354,7 +354,7 @@ static void test_self(void)
 	if (!ok(few >= 2000000 && few <= 2000000 + MAX_OVERHEAD,
 		"1.3 example self: at most %d instructions around its loop", MAX_OVERHEAD))
 		note("%lld", few);
-	/* The emulated PMU has five cycles for four instructions. */
+	/* The emulated PMU counts five cycles for four instructions. */
 	cycles = event_count("", "cycles") - cycles;
 	if (!ok(cycles >= 12500000 - 2 && cycles <= 12500000 + 2,
 		"1.3 example self: 5 cycles for 4 instructions"))
@@ -431,7 +431,7 @@ static void test_task_smpl(void)
 	if (!ok(many - few >= 999 && many - few <= 1001,
 		"1.7 example task_smpl: one sample for each period of 10,000 instructions"))
 		note("%lld", many - few);
-	/* The emulated PMU has five cycles for four instructions. */
+	/* The emulated PMU counts five cycles for four instructions. */
 	few = event_count("", "cycles") - many * 12500;
 	if (!ok(few >= -many && few <= many,
 		"1.11 example task_smpl: 12,500 cycles in each sample"))

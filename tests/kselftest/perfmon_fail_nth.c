@@ -5,9 +5,9 @@
  * guest: pmu-skylake
  *
  * The kernel's fault injection (fail_nth.h) in each call of /dev/perfmon that allocates memory or
- * copies from user space: open, create, write, read, load, mmap, unload, close. After a failure
- * nothing is half done, and perf can use the PMU unless the context was loaded before. The failed
- * call works when it is tried again.
+ * copies from user space: open, create, write, read, load, mmap, unload, close. A failed call
+ * leaves nothing half done, and perf can use the PMU unless the context was loaded before. The
+ * failed call works when it is tried again.
  */
 #include "sampling.h"
 #include "fail_nth.h"

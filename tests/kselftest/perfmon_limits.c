@@ -17,7 +17,7 @@
 #define PPACTL		"/proc/ppa/ppactl"
 #define TASKS		4096
 #define STACK		(16 * 1024)
-#define NOT_SIZE	(-EINVAL)	/* the size is refused, unlike ENOMEM: no memory */
+#define NOT_SIZE	(-EINVAL)	/* errno of a size that is refused */
 
 static int close_result(int fd)
 {

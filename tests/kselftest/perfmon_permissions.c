@@ -360,10 +360,10 @@ static void run_target(int in, int out, enum change change, bool monitor_calls)
 	_exit(0);
 }
 
-#define COUNTED		1	/* counted before the change */
+#define COUNTED		1	/* instructions were counted before the change */
 #define MESSAGE		2
 #define DETACHED	4
-#define COUNTED_AFTER	8	/* counted after the change */
+#define COUNTED_AFTER	8	/* instructions were counted after the change */
 #define UNNOTICED	64	/* a call of the monitor did not notice the change */
 
 /*

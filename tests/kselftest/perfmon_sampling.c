@@ -85,7 +85,7 @@ static void test_exact(void)
 	/* About ten instructions around the loop are counted and may be sampled. */
 	if (!ok(wrong <= 1, "1.7 exact: sample addresses are in the loop"))
 		note("%u of 4000", wrong);
-	/* A mapping would keep the context alive. */
+	/* A mapping of the buffer would keep the context alive. */
 	munmap(hdr, SIZE);
 	close(fd);
 }
@@ -184,7 +184,7 @@ static void test_two_counters(void)
 	pmd.reg_smpl_pmds[4] = 1ULL << 63;
 	is(pfm_write_smpl(fd, &pmd), -EINVAL,
 	   "1.11 write PMDs: reg_smpl_pmds with PMD 319, which does not exist, is EINVAL");
-	/* A mapping would keep the context alive. */
+	/* A mapping of the buffer would keep the context alive. */
 	munmap(hdr, SIZE);
 	close(fd);
 }

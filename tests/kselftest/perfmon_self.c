@@ -54,7 +54,7 @@ static __u64 thread_pointer(void)
 	return pointer;
 }
 
-/* The read protocol of include/uapi/linux/perfmon.h. */
+/* Implements the read protocol of include/uapi/linux/perfmon.h. */
 static bool self_read(const volatile struct perfmon_self *page, __u16 pmd, __u64 *value)
 {
 	__u32 sequence, flags, i;

@@ -35,7 +35,7 @@ static int read_record(__u64 pos, __u64 *copy)
 	__u32 bytes = (__u32)copy[0];			/* perfmon_record.size */
 
 	if (bytes < 8 || bytes % 8 || bytes > left || bytes > MAX_WORDS * 8)
-		return backward && !copy[0] ? 0 : -1;	/* before the first; overwritten */
+		return backward && !copy[0] ? 0 : -1;	/* 0: no record, -1: overwritten */
 	for (__u32 n = 8; n < bytes; n += 8)
 		copy[n / 8] = data[(pos + n) % size / 8];
 	__atomic_thread_fence(__ATOMIC_ACQUIRE);
