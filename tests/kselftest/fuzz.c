@@ -355,7 +355,7 @@ static void do_fd(void)
 	case 7:
 		/*
 		 * F_DUPFD (0) and F_DUPFD_CLOEXEC (1030) are left out because they would use up
-		 * descriptors. fcntl() commands for file locks are left out, too.
+		 * descriptors. The test also makes no fcntl() commands for file locks.
 		 */
 		count_result("fcntl",
 			     fcntl(fd, random_below(2) ? 1 + random_below(4) :

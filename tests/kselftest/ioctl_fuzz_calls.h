@@ -56,8 +56,8 @@ struct program {
 	const struct call *calls;
 	int nr_calls;
 	/*
-	 * Operations other than ioctls. The rows of these operations in the results follow the rows
-	 * of the calls.
+	 * Operations other than ioctls. In the results, the rows of the extra operations follow the
+	 * rows of the ioctls.
 	 */
 	const char *const *extras;
 	int nr_extras;

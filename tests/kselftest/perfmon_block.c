@@ -279,8 +279,8 @@ static void test_target_changes_user(void)
 		int fd, good = 0;
 
 		/*
-		 * The monitored process has CAP_SETUID. The monitoring process needs the same
-		 * capability to stop it.
+		 * The monitored process has CAP_SETUID. Without CAP_SETUID the monitoring process
+		 * could not stop the monitored one.
 		 */
 		switch_user(1000, CAP_SETUID);
 		fd = load_blocking(child);
