@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* perf_adjust() and the inline functions in every context, and with numbers that are not live. */
+/* perf_adjust() and the inline functions in every context, and with numbers of no live instance. */
 #include "kselftest_pc.h"
 
 static struct pc pc;
@@ -62,7 +62,9 @@ static void test_invalid_numbers(void)
 		is(driver_cmd("handle %lld", numbers[i]), 0,
 		   "0.12 perf_counter_handle of number %lld, not live: no handle",
 		   numbers[i]);
-		/* An update through the handle of such a number changes nothing either. */
+		/*
+		 * An update through the handle of a number that is not live changes nothing either.
+		 */
 		driver_cmd("inline %lld 1", numbers[i]);
 		driver_cmd("@nmi inline %lld 1", numbers[i]);
 		driver_cmd("peak %lld 1000000", numbers[i]);
@@ -73,7 +75,7 @@ static void test_invalid_numbers(void)
 	   "0.12 updates of numbers that are not live: no value of any CPU changes");
 	is(pc.h->gen1 + pc.h->gen2, 2 * gen,
 	   "0.12 updates of numbers that are not live: the generation does not change");
-	/* Checks that the comparison above is able to show a change. */
+	/* Checks that the comparison of all slots is able to show a change. */
 	driver_cmd("adjust %u 1", first);
 	free(after);
 	after = copy_slots();
@@ -81,7 +83,7 @@ static void test_invalid_numbers(void)
 	   "0.12 update of a live number: the comparison of all values shows it");
 }
 
-/* The task and the interrupts update instances of their own without a lock: no update is lost. */
+/* The task and the interrupts update separate instances without a lock, and no update is lost. */
 static void test_concurrent(void)
 {
 	__u32 task = driver_cmd("add contexts/from_task");

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Invalid requests of perf_add(), perf_add_desc() and perf_del(): the errno, and no change. */
+/*
+ * Invalid requests of perf_add(), perf_add_desc() and perf_del() return an errno and change
+ * nothing.
+ */
 #include "kselftest_pc.h"
 
 static struct pc pc;
@@ -11,13 +14,13 @@ static struct snapshot {
 	__s64 value[2][MAX_DESCS];
 } snapshots[2];
 
-/* Instances of the module's own costs change at any time and are left out of the comparison. */
+/* The module's own cost instances change at any time, so snapshots leave out their values. */
 static bool is_builtin(__u32 slot)
 {
 	return slot && slot <= PC_BUILTIN;
 }
 
-/* Takes a snapshot of everything that user space can see. */
+/* Takes a snapshot of the header, the descriptors and all values of two CPUs. */
 static void take_snapshot(struct snapshot *p)
 {
 	__u32 slots = pc.h->nr_slots;
@@ -38,7 +41,7 @@ static bool unchanged(void)
 	return !memcmp(&snapshots[0], &snapshots[1], sizeof(snapshots[0]));
 }
 
-/* Makes a request that must be refused: checks the errno, and that nothing changed. */
+/* Makes a request that must be refused. Checks the errno, and that no snapshot value changed. */
 static void test_refused(int want, const char *what, const char *command, size_t len)
 {
 	long long got;
@@ -54,7 +57,7 @@ static void test_refused(int want, const char *what, const char *command, size_t
 
 #define REFUSED(err, what, command)	test_refused(err, what, command, sizeof(command) - 1)
 
-/* Adds an instance whose name has that many bytes. */
+/* Adds an instance whose name is @len bytes long. */
 static long long add_name_of_size(size_t len, bool expect, const char *fill)
 {
 	char command[2000] = "add ";
@@ -141,7 +144,7 @@ static void test_rate_limit(void)
 {
 	int log = klog_open(), lines;
 
-	/* Waits until the rate limit no longer counts the lines of earlier tests. */
+	/* Waits until the lines that earlier tests logged no longer count for the rate limit. */
 	sleep_ms(6000);
 	for (int i = 0; i < 500; i++)
 		driver_cmd("del %u", 60000);

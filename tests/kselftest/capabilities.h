@@ -25,8 +25,8 @@ static inline void drop_capabilities_except(int capability)
 }
 
 /*
- * Changes to that user, with one capability or none (-1). Sets the process dumpable again, as a
- * program started by that user is: changing the user clears the flag.
+ * Changes to user @user, with one capability or none (-1). The change clears the dumpable flag, so
+ * the flag is set again, as in a program that the user starts.
  */
 static inline void switch_user(int user, int capability)
 {
@@ -50,8 +50,8 @@ static inline void enter_landlock_domain(void)
 }
 
 /*
- * Creates a user namespace that is owned by that user, and writes its uid_map. Returns the child
- * process that keeps the namespace alive, and in @path the path of the namespace.
+ * Creates a user namespace that user @user owns, and writes its uid_map. Returns the child process
+ * that keeps the namespace alive, and stores the path of the namespace in @path.
  */
 static inline pid_t create_user_namespace(int user, const char *uid_map, char *path, size_t bytes)
 {
@@ -80,7 +80,7 @@ static inline pid_t create_user_namespace(int user, const char *uid_map, char *p
 	return child;
 }
 
-/* Enters the user namespace at that path, as this user of it. */
+/* Enters the user namespace at @path, as user @user of that namespace. */
 static inline void enter_user_namespace(const char *path, int user)
 {
 	int ns = open(path, O_RDONLY);

@@ -3,10 +3,10 @@
  * worlds: stock debug
  * timeout: 60
  *
- * Calls of a 32-bit program: those on contexts and on accounting work; attaching a trace and
- * mapping the counter pages are refused, and the kernel log says so. Also: the devices have no file
- * position, calls that do not exist return ENOTTY, and READ_IMPLIES_EXEC makes no mapping
- * executable.
+ * Calls of a 32-bit program: calls on contexts and on accounting succeed. Attaching a trace and
+ * mapping the counter pages fail, and the kernel log says so. The test also checks that the devices
+ * have no file position, unknown calls return ENOTTY, and READ_IMPLIES_EXEC makes no mapping of a
+ * device executable.
  */
 #include "sampling.h"
 #include <linux/perftrace.h>
@@ -24,8 +24,8 @@
 static void *low;
 
 /*
- * Makes an ioctl as a 32-bit program does. Such a program uses the same structures, because all
- * members have a fixed size.
+ * Makes an ioctl as a 32-bit program does. A 32-bit program uses the same structures as a 64-bit
+ * program, because all members have a fixed size.
  */
 static int call32(int fd, unsigned int call, const void *arg, size_t size)
 {
@@ -52,7 +52,7 @@ static int mmap32(int fd)
 	return ret;
 }
 
-/* Makes a call with a vector of one item. The item is stored 1024 bytes after the vector. */
+/* Makes a call with a vector of one item, which is stored 1024 bytes after the vector. */
 static int vector32(int fd, unsigned int call, const void *item, size_t size)
 {
 	struct perfmon_vector v = { (__u64)low + 1024, 1, size };
@@ -144,14 +144,14 @@ static void on_fault(int signal, siginfo_t *info, void *context)
 {
 	const ucontext_t *at = context;
 
-	/* Bit 4 of the error code of a page fault: it was an instruction fetch. */
+	/* Bit 4 of the error code of a page fault is set for an instruction fetch. */
 	fault_address = at->uc_mcontext.gregs[REG_ERR] & 0x10 ? info->si_addr : NULL;
 	siglongjmp(fault_jmp, 1);
 }
 
 /*
- * Returns true if the mapping is executable or can be made so. If it is not, already the fetch of
- * the first instruction faults, at the address of the mapping.
+ * Returns true if the mapping is executable or can be made so. If the mapping is not executable,
+ * the fetch of the first instruction faults, at the address of the mapping.
  */
 static bool is_executable(void *at)
 {
@@ -178,8 +178,8 @@ static void test_mapping_not_executable(const char *what, int fd, size_t size, i
 }
 
 /*
- * With READ_IMPLIES_EXEC, as old programs and those with an executable stack have it, readable
- * memory is executable.
+ * READ_IMPLIES_EXEC makes readable memory executable. The kernel sets READ_IMPLIES_EXEC for old
+ * programs and for programs with an executable stack.
  */
 static void test_read_implies_exec(void)
 {
@@ -193,7 +193,7 @@ static void test_read_implies_exec(void)
 	if (counters < 0 || ring < 0 || recorder < 0 || ioctl(trace, PERFTRACE_ATTACH, &attach))
 		bail("open");
 	personality(before | READ_IMPLIES_EXEC);
-	/* Anonymous memory is executable: it holds a return instruction. */
+	/* Checks that anonymous memory, which holds a return instruction, is executable. */
 	code = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	*code = 0xc3;
 	ok(is_executable(code), "0.1 READ_IMPLIES_EXEC: anonymous memory is executable");

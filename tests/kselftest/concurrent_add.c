@@ -3,15 +3,16 @@
  * worlds: stock debug
  * timeout: 200
  *
- * The instance of one driver is added and deleted all the time. Other instances are added again
- * without waiting for its grace periods, and the names can be read.
+ * One instance of a driver is added and deleted all the time. Adding other instances again must not
+ * wait for the grace periods of this one instance, and the names must be readable.
  */
 #include "kselftest_pc.h"
 #include <pthread.h>
 
 #define NR_OTHERS	1000
 /*
- * The second name of a pair is SECOND_OF_PAIR names after the first, in a later part of the text.
+ * The second name of a pair is SECOND_OF_PAIR names after the first, in a later part of the names
+ * file.
  */
 #define NR_PAIRS	500
 #define NR_NAMES	4000
@@ -24,8 +25,8 @@ static volatile bool adding = true, deleting;
 static volatile __u32 nr_cycles;
 
 /*
- * Adds and deletes an instance. Each addition waits for an RCU grace period, until updates of the
- * previous incarnation have ended.
+ * Adds and deletes an instance. Each addition waits for an RCU grace period, so that all updates of
+ * the previous incarnation have ended.
  */
 static void *add_and_delete_forever(void *unused)
 {
@@ -57,8 +58,8 @@ static void *delete_pairs(void *unused)
 }
 
 /*
- * Returns true if each line is complete, no line is missing, and in no pair the second name is
- * dormant while the first is live.
+ * Returns true if each line of the names file is complete, no line is missing, and in no pair the
+ * second name is dormant while the first is live.
  */
 static bool names_are_consistent(void)
 {
@@ -86,7 +87,10 @@ static bool names_are_consistent(void)
 	return good && nr == NR_NAMES;
 }
 
-/* Adds instances. Returns how many have got their previous number, or had none. */
+/*
+ * Adds instances. Returns how many of the instances had no number before or got their previous
+ * number.
+ */
 static int add_instances(int from, int to)
 {
 	int nr_same = 0;

@@ -14,7 +14,10 @@
 
 static __s64 before[3];
 
-/* Checks number, position and description of all cost instances, right after the load. */
+/*
+ * Checks number, position and description of all cost instances, right after the load of
+ * perfcounters.ko.
+ */
 static void test_instances(void)
 {
 	unsigned int nr = 0, times = 0, wrong = 0;
@@ -86,10 +89,7 @@ static void test_switches(void)
 	outer = context_switches();
 	pfm_start(fd);
 	inner = context_switches();
-	/*
-	 * If the timer of a sleep expires before the thread has blocked, the sleep causes no
-	 * switch.
-	 */
+	/* A sleep causes no context switch if its timer expires before the thread has blocked. */
 	wait_until(context_switches() - inner >= 200);
 	inner = context_switches() - inner;
 	pfm_stop(fd);
@@ -115,7 +115,7 @@ static void spin_until(__u64 end)
 		spin(1000);
 }
 
-/* Samples by PERFMON_CPU_CLOCK, first into a default buffer, then into a ring that is not read. */
+/* Samples by PERFMON_CPU_CLOCK, first into a default buffer, then into a ring without a reader. */
 static void test_samples(void)
 {
 	struct perfmon_ring_page *ring;
@@ -147,7 +147,7 @@ static void test_samples(void)
 	   "cost samples/time: above 0 and below the elapsed time");
 	ok(time_added("timers/time", before[1], wall),
 	   "cost timers/time: above 0 and below the elapsed time");
-	/* The mapping keeps the context alive after close(). */
+	/* The mapping of the buffer keeps the context alive after close(). */
 	munmap(hdr, 1 << 16);
 	close(fd);
 
@@ -238,8 +238,8 @@ static void test_sets(void)
 	nr = cost_total("sets/switches") - nr;
 	note("%lld turns, %lld switches", runs, nr);
 	/*
-	 * The last run may have ended just as the context was stopped: then its switch is counted
-	 * too.
+	 * If the last run ended just when the context was stopped, the context switch of that run
+	 * is counted too.
 	 */
 	ok(runs > 6 && (nr == runs - 1 || nr == runs),
 	   "cost sets/switches: as many as completed set runs");

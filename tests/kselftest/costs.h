@@ -12,7 +12,7 @@
 static struct pc costs_pc;
 
 /*
- * The debugfs files of perfmon2, and the instance that each shows, or the two whose sum it shows.
+ * The debugfs files of perfmon2. Each file shows the value of one cost instance, or the sum of two.
  */
 static const struct cost_file {
 	const char *file, *first, *second;
@@ -53,13 +53,13 @@ static __u32 cost_number(const char *name)
 	return n;
 }
 
-/* Returns the value of a cost instance so far, added up over all CPUs. */
+/* Returns the current value of a cost instance, summed over all CPUs. */
 static __s64 cost_total(const char *name)
 {
 	return pc_total(&costs_pc, cost_number(name));
 }
 
-/* Returns what the debugfs file of one CPU shows; -1 if there is no such file. */
+/* Returns the number in debugfs file @name of CPU @cpu; -1 if the file does not exist. */
 static __s64 cost_in_debugfs(int cpu, const char *name)
 {
 	char path[100], text[40];
@@ -70,7 +70,10 @@ static __s64 cost_in_debugfs(int cpu, const char *name)
 	return strtoll(read_file(path, text, sizeof(text)), NULL, 10);
 }
 
-/* Returns true if all debugfs files match the counter pages. Call it while nothing is counted. */
+/*
+ * Returns true if all debugfs files match the counter pages. No cost may be counted during the
+ * comparison.
+ */
 static bool debugfs_matches_pages(void)
 {
 	bool good = true;
@@ -92,7 +95,10 @@ static bool debugfs_matches_pages(void)
 	return good;
 }
 
-/* Returns true if time was added since @before, and less than the elapsed time @wall. */
+/*
+ * Returns true if the cost instance @name has grown since @before, by less than the elapsed time
+ * @wall.
+ */
 static bool time_added(const char *name, __s64 before, __u64 wall)
 {
 	__s64 added = cost_total(name) - before;

@@ -5,8 +5,9 @@
  * gate: pmu-skylake pmu-amd2 pmu-spurious
  * timeout: 120
  *
- * Interrupts of the PMU in the modules' own costs: as many as overflows; spurious NMIs are counted
- * separately; both match the NMIs that the kernel counts, and the files in debugfs.
+ * PMU interrupts in the modules' own costs: there are as many interrupts as overflows, and spurious
+ * NMIs are counted separately. The counts of interrupts and of spurious NMIs match the NMIs that
+ * the kernel counts, and the debugfs files.
  */
 #include "costs.h"
 
@@ -14,7 +15,7 @@
 
 static struct pmu_model model;
 
-/* Returns the NMIs of all CPUs, from /proc/interrupts. */
+/* Returns the number of NMIs on all CPUs, from /proc/interrupts. */
 static __s64 nr_nmis(void)
 {
 	FILE *f = fopen("/proc/interrupts", "re");
@@ -63,8 +64,8 @@ static void test_overflows(__u64 period, __u64 rounds)
 	is(cost_total("samples/taken") - taken, hdr->hdr_count,
 	   "cost samples/taken: as many as samples in the buffer");
 	/*
-	 * A context switch may process an overflow first; the NMI for it then finds none, and is
-	 * spurious.
+	 * If a context switch has processed an overflow first, the NMI of that overflow finds none
+	 * and counts as spurious.
 	 */
 	ok(regular + spurious >= (__s64)hdr->hdr_count - 5 &&
 	   regular + spurious <= (__s64)hdr->hdr_count + 5 && spurious <= 5 + regular / 3,
@@ -80,7 +81,8 @@ static void test_overflows(__u64 period, __u64 rounds)
 }
 
 /*
- * Returns the count of all NMIs, and in @spurious that of spurious ones, read as a consistent pair.
+ * Returns the number of all NMIs, and stores in @spurious the number of spurious NMIs at the same
+ * moment.
  */
 static __s64 nmis_and_spurious(__s64 *spurious)
 {
@@ -121,7 +123,7 @@ int main(void)
 {
 	bool nowhere = !strcmp(getenv("PMU") ?: "", "spurious");
 
-	/* PMU=spurious is the Skylake model with a fault. */
+	/* PMU=spurious is the Skylake model with one fault: it raises NMIs without an overflow. */
 	model = nowhere ? *SKYLAKE : *guest_model();
 	plan(nowhere ? 4 : 13);
 	load_sampling_modules(&model);

@@ -4,9 +4,9 @@
  * worlds: stock
  * timeout: 300
  *
- * The modules' own costs, where probes write faster than anything reads: each event and each task
- * record that finds no room is counted once. Not in the debug world, where ending that many tasks
- * takes 2.5 minutes (a run there found nothing).
+ * The modules' own costs when probes write faster than readers read: each event and each task
+ * record that finds no room is counted once. The debug world does not run this test, because ending
+ * 16,584 tasks there takes 2.5 minutes (one run found no fault).
  */
 #include "trace.h"
 #include "ppa.h"
@@ -14,7 +14,9 @@
 #include <pthread.h>
 
 #define CALLS	1000
-/* More than the 16,384 records of ended tasks that are kept (MAX_ENDED_RECORDS in probes.rs). */
+/*
+ * Number of tasks, more than MAX_ENDED_RECORDS (probes.rs): 16,384 records of ended tasks are kept.
+ */
 #define TASKS	(16384 + 200)
 
 /* Traces 1,000 calls of getppid() into a buffer that has room for some of the events. */
@@ -44,8 +46,8 @@ static void *exit_thread(void *arg)
 }
 
 /*
- * Ends more tasks than records of ended tasks are kept. Long runs only: it takes too long for make
- * test.
+ * Ends more tasks than records of ended tasks are kept. Only long runs end this number of tasks,
+ * because make test would take too long.
  */
 static void test_accounting(void)
 {
@@ -60,7 +62,7 @@ static void test_accounting(void)
 	for (int i = 0; i < TASKS; i++)
 		if (pthread_create(&thread, NULL, exit_thread, NULL) || pthread_join(thread, NULL))
 			bail("pthread_create");
-	/* The last threads may not have done their final context switch yet. */
+	/* The last threads may not have made their final context switch yet. */
 	do {
 		info = ppa_info(dev);
 	} while (info.lost + info.nr_ended < TASKS);

@@ -3,17 +3,17 @@
  * timeout: 400
  * worlds: debug
  *
- * The kernel's fault injection (fail_nth.h) in each operation of faults.h. It reaches allocations
- * that faults.c does not: page tables, inodes, the parts of a per-CPU allocation.
+ * The kernel's fault injection (fail_nth.h) in each operation of faults.h. Fault injection fails
+ * allocations that faults.c cannot fail: page tables, inodes, the parts of a per-CPU allocation.
  *
- * Only requests of this thread fail. While a module is being loaded, only requests of its init
- * function fail: those with an address of module text on the stack.
+ * Only requests of the calling thread fail. While a module is being loaded, only requests of its
+ * init function fail: requests with an address of module text on the stack.
  */
 #include "faults.h"
 #include "fail_nth.h"
 #include <pthread.h>
 
-/* Restricts failures to requests with a return address at or above this one on the stack. */
+/* Limits failures to requests with a return address of @address or higher on the stack. */
 static void require_start(unsigned long address)
 {
 	char text[24];
@@ -26,7 +26,7 @@ static void require_start(unsigned long address)
 
 /*
  * Returns an address below all modules and above the kernel's own text, which has 512 MB or 1 GB:
- * the test driver's address, rounded down to a multiple of 512 MB.
+ * the test driver's address rounded down to a multiple of 512 MB.
  */
 static unsigned long modules_address(void)
 {
@@ -39,7 +39,10 @@ static unsigned long modules_address(void)
 	return address & ~0x1fffffffUL;
 }
 
-/* A device without a node is accepted: the kernel registers one if the node's allocation fails. */
+/*
+ * Accepts a device without a node: the kernel registers a device even if it cannot allocate the
+ * node in /dev.
+ */
 static bool is_empty_or_without_node(void)
 {
 	if (!access("/dev/perfcounters", F_OK) && !access("/dev/perfcounters_names", F_OK))
@@ -101,7 +104,10 @@ static const struct operation load_operation = {
 	is_empty_or_without_node, unload_perfcounters, 1, false, 8
 };
 
-/* All but the last, which takes a CPU online: other threads do that work. */
+/*
+ * Number of operations to test: the last one is left out, because other threads take the CPU
+ * online.
+ */
 #define NTH_OPERATIONS	(NR_OPERATIONS - 1)
 
 int main(void)

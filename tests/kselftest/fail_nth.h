@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * Uses the kernel's fault injection, /proc/thread-self/fail-nth, on an operation: fails its first
- * slab allocation, page allocation or copy from or to user space, then only the second, and so on,
- * until the operation completes without reaching the failure.
+ * slab allocation, page allocation or copy from or to user space, then only the second request, and
+ * so on, until the operation completes without reaching the failure.
  *
- * Each time the operation must work, or fail with ENOMEM or EFAULT and leave nothing behind. After
- * some of the failures it is repeated without injection and must work. A failure that the kernel
- * can do without may have no visible effect.
+ * Each attempt must work, or fail with ENOMEM or EFAULT and leave nothing behind. After some of the
+ * failures the operation is repeated without injection and must work. An allocation failure may
+ * have no visible effect if the kernel can do without the memory.
  *
  * Only requests of the calling thread fail.
  */
@@ -33,8 +33,8 @@ static bool set_attribute(const char *attribute, const char *what, const char *v
 }
 
 /*
- * Lets sleeping allocations, highmem allocations and single pages fail, too. Each failure is
- * reported in the kernel log, so that tools/rig/guest.sh can ignore the stack trace that follows.
+ * Lets sleeping allocations, highmem allocations and single pages fail, too. The kernel log reports
+ * each failure, so that tools/rig/guest.sh can ignore the stack trace after the report.
  */
 static void setup_injection(void)
 {
@@ -61,7 +61,7 @@ static void arm_failure(unsigned int n)
 	left = 0;
 }
 
-/* Reads the remaining count and disarms. The read and the write may themselves be made to fail. */
+/* Reads the remaining count and disarms the injection, which may fail this read and write, too. */
 static void disarm_failure(void)
 {
 	char text[12] = "";
@@ -89,7 +89,10 @@ static bool check_attempt(const struct operation *op, const char *suffix, unsign
 	return works;
 }
 
-/* With a stride, skips more and more points above 20: loops make many requests that are alike. */
+/*
+ * Returns the point to fail after @n. An operation with a stride has loops of similar requests, so
+ * more and more points above 20 are skipped.
+ */
 static unsigned int next_point(const struct operation *op, unsigned int n)
 {
 	return op->stride && n > 20 ? n + n / op->stride : n + 1;
@@ -120,8 +123,8 @@ static void test_failures(const char *row, const struct operation *op, const cha
 				wrong++;
 			}
 			/*
-			 * Repeats every fourth refused attempt without injection. In the other
-			 * cases the next attempts find what this one has left behind.
+			 * Repeats every fourth refused attempt without injection. After the other
+			 * refused attempts, the next attempt finds what they have left behind.
 			 */
 			if (refused % 4 != 1)
 				continue;

@@ -4,13 +4,12 @@
  * guest: probes
  * worlds: stock
  *
- * Fails each allocation and registration of the modules: for each operation the first call, then
- * the second, until the operation has no further call that can fail. Each time the operation must
- * return -ENOMEM, leave nothing half made, and work when it is tried again.
+ * Fails each allocation and registration of the modules. For each operation the first call fails,
+ * then the second, until the operation makes no further call that can fail. Each time the operation
+ * must return -ENOMEM, leave nothing half made, and work when it is tried again.
  *
- * faults.ko (tests/modules) fails calls that the modules make, in any task. Allocations further
- * down, which the kernel makes on behalf of the modules, are failed by fail_nth.c, on kernels with
- * fault injection.
+ * faults.ko (tests/modules) fails calls that the modules make, in any task. fail_nth.c fails
+ * allocations that the kernel makes on behalf of the modules, on kernels with fault injection.
  */
 #include "faults.h"
 #include "faults_trace.h"
@@ -18,7 +17,7 @@
 
 static unsigned long total_failed;
 
-/* Does nothing: the calls after an attempt are not those that faults.ko fails. */
+/* Does nothing: faults.ko does not fail the calls that the test makes after an attempt. */
 static void disarm_failure(void)
 {
 }
@@ -50,7 +49,7 @@ static void arm_failure(int n)
 }
 
 /*
- * Makes one attempt with call @n failing (0: none). Returns true if that call was made, and failed.
+ * Makes one attempt in which call @n fails (0: none). Returns true if call @n was made and failed.
  */
 static bool attempt_with_failure(const struct operation *op, int n, int *ret, int *calls)
 {
@@ -60,8 +59,8 @@ static bool attempt_with_failure(const struct operation *op, int n, int *ret, in
 	arm_failure(n ? n : INT_MAX);
 	*ret = op->attempt();
 	/*
-	 * Read `calls` before `nth`, as a worker may still be making calls: call n may be made in
-	 * between.
+	 * `calls` is read before `nth`: a worker may still be making calls, and may make call n
+	 * between the two reads.
 	 */
 	*calls = fault_parameter("calls", NULL);
 	hit = fault_parameter("nth", NULL) == 0;
@@ -83,10 +82,10 @@ static bool check_attempt(const struct operation *op, const char *driver_name, i
 }
 
 /*
- * Returns the number of the call to fail after call @n of @calls. Up to 100 calls all fail. Of
- * more, as where a driver adds 400 instances, the first 20 and the last 10 fail, and one in 31
- * between, which are the same in a loop. In make test more than 8 calls are many: the first 4 and
- * the last 2 fail, and 5 between.
+ * Returns the number of the call to fail after call @n of @calls. Up to 100 calls are failed one by
+ * one. Of more than 100 calls (a driver may add 400 instances in a loop), the first 20, the last 10
+ * and every 31st call between them are failed. In make test up to 8 calls are failed one by one; of
+ * more than 8 calls, the first 4, the last 2 and about 5 between them are failed.
  */
 static int next_call(int n, int calls)
 {
@@ -102,12 +101,16 @@ static int next_call(int n, int calls)
 static void test_failures(const struct operation *op, const char *driver_name)
 {
 	int failed = 0, calls, this_time, wrong = 0, ret;
-	/* The calls that next_call() selects in make test, of that many. */
+	/*
+	 * Minimum number of failed calls in make test: next_call() selects at least 7 of 8 or more
+	 * calls.
+	 */
 	int min = op->min_failures < 8 ? op->min_failures : 7;
 	bool works;
 
 	/*
-	 * Two attempts without a failure: the first may allocate memory that later attempts reuse.
+	 * Makes two attempts without a failure: the first may allocate memory that later attempts
+	 * reuse.
 	 */
 	attempt_with_failure(op, 0, &ret, &this_time);
 	works = check_attempt(op, driver_name, 0, ret);
@@ -118,8 +121,8 @@ static void test_failures(const struct operation *op, const char *driver_name)
 
 		if (!attempt_with_failure(op, n, &ret, &this_time)) {
 			/*
-			 * The number of calls varies: a large allocation in fragmented memory takes
-			 * more of them.
+			 * The number of calls varies, because a large allocation takes more calls
+			 * in fragmented memory.
 			 */
 			note("%s%s: %d calls this time, not %d", op->what, driver_name, this_time,
 			     calls);
@@ -141,8 +144,8 @@ static void test_failures(const struct operation *op, const char *driver_name)
 		if (ret >= 0)
 			op->undo();
 		/*
-		 * Try again without a failure. Not after each one: leftovers would show in later
-		 * attempts, too.
+		 * Tries the operation again without a failure, but only after some of the failures:
+		 * later attempts would show leftovers, too.
 		 */
 		if (calls <= 10 || failed % gate_or_long(8, 4) == 1)
 			works = check_attempt(op, driver_name, n, op->attempt()) && works;
@@ -165,8 +168,8 @@ static void test_failures(const struct operation *op, const char *driver_name)
 }
 
 /*
- * A worker adds the instances of a disk after the disk's first request. If memory runs out then, a
- * later request starts the worker again: read from the disk until it has all of its instances.
+ * A worker adds the instances of a disk after the disk's first request. If the worker runs out of
+ * memory, a later request starts it again: read from the disk until all its instances exist.
  */
 static void prepare_block(void)
 {
@@ -191,8 +194,8 @@ static int read_disk_until_instances(void)
 			return -EIO;
 		sleep_ms(5);
 		/*
-		 * The worker adds flush_time last. If reads is missing, the instances are just
-		 * being removed.
+		 * The worker adds flush_time last. If flush_time exists and reads does not, the
+		 * instances of the disk are just being removed.
 		 */
 		if (!pc_find(&pc, "block/nullb0/flush_time"))
 			continue;
@@ -230,8 +233,8 @@ static const struct operation disk_operation = {
 };
 
 /*
- * Has this task accounted individually: the first such task starts accounting, the last one ends
- * it.
+ * Turns on individual accounting of this task. The first task with individual accounting starts
+ * accounting, and the last one ends it.
  */
 static int account_self(void)
 {
@@ -287,7 +290,10 @@ static const struct operation accounting_operation = {
 	stop_accounting, 15, false, 0
 };
 
-/* Loads the driver. Its rmmod must work when memory has run out. */
+/*
+ * Loads the driver before an attempt. The attempt unloads the driver, which must work when
+ * allocations fail.
+ */
 static void prepare_loaded(void)
 {
 	record_live();

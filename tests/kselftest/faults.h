@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Operations on the counter pages whose allocations are made to fail, each with its checks.
- * faults.c and fail_nth.c say how they are made to fail.
+ * Operations on the counter pages, each with its checks. faults.c and fail_nth.c make their
+ * allocations fail.
  */
 #ifndef FAULTS_H
 #define FAULTS_H
@@ -246,7 +246,10 @@ static void add_until_first_of(__u32 multiple)
 static void prepare_new_page(void)
 {
 	add_until_first_of(16);
-	/* The first instance of a chunk would need a chunk too, which is a different operation. */
+	/*
+	 * The first instance of a chunk also needs the chunk itself, which is a different
+	 * operation.
+	 */
 	if (pc.h->nr_slots % 512 == 0) {
 		driver_cmd("add faults/fill/%u", serial++);
 		add_until_first_of(16);
@@ -373,7 +376,10 @@ static const struct operation loading_operation = {
 	"insmod", record_live, load_driver, driver_is_unloaded, driver_counts, unload_driver,
 	1, false, 8
 }, net_operation = {
-	/* pfc_net loads without them: an interface without instances is counted in net/unnamed. */
+	/*
+	 * pfc_net loads without instances: the traffic of an interface without them is counted in
+	 * net/unnamed.
+	 */
 	"insmod", record_live, load_driver, driver_is_unloaded, driver_counts, unload_driver,
 	8, true, 8
 }, sample_operation = {

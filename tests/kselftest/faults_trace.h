@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Allocation failures in user tracing: attaching a process and creating a trace succeed as a whole
+ * Allocation failures in user tracing. Attaching a process and creating a trace succeed as a whole
  * or leave nothing behind. If there is no memory for a buffer page that a traced process touches,
- * its events are lost, and the process is not killed.
+ * the events of the process are lost, and the process is not killed.
  */
 #ifndef FAULTS_TRACE_H
 #define FAULTS_TRACE_H
@@ -32,7 +32,7 @@ static void close_trace(void)
 
 static int start_trace(void)
 {
-	/* $thread != 0 */
+	/* Filter with one step: $thread != 0 */
 	static const struct {
 		struct perftrace_filter head;
 		struct perftrace_step step;
@@ -119,7 +119,8 @@ static bool buffer_is_writable(void)
 }
 
 /*
- * Without memory the process gets a dummy page, which the trace counts in no_memory; it lives on.
+ * Without memory the process gets a dummy page and lives on. The trace counts the missing buffer in
+ * no_memory.
  */
 static bool loss_is_counted(void)
 {
@@ -139,7 +140,7 @@ static void prepare_traced(void)
 }
 
 static const struct operation tracing_operation = {
-	/* The cache of matched names may have no memory: names are matched again then. */
+	/* If the cache of matched names cannot be allocated, names are matched again. */
 	"attach a process and create a trace", do_nothing, try_start_trace, has_no_trace,
 	buffer_is_writable, close_trace, 15, true, 0
 }, touching_operation = {

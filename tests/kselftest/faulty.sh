@@ -4,14 +4,15 @@
 # guest: faulty
 # timeout: 200
 #
-# Commits the faults that the debug kernels have to report. The host checks that each one was
-# reported, and that the rig counts the report as a failure: expected_reports in tools/rig/guest.sh
-# reads the lines "# expect FAULT: TEXT".
+# Commits the programming errors (faults) that the debug kernels have to report. The host checks
+# that each fault was reported and that the rig counts the report as a failure: expected_reports in
+# tools/rig/guest.sh reads the lines "# expect FAULT: TEXT".
 #
-# The order matters: lockdep switches itself off after its first report of a lock inversion, and
-# after any report of KASAN. The leak is found by the scans after the last program.
+# The order of the faults matters: lockdep turns itself off after its first report of a lock
+# inversion, and after any report of KASAN. The scans of kmemleak find the leak after the last
+# program.
 
-# check_fault NAME TEXT
+# check_fault NAME TEXT: commits the fault NAME and prints the report TEXT that the host expects.
 check_fault() {
 	n=$((n + 1))
 	module=faulty

@@ -4,10 +4,10 @@
  *
  * Random calls on /dev/perfcounters and /dev/perfcounters_names, by root and by a user without
  * capabilities that inherits root's open files. Each call must return a plausible result or an
- * errno of user space, nothing may be written, and nothing may keep the module afterwards. The seed
- * is printed. SEED=n in the environment sets it.
+ * errno of user space. No call may write to the counter pages or keep perfcounters.ko from being
+ * unloaded afterwards. The seed is printed; SEED=n in the environment sets the seed.
  *
- * Calls with one right answer are in readonly.c and bad_input.c.
+ * readonly.c and bad_input.c test calls with only one right result.
  */
 #include "kselftest_pc.h"
 #include <poll.h>
@@ -17,7 +17,9 @@
 #include <sys/sendfile.h>
 #include <sys/uio.h>
 
-/* Calls of each of the two users in a long run. Otherwise there are a quarter of them. */
+/*
+ * Number of calls of each of the two users in a long run. Other runs make a quarter of this number.
+ */
 #define NR_CALLS	40000
 #define ARENA	(64UL << 20)
 
@@ -42,7 +44,7 @@ static __u64 random_below(__u64 n)
 	return random_u64() % n;
 }
 
-/* Returns a number at or near a boundary, or any number. */
+/* Returns a number at or near a boundary such as 0 or 2^31, or any number. */
 static __u64 boundary_number(void)
 {
 	static const __u64 edges[] = {
@@ -76,8 +78,8 @@ static bool expect_sane(bool is_sane, const char *fmt, ...)
 }
 
 /*
- * Counts the outcome of a call and returns @ret. An error must be an errno of user space, from 1 to
- * 133, and not one that is internal to the kernel.
+ * Counts the outcome of a call and returns @ret. An error must be an errno of user space (1 to
+ * 133), not one that is internal to the kernel.
  */
 static long count_result(const char *what, long ret)
 {
@@ -97,7 +99,10 @@ static void on_fault(int sig)
 	siglongjmp(fault_jmp, sig);
 }
 
-/* Reads a byte. Returns its value, or the negative number of the signal that the read raised. */
+/*
+ * Reads a byte. Returns the value of the byte, or the negative number of the signal that the access
+ * raised.
+ */
 static int read_byte(const volatile char *p)
 {
 	int sig = sigsetjmp(fault_jmp, 1);
@@ -202,7 +207,7 @@ static void do_mmap(void)
 		munmap(p, len);
 }
 
-/* Memory calls on a random part of the arena: pieces of mappings, or reserved addresses. */
+/* Makes memory calls on a random part of the arena (reserved addresses, some with mappings). */
 static void do_arena(void)
 {
 	char *p = arena + random_below(ARENA / 8192) * 4096 +
@@ -220,7 +225,10 @@ static void do_arena(void)
 	case 1:
 		q = mremap(p, len, to, random_below(2) ? MREMAP_MAYMOVE : 0);
 		count_result("mremap", q == MAP_FAILED ? -1 : 0);
-		/* The mapping has left the arena, where no later call would find it. */
+		/*
+		 * mremap() has moved the mapping out of the arena, where no later call would find
+		 * it.
+		 */
 		if (q != MAP_FAILED && (q < arena || q >= arena + ARENA))
 			munmap(q, to);
 		break;
@@ -232,8 +240,8 @@ static void do_arena(void)
 	case 3:
 		count_result("madvise", madvise(p, len, random_below(26)));
 		/*
-		 * MADV_HWPOISON and MADV_SOFT_OFFLINE (100, 101) are tried on counter pages only.
-		 * They must fail.
+		 * MADV_HWPOISON and MADV_SOFT_OFFLINE (100, 101) are tried on counter pages only,
+		 * where they must fail.
 		 */
 		q = (char *)pc.base + random_below(100) * 4096;
 		expect_sane(count_result("madvise 100",
@@ -346,8 +354,8 @@ static void do_fd(void)
 		break;
 	case 7:
 		/*
-		 * Not F_DUPFD (0) and F_DUPFD_CLOEXEC (1030), which would use up files, and no
-		 * locks.
+		 * F_DUPFD (0) and F_DUPFD_CLOEXEC (1030) are left out because they would use up
+		 * descriptors. The test also makes no fcntl() commands for file locks.
 		 */
 		count_result("fcntl",
 			     fcntl(fd, random_below(2) ? 1 + random_below(4) :
@@ -368,8 +376,8 @@ static void do_open(void)
 {
 	const char *path = random_below(2) ? "/dev/perfcounters" : "/dev/perfcounters_names";
 	/*
-	 * Any flags but O_ASYNC and O_CREAT. With those that are left, only the access mode, O_PATH
-	 * and the user decide whether an open may succeed.
+	 * Any flags but O_ASYNC and O_CREAT. With these flags, only the access mode, O_PATH and the
+	 * user decide whether an open may succeed.
 	 */
 	int flags = random_u64() & (O_ACCMODE | O_APPEND | O_TRUNC | O_NONBLOCK | O_SYNC |
 				    O_DIRECT | O_DIRECTORY | O_NOFOLLOW | O_NOATIME | O_CLOEXEC |
@@ -389,7 +397,7 @@ static void (*const ops[])(void) = {
 	do_splice, do_fd, do_open,
 };
 
-/* Results of one user's calls, in memory that the parent shares. */
+/* Results of one user's calls, in memory that the child shares with its parent. */
 static struct result {
 	unsigned long nr_good, nr_refused, nr_sigbus, nr_bad;
 	bool done;
@@ -414,7 +422,7 @@ static void run_user(bool unprivileged)
 		bail("setuid");
 	for (int i = 0; i < nr_ops; i++) {
 		ops[random_below(sizeof(ops) / sizeof(*ops))]();
-		/* Removes what moved mappings have left in the arena. */
+		/* Removes the mappings that mremap() has left in the arena. */
 		if (i % 1000 == 0 && mmap(arena, ARENA, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS |
 					  MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED)
 			expect_sane(false, "the arena cannot be cleared: errno %d", errno);

@@ -7,8 +7,8 @@
  *
  * Random calls of /dev/perfmon: contexts of threads and CPUs, event sets, sampling in each format,
  * the self page, rings. Most structures are valid, so that calls get past the checks of their
- * arguments. Each call must succeed some times and fail some times. SEED, CALLS and ROUND in the
- * environment repeat a run.
+ * arguments. Each kind of call must succeed some times and fail some times. SEED, CALLS and ROUND
+ * in the environment repeat a run.
  */
 #include "ioctl_fuzz_run.h"
 #include "sampling.h"
@@ -16,7 +16,7 @@
 
 #define R_THREAD	0x0002
 #define R_CPU		0x0004
-#define R_SAMPLING	0x0008	/* a context of a thread with a format */
+#define R_SAMPLING	0x0008	/* a thread's context with a sampling format */
 #define R_CONTEXT	(R_THREAD | R_CPU | R_SAMPLING)
 #define R_OF_THREAD	(R_THREAD | R_SAMPLING)
 
@@ -40,7 +40,7 @@ static const struct field ctx_cpu[] = {
 static const struct shape thread_shape = SHAPE(struct pfarg_ctx, ctx_thread);
 static const struct shape cpu_shape = SHAPE(struct pfarg_ctx, ctx_cpu);
 
-/* Formats, each with a shape for its argument and one for the call */
+/* Formats: the shape of each format's argument and the shape of the call */
 
 static const struct field dfl_arg[] = {
 	NUMBERS(struct pfm_dfl_smpl_arg, buf_size, K_BYTES, 4096, 65536),
@@ -60,7 +60,7 @@ static const struct field ring_arg[] = {
 	FIELD(struct perfmon_ring_arg, reserved, K_RESERVED),
 };
 
-/* Formats that set the flags and the stacks themselves: both fields must be 0. */
+/* Formats that set the flags and the stacks themselves: both fields of the argument must be 0. */
 static const struct field fixed_ring_arg[] = {
 	NUMBERS(struct perfmon_ring_arg, size, K_BYTES, 4096, 65536),
 	FIELD(struct perfmon_ring_arg, flags, K_RESERVED),
@@ -225,7 +225,7 @@ VECTOR(gone_sets, set_gone_shape, 1);
 VECTOR(infos, info_shape, 3);
 VECTOR(some_runs, runs_shape, 2);
 
-/* Others */
+/* Other calls */
 
 static __u64 booleans[] = { 0, 1 };
 
@@ -268,8 +268,9 @@ static const struct shape pause_shape = SHAPE(struct word, pause_fields);
 static const struct shape status_shape = SHAPE(struct perfmon_status, status_fields);
 
 /*
- * The load of a CPU is strict: only contexts of CPUs get the number of a CPU. In a thread's context
- * it would be the ID of a process, such as init.
+ * The call that loads a context on a CPU has strict roles: only contexts of CPUs get the number of
+ * a CPU. PERFMON_LOAD of a thread's context would take the number as the ID of a process, such as
+ * init.
  */
 static const struct call calls[] = {
 	CALL(PERFMON_CREATE, &thread_shape, R_NEW, R_THREAD, C_SHAPE_ONLY),
@@ -310,7 +311,8 @@ static struct range ranges[] = {
 };
 
 /*
- * Returns what a created context is. A wrong flag may have made it a CPU's or a thread's context.
+ * Returns the role of a created context. A wrong flag in the call may have changed a thread's
+ * context to a CPU's or the reverse.
  */
 static __u16 role_of_new(const struct call *call, const void *arg)
 {
@@ -322,8 +324,8 @@ static __u16 role_of_new(const struct call *call, const void *arg)
 }
 
 /*
- * Fills the pools with the registers in /proc/perfmon_map. The first three of each pool are used
- * more often. They are chosen at random in each process.
+ * Fills the pools with the registers in /proc/perfmon_map. The first three values of each pool are
+ * used more often; each process chooses these three at random.
  */
 static void init_process(void)
 {
@@ -356,7 +358,7 @@ static void init_process(void)
 			pool->v[other] = v;
 		}
 	}
-	/* Set 0 exists in each context, so it is used most often. */
+	/* Event set 0 exists in each context, so the pool of sets contains 0 twice. */
 	pools[K_SET] = (struct pool) { { 0, 0, 1, 2, 3 }, 5 };
 }
 
@@ -367,7 +369,7 @@ static void prepare(void)
 		"pfm_histogram",
 	};
 
-	/* The first context must not load any other module. */
+	/* The first context must not make the kernel load any other module. */
 	write_file("/proc/sys/kernel/modprobe", "\n");
 	load_modules("");
 	for (unsigned int i = 0; i < sizeof(modules) / sizeof(*modules); i++)

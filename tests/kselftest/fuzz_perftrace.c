@@ -6,10 +6,11 @@
  *
  * Random calls of /dev/perftrace: processes attach, register markers, write events and overwrite
  * buffers; traces are created, opened, read, paused and ended, by root and by a user. Most
- * structures are valid, so that calls get past the checks of their arguments. Each call must
- * succeed some times and fail some times. SEED, CALLS and ROUND in the environment repeat a run.
+ * structures are valid, so that calls get past the checks of their arguments. Each kind of call
+ * must succeed some times and fail some times. SEED, CALLS and ROUND in the environment repeat a
+ * run.
  *
- * trace_fuzz.c tests that a reader and a writer work as usual meanwhile.
+ * trace_fuzz.c tests that a reader and a writer work as usual during random calls.
  */
 #include "ioctl_fuzz_run.h"
 #include "trace.h"
@@ -44,7 +45,7 @@ static const char *const empty_text[] = { "" };
 
 static __u64 booleans[] = { 0, 1 };
 
-/* A process */
+/* Calls of a process */
 
 static const struct field attach_fields[] = {
 	FIELD(struct perftrace_attach, size, K_SIZE),
@@ -99,7 +100,9 @@ static const struct field room_fields[] = {
 	NUMBERS(struct perftrace_room, tail, K_RANGE, 0, 4096),
 };
 
-/* PERFTRACE_RELEASE without a file (wake -1). With a file it is tested by perftrace_reload.c. */
+/*
+ * PERFTRACE_RELEASE without a wake file (wake -1). perftrace_reload.c tests the call with a file.
+ */
 static const struct field release_fields[] = {
 	FIELD(struct perftrace_release, size, K_SIZE),
 	FIELD(struct perftrace_release, flags, K_RESERVED),
@@ -120,7 +123,7 @@ static const struct shape attach_shape = SHAPE(struct perftrace_attach, attach_f
 static const struct shape notify_shape = SHAPE(struct perftrace_notify, notify_fields);
 static const struct shape room_shape = SHAPE(struct perftrace_room, room_fields);
 
-/* A trace */
+/* Calls on a trace */
 
 /* Writes a filter of one to four steps: its header, the steps, and their texts. */
 static size_t make_filter(char *to, size_t size)
@@ -147,7 +150,7 @@ static size_t make_filter(char *to, size_t size)
 		};
 	}
 	memcpy(to + at, texts, sizeof(texts));
-	/* Two bytes at a random place, and the size, may be wrong. */
+	/* Two bytes at a random position, and the size, may be wrong. */
 	if (choose_wrong())
 		store_number(to + random_below(bytes - 2), 2, boundary_number(0));
 	if (choose_wrong())
@@ -220,7 +223,7 @@ static const struct field read_fields[] = {
 	FIELD(struct perftrace_read, ticks, K_OUT),
 };
 
-/* A read from the beginning: key 0, CPU -1. */
+/* Reads from the beginning: key 0, CPU -1. */
 static const struct field read_first[] = {
 	NUMBERS(struct perftrace_read, key, K_CONST, 0, 0),
 	NUMBERS(struct perftrace_read, cpu, K_CONST, ~0U, 0),
@@ -290,20 +293,22 @@ static const struct call calls[] = {
 	CALL(PERFTRACE_END, NULL, R_TRACE, 0, 0),
 };
 
-/* prepare() sets the bytes of the second one to those that PERFTRACE_ATTACH returns. */
+/* prepare() sets the bytes of the second range to the size that PERFTRACE_ATTACH returns. */
 static struct range ranges[] = {
 	{ PERFTRACE_CONTROL, PERFTRACE_READ_BYTES, PROT_READ },
 	{ PERFTRACE_BUFFERS, 0, PROT_READ | PROT_WRITE },
 };
 
 /*
- * A traced process that writes events as the library does. Its mappings are not in the fuzzer's
- * list, so they do not change.
+ * A traced process that writes events as the library does. The mappings of the process are not in
+ * the fuzzer's list, so the fuzzer's calls do not change them.
  */
 static struct traced_process self;
 static bool is_attached;
 
-/* Creates a trace of this process with PERFTRACE_WAIT. The fuzzer's own calls make few of them. */
+/*
+ * Creates a trace of this process with PERFTRACE_WAIT, which the fuzzer's random calls rarely do.
+ */
 static void create_waiting_trace(void)
 {
 	struct perftrace_create create =
@@ -332,28 +337,31 @@ static void init_process(void)
 	pool_add(K_KEY, 0);
 	pool_add(K_KEY, PERFTRACE_KEY_KERNEL);
 	pool_add(K_KEY, PERFTRACE_KEY_SHARED);
-	/* One process in four attaches only if the fuzzer calls PERFTRACE_ATTACH. */
+	/* One process in four attaches only when the fuzzer calls PERFTRACE_ATTACH. */
 	if (!random_below(4))
 		return;
-	/* traced_open() is not used: it would end the test when memory is short. */
+	/* traced_open() would end the test when memory is short, so it is not used. */
 	self.fd = open(DEVICE, O_RDWR | O_CLOEXEC);
 	if (self.fd < 0 ||
 	    try_attach(self.fd, random_below(2) ? PERFTRACE_SHARED : 0, &self.attach))
 		return;
-	/* Another process may have released this one just now. */
+	/* Another process of the fuzzer may have released this traced process just now. */
 	if (!traced_try_map(&self, NULL))
 		return;
 	is_attached = true;
 	for (int i = 0; i < 4; i++)
 		marker_register(&self, marker_names[i], marker_fields[0]);
-	/* Adds the key of this process to 0 and the keys of the kernel and of shared buffers. */
+	/*
+	 * Fills the pool of keys: 0, the key of this process, and the keys of the kernel and of
+	 * shared buffers.
+	 */
 	for (int i = 0; i < 4; i++)
 		pool_add(K_KEY, self.attach.key);
 	add_fd(self.fd, R_PROCESS);
 	create_waiting_trace();
 }
 
-/* Writes events into all active traces, and sometimes a random word. */
+/* Writes events into all active traces, and sometimes a random word into a buffer. */
 static const char *const extras[] = { "write events" };
 
 static void write_events(void)
@@ -377,7 +385,10 @@ static void write_events(void)
 	count_extra_outcome(0, put ? 0 : -1);
 }
 
-/* Waits in a buffer that has room, like a writer whose reader was faster than the call. */
+/*
+ * Waits for room although the buffer has room, like a writer whose reader emptied the buffer before
+ * the call.
+ */
 static void wait_for_room(void)
 {
 	int cpu = sched_getcpu();
@@ -406,7 +417,7 @@ static void do_extra_operation(void)
 		try_call(write_events);
 }
 
-/* Ends all traces that are left after a round, whichever user has created them. */
+/* Ends all traces that exist after a round, whichever user has created them. */
 static void end_traces(void)
 {
 	struct perftrace_info info = { .size = sizeof(info) };

@@ -4,10 +4,10 @@
  * worlds: stock debug
  * timeout: 600
  *
- * Random calls of process accounting: /dev/ppa with its calls and read(), the texts of
- * /proc/sys/kernel/ppa, ppa_levels, /proc/ppa/ppactl and /proc/ppa/PID, by root and by a user,
- * while tasks start and exit. Each call must succeed some times and fail some times. SEED, CALLS
- * and ROUND in the environment repeat a run.
+ * Random calls of process accounting: ioctls and read() of /dev/ppa, and the texts of
+ * /proc/sys/kernel/ppa, ppa_levels, /proc/ppa/ppactl and /proc/ppa/PID. Root and a user make the
+ * calls while tasks start and exit. Each kind of call must succeed some times and fail some times.
+ * SEED, CALLS and ROUND in the environment repeat a run.
  */
 #include "ioctl_fuzz_run.h"
 #include "ppa.h"
@@ -69,7 +69,7 @@ static const char *const extras[] = {
 };
 
 /*
- * Writes a line with these numbers. One in four is made invalid, but not in its first @keep
+ * Writes a line with these numbers. One line in four is made invalid, but not in its first @keep
  * numbers.
  */
 static size_t make_line(char *to, size_t room, const long *numbers, int nr, int keep)
@@ -98,7 +98,7 @@ static size_t make_line(char *to, size_t room, const long *numbers, int nr, int 
 		return at;
 	switch (random_below(4)) {
 	case 0:
-		/* About as long as a page, or slightly longer. */
+		/* Makes the text about as long as a page, or slightly longer. */
 		n = 4090 + random_below(20);
 		memset(to + at, " 1x"[random_below(3)], n);
 		return at + n;
@@ -178,8 +178,8 @@ static void read_text(enum extra extra, const char *path, size_t unit)
 }
 
 /*
- * Returns the ID of a task of this fuzzer, or one that no task has, because a write changes the
- * accounting of that task.
+ * Returns the ID of a task of this fuzzer, or an ID that no task has: a write changes the
+ * accounting of the task.
  */
 static long random_pid(void)
 {
@@ -198,7 +198,10 @@ static void do_extra_operation(void)
 
 	switch (random_below(16)) {
 	case 0:
-		/* Rare, because it attaches or detaches all probes. */
+		/*
+		 * The settings are rarely written, because each write attaches or detaches all
+		 * probes.
+		 */
 		write_line(WRITE_SETTINGS, SETTINGS, numbers, 4);
 		break;
 	case 1:
@@ -231,7 +234,10 @@ static void do_extra_operation(void)
 	}
 }
 
-/* Turns accounting on, as an earlier call may have turned it off. Else there is little to read. */
+/*
+ * Turns accounting on, which an earlier call may have turned off: without it there is little to
+ * read.
+ */
 static void turn_on(void)
 {
 	if (is_child || plain_user)
@@ -239,7 +245,10 @@ static void turn_on(void)
 	ppa_write(SETTINGS, "1 1 0 1");
 }
 
-/* Restores the levels and turns accounting on, which a round of the user cannot do. */
+/*
+ * Restores the levels and turns accounting on. A round that runs as a user has no permission to do
+ * so.
+ */
 static void restore_settings(void)
 {
 	ppa_write(LEVELS, "15");

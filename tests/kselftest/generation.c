@@ -11,7 +11,7 @@
 static struct pc pc;
 static __u64 gen;
 
-/* Returns by how much both have increased since the last call, or -1 if they differ. */
+/* Returns by how much gen1 and gen2 have increased since the last call, or -1 if the two differ. */
 static int generations_since_last(void)
 {
 	__u64 old = gen;
@@ -21,8 +21,8 @@ static int generations_since_last(void)
 }
 
 /*
- * Returns true if the copy shows a consistent state of toggled/x, which is deleted and added again,
- * and of the last descriptor.
+ * Returns true if the copy shows a consistent state of the last descriptor and of the instance
+ * toggled/x, which is deleted and added again.
  */
 static bool is_consistent(const struct perfcounters_desc *d, __u32 nr_slots,
 			  const struct perfcounters_desc *last)
@@ -34,7 +34,7 @@ static bool is_consistent(const struct perfcounters_desc *d, __u32 nr_slots,
 	if (!live && (d->state != PERFCOUNTERS_DORMANT || d->ended_ns < d->created_ns))
 		return false;
 	return !strncmp(d->name, "toggled/", 8) &&
-	       /* unit and exponent change together with each incarnation */
+	       /* unit and exponent change together with each incarnation. */
 	       d->exponent == (int)(d->incarnation & 1) && d->unit == 1 + (d->incarnation & 1) &&
 	       last->instance == nr_slots - 1 && last->state == PERFCOUNTERS_LIVE;
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A mapping that is larger than the file: new chunks become readable in it, an access to a chunk
- * that does not exist raises SIGBUS, and growth neither moves nor changes existing values.
+ * A mapping that is larger than the file: new chunks become readable in the mapping, and an access
+ * to a chunk that does not exist raises SIGBUS. Growth of the file neither moves nor changes
+ * existing values.
  */
 #include "kselftest_pc.h"
 
@@ -30,7 +31,7 @@ int main(void)
 	pin_to_cpu(1);
 	driver_cmd("adjust %u 42", first);
 
-	/* Maps chunk 0 only, as a reader did that mapped the file before it grew. */
+	/* Maps chunk 0 only, like a reader that mapped the file before the file grew. */
 	small = pc;
 	small.base = mmap(NULL, h->page_size * (1 + h->nr_cpus), PROT_READ, MAP_SHARED, pc.fd, 0);
 	old_slot = pc_slot(&small, 1, first);

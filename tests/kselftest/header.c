@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* The header page: each field, and the offsets that follow from it. */
+/* The header page: checks each field, and the offsets that follow from the fields. */
 #include "kselftest_pc.h"
 
 /* Parses a CPU list of sysfs, such as "0-3,5", into a bitmap of the first 64 CPUs. */
@@ -76,7 +76,7 @@ int main(void)
 
 	clock_gettime(CLOCK_REALTIME, &ts);
 	now_ns = ts.tv_sec * 1000000000ULL + ts.tv_nsec;
-	/* loaded_ns may be from a clock that only advances with each tick. */
+	/* loaded_ns may be read from a clock that only advances with each tick. */
 	ok(h->loaded_ns <= now_ns && h->loaded_ns + 1000000000ULL > before_ns,
 	   "0.3 header: loaded_ns is the time of loading");
 	ok(h->tsc_khz == 0 || (h->tsc_khz > 100000 && h->tsc_khz < 20000000),

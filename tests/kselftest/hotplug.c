@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* CPU hotplug, and drivers that are unloaded and loaded, beside a reader that takes snapshots. */
+/* CPU hotplug, and drivers that are unloaded and loaded, while a reader takes snapshots. */
 #include "kselftest_pc.h"
 #include <pthread.h>
 
@@ -15,7 +15,7 @@ static __u64 bitmap(__u32 offset)
 	return *(const volatile __u64 *)(pc.base + offset);
 }
 
-/* Takes snapshots of a counter on every possible CPU, online or not, and counts wrong ones. */
+/* Takes snapshots of a counter on every possible CPU, online or not, and counts wrong snapshots. */
 static void *read_snapshots(void *wrong)
 {
 	__s64 last[64] = { 0 };
@@ -29,7 +29,10 @@ static void *read_snapshots(void *wrong)
 			__atomic_thread_fence(__ATOMIC_ACQUIRE);
 			if (before & PERFCOUNTERS_SEQ_BUSY || pc_seq(&pc, cpu) != before)
 				continue;
-			/* The counter only increases. */
+			/*
+			 * A value that is less than the last one is wrong, as the counter only
+			 * increases.
+			 */
 			*(unsigned long *)wrong += value < last[cpu];
 			last[cpu] = value;
 		}
@@ -90,7 +93,7 @@ static void test_cpu_hotplug(void)
 	is(pc_total(&pc, n), 17, "0.14 CPU hotplug: no update is lost");
 }
 
-/* A driver is unloaded and loaded again beside a reader. */
+/* A driver is unloaded and loaded again while a reader takes snapshots. */
 static void test_driver_reload(void)
 {
 	unsigned long wrong = 0;

@@ -5,9 +5,9 @@
 # worlds: stock
 # guest: deb
 #
-# Installs the packages as a user does: with apt, on a Debian with its own systemd and the stock
-# kernel, without the sources. Does everything of the first hour in the README once, signs the
-# modules, and purges the packages.
+# Installs the packages with apt, as a user does, on a Debian with its own systemd and the stock
+# kernel, without the sources. Then carries out the steps of the README for the first hour once,
+# signs the modules, and purges the packages.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
@@ -15,7 +15,8 @@
 . /tests/pmcd.sh
 
 release=$(uname -r)
-# Programs that tools/deb/disk.sh compiled, and lists that it made, before the guest was booted.
+# Directory of the programs that tools/deb/disk.sh compiled, and of its lists, before the guest was
+# booted.
 examples=/examples
 has_patterns() { # FILE PATTERN...
 	local file=$1
@@ -53,7 +54,7 @@ test_watch() { pfc watch --count 3 </dev/null >watched && has_patterns watched "
 check "install pfc watch: prints counters" test_watch
 test_stat() { pfc stat -o counted ls /usr >/dev/null && has_patterns counted "context-switches" "page-faults"; }
 check "install pfc stat: counts a command" test_stat
-# Runs a command that has symbols.
+# Records samples of a command that has symbols.
 test_record() { pfc record -o samples -- sh -c 'i=0; while [ $i -lt 100000 ]; do i=$((i + 1)); done' && pfc report -i samples >report && has_patterns report "[0-9]%.*sh"; }
 check "install pfc record, pfc report: show symbols of a command" test_record
 test_ppa() { pfc ppa on && pfc ppa --cpus >accounts && has_patterns accounts "[0-9]" && pfc ppa off; }
@@ -72,7 +73,8 @@ test_doctor() {
 }
 check "install pfc doctor: finds no problem" test_doctor
 
-# The configuration names a provider that does not exist.
+# The configuration names a provider that does not exist: the service reports it and loads the
+# others.
 test_unknown_provider() {
 	sed -i.was 's/^PROVIDERS=.*/PROVIDERS="sched nonsense"/' /etc/default/perfcounters
 	systemctl restart perfcounters
@@ -82,7 +84,7 @@ test_unknown_provider() {
 		systemctl stop perfcounters && [ ! -d /sys/module/perfcounters ] && systemctl start perfcounters
 }
 check "install service: reports an unknown provider, loads and unloads the others" test_unknown_provider
-# A valid value of a parameter is used; an invalid one makes the start fail.
+# A valid value of a module parameter is used; an invalid value makes the start of the service fail.
 test_options() {
 	sed -i.was 's/^#options/options/' /etc/modprobe.d/perfcounters.conf
 	systemctl restart perfcounters
@@ -94,8 +96,8 @@ test_options() {
 	systemctl restart perfcounters && has_patterns words "pages_per_chunk=99: must be 1 to" && return $rc
 }
 check "install /etc/modprobe.d: options are used, an invalid one fails the start" test_options
-# A driver that is not the project's: pfc_mm under another name. reset-failed is needed because
-# systemd limits how often a service may start.
+# Tests a foreign driver (pfc_mm under another name). The test needs reset-failed because systemd
+# limits how often a service may start.
 test_foreign_driver() {
 	systemctl reset-failed perfcounters
 	sed 's/pfc_mm/oth_mm/g' /lib/modules/$release/updates/perfcounters/pfc_mm.ko >oth_mm.ko
@@ -103,7 +105,7 @@ test_foreign_driver() {
 		journalctl -u perfcounters >journal && has_patterns journal "others count with it: oth_mm" && rmmod oth_mm perfcounters && systemctl start perfcounters
 }
 check "install service: its stop leaves drivers of others loaded, and logs them" test_foreign_driver
-# A program that runs before the module is loaded and after it is unloaded.
+# Runs a program before the module is loaded and after the module is unloaded.
 test_program_before_service() {
 	local program rc=0
 	systemctl reset-failed perfcounters
@@ -117,9 +119,9 @@ test_program_before_service() {
 	systemctl start perfcounters && return $rc
 }
 check "install service: a program that started before is traced, and does not pin the module" test_program_before_service
-# As at boot: all units are started at once, and no module is loaded.
+# All units are started at once while no module is loaded, as at boot.
 units="perfcounters-accounting perfcounters-openmetrics"
-# http_get PORT PATH: stores the answer of a server of this guest in the file answer.
+# http_get PORT PATH: stores the answer of a server in this guest in the file answer.
 http_get() { bash -c 'exec 3<>"/dev/tcp/127.0.0.1/$0"; printf "GET %s HTTP/1.0\r\n\r\n" "$1" >&3; cat <&3' "$1" "$2" >answer 2>/dev/null; }
 has_task_metrics() { http_get 9464 /metrics && has_patterns answer '^pfc_task_.*comm=' >/dev/null; }
 test_fleet_units() {
@@ -153,7 +155,7 @@ check "install zsh: has a completion for pfc" test_zsh_completion
 test_fish_completion() { fish -c 'complete -C "pfc wa"' >words && has_patterns words "^watch"; }
 check "install fish: completes a subcommand of pfc" test_fish_completion
 
-# Performance Co-Pilot with its agent mmv only.
+# Tests Performance Co-Pilot with the agent mmv only.
 test_pcp() {
 	chown pcp:pcp .
 	start_pmcd
@@ -183,7 +185,7 @@ test_prometheus_scrapes() {
 }
 check "install pfc export --openmetrics: Prometheus scrapes counters" test_prometheus_scrapes
 
-# Secure Boot: a new key, and the kernel's own tool for signing.
+# Secure Boot: signs with a new key and the kernel's own signing tool.
 sign=/usr/libexec/perfcounters/sign
 test_new_key() { $sign --new /tmp/mok >said.key && has_patterns said.key "mokutil --import /tmp/mok/mok.der" && is_equal "$(stat -c %a /tmp/mok/mok.key)" 600; }
 check "install sign --new: makes a key and names the next step" test_new_key
@@ -197,7 +199,7 @@ test_signed() {
 check "install sign: all modules are signed with the key and load" test_signed
 cp /lib/modules/$release/updates/perfcounters/perfcounters.ko signed.ko
 
-# Nothing is left after a purge.
+# Checks that a purge leaves nothing behind.
 systemctl stop perfcounters
 check "install service: its stop unloads all modules" sh -c '! lsmod | grep -E "^(perfcounters|pfc_|pfm_)"'
 systemctl start perfcounters
@@ -206,9 +208,9 @@ test_purge() { DEBIAN_FRONTEND=noninteractive apt-get purge -y $ours; }
 check "install apt-get purge: succeeds" test_purge
 test_unloaded() { ! lsmod | grep -E '^(perfcounters|pfc_|pfm_)' && ! ls /dev/perf* /dev/ppa 2>/dev/null && ! systemctl status perfcounters; }
 check "install purged: modules, devices and the service are removed" test_unloaded
-# Compares the files with a list that was made before the packages were installed. Directories in
-# which a running Debian writes are left out. Of /var/lib/systemd only files about these packages
-# are compared: apt's helper for services records them there.
+# Compares the files of the system with a list that was made before the packages were installed.
+# Directories in which a running Debian writes are left out. In /var/lib/systemd, where apt's helper
+# for services records the installed services, only files about these packages are compared.
 test_no_files_left() {
 	find / -xdev \( -path /proc -o -path /dev -o -path /sys -o -path /run -o -path /tmp -o -path /guest -o -path /tests -o -path /orders -o -path /packages -o -path /examples \) -prune -o -print |
 		LC_ALL=C sort >files
@@ -228,13 +230,14 @@ test_lists_restored() {
 }
 check "install purged: group, modules.dep and dpkg are as before" test_lists_restored
 
-# Installs the packages again, on a running machine: the modules may be installed after the service.
+# Installs the packages again on a running machine, where apt may install the modules after the
+# service.
 test_install_again() {
 	DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends /packages/*.deb && is_equal "$(systemctl is-active perfcounters)" active &&
 		pfc list >list && has_patterns list sched/context_switches
 }
 check "install again on a running machine: the service is active, pfc works" test_install_again
-# A purge while a process has a device open.
+# Purges the packages while a process has a device open.
 test_purge_while_open() {
 	exec 9</dev/perfcounters
 	test_purge >said 2>&1
@@ -246,7 +249,7 @@ test_purge_while_open() {
 }
 check "install purged with a device open: only root may open it, the module unloads after close" test_purge_while_open
 
-# Only a reboot undoes this, so it is the last test.
+# Only a reboot undoes the effect of this test, so this test is the last one.
 test_unsigned_refused() {
 	echo 1 >/sys/module/module/parameters/sig_enforce
 	! insmod ./signed.ko 2>words

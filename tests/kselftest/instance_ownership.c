@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Instances belong to the module that added them. Those it does not delete become dormant when it
- * is unloaded, and when its init fails. A driver may use the number that perf_add() returned
- * without checking it for an error.
+ * Instances belong to the module that added them. Instances that the module does not delete become
+ * dormant when the module is unloaded or its init fails. A driver may use the number that
+ * perf_add() returned without checking it for an error.
  */
 #include "kselftest_pc.h"
 
 /*
- * More than BATCH_SIZE (src/perfcounters/counters.rs), so that the scan of them releases its lock.
+ * Number of instances: more than BATCH_SIZE (src/perfcounters/counters.rs), so that the scan of the
+ * instances releases its lock.
  */
 #define NAMES	1100
 
 static struct pc pc;
 
-/* Returns how many instances of the driver are in this state. */
+/* Returns how many instances of the driver are in state @state. */
 static int count_careless(unsigned int state)
 {
 	int nr = 0;
@@ -72,7 +73,7 @@ static void test_init_fails(void)
 	   "0.11 careless.ko with fail=1: the log says that 4 instances were not deleted");
 }
 
-/* Another driver owns these names: its instances keep counting, and only its own updates. */
+/* Another driver owns these names: its instances keep counting, and count only its own updates. */
 static void test_names_of_other_driver(void)
 {
 	__u32 n = driver_cmd("add careless/1");
@@ -96,7 +97,10 @@ static void test_names_of_other_driver(void)
 	   "0.12 careless.ko unloaded: the test driver's counter still counts");
 }
 
-/* perf_add() has logged why it refused a name; later calls with the errno log nothing. */
+/*
+ * perf_add() has logged why it refused a name; later calls with this errno in place of an instance
+ * number log nothing.
+ */
 static void test_errno_arguments(void)
 {
 	int log = klog_open();

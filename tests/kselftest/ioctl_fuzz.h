@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Descriptions of the structures that a device's calls take, and a generator that fills them.
+ * Descriptions of the structures that the ioctls of a device take, and a generator of such
+ * structures.
  *
- * A field has a kind. In half of the calls every field is right by its kind; in the other half
- * one field in four has a value that is likely to be handled wrongly. Structures are placed at
- * odd addresses, at the end of a page, in read-only memory, partly or wholly in memory that is
- * not mapped; or a second thread changes one while the call is made. Around each structure are
- * bytes that must not change.
+ * Each field of a structure has a kind. In half of the calls every field has a value that is valid
+ * for its kind. In the other half one field in four has a value that is likely to be handled
+ * wrongly. Structures are placed at odd addresses, at the end of a page, in read-only memory, or
+ * partly or wholly in memory that is not mapped; or a second thread changes a structure during the
+ * call. The bytes around each structure must not change.
  *
- * ioctl_fuzz_calls.h makes the calls, ioctl_fuzz_run.h the processes that do.
+ * ioctl_fuzz_calls.h makes the calls; ioctl_fuzz_run.h starts the processes that make them.
  */
 #ifndef IOCTL_FUZZ_H
 #define IOCTL_FUZZ_H
@@ -19,24 +20,24 @@
 #include <stddef.h>
 
 enum kind {
-	/* a value from the pool of that number */
+	/* a number from the pool of this kind */
 	K_PID, K_CPU, K_SLOT, K_KEY, K_MARKER, K_SET, K_PMC, K_PMD, K_COUNTER, NR_POOLS,
-	K_CONST,	/* the number a */
-	K_SIZE,		/* bytes of this structure, or of shape @data */
-	K_FLAGS,	/* some of the bits of a, all of b */
-	K_ENUM,		/* one of the a values at @data */
-	K_RANGE,	/* from a to b */
-	K_BYTES,	/* an amount of memory: a power of two from a to b, or an absurd one */
-	K_TEXT,		/* characters: one of the a strings at @data */
-	K_BITS,		/* a set of bits: some numbers of pool a */
-	K_PTR,		/* address of 1 to a structures of shape @data */
-	K_BUFFER,	/* address of up to a bytes */
+	K_CONST,	/* the number @a */
+	K_SIZE,		/* size in bytes of this structure, or of shape @data */
+	K_FLAGS,	/* some of the bits of @a and all bits of @b */
+	K_ENUM,		/* one of the @a values at @data */
+	K_RANGE,	/* a number from @a to @b */
+	K_BYTES,	/* an amount of memory: a power of two from @a to @b, or an absurd one */
+	K_TEXT,		/* characters: one of the @a strings at @data */
+	K_BITS,		/* a bit mask: some numbers of pool @a */
+	K_PTR,		/* address of 1 to @a structures of shape @data */
+	K_BUFFER,	/* address of up to @a bytes */
 	K_STRING,	/* address of the string @data */
-	K_GENERATED,	/* address of what the function @data has written */
-	K_LEN,		/* bytes of what the field of number a points to */
-	K_COUNT,	/* structures that the field of number a points to */
-	K_RESERVED,	/* zero */
-	K_OUT,		/* written by the kernel; with a: it is added to pool a - 1 */
+	K_GENERATED,	/* address of the bytes that the function @data has written */
+	K_LEN,		/* size in bytes of the object that field number @a points to */
+	K_COUNT,	/* number of structures that field number @a points to */
+	K_RESERVED,	/* must be zero */
+	K_OUT,		/* written by the kernel; if @a is not 0, added to pool @a - 1 */
 	K_ANY,		/* any value is valid */
 };
 
@@ -83,7 +84,7 @@ static __u64 random_below(__u64 n)
 	return n ? random_u64() % n : 0;
 }
 
-/* Returns a number at a boundary, or near @near. */
+/* Returns a boundary number such as 0 or 2^31, a number near @near, or any number. */
 static __u64 boundary_number(__u64 near)
 {
 	switch (random_below(8)) {
@@ -106,7 +107,7 @@ static __u64 boundary_number(__u64 near)
 	}
 }
 
-/* Pools: numbers that refer to something at the moment */
+/* Pools: numbers of objects that exist at the moment */
 
 #define MAX_POOL	32
 
@@ -128,7 +129,10 @@ static void pool_add(enum kind kind, __u64 value)
 		pool->v[random_below(MAX_POOL)] = value;
 }
 
-/* The first three values are taken more often, so that calls meet what other calls have made. */
+/*
+ * Takes the first three values of a pool more often, so that calls meet what earlier calls have
+ * made.
+ */
 static __u64 pool_take(enum kind kind)
 {
 	const struct pool *pool = &pools[kind];
@@ -170,7 +174,7 @@ static void areas_map(void)
 	}
 }
 
-/* A child of fork() needs areas of its own: it would share those of its parent. */
+/* A child of fork() maps areas of its own, because it would share the areas of its parent. */
 static void remap_areas(void)
 {
 	for (int i = 0; i < NR_AREAS; i++) {
@@ -184,9 +188,9 @@ struct object {
 	const struct shape *shape;	/* NULL: plain bytes */
 	__u32 nr;
 	size_t bytes;
-	char *at;			/* where this process writes it */
+	char *at;			/* the address at which this process writes the object */
 	char *passed;			/* the address that is passed to the call */
-	bool guarded;			/* bytes around it must not change */
+	bool guarded;			/* the bytes around the object must not change */
 };
 
 /* Largest number of lengths and counts in one call. */
@@ -195,7 +199,7 @@ struct object {
 static struct {
 	struct object objects[NR_AREAS];
 	int nr;
-	/* Lengths and counts that fields have of other objects. */
+	/* Values of the fields that hold the length or the count of another object. */
 	struct length {
 		char *at;
 		__u32 bytes;
@@ -203,10 +207,10 @@ static struct {
 	} lengths[NR_LENGTHS];
 	int nr_lengths;
 	bool some_wrong;	/* some fields of this call are wrong */
-	bool size_is_wrong;	/* a size or a count may be wrong: anything behind may be written */
+	bool size_is_wrong;	/* the call may write any bytes behind an object */
 } gen;
 
-/* Returns memory of the device itself, or NULL if none is mapped. */
+/* Returns memory of the device itself, or NULL if no such memory is mapped. */
 static char *(*device_memory)(size_t bytes);
 
 static bool choose_wrong(void)
@@ -252,8 +256,8 @@ static struct object *new_object(const struct shape *shape, __u32 nr, size_t byt
 		break;
 	case 1:
 		/*
-		 * The call gets an address within the object, so that the end of what it reads is
-		 * not mapped.
+		 * The call gets an address within the object, so that the end of the memory that
+		 * the call accesses is not mapped.
 		 */
 		o->at = area->write + AREA_BYTES - bytes;
 		o->passed = o->at + random_below(bytes + 1);
@@ -315,14 +319,14 @@ static __u64 valid_number(const struct field *f)
 
 static __u64 invalid_number(const struct field *f, __u64 valid)
 {
-	/* No process has such an ID, so that no process outside of the fuzzer is affected. */
+	/* No process has one of these IDs, so no process outside the fuzzer is affected. */
 	static const __u32 invalid_pids[] = { 0, ~0U, 0x80000000, 0x7fffffff, 0x400000, 0x400001 };
 
 	switch (f->kind) {
 	case K_PID:
 		return invalid_pids[random_below(6)];
 	case K_BYTES:
-		/* Either a small amount, or more than any machine has. */
+		/* Either a small amount of memory, or more memory than any machine has. */
 		return random_below(2) ? random_below(65536) : -1ULL >> random_below(12);
 	default:
 		return boundary_number(valid);
@@ -381,7 +385,7 @@ static void generate_text(const struct field *f, char *to)
 		return;
 	switch (random_below(4)) {
 	case 0:
-		/* Without a terminating NUL. */
+		/* The text has no terminating NUL. */
 		memset(to, "a*0:"[random_below(4)], f->bytes);
 		break;
 	case 1:
@@ -392,7 +396,7 @@ static void generate_text(const struct field *f, char *to)
 			to[i] = random_u64();
 		break;
 	default:
-		/* The longest text that may be valid, or one byte less. */
+		/* The text has the greatest length that may be valid, or one byte less. */
 		memset(to, 'b', f->bytes - 1 - random_below(2));
 		break;
 	}
@@ -411,7 +415,10 @@ static void generate_bits(const struct field *f, char *to)
 
 static void fill_object(const struct shape *shape, char *to);
 
-/* Creates what a pointer points to. Returns NULL, for a null pointer, if no area is left. */
+/*
+ * Creates the object that a pointer field points to. Returns NULL, for a null pointer, if no area
+ * is left.
+ */
 static struct object *generate_pointed(const struct field *f)
 {
 	const struct shape *shape = f->data;
@@ -502,14 +509,17 @@ static void fill_object(const struct shape *shape, char *to)
 	}
 }
 
-/* Restores lengths and counts, as a call may have written those that it wanted. */
+/*
+ * Restores length and count fields, which a call may have overwritten with the sizes that it
+ * requires.
+ */
 static void restore_lengths(void)
 {
 	for (int i = 0; i < gen.nr_lengths; i++)
 		store_number(gen.lengths[i].at, gen.lengths[i].bytes, gen.lengths[i].v);
 }
 
-/* Generates a structure and all that it points to. */
+/* Generates a structure and all objects that it points to. */
 static struct object *generate(const struct shape *shape)
 {
 	struct object *o;
@@ -523,7 +533,7 @@ static struct object *generate(const struct shape *shape)
 	return o;
 }
 
-/* Adds what a successful call has returned to the pools, for other calls. */
+/* Adds the numbers that a successful call has returned to the pools, for other calls. */
 static void collect_numbers(void)
 {
 	for (int n = 0; n < gen.nr; n++) {
@@ -540,8 +550,8 @@ static void collect_numbers(void)
 }
 
 /*
- * Returns true if every byte of the structure belongs to exactly one field, also in those that it
- * points to.
+ * Returns true if every byte of the structure, and of the structures that it points to, belongs to
+ * exactly one field.
  */
 static bool is_shape_complete(const struct shape *shape)
 {
@@ -565,7 +575,7 @@ static bool is_shape_complete(const struct shape *shape)
 	return offset == shape->bytes && shape->nr <= 32;
 }
 
-/* The second thread: it switches words between two valid or invalid values */
+/* The second thread: switches words of a structure between two valid or invalid values */
 
 static struct {
 	/* Futexes: the second thread waits for `wanted`, the caller waits for `on`. */
@@ -581,7 +591,7 @@ static void race_set(int *word, int value)
 	syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 }
 
-/* Waits until the word has another value than @value. */
+/* Waits until the word differs from @value. */
 static void race_wait(int *word, int value)
 {
 	while (__atomic_load_n(word, __ATOMIC_SEQ_CST) == value)
@@ -597,7 +607,7 @@ static void *race_thread(void *unused)
 	for (;;) {
 		race_wait(&race.wanted, 0);
 		race_set(&race.on, 1);
-		/* Each of the two values is there half of the time. */
+		/* The structure holds each of the two values half of the time. */
 		for (const __u64 *from = race.b; __atomic_load_n(&race.wanted, __ATOMIC_RELAXED);
 		     from = from == race.b ? race.a : race.b)
 			for (__u32 i = 0; i < race.words; i++)
@@ -609,7 +619,8 @@ static void *race_thread(void *unused)
 }
 
 /*
- * Lets the second thread change one of the call's structures. False: the chosen one cannot change.
+ * Lets the second thread change one of the call's structures. Returns false if the chosen structure
+ * cannot be changed.
  */
 static bool race_start(void)
 {

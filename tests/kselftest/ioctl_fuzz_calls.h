@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Makes the calls that ioctl_fuzz.h generates, among opens, mappings and reads.
+ * Makes the calls that ioctl_fuzz.h generates. Between the calls the fuzzer opens, maps and reads
+ * the device.
  *
- * A program of the fuzzer describes its device in a struct program; ioctl_fuzz_run.h has its main
- * function. The outcomes of the calls are counted in memory that all processes share. It also has
- * the last call of each process.
+ * A program of the fuzzer describes its device in a struct program; the main function is in
+ * ioctl_fuzz_run.h. The outcomes of the calls, and the last call of each process, are stored in
+ * memory that all processes share.
  */
 #ifndef IOCTL_FUZZ_CALLS_H
 #define IOCTL_FUZZ_CALLS_H
@@ -18,32 +19,32 @@
 #define MAX_FDS		64
 #define MAX_MAPS	16
 #define NR_CHILDREN	3
-#define MAX_VARIANTS	24	/* of one call, at most */
+#define MAX_VARIANTS	24	/* maximum number of variants of one call */
 #define MAX_ERRNO	134
 
-/* Roles of a descriptor. Programs define bits of their own between these. */
-#define R_NEW	0x0001	/* of the device, just opened */
-#define R_OTHER_FILE	0x4000	/* of another file */
-#define R_UNKNOWN	0x8000	/* of the device, with an unknown state */
+/* Roles of a file descriptor. Programs define the bits between R_NEW and R_OTHER_FILE. */
+#define R_NEW	0x0001	/* a descriptor of the device, just opened */
+#define R_OTHER_FILE	0x4000	/* a descriptor of another file */
+#define R_UNKNOWN	0x8000	/* a descriptor of the device in an unknown state */
 #define R_ANY	0xffff
 
 /* struct call.flags */
-#define C_ROLE_ONLY	1	/* only with descriptors of this role */
-#define C_SHAPE_ONLY	2	/* only with this shape, and not in memory of the device */
-#define C_NULL_OK	4	/* the structure may be left out */
+#define C_ROLE_ONLY	1	/* only with descriptors of one of the roles */
+#define C_SHAPE_ONLY	2	/* only with the shape @arg, and not in memory of the device */
+#define C_NULL_OK	4	/* the argument may be NULL */
 
 struct call {
 	const char *name;
 	unsigned long request;
-	const struct shape *arg;	/* NULL: no argument */
-	__u16 roles;			/* roles of its descriptor */
+	const struct shape *arg;	/* NULL: the call has no argument */
+	__u16 roles;			/* roles of the descriptors for the call */
 	__u16 new_role;			/* the role of the descriptor after success; 0: unchanged */
 	__u8 flags;
 };
 
 #define CALL(request, arg, wants, gives, flags)	{ #request, request, arg, wants, gives, flags }
 
-/* A range of the device that can be mapped. Bytes 0: a few pages, a random number of them. */
+/* A range of the device that can be mapped. If bytes is 0, a random number of pages is mapped. */
 struct range {
 	__u64 at;
 	size_t bytes;
@@ -54,15 +55,21 @@ struct program {
 	const char *device;
 	const struct call *calls;
 	int nr_calls;
-	/* Operations other than ioctls. Their rows follow those of the calls. */
+	/*
+	 * Operations other than ioctls. In the results, the rows of the extra operations follow the
+	 * rows of the ioctls.
+	 */
 	const char *const *extras;
 	int nr_extras;
-	void (*extra)(void);		/* makes one of them */
+	void (*extra)(void);		/* makes one of the extra operations */
 	struct range *ranges;
 	int nr_ranges;
-	/* Returns the role of a descriptor after a call; NULL: it is call->new_role. */
+	/*
+	 * Returns the role of a descriptor after a call. If the function pointer is NULL, the role
+	 * is call->new_role.
+	 */
 	__u16 (*role)(const struct call *call, const void *arg);
-	void (*init_process)(void);	/* called in a round's process, and in each child of it */
+	void (*init_process)(void);	/* called in a round's process and its children */
 	void (*after_round)(void);	/* called in the test, after a round */
 };
 
@@ -165,7 +172,9 @@ static void on_alarm(int sig)
 	(void)sig;
 }
 
-/* Calls a function that may fault. Returns 0, or the signal that it raised. */
+/*
+ * Calls a function that may fault. Returns 0, or the number of the signal that the function raised.
+ */
 static __attribute__((noinline)) int try_call(void (*function)(void))
 {
 	int sig = sigsetjmp(fault_jmp, 1);
@@ -273,7 +282,10 @@ static void touch_map(const struct map *map)
 		try_copy(word, &value, sizeof(value));
 }
 
-/* After fork(): forgets mappings that were not copied, as others may take their addresses. */
+/*
+ * After fork(): removes mappings that were not copied from the list, as other mappings may take the
+ * same addresses.
+ */
 static void drop_uncopied_maps(void)
 {
 	static unsigned char resident[1 << 18];
@@ -296,7 +308,10 @@ static char *get_device_memory(size_t bytes)
 
 /* Operations */
 
-/* Returns the number with one bit changed, unless that is the number of another call. */
+/*
+ * Returns the request with one bit changed, or unchanged if this would be the request of another
+ * call.
+ */
 static unsigned long change_request(unsigned long request)
 {
 	unsigned long changed = request ^ 1UL << random_below(32);
@@ -341,15 +356,18 @@ static void check_objects(const struct call *call)
 }
 
 /*
- * Repeats the call, with one more number changed each time. To generate new structures takes longer
- * than most calls do.
+ * Repeats the call, with one more number changed each time. Changing a number is faster than
+ * generating new structures, which takes longer than most calls.
  */
 static void do_variants(int row, const struct open_fd *opened, unsigned long arg)
 {
 	const struct call *call = &program->calls[row];
 	__u64 nr = program->nr_calls;
 
-	/* Programs with few calls make few variants. Else there would be little besides. */
+	/*
+	 * Programs with few ioctls make few variants. Otherwise most calls of these programs would
+	 * be variants.
+	 */
 	for (__u64 n = random_below(1 + (nr < MAX_VARIANTS ? nr : MAX_VARIANTS)); n; n--) {
 		const struct object *o = &gen.objects[random_below(gen.nr)];
 		const struct field *f = o->shape ? &o->shape->fields[random_below(o->shape->nr)] :
@@ -383,8 +401,8 @@ static void do_call(void)
 	char *device;
 
 	/*
-	 * Calls that create something are rare. Else most files would be new ones, and closing
-	 * takes long.
+	 * Calls that create an object are rare. Without this limit most descriptors would be of new
+	 * objects, and closing these takes long.
 	 */
 	if (call->new_role && random_below(4))
 		return;
@@ -397,7 +415,7 @@ static void do_call(void)
 	if (shape) {
 		bool shape_only = call->flags & C_SHAPE_ONLY;
 
-		/* Sometimes the structure of another call. */
+		/* Sometimes passes the structure of another call. */
 		if (!shape_only && !random_below(64))
 			shape = program->calls[random_below(program->nr_calls)].arg ?: shape;
 		o = generate(shape);
@@ -431,12 +449,15 @@ static void do_call(void)
 	if (ret >= 0)
 		collect_numbers();
 	if (!call->new_role) {
-		/* Variants of a refused call are mostly refused as well. */
+		/* Variants of a refused call are rare, because most of them are refused as well. */
 		if (o && !gen.size_is_wrong && o->guarded && arg == (unsigned long)o->at &&
 		    (ret >= 0 || !random_below(4)))
 			do_variants(row, opened, arg);
 	} else if (ret < 0) {
-		/* Another descriptor of the same file has created something. */
+		/*
+		 * EBUSY: another descriptor of the same file has created an object, so the role is
+		 * unknown.
+		 */
 		if (error == EBUSY && opened->role == R_NEW)
 			opened->role = R_UNKNOWN;
 	} else if (raced || shape != call->arg || arg != (unsigned long)o->at) {
@@ -461,7 +482,7 @@ static void do_open(void)
 		add_fd(open("/dev/null", O_RDWR | O_CLOEXEC), R_OTHER_FILE);
 		break;
 	case 2:
-		/* With O_PATH or similar flags it is not the device's file. */
+		/* With O_PATH or similar flags the descriptor does not reach the device. */
 		add_fd(open(program->device,
 			    (random_u64() & (O_ACCMODE | O_PATH | O_APPEND | O_DIRECT |
 							      O_SYNC | O_NOFOLLOW)) | O_CLOEXEC |
@@ -510,7 +531,8 @@ static void do_map(void)
 	if (!random_below(8))
 		bytes = boundary_number(bytes);
 	/*
-	 * A populated huge mapping would take the memory of the device's buffers for page tables.
+	 * Large mappings are not populated: their page tables would take the memory for the
+	 * device's buffers.
 	 */
 	flags |= random_below(16) || bytes > (1 << 20) ? 0 : MAP_POPULATE;
 	record_call("mmap", opened->fd, offset, NULL);
@@ -553,7 +575,7 @@ static void do_map_calls(void)
 			*map = (struct map) { p, part, map->prot };
 		break;
 	case 3:
-		/* Unmaps the end of the mapping. The rest keeps its address. */
+		/* Unmaps the end of the mapping. The rest of the mapping keeps its address. */
 		count_outcome(-1, "munmap", munmap(map->at + map->bytes - part, part));
 		map->bytes -= part;
 		if (!map->bytes)
@@ -581,7 +603,8 @@ static void do_read(void)
 	if (!opened)
 		return;
 	/*
-	 * With a wrong length it may exceed the buffer. The page behind the area cannot be written.
+	 * With a wrong length the read may exceed the buffer. The page behind the area cannot be
+	 * written.
 	 */
 	record_call("read", opened->fd, (unsigned long)o->passed, NULL);
 	got = count_outcome(-1, "read",

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The fuzzer's processes, its results, and the main function of its programs.
+ * The processes of the fuzzer, its results, and the main function of its programs.
  *
- * Calls are made in rounds. A round is a process with limits of memory and of descriptors. Every
+ * Calls are made in rounds. A round is a process with limits of memory and of descriptors; every
  * third round runs as a user without capabilities. The process has children that make calls with
- * its open files, and others that only run, as targets for monitoring. If a round hangs or dies,
- * the last call of each process is shown.
+ * its open files, and other children that are only targets for monitoring. If a round hangs or
+ * dies, the last call of each of its processes is shown.
  *
- * Environment: SEED (the first round's), CALLS (their number, in all), ROUND (only that one).
+ * Environment: SEED (of the first round), CALLS (number of calls in all rounds), ROUND (run only
+ * that round).
  */
 #ifndef IOCTL_FUZZ_RUN_H
 #define IOCTL_FUZZ_RUN_H
@@ -43,13 +44,16 @@ static void run_victim(int kind)
 			syscall(SYS_getppid);
 		}
 		madvise((void *)p, 4096, MADV_DONTNEED);
-		/* Sleeps most of the time, so that the callers get the CPUs. */
+		/* Sleeps most of the time, so that the processes that make calls get the CPUs. */
 		sleep_ms(5);
 	}
 	_exit(0);
 }
 
-/* Fills the pool of task IDs. This process is the first in it; its parent is not in it. */
+/*
+ * Fills the pool of task IDs, with this process first. The parent of this process is not in the
+ * pool.
+ */
 static void refill_pids(void)
 {
 	pools[K_PID].nr = 0;
@@ -83,7 +87,7 @@ static void do_kill(void)
 	kill(victims[n], signals[random_below(4)]);
 	if (waitpid(victims[n], &status, WNOHANG) == victims[n] || random_below(4))
 		return;
-	/* The process may be stopped, or a context may block it. */
+	/* The target may be stopped, or a context may block it: kill it. */
 	kill(victims[n], SIGKILL);
 	for (int i = 0; i < 100 && waitpid(victims[n], &status, WNOHANG) != victims[n]; i++)
 		sleep_ms(1);
@@ -103,7 +107,7 @@ static void begin_process(void)
 		program->init_process();
 }
 
-/* Forks a child that makes calls for a while with all that its parent has open. */
+/* Forks a child that makes calls for a while with all descriptors and mappings of its parent. */
 static void do_fork(void)
 {
 	int n = random_below(NR_CHILDREN), status;
@@ -157,7 +161,7 @@ static void (*const operations[])(void) = {
 
 static void run_steps(int nr)
 {
-	/* Devices with few calls get more of the other operations. */
+	/* Devices with few calls get more operations other than calls. */
 	int calls = program->nr_calls < 8 ? 4 : 8;
 
 	for (steps_done = 0; steps_done < nr;) {
@@ -179,7 +183,7 @@ static void drop_privileges(void)
 	if (setgroups(0, NULL) || setresgid(USER, USER, USER) || setresuid(USER, USER, USER) ||
 	    syscall(SYS_capset, &header, no_caps))
 		_exit(97);
-	/* Dumpable, as a program is that a user has started. */
+	/* Makes the process dumpable, like a program that a user has started. */
 	prctl(PR_SET_DUMPABLE, 1);
 }
 
@@ -197,7 +201,7 @@ static void run_round_process(int nr)
 
 	setpgid(0, 0);
 	set_limit(RLIMIT_NOFILE, 256);
-	/* Enough for all mappings of the largest size, and some more. */
+	/* The limit of 8 GiB is enough for all mappings of the largest size, and some more. */
 	set_limit(RLIMIT_AS, 8UL << 30);
 	set_limit(RLIMIT_CORE, 0);
 	if (plain_user)
@@ -232,7 +236,10 @@ static void show_file(pid_t pid, const char *what)
 			note("  %s: %.120s", what, line);
 }
 
-/* Shows the last call of each process of the round, and where in the kernel it is. */
+/*
+ * Shows the last call of each process of the round, and the kernel function in which the process
+ * waits.
+ */
 static void show_last_calls(void)
 {
 	for (int i = 0; i <= NR_CHILDREN; i++) {
@@ -250,7 +257,10 @@ static void show_last_calls(void)
 	}
 }
 
-/* Kills everything that the round has started. Returns false if something does not end in time. */
+/*
+ * Kills all processes of the round. Returns false if a process does not end within @ms
+ * milliseconds.
+ */
 static bool end_round(pid_t pid, int ms)
 {
 	while (ms-- > 0) {
@@ -311,8 +321,8 @@ static void run_round(int n, int nr, __u64 first_seed)
 }
 
 /*
- * Shows how often each call succeeded and failed, with the errnos. Returns false if a call did one
- * of them fewer than @min times.
+ * Shows how often each call succeeded and failed, with the errnos. Returns false if a call
+ * succeeded or failed fewer than @min times.
  */
 static bool show_rows(unsigned long min)
 {
@@ -337,7 +347,7 @@ static bool show_rows(unsigned long min)
 	return good;
 }
 
-/* Returns the percentage of calls that succeeded, over all rows. */
+/* Returns the percentage of all calls, over all rows, that succeeded. */
 static unsigned long percent_succeeded(void)
 {
 	unsigned long good = 0, total = 0;
@@ -350,7 +360,7 @@ static unsigned long percent_succeeded(void)
 	return total ? good * 100 / total : 0;
 }
 
-/* Prints the numbers of the calls, for tests/host/fuzz_tables.sh. */
+/* Prints the request numbers of the calls, for tests/host/fuzz_tables.sh. */
 static int show_tables(void)
 {
 	for (int i = 0; i < program->nr_calls; i++)
@@ -374,12 +384,15 @@ static __u64 env_number(const char *name, __u64 fallback)
 }
 
 /*
- * Seconds after which no round begins, unless CALLS or ROUND is set. A busy machine makes fewer
- * calls.
+ * Seconds after which no round begins, unless CALLS or ROUND is set. On a busy machine the limit
+ * makes the fuzzer end with fewer calls.
  */
 #define BUDGET		gate_or_long(10, 150)
 
-/* Percentage of calls that must succeed. Below it, little but checks of arguments is tested. */
+/*
+ * Percentage of calls that must succeed. If fewer calls succeed, the program tests little but
+ * checks of arguments.
+ */
 #define MIN_SUCCEEDED	30
 
 /*
@@ -402,7 +415,10 @@ static int fuzz_main(const struct program *p, int argc, char **argv, void (*prep
 		      -1, 0);
 	if (shared == MAP_FAILED || p->nr_calls + p->nr_extras > MAX_ROWS)
 		bail("memory");
-	/* make test makes the same calls each time, so that it does not fail by chance. */
+	/*
+	 * In make test the seed is constant: the calls are the same each time, so the test does not
+	 * fail by chance.
+	 */
 	first_seed = is_long_run() ? (__u64)time(NULL) * 65537 + getpid() : 0x5eed;
 	first_seed = env_number("SEED", first_seed);
 	note("SEED=%llu CALLS=%llu", first_seed, calls);

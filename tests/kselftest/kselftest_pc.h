@@ -3,7 +3,7 @@
  * Shared by the test programs in C: KTAP output, loading of modules, the mapped counter pages, the
  * test driver test_driver.ko that executes textual commands, and the kernel log.
  *
- * A name given to ok() begins with the row it proves; see Documentation/rows.md.
+ * A name given to ok() begins with the row of Documentation/rows.md that it proves.
  */
 #ifndef KSELFTEST_PC_H
 #define KSELFTEST_PC_H
@@ -56,7 +56,7 @@ static bool ok(bool good, const char *name, ...)
 	return good;
 }
 
-/* Checks that two numbers are equal. If they are not, the report shows both. */
+/* Checks that two numbers are equal. If the numbers differ, the report shows both of them. */
 #define is(got, want, ...) do {						\
 	long long got_ = (got), want_ = (want);				\
 									\
@@ -134,7 +134,7 @@ static void driver_close(void)
 	driver_fd = -1;
 }
 
-/* Removes perfcounters.ko after the modules that use it. */
+/* Removes the modules that use perfcounters.ko, then perfcounters.ko. */
 static void unload_modules(void)
 {
 	struct dirent *holder;
@@ -149,7 +149,7 @@ static void unload_modules(void)
 	rmmod("perfcounters");
 }
 
-/* At exit: removes mappings and open files, which pin perfcounters.ko, and unloads it. */
+/* At exit: closes the mappings and open files that pin perfcounters.ko, and unloads the modules. */
 static void exit_cleanup(void)
 {
 	FILE *maps = fopen("/proc/self/maps", "re");
@@ -164,7 +164,10 @@ static void exit_cleanup(void)
 	unload_modules();
 }
 
-/* Reloads perfcounters.ko, and loads the test driver. Both are unloaded when the program exits. */
+/*
+ * Reloads perfcounters.ko, and loads the test driver. Both modules are unloaded when the program
+ * exits.
+ */
 static void load_modules(const char *params)
 {
 	static bool registered;
@@ -214,12 +217,12 @@ struct pc {
 	int fd;
 	size_t len;
 	const char *base;
-	struct perfcounters_header geometry;	/* copy, for the constant fields */
+	struct perfcounters_header geometry;	/* copy of the header, for its constant fields */
 	const volatile struct perfcounters_header *h;
 	const volatile struct perfcounters_desc *desc;
 };
 
-/* Maps the header, then the slots and descriptors of as many instances as it allows. */
+/* Maps the header, then the slots and descriptors of as many instances as the header allows. */
 static void pc_open(struct pc *pc)
 {
 	struct perfcounters_header *h;
@@ -295,7 +298,7 @@ static bool pc_name_is(const struct pc *pc, __u32 n, const char *name)
 	return !strcmp((const char *)pc->desc[n].name, name);
 }
 
-/* Returns the number of the live instance of that name, or 0 if there is none. */
+/* Returns the number of the live instance with this name, or 0 if no instance has it. */
 static __u32 pc_find(const struct pc *pc, const char *name)
 {
 	for (__u32 n = 1; n < pc->h->nr_slots; n++)
@@ -324,7 +327,7 @@ static long scale_down(long n)
 	return n / (slowness && atoi(slowness) > 0 ? atoi(slowness) : 1);
 }
 
-/* Returns true in make test-all, and where a test is asked for by name (LONG in testing.md). */
+/* Returns true in make test-all, and if the test was selected by its name (LONG in testing.md). */
 static bool is_long_run(void)
 {
 	const char *value = getenv("LONG");
@@ -332,7 +335,9 @@ static bool is_long_run(void)
 	return value && *value;
 }
 
-/* Returns how many rounds a test runs: `gate` in make test, `all` where is_long_run() is true. */
+/*
+ * Returns the number of rounds of a test: `gate` in make test, `all` where is_long_run() is true.
+ */
 static long gate_or_long(long gate, long all)
 {
 	return is_long_run() ? all : gate;
@@ -374,14 +379,17 @@ static void sleep_ms(long ms)
 
 /*
  * Waits until the condition is true, for at most 60,000 sleeps of 1 ms. The limit is a number of
- * wakeups, so that a busy host extends it. The test after it fails if it was reached.
+ * wakeups, so that a busy host extends the wait. After the limit has been reached, the next check
+ * of the caller fails.
  */
 #define wait_until(condition) do {					\
 	for (int left_ = 60000; left_ && !(condition); left_--)		\
 		sleep_ms(1);						\
 } while (0)
 
-/* Returns the state from /proc/PID/stat, such as 'R', 'S' or 'T'; '?' if there is no such task. */
+/*
+ * Returns the state from /proc/PID/stat, such as 'R', 'S' or 'T'; '?' if the task does not exist.
+ */
 static char task_state(pid_t pid)
 {
 	char path[40], text[200] = "", *comm_end;
@@ -438,7 +446,10 @@ static bool set_cpu_online(int cpu, bool on)
 	return done;
 }
 
-/* Runs body in a child process. Its value is the exit status, or -signal if a signal ended it. */
+/*
+ * Runs body in a child process. The value of in_child() is the exit status of the child, or -signal
+ * if a signal ended it.
+ */
 #define in_child(body) ({						\
 	int status_;							\
 	pid_t pid_ = fork();						\
@@ -460,7 +471,7 @@ static void write_file(const char *path, const char *value)
 	close(fd);
 }
 
-/* Reads a file into the buffer, truncated to its size, as a string. */
+/* Reads a file into the buffer as a string, which is truncated to the size of the buffer. */
 static char *read_file(const char *path, char *buf, size_t size)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -475,7 +486,7 @@ static char *read_file(const char *path, char *buf, size_t size)
 	return buf;
 }
 
-/* Opens the kernel log. Reads return what is logged from now on. */
+/* Opens the kernel log. Reads return the lines that are logged from now on. */
 static int klog_open(void)
 {
 	int fd = open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
@@ -484,7 +495,10 @@ static int klog_open(void)
 	return fd;
 }
 
-/* Returns the text of the next line; "" if lines were overwritten, NULL if there is none. */
+/*
+ * Returns the text of the next line of the kernel log; "" if lines were overwritten, NULL after the
+ * last line.
+ */
 static char *klog_next_line(int fd, char *line, size_t size)
 {
 	ssize_t len = read(fd, line, size - 1);
@@ -500,7 +514,7 @@ static char *klog_next_line(int fd, char *line, size_t size)
 	return text + 1;
 }
 
-/* Returns how many of the unread lines contain this text. */
+/* Returns how many of the unread lines of the kernel log contain this text. */
 static inline int klog_count(int fd, const char *what)
 {
 	char line[2048], *text;
@@ -511,7 +525,10 @@ static inline int klog_count(int fd, const char *what)
 	return nr;
 }
 
-/* Returns true if an unread line contains one of these words, and prints it. Closes fd. */
+/*
+ * Returns true if an unread line of the kernel log contains one of these words. Prints each such
+ * line, and closes @fd.
+ */
 static bool klog_has(int fd, const char *const words[])
 {
 	char line[2048], *text;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Chunk sizes that do not divide the number of slots: the last chunk extends past the last slot.
- * Its surplus slots must not be used, and the first slots must not change.
+ * The excess slots of the last chunk must not be used, and the first slots must not change.
  */
 #include "kselftest_pc.h"
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The position of slots, for every pages_per_chunk: perfcounters_offset() against the values that
- * are read there, alignment, growth by appending chunks, and the slots of histograms.
+ * The position of slots, for every pages_per_chunk: perfcounters_offset() is compared with the
+ * offsets at which values are read. The test also checks the alignment, growth by appending chunks,
+ * and the slots of histograms.
  */
 #include "kselftest_pc.h"
 
@@ -59,14 +60,17 @@ static void test_geometry(unsigned int pages)
 			numbers[i] = driver_cmd("desc 32 4 1 0 %d 0 -1 layout/%d", RUN, i);
 		whole = whole && (i % 3 || numbers[i] / slots == (numbers[i] + RUN - 1) / slots);
 	}
-	/* Updates each instance on each CPU, then reads where the value should be. */
+	/*
+	 * Updates each instance on each CPU, then reads the word at the expected offset of its
+	 * value.
+	 */
 	for (__u32 cpu = 0; cpu < h->nr_cpus; cpu++) {
 		pin_to_cpu(cpu);
 		for (int i = 0; i < INSTANCES; i++) {
 			if (i % 3)
 				driver_cmd("adjust %u %lld", numbers[i],
 					   (long long)expected_value(cpu, numbers[i]));
-			else	/* its last bucket */
+			else	/* updates the last bucket of the histogram */
 				driver_cmd("hist %u %d 0x7fffffffffffffff", numbers[i], RUN);
 		}
 	}

@@ -5,8 +5,8 @@
  * gate: pmu-skylake
  * timeout: 200
  *
- * libperfmon: the return value and errno of each call, and programs as they were written for
- * perfmon2 (tools/libperfmon/examples), whose counts must be exact.
+ * libperfmon: the return value and errno of each call, and example programs as they were written
+ * for perfmon2 (tools/libperfmon/examples), whose counts must be exact.
  */
 #include "pmu.h"
 #include <linux/seccomp.h>
@@ -16,13 +16,13 @@
 #include <sys/prctl.h>
 
 #define EXAMPLES	"/tests/examples/"
-/* Upper limit of the instructions that an example executes around its loop. */
+/* Maximum number of instructions that an example executes around its loop. */
 #define MAX_OVERHEAD	120
 
 static const struct pmu_model *model;
 static const char *description;
 
-/* Evaluates to 0 or -errno. A call fails with -1; any other negative value is a bug (-9999). */
+/* Evaluates to 0 or -errno. A failed call returns -1; any other negative value is a bug (-9999). */
 #define err_of(call) ({							\
 	errno = 0;							\
 	int got_ = (call);						\
@@ -45,7 +45,9 @@ static int create_context(void)
 	return fd;
 }
 
-/* Creates and starts a context that counts the caller's instructions with PMD 0. */
+/*
+ * Creates and starts a context that counts the caller's instructions with PMD 0 (data register 0).
+ */
 static int start_counting(void)
 {
 	pfarg_pmc_t pmc = { .reg_value = instructions() };
@@ -63,7 +65,7 @@ static void test_no_device(void)
 
 	is(err_of(pfm_create_context(&ctx, NULL, NULL, 0)), -ENOSYS,
 	   "1.3 pfm_create_context: without perfcounters.ko it is ENOSYS");
-	/* No limits on sampling: in an emulator samples take most of the time. */
+	/* Sampling has no limits, because samples take most of the time in an emulator. */
 	errno = -insmod("perfcounters", "max_sample_rate=0 max_sample_percent=0");
 	if (errno)
 		bail("insmod perfcounters");
@@ -246,7 +248,7 @@ static void test_sets(void)
 	close(fd);
 }
 
-/* Checks pfm_get_status() on the caller's own context, a killed thread's and a CPU's. */
+/* Checks pfm_get_status() on a context of the caller, of a killed thread and of a CPU. */
 static void test_get_status(void)
 {
 	struct perfmon_status s = { 0 }, *bad = (void *)8;
@@ -295,10 +297,10 @@ static void test_get_status(void)
 	   "9.6 pfm_get_status: succeeds for a CPU's context from another CPU, unlike pfm_start");
 }
 
-/* The output of the last example. */
+/* The output of the last example that was run. */
 static char output[4096];
 
-/* Runs an example program, keeps its output in output[] and returns its wait status. */
+/* Runs an example program, stores its output in output[] and returns its wait status. */
 static int run_example(const char *command)
 {
 	FILE *f;
@@ -320,7 +322,7 @@ static int run_example(const char *command)
 
 /*
  * Returns the number before the word @event in a line of the output that begins with @begin; -1 if
- * there is no such line.
+ * the output has no such line.
  */
 static long long event_count(const char *begin, const char *event)
 {
@@ -352,7 +354,7 @@ static void test_self(void)
 	if (!ok(few >= 2000000 && few <= 2000000 + MAX_OVERHEAD,
 		"1.3 example self: at most %d instructions around its loop", MAX_OVERHEAD))
 		note("%lld", few);
-	/* The emulated PMU has five cycles for four instructions. */
+	/* The emulated PMU counts five cycles for four instructions. */
 	cycles = event_count("", "cycles") - cycles;
 	if (!ok(cycles >= 12500000 - 2 && cycles <= 12500000 + 2,
 		"1.3 example self: 5 cycles for 4 instructions"))
@@ -363,7 +365,10 @@ static void test_task(void)
 {
 	long long few, many;
 
-	/* Without address randomization each run executes as many instructions around the loop. */
+	/*
+	 * Without address randomization each run executes the same number of instructions around
+	 * the loop.
+	 */
 	personality(ADDR_NO_RANDOMIZE);
 	is(run_example(EXAMPLES "task /tests/pmu_perf spin 1000000"), 0,
 	   "1.3 example task: exits with status 0");
@@ -390,7 +395,10 @@ static void test_syst(void)
 	   "1.3 example syst: exits with status 0");
 	cpu0 = event_count("CPU0", "instructions");
 	cpu1 = event_count("CPU1", "instructions");
-	/* The kernel's instructions for the command are included; a debug kernel executes many. */
+	/*
+	 * The count includes the kernel's instructions for the command, of which a debug kernel
+	 * executes many.
+	 */
 	ok(cpu1 >= work && cpu1 < 4 * work,
 	   "1.3 example syst: counts a command on CPU 1, where it runs");
 	ok(cpu0 >= 0 && cpu0 < (scale_down(2) == 2 ? work / 2 : work),
@@ -402,8 +410,8 @@ static void test_syst(void)
 }
 
 /*
- * Samples a command in the default format: a header of 128 bytes, then entries of 48. The thread
- * continues to run while the context is masked.
+ * Samples a command in the default format, which has a header of 128 bytes and entries of 48 bytes.
+ * The sampled thread continues to run while the context is masked.
  */
 static void test_task_smpl(void)
 {
@@ -423,7 +431,7 @@ static void test_task_smpl(void)
 	if (!ok(many - few >= 999 && many - few <= 1001,
 		"1.7 example task_smpl: one sample for each period of 10,000 instructions"))
 		note("%lld", many - few);
-	/* The emulated PMU has five cycles for four instructions. */
+	/* The emulated PMU counts five cycles for four instructions. */
 	few = event_count("", "cycles") - many * 12500;
 	if (!ok(few >= -many && few <= many,
 		"1.11 example task_smpl: 12,500 cycles in each sample"))
@@ -445,8 +453,8 @@ static void test_task_smpl(void)
 }
 
 /*
- * Returns the instructions between two reads with @rounds rounds of spin() in between: two for each
- * round, and a constant number around them. Returns -1 if a read fails.
+ * Returns the instructions between two reads with @rounds rounds of spin() between them: two for
+ * each round, and a constant number around the rounds. Returns -1 if a read fails.
  */
 static __attribute__((noinline)) __u64 insns_between_reads(int fd, const struct perfmon_self *page,
 							   __u64 rounds)
@@ -482,7 +490,10 @@ static void test_self_page(int fd, const struct perfmon_self *page)
 	   PERFMON_SELF_COUNTING | PERFMON_SELF_RDPMC,
 	   "1.18 self page: COUNTING and RDPMC are set");
 	ok(reads_are_exact(fd, page), "1.18 pfm_self_read: counts loops exactly");
-	/* In this mode the kernel kills the process at any system call but read, write and exit. */
+	/*
+	 * In strict seccomp mode the kernel kills the process at any system call but read, write
+	 * and exit.
+	 */
 	is(in_child({
 		int mine = start_counting();
 		const struct perfmon_self *own;
@@ -522,7 +533,8 @@ static void *read_foreign(void *arg)
 }
 
 /*
- * Reads another thread's context: the result must be the count of that thread, not of the reader.
+ * Reads another thread's context: the result must be the count of the monitored thread, not of the
+ * reader.
  */
 static void test_foreign_read(int fd, const struct perfmon_self *page)
 {

@@ -84,7 +84,7 @@ static void test_histogram(void)
 	is(sum, 0, "0.10 histogram added again: all buckets are 0");
 }
 
-/* A name is added again with more slots, or with fewer, as by a new version of a driver. */
+/* An instance is added again with more slots or with fewer, as a new version of a driver does. */
 static void test_reshaped(void)
 {
 	__u32 n = driver_cmd("desc 32 4 1 0 8 0 -1 lifecycle/shape");

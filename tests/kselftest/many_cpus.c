@@ -5,8 +5,8 @@
  * worlds: stock
  * target: test-all
  *
- * 255 possible CPUs, of which two are online: the layout that the header describes, pages of CPUs
- * that were never online, growth to the last slot, the memory use that
+ * A machine with 255 possible CPUs, of which two are online. Tested are the layout that the header
+ * describes, pages of CPUs that were never online, growth to the last slot, the memory use that
  * Documentation/counter-pages.md states, and CPU hotplug while counters are updated.
  */
 #include "memory.h"
@@ -51,8 +51,8 @@ static bool online_cpus_match(void)
 }
 
 /*
- * Reads all pages of all chunks and returns the number of words that are not 0, except the
- * instances of the module's own costs in the first chunk.
+ * Reads all pages of all chunks and returns the number of words that are not 0. The instances of
+ * the module's own costs in the first chunk are left out.
  */
 static long count_nonzero(void)
 {
@@ -98,7 +98,7 @@ static void test_layout(void)
 
 static volatile int stop;
 
-/* Updates the instances by 1, in rounds, on whichever CPU the thread runs. */
+/* Adds 1 to each of the instances in turn, on whichever CPU the thread runs. */
 static void *update_forever(void *rounds)
 {
 	while (!stop) {
@@ -136,7 +136,7 @@ static void test_hotplug(void)
 		shown = online_cpus_match() && shown;
 		values[i] = pc_value(&pc, cpus[i], first);
 	}
-	/* Waits until both threads have counted with these CPUs offline. */
+	/* Waits until both threads have counted while the three CPUs are offline. */
 	for (int i = 0; i < 2; i++) {
 		const volatile __u64 *counted = &rounds[i];
 		__u64 now = *counted;
@@ -162,7 +162,7 @@ static void test_hotplug(void)
 	is(total, want, "scale CPU hotplug: the sums over 255 CPUs are exact");
 }
 
-/* The output of pfc read must match the values of the file. */
+/* The output of pfc read must match the values in the counter pages. */
 static void test_pfc_read(void)
 {
 	char line[200], want[200];
@@ -192,8 +192,8 @@ static __u32 add_until_full(void)
 }
 
 /*
- * Returns the memory of the per-CPU allocator after it has freed what it does not keep: once it has
- * not decreased for 10 seconds, or is at most the given number of bytes.
+ * Returns the memory of the per-CPU allocator after the allocator has freed its unused memory: once
+ * the memory has not decreased for 10 seconds, or is at most @enough bytes.
  */
 static long long settled_percpu_bytes(long long enough)
 {
@@ -226,20 +226,20 @@ static void test_full_table(void)
 	is(pc.h->nr_chunks, chunks, "scale full table on 255 CPUs: every chunk exists");
 	percpu = meminfo("Percpu:") - percpu;
 	taken = free - meminfo("MemFree:");
-	/* The formula of counter-pages.md, for the chunks and descriptors that were added. */
+	/* Applies the formula of counter-pages.md to the chunks and descriptors that were added. */
 	expected = (chunks - start_chunks) * POSSIBLE_CPUS * PAGE +
 		(PERFCOUNTERS_MAX_INSTANCES / 16 - descs) * PAGE;
 	note("%lld bytes of per-CPU memory a chunk; %lld MiB in all, %lld MiB stated",
 	     percpu / (long long)(chunks - start_chunks), taken / MIB, expected / MIB);
 	/*
-	 * The per-CPU allocator has one unit for each possible CPU and a few unused ones, and keeps
-	 * up to four empty pages of each.
+	 * The per-CPU allocator has one unit for each possible CPU and a few unused units. The
+	 * allocator keeps up to four empty pages of each unit.
 	 */
 	ok(percpu / (POSSIBLE_CPUS * PAGE) >= (long long)(chunks - start_chunks) - 4 &&
 	   percpu / (POSSIBLE_CPUS * PAGE) <=
 	   (long long)(chunks - start_chunks) * 257 / POSSIBLE_CPUS + 4,
 	   "scale per-CPU memory: one page per chunk and possible CPU");
-	/* The formula leaves out page tables and the metadata of the allocators. */
+	/* The formula does not include page tables and the metadata of the allocators. */
 	ok(taken >= expected * 97 / 100 && taken <= expected * 105 / 100 + 4 * POSSIBLE_CPUS * PAGE,
 	   "scale full table on 255 CPUs: memory use is within -3 %% and +5 %% of the formula");
 	is(count_nonzero(), before,
@@ -267,9 +267,9 @@ int main(void)
 	pc_close(&pc);
 	exit_cleanup();
 	/*
-	 * The per-CPU allocator keeps one empty chunk for later requests, with however many pages
-	 * it has: differences of 43 MiB were seen. The slack is therefore half of a load's memory.
-	 * A second load that stays is found; less than half of one may not be.
+	 * The per-CPU allocator keeps one empty chunk with its populated pages for later requests;
+	 * differences of 43 MiB were seen. The slack is therefore half of the memory of a load. A
+	 * leak of all memory of the second load is found; a leak of less than half may not be.
 	 */
 	percpu = settled_percpu_bytes(0);
 	load_modules("");

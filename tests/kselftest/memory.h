@@ -6,7 +6,7 @@
 #include "kselftest_pc.h"
 #include <limits.h>
 
-/* Returns the sum of the numbers that follow a word, over all its occurrences in a file. */
+/* Returns the sum of the numbers that follow the word @word, over all occurrences in a file. */
 static long sum_after(const char *path, const char *word)
 {
 	static char buf[65536];
@@ -34,7 +34,10 @@ struct meminfo_kb {
 	long free, percpu;
 };
 
-/* Free memory includes the pages in per-CPU lists, which MemFree does not count. */
+/*
+ * Free memory includes the pages in the per-CPU lists of the page allocator, which MemFree does not
+ * count.
+ */
 static struct meminfo_kb read_meminfo_kb(void)
 {
 	return (struct meminfo_kb){
@@ -45,8 +48,8 @@ static struct meminfo_kb read_meminfo_kb(void)
 
 /*
  * Drops caches, waits until deferred work has freed its memory, and returns the statistics. The
- * work counts as done when, for two seconds, free memory has grown by no more than 64 kB and the
- * per-CPU allocator has freed nothing. The wait ends after scale_timeout(60) seconds at the latest.
+ * deferred work counts as done when, for two seconds, free memory has grown by no more than 64 kB
+ * and the per-CPU allocator has freed nothing. The wait takes at most scale_timeout(60) seconds.
  */
 static struct meminfo_kb settled_meminfo_kb(void)
 {
@@ -68,7 +71,9 @@ static struct meminfo_kb settled_meminfo_kb(void)
 	return cur;
 }
 
-/* Memory charged to each user for contexts and traces, in bytes; the limit for a user, in kB. */
+/*
+ * Memory charged to each user for contexts and traces, in bytes, and the limit for a user, in kB.
+ */
 #define USERS		"/sys/kernel/debug/perfmon/users"
 #define USER_KB		"/sys/module/perfcounters/parameters/user_kb"
 
@@ -101,7 +106,7 @@ static inline bool nothing_charged(void)
 {
 	char text[200], *line = read_file(USERS, text, sizeof(text));
 
-	/* The file holds the heading and no line of a user. */
+	/* The file has only the heading, without a line for a user. */
 	return !strncmp(line, "uid\tbytes\t", 10) && !strchr(line, '\n')[1];
 }
 

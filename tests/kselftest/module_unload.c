@@ -2,12 +2,15 @@
 /*
  * timeout: 600
  *
- * perfcounters.ko cannot be unloaded while a file, a mapping or a driver uses it. It can be loaded
- * and unloaded any number of times.
+ * perfcounters.ko cannot be unloaded while a file, a mapping or a driver uses it. perfcounters.ko
+ * can be loaded and unloaded any number of times.
  */
 #include "memory.h"
 
-/* Number of lives, from load to unload: half before the second reading of memory, half after it. */
+/*
+ * Number of load and unload cycles: half of them before the second reading of memory, half after
+ * it.
+ */
 #define NR_CYCLES	100
 #define NR_CYCLES_GATE	24
 
@@ -55,7 +58,10 @@ static void test_busy(void)
 	   "0.1 perfcounters.ko unloaded: its device nodes are removed");
 }
 
-/* Loads the module, adds instances, reads them, loads drivers in some rounds, and unloads all. */
+/*
+ * Loads perfcounters.ko, adds instances, reads them, loads drivers in some cycles, and unloads all
+ * modules.
+ */
 static bool load_and_unload(int i)
 {
 	struct pc pc;
@@ -81,8 +87,8 @@ static bool load_and_unload(int i)
 static void test_repeated_load(void)
 {
 	/*
-	 * A debug kernel keeps freed memory: its free memory is not compared, its detectors check
-	 * each life.
+	 * A debug kernel keeps freed memory. The test therefore does not compare free memory on a
+	 * debug kernel, whose detectors check each cycle.
 	 */
 	bool measured = scale_down(NR_CYCLES) == NR_CYCLES;
 	int good = 0, times = measured ? gate_or_long(NR_CYCLES_GATE, NR_CYCLES) : 8;
@@ -102,8 +108,9 @@ static void test_repeated_load(void)
 	note("free %ld, %ld, %ld kB; Percpu %ld, %ld, %ld kB", m[0].free, m[1].free, m[2].free,
 	     m[0].percpu, m[1].percpu, m[2].percpu);
 	/*
-	 * A leak shows in both halves. A leak of one page per life would be 200 kB in a half of
-	 * 50 lives. The 12 lives of make test only show one of 15 kB per life.
+	 * A memory leak shows in both halves of the cycles. A leak of one page per cycle would be
+	 * 200 kB in a half of 50 cycles. A half of 12 cycles, as in make test, only shows a leak of
+	 * 15 kB or more per cycle.
 	 */
 	if (!measured)
 		skip("0.10 perfcounters.ko unloaded: its memory is freed",

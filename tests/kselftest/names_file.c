@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* The text of /dev/perfcounters_names, compared with the descriptors. */
+/* Compares the text of /dev/perfcounters_names with the descriptors. */
 #include "kselftest_pc.h"
 
 #define NAMES	"/dev/perfcounters_names"
@@ -8,7 +8,7 @@
 static struct pc pc;
 static char text[1 << 20];
 
-/* Returns true if the text has the line that is expected for an instance. */
+/* Returns true if the text contains the expected line of instance @n. */
 static bool has_line(const char *text, __u32 n, const char *state, const char *name)
 {
 	char line[200];
@@ -17,7 +17,7 @@ static bool has_line(const char *text, __u32 n, const char *state, const char *n
 	return strstr(text, line);
 }
 
-/* Returns true if the text has one line for each used descriptor, in order, and no other line. */
+/* Returns true if the text has one line for each used descriptor, in order, and no other lines. */
 static bool matches_descriptors(void)
 {
 	const char *line = strchr(text, '\n') + 1;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * After mmap() a reader needs no system call: a child takes snapshots under a seccomp filter that
- * kills it at any system call but exit_group().
+ * A reader needs no system call after mmap(): a child takes snapshots under a seccomp filter that
+ * kills the child at any system call but exit_group().
  */
 #include "kselftest_pc.h"
 #include <stddef.h>
@@ -37,7 +37,10 @@ static void forbid_system_calls(void)
 		_exit(2);
 }
 
-/* Takes one snapshot of three counters on each CPU and adds up the CPUs. False if inconsistent. */
+/*
+ * Takes one snapshot of three counters on each CPU and sums them over the CPUs. Returns false if
+ * the snapshot is inconsistent.
+ */
 static bool snapshot(__s64 sum[3])
 {
 	memset(sum, 0, 3 * sizeof(*sum));

@@ -25,7 +25,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 PREFIX = "perfcounters_"
 OWN_PREFIX = "pfc_"
 CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
-# Units of instances that are exported as units of metrics; the others are plain numbers.
+# Units of instances that are exported as units of metrics. Instances in other units are exported as
+# plain numbers.
 UNITS = {"bytes", "seconds", "cycles", "sectors", "packets", "pages"}
 TYPES = {
     "counter": "counter",
@@ -34,7 +35,7 @@ TYPES = {
     "peak": "gauge",
     "histogram": "histogram",
 }
-# The year 2020: a machine's clock may be wrong, but not by that much.
+# Beginning of the year 2020: the clock of a machine may be wrong, but not by years.
 MIN_CREATED = 1577836800
 
 faults = 0
@@ -105,7 +106,7 @@ class Scrape:
                 report_fault(f"{family.name}: no # UNIT")
             if family.unit and not family.name.endswith("_" + family.unit):
                 report_fault(f"{family.name}: does not end with {family.unit}")
-            # A name that ends like one with a unit must have that unit.
+            # A metric whose name ends with a unit must have that unit.
             if family.name.endswith(("_seconds", "_bytes")) and not family.unit:
                 report_fault(f"{family.name}: a unit in the name, but no # UNIT")
             self.check_created(family)
@@ -175,7 +176,7 @@ def compare_values(scrape, before, after):
         idle = [other.get(k) for k in ("per_cpu", "incarnation")] == [
             instance[k] for k in ("per_cpu", "incarnation")
         ]
-        # A gauge may have changed and returned to its old value.
+        # A gauge may have changed between two reads and returned to its old value.
         if not idle or (before is not after and instance["kind"] == "gauge"):
             continue
         found = by_name.get(name)

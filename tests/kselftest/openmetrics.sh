@@ -21,7 +21,8 @@ insmod /modules/test_driver.ko
 add_one_of_each_kind
 
 list_names() { sed 1d /dev/perfcounters_names | cut -f3 | sort -u; }
-# Exports everything. Counters that change meanwhile are only checked not to decrease.
+# Exports all instances twice. Counters that change during the test are only checked not to
+# decrease.
 test_whole() {
 	list_names >listed.before
 	read_json_to before && export_to a.prom && read_json_to after || return 1
@@ -33,8 +34,8 @@ test_whole() {
 }
 check "openmetrics all providers: the parser accepts the output" test_whole
 check "openmetrics all providers: counters increase between two exports" grep -qE '[1-9][0-9]* samples have grown' growth
-# Each name that the device lists before and after the export is in the output. The first
-# occurrence of an interrupt adds a name.
+# Each name that the device lists before and after the export must be in the output. The first
+# occurrence of an interrupt adds a name, so names may appear meanwhile.
 test_names() {
 	comm -12 listed.before listed.after >listed
 	grep -o 'name="[^"]*"' a.prom | sed 's/^name="//; s/"$//' | sort -u >shown
@@ -45,10 +46,10 @@ test_names() {
 }
 check "openmetrics all providers: the output has every name of the device" test_names
 
-# Only this script changes these instances: every value of each CPU must be exact.
+# Only this script changes the test instances, so every value of each CPU must be exact.
 test_exact() { read_json_to json 'test/*' && export_to t.prom 'test/*' && parse t.prom --json json; }
 check "openmetrics test instances: each value is that of pfc read --per-cpu" test_exact
-# The values are also those that the script has counted, independently of pfc read.
+# The exported values must be the numbers that the script has counted, independently of pfc read.
 test_known_values() {
 	grep -qE '^perfcounters_test_counter_total\{(.*,)?cpu="0".*\} 40$' t.prom &&
 		grep -qE '^perfcounters_test_counter_total\{(.*,)?cpu="1".*\} 2$' t.prom &&
@@ -62,7 +63,7 @@ test_accounting() {
 	echo 0 0 0 1 >/proc/sys/kernel/ppa
 	[ $rc = 0 ] || { head -n 30 p.prom; return 1; }
 }
-# The values of CPUs are updated from time to time.
+# Accounting updates the values of each CPU only from time to time, so this check is repeated.
 count_lines() {
 	export_to p.prom 'ppa/*' && grep -qE '^perfcounters_ppa_idle_time_seconds_total\{(.*,)?cpu="1".*\} [0-9.]+$' p.prom &&
 		grep -qE '^perfcounters_ppa_syscalls_total\{(.*,)?cpu="0".*\} [1-9][0-9]*$' p.prom
@@ -81,13 +82,13 @@ test_added_again() {
 	on_cpu 0 adjust $counter 1
 	read_json_to json 'test/*' && export_to u.prom 'test/*' && parse t.prom u.prom && parse u.prom --json json || return 1
 	grep -h test_counter_created t.prom u.prom | sort -u | wc -l | grep -qx 4 || return 1
-	# On each CPU the creation time is between the times before and after the addition.
+	# On each CPU the creation time must be between the times before and after the addition.
 	awk -v b="$before" -v a="$after" '/^perfcounters_test_counter_created/ { n++; ok += b <= $2 && $2 <= a; print }
 		END { print "between", b, a; exit !(n == 2 && ok == 2) }' u.prom
 }
 check "openmetrics counter added again: the creation time is the new one" test_added_again
 
-# A file that is replaced all the time is complete at every read.
+# A file that pfc export replaces all the time must be complete at every read.
 pfc export --openmetrics -o live.prom --interval 100 2>live.err &
 live=$!
 has_changed() { cp live.prom "live$(($1 + 1))" && ! cmp -s "live$1" "live$(($1 + 1))"; }
@@ -114,7 +115,7 @@ check "openmetrics --listen: the parser accepts the answer over HTTP" test_serve
 test_ended() { kill -TERM $server && wait $server; }
 check "openmetrics --listen: SIGTERM ends the server with status 0" test_ended
 
-# openmetrics.py must find a value that is off by 1.
+# Checks that openmetrics.py finds a value that is off by 1.
 test_errors() {
 	sed -E 's/^(perfcounters_test_counter_total\{.*cpu="0".*\}) 1$/\1 2/' u.prom >bad
 	! cmp -s u.prom bad || return 1

@@ -9,11 +9,11 @@
 #include "pmu.h"
 #include <linux/perfmon.h>
 
-#define INTEL_FIXED	16	/* PMC16, and PMD16 on */
+#define INTEL_FIXED	16	/* first fixed counter: PMC16 and PMD16 */
 
 /*
- * PMC bits of an event, as in perf's raw event codes: count in user mode, count in the kernel,
- * enabled.
+ * Bits of an event in a PMC (control register), as in perf's raw event codes: count in user mode,
+ * count in kernel mode, enabled.
  */
 #define PFM_USER	(1ULL << 16)
 #define PFM_KERNEL	(1ULL << 17)
@@ -30,7 +30,8 @@ static __u64 pfm_cycles(const struct pmu_model *m)
 }
 
 /*
- * Sets the limits of sampling per CPU: samples a second, and percent of its time. "0" is unlimited.
+ * Sets the sampling limits of each CPU: @rate samples a second and @percent of the CPU's time. "0"
+ * means unlimited.
  */
 static void pfm_set_limits(const char *rate, const char *percent)
 {
@@ -39,8 +40,8 @@ static void pfm_set_limits(const char *rate, const char *percent)
 }
 
 /*
- * Loads perfcounters.ko and the description of this processor's PMU, with the default limits of
- * sampling. Modprobe is disabled, because the first context would load pfm_soft as well.
+ * Loads perfcounters.ko and the description of this processor's PMU, with the default sampling
+ * limits. Disables automatic module loading, because the first context would load pfm_soft as well.
  */
 static void pfm_load_modules(const struct pmu_model *m)
 {
@@ -51,7 +52,7 @@ static void pfm_load_modules(const struct pmu_model *m)
 		if (errno)
 			bail("insmod perfcounters");
 	}
-	/* A previous test may have changed the limits. */
+	/* An earlier test may have changed the limits. */
 	pfm_set_limits("100000", "25");
 	errno = -insmod(m->amd ? "pfm_amd" : "pfm_intel", "");
 	if (errno && errno != EEXIST)
@@ -133,8 +134,8 @@ static __u32 this_thread(void)
 }
 
 /*
- * Counts spin(): 2 * rounds instructions, plus a constant number for the calls around it. noinline
- * keeps that number the same in all callers.
+ * Counts spin(), which executes 2 * rounds instructions plus a constant number for the calls around
+ * it. noinline keeps the constant the same in all callers.
  */
 static __attribute__((noinline)) __u64 pfm_spin(int fd, __u16 pmd, __u64 rounds)
 {

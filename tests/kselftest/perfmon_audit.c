@@ -3,9 +3,9 @@
  * worlds: stock
  * guest: pmu-skylake
  *
- * A user's PERFMON_LOAD is not audited for capabilities that it does not need: each denial would be
- * a line in the log of a security module. A kprobe at security_capable() counts the audited checks
- * of CAP_SYS_ADMIN and CAP_PERFMON.
+ * A user's PERFMON_LOAD is not audited for capabilities that the call does not need: each denial
+ * would be a line in the log of a security module. A kprobe at security_capable() counts the
+ * audited checks of CAP_SYS_ADMIN and CAP_PERFMON.
  */
 #include "capabilities.h"
 #include "perfmon.h"
@@ -15,7 +15,7 @@
 #define TRACING	"/sys/kernel/tracing/"
 #define KPROBE_EVENT	TRACING "events/kprobes/pcaudit/"
 
-/* The option CAP_OPT_NOAUDIT of security_capable() is bit 1. */
+/* The option CAP_OPT_NOAUDIT of security_capable() is bit 1 of opts. */
 static const char kprobe_spec[] = "p:pcaudit security_capable cap=%dx:s32 opts=%cx:u32";
 
 static void kprobe_start(void)
@@ -34,7 +34,7 @@ static void kprobe_stop(void)
 	write_file(TRACING "kprobe_events", "-:pcaudit");
 }
 
-/* Returns the number of audited checks since the trace was emptied. */
+/* Returns the number of audited checks since the trace buffer was last emptied. */
 static int count_audited(void)
 {
 	char line[400];
@@ -48,7 +48,7 @@ static int count_audited(void)
 	return nr;
 }
 
-/* Forks a process of that user, which stops itself. Returns when it has stopped. */
+/* Forks a process of user @user that stops itself. Returns when the process has stopped. */
 static pid_t fork_stopped(int user)
 {
 	pid_t child = fork();
@@ -67,9 +67,9 @@ static struct {
 } *shared;
 
 /*
- * Returns the result of PERFMON_LOAD in a process of user 1000, whose context has one hardware
- * register. Its target is the thread of that ID, or the caller itself if the ID is 0. Only the call
- * itself is traced.
+ * Calls PERFMON_LOAD in a process of user 1000 and returns the result. The context has one hardware
+ * register. The target of the context is the thread with ID @target, or the caller if @target is 0.
+ * Only the PERFMON_LOAD call is traced.
  */
 static int load_by_user(pid_t target)
 {
@@ -122,8 +122,9 @@ int main(void)
 	   "9.3 PERFMON_LOAD of another process of the user: no capability is audited");
 	kill_child(other);
 	/*
-	 * The load fails because CPU 0's context has the register. Only then does the module check
-	 * whether the caller is an administrator, which would allow it to evict a user's context.
+	 * PERFMON_LOAD fails because CPU 0's context has the register. Only if a register is taken,
+	 * the module checks whether the caller is an administrator, who would be allowed to evict a
+	 * user's context.
 	 */
 	pin_to_cpu(0);
 	fd = pfm_create(PFM_FL_SYSTEM_WIDE);
@@ -133,7 +134,7 @@ int main(void)
 	is(load_by_user(0), -EBUSY, "9.3 PERFMON_LOAD with a register of a CPU's context: EBUSY");
 	is(count_audited(), 0,
 	   "9.3 PERFMON_LOAD with a register of a CPU's context: no capability is audited");
-	/* Checks the probe itself: a refused PERFMON_CREATE is audited. */
+	/* Checks that the kprobe works: a refused PERFMON_CREATE is audited. */
 	close(open(TRACING "trace", O_WRONLY | O_TRUNC));
 	write_file(KPROBE_EVENT "enable", "1");
 	is(in_child({ switch_user(1000, -1); _exit(-pfm_create(PFM_FL_SYSTEM_WIDE)); }), EPERM,

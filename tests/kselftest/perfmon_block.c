@@ -4,9 +4,9 @@
  * guest: pmu-skylake
  * timeout: 120
  *
- * Contexts that stop their thread at overflows (PFM_FL_NOTIFY_BLOCK). PERFMON_LOAD needs the same
- * permission as ptrace, including the consent of the security modules. If that permission is lost
- * later, the thread continues and the context ends.
+ * Contexts that stop their thread at overflows (PFM_FL_NOTIFY_BLOCK). PERFMON_LOAD of a blocking
+ * context needs the same permission as ptrace, including the consent of the security modules. If
+ * the permission to block is lost later, the thread continues and the context ends.
  */
 #include "capabilities.h"
 #include "sampling.h"
@@ -21,8 +21,8 @@
 static volatile __u64 *shared;
 
 /*
- * Forks a process of @user that counts its rounds in shared[0]. When shared[1] is set, it changes
- * to that user ID and clears the word.
+ * Forks a process of @user that counts its rounds in shared[0]. When shared[1] is set, the process
+ * changes to the user ID in shared[1] and clears shared[1].
  */
 static pid_t fork_worker(int user)
 {
@@ -61,7 +61,10 @@ static int load_blocking(pid_t target)
 	return rc;
 }
 
-/* Calls @try in a child of user 1000 without capabilities. Returns 0 or a negative errno. */
+/*
+ * Calls @try in a child of user 1000 without capabilities. Returns the result: 0 or a negative
+ * errno.
+ */
 static int call_as_user(int (*try)(pid_t target), pid_t target)
 {
 	int status;
@@ -104,8 +107,8 @@ static int load_blocking_child(pid_t unused)
 }
 
 /*
- * With ptrace_scope 1, Yama lets a user stop descendants only. A context that only counts is
- * allowed for the user's other processes as well, as perf's events are.
+ * With ptrace_scope 1, Yama lets a user stop descendants only. Yama does not restrict a context
+ * that only counts, nor perf's events: other processes of the user can be counted as well.
  */
 static void test_yama(void)
 {
@@ -171,7 +174,10 @@ static bool has_end_message(int fd)
 	return false;
 }
 
-/* The tool drops CAP_SYS_PTRACE while its context has stopped another user's process. */
+/*
+ * The monitoring process drops CAP_SYS_PTRACE while its context has stopped a process of another
+ * user.
+ */
 static void test_capability_dropped(void)
 {
 	pid_t child, tool;
@@ -204,7 +210,10 @@ static void test_capability_dropped(void)
 	kill_child(child);
 }
 
-/* The tool is killed while another process still has the file descriptor of its context. */
+/*
+ * The monitoring process is killed while another process still has the file descriptor of its
+ * context.
+ */
 static void test_fd_inherited(void)
 {
 	int pipes[2], fd = -1;
@@ -270,8 +279,8 @@ static void test_target_changes_user(void)
 		int fd, good = 0;
 
 		/*
-		 * The process has CAP_SETUID. Without the same capability the tool could not stop
-		 * it.
+		 * The monitored process has CAP_SETUID. Without CAP_SETUID the monitoring process
+		 * could not stop the monitored one.
 		 */
 		switch_user(1000, CAP_SETUID);
 		fd = load_blocking(child);
@@ -295,8 +304,8 @@ static void test_target_changes_user(void)
 }
 
 /*
- * Second thread of the tool: executes this program again. As the user is not root, the new program
- * has no capabilities.
+ * Second thread of the monitoring process: executes this program again. The executed program has no
+ * capabilities, because the user is not root.
  */
 static void *exec_other_program(void *unused)
 {
@@ -304,7 +313,7 @@ static void *exec_other_program(void *unused)
 	return unused;
 }
 
-/* The program that the thread executes: it keeps the inherited descriptor open and sleeps. */
+/* The program that the thread executes keeps the inherited descriptor open and sleeps. */
 static void hold_fd(void)
 {
 	for (;;)
@@ -312,9 +321,9 @@ static void hold_fd(void)
 }
 
 /*
- * A tool with CAP_SYS_PTRACE executes another program from a thread that is not the group leader.
- * The program has no capabilities, and the credentials of the leader that loaded the context are no
- * longer those of any task.
+ * A monitoring process with CAP_SYS_PTRACE executes another program from a thread that is not the
+ * group leader. The executed program has no capabilities, and the credentials of the leader that
+ * loaded the context are no longer those of any task.
  */
 static void test_capability_lost_by_exec(void)
 {

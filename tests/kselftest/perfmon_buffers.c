@@ -3,9 +3,10 @@
  * worlds: stock
  * timeout: 120
  *
- * Memory of sampling buffers and self pages. It is charged to the control group and to the user who
- * created the context, and to the owner of a user namespace for all users in it. At a limit the
- * call fails. Pages that a process drops with MADV_DONTNEED come back with the same contents.
+ * Memory of sampling buffers and self pages. The memory is charged to the control group and to the
+ * user who created the context, and to the owner of a user namespace for all users in the
+ * namespace. A call that would exceed a limit fails. Pages that a process drops with MADV_DONTNEED
+ * are mapped again with the same contents.
  */
 #include "capabilities.h"
 #include "memory.h"
@@ -30,7 +31,7 @@ struct child_report {
 
 static struct child_report *report;
 
-/* Returns the number that follows @word in a file of the control group. */
+/* Returns the number that follows @word in a file of the test's control group. */
 static long long cgroup_value(const char *file, const char *word)
 {
 	char path[80], line[100];
@@ -49,8 +50,8 @@ static long long cgroup_value(const char *file, const char *word)
 }
 
 /*
- * Creates buffers of @size bytes until one is refused or there are @max. Sets `go` to 1 and keeps
- * the buffers until the parent changes it.
+ * Creates up to @max buffers of @size bytes, until one is refused. Then sets `go` to 1 and keeps
+ * the buffers until the parent changes `go`.
  */
 static void create_until_refused(struct child_report *report, int max, int size)
 {
@@ -108,8 +109,8 @@ static void test_cgroup(void)
 }
 
 /*
- * Buffers and self pages are charged to their user. A user can have as much as user_kb allows, and
- * root can have more.
+ * Buffers and self pages are charged to the user who created the context. A user can have as much
+ * memory as user_kb allows, and root can have more.
  */
 static void test_user_kb(void)
 {
@@ -118,7 +119,7 @@ static void test_user_kb(void)
 	void *self;
 	int fd;
 
-	/* Memory of the processes in test_cgroup() may still be charged. */
+	/* The memory of the processes in test_cgroup() may still be charged. */
 	wait_until(nothing_charged());
 	fd = pfm_create_default(0, SIZE / 16);
 	one_buffer = charged_bytes(0);
@@ -156,8 +157,8 @@ static void test_user_kb(void)
 }
 
 /*
- * RLIMIT_MEMLOCK is per user of a namespace. user_kb is a limit for all of them together, because
- * their memory is charged to the owner of the namespace as well.
+ * RLIMIT_MEMLOCK is per user of a namespace. user_kb limits all users of a namespace together,
+ * because their memory is charged to the owner of the namespace as well.
  */
 static void test_sub_uids(void)
 {
@@ -196,8 +197,8 @@ static void test_sub_uids(void)
 
 /*
  * A child of fork() does not inherit the mappings, so the pages are read in a child of vfork(),
- * which shares the address space. If a page is missing, the signal kills only that child. Its exit
- * status says whether the pages have the same contents as before.
+ * which shares the address space. If a page is missing, the signal kills only the child. The exit
+ * status of the child says whether the pages have the same contents as before.
  */
 static void test_dontneed(void)
 {

@@ -94,7 +94,7 @@ static void test_registers(void)
 	   "1.4 write PMCs: a vector at NULL is EFAULT");
 	is(call_vector(fd, PERFMON_READ_PMDS, (void *)-8UL, 1, 176), -EFAULT,
 	   "1.4 read PMDs: a vector at the end of the address space is EFAULT");
-	/* If one register of a vector is invalid, none is written. */
+	/* If one register of a vector is invalid, no register is written. */
 	pfm_write_pmd(fd, 0, 5);
 	{
 		struct pfarg_pmd two[2] = { { .reg_num = 0, .reg_value = 6 }, { .reg_num = 15 } };
@@ -107,7 +107,9 @@ static void test_registers(void)
 	close(fd);
 }
 
-/* Tests as a user without capabilities. Runs in a child; returns 1 if a test failed, else 0. */
+/*
+ * Tests calls as a user without capabilities. Runs in a child; returns 1 if a test failed, else 0.
+ */
 static int test_as_user(pid_t foreign_pid)
 {
 	int fd, failed = ksft_failed;
@@ -201,7 +203,10 @@ static void test_lifetimes(void)
 	close(fd);
 	close(system);
 
-	/* A child of fork() is not counted. It can use the context by the inherited descriptor. */
+	/*
+	 * A child of fork() is not counted, but can use the context through the inherited
+	 * descriptor.
+	 */
 	fd = pfm_create(0);
 	pfm_write_pmc(fd, 0, pfm_instructions(model));
 	pfm_load(fd, this_thread());
@@ -220,7 +225,10 @@ static void test_lifetimes(void)
 	is(pfm_read_pmd(fd, 0), got, "1.2 fork: the parent is not counted after the child's stop");
 	close(fd);
 
-	/* A context of a child counts across its exec. Only the parent has the descriptor. */
+	/*
+	 * A context of a child counts across the child's exec. Only the parent has the descriptor
+	 * of the context.
+	 */
 	if (pipe(out))
 		bail("pipe");
 	child = fork();
@@ -246,8 +254,8 @@ static void test_lifetimes(void)
 }
 
 /*
- * Kills programs that never unload their contexts. Those with odd numbers are killed while they
- * count, those with even numbers at any moment before or after they have started.
+ * Kills programs that never unload their contexts. Programs with odd numbers are killed while their
+ * contexts count, programs with even numbers at any moment before or after the start.
  */
 static void test_killed_programs(void)
 {

@@ -6,7 +6,7 @@
  * timeout: 200
  *
  * Contexts count exactly on each model of the emulated PMU: the calling thread, another thread, a
- * CPU, and 64 threads with a context each. The counts agree with perf's.
+ * CPU, and 64 threads with one context each. The counts agree with perf's.
  */
 #include "perfmon.h"
 #include <pthread.h>
@@ -56,7 +56,7 @@ static void test_self(void)
 	if (!ok(i > 100000000 && around < 200,
 		"1.6 the caller's instructions are counted exactly, up to 200 million"))
 		note("%llu for 2 * %d", got, i);
-	/* A PMD has 64 bits, whatever the width of the hardware counter. */
+	/* A PMD (data register) has 64 bits, whatever the width of the hardware counter. */
 	pfm_write_pmd(fd, 0, 0xfffffffffffffff0ULL);
 	got = pfm_spin(fd, 0, 1000);
 	is(got, 2000 + around, "1.5 a PMD close to 2^64 counts as usual");
@@ -99,7 +99,9 @@ static void *count_thread(void *arg)
 	return NULL;
 }
 
-/* Attaches a context to a running thread, reads it and stops it while the thread runs. */
+/*
+ * Attaches a context to a running thread, then reads and stops the context while the thread runs.
+ */
 static void test_other_thread(void)
 {
 	struct thread_job j = { .rounds = 50000000 };
@@ -170,7 +172,7 @@ static void test_threads(int nr)
 	is(wrong, 0, "1.6 %d threads with a context each are counted exactly", nr);
 }
 
-/* Counts CPU 1 while a child runs there, and then while a child runs on CPU 0. */
+/* Counts CPU 1 while a child runs on CPU 1, and then while a child runs on CPU 0. */
 static void test_system_wide(void)
 {
 	__u64 got, idle, rounds = 20000000;

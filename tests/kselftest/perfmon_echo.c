@@ -6,9 +6,9 @@
  * timeout: 120
  *
  * AMD's late NMIs: every third interrupt of the PMU is delivered a second time, within its handler
- * or after it, when the overflow is handled and its status is cleared. The second NMI must not be
- * reported as unknown, must not produce a second sample, and NMIs of other sources must not be
- * claimed.
+ * or after it, when the overflow has been handled and its status cleared. The second NMI must not
+ * be reported as unknown and must not produce a second sample. The handler must not claim NMIs of
+ * other sources.
  */
 #include "sampling.h"
 
@@ -28,7 +28,7 @@ static long nr_unknown_nmis(void)
 	return atol(text);
 }
 
-/* Returns the number of NMIs of all CPUs, from /proc/interrupts. */
+/* Returns the number of NMIs on all CPUs, from /proc/interrupts. */
 static long nr_nmis(void)
 {
 	FILE *f = fopen("/proc/interrupts", "re");
@@ -72,8 +72,8 @@ static void test_samples(const struct pmu_model *model)
 }
 
 /*
- * The second NMI of the last overflow may arrive when the context is closed: nothing counts then,
- * and the PMU may be released already.
+ * The second NMI of the last overflow may arrive when the context is closed: nothing is counted any
+ * more, and the PMU may have been released.
  */
 static void test_close(const struct pmu_model *model)
 {
@@ -107,8 +107,8 @@ static void test_foreign_nmis(void)
 }
 
 /*
- * NMIs of other sources while a context samples. A handled overflow lets one later NMI be claimed,
- * not more.
+ * NMIs of other sources while a context samples: each handled overflow lets the handler claim at
+ * most one later NMI.
  */
 static void test_foreign_nmis_while_sampling(const struct pmu_model *model)
 {

@@ -4,8 +4,9 @@
  * guest: plain
  * timeout: 60
  *
- * An exec of a sampled thread is a record of its ring, between the samples of both programs.
- * Without arguments this is the test, with one it is the program that is executed.
+ * An exec of a sampled thread writes a record into the ring, between the samples of the old and the
+ * new program. Without arguments this program is the test; with one argument it is the program that
+ * the test executes.
  */
 #include "sampling.h"
 #include "ring.h"
@@ -13,7 +14,7 @@
 #define SIZE	RING_MAX_RECORD
 #define CLOCK_PERIOD	1000000	/* nanoseconds */
 
-/* Samples before and after the last exec, and execs, in the order of the ring. */
+/* Number of samples before and after the last exec record, and of exec records, in the ring. */
 struct exec_records {
 	int before, after, nr_execs, nr_disordered;
 	__u64 time;
@@ -41,7 +42,7 @@ static void read_records(const struct ring *r, struct exec_records *f)
 	}
 }
 
-/* Samples a child across an exec. With @stop the context is stopped before the exec. */
+/* Samples a child across an exec. If @stop is set, the context is stopped before the exec. */
 static void sample_child(struct exec_records *f, bool stop)
 {
 	struct perfmon_ring_arg arg = { .size = SIZE };

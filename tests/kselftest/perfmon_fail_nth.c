@@ -5,14 +5,14 @@
  * guest: pmu-skylake
  *
  * The kernel's fault injection (fail_nth.h) in each call of /dev/perfmon that allocates memory or
- * copies from user space: open, create, write, read, load, mmap, unload, close. After a failure
- * nothing is half done, and perf can use the PMU unless the context was loaded before. The call
- * works when it is tried again.
+ * copies from user space: open, create, write, read, load, mmap, unload, close. A failed call
+ * leaves nothing half done, and perf can use the PMU unless the context was loaded before. The
+ * failed call works when it is tried again.
  */
 #include "sampling.h"
 #include "fail_nth.h"
 
-#define REGISTERS	4	/* PMCs, and PMDs, of one vector */
+#define REGISTERS	4	/* number of PMCs, and of PMDs, in one vector */
 
 static int context = -1;
 static struct perfmon_self *self;
@@ -44,7 +44,7 @@ static bool pmu_is_free(void)
 	return note_unless(!ret, "the thread still has a context") & perf_can_count();
 }
 
-/* Calls with a vector of REGISTERS registers. */
+/* Calls with a vector of REGISTERS registers */
 
 static int write_pmcs(void)
 {
@@ -110,7 +110,7 @@ static bool pmds_were_read(void)
 	return note_unless(good, "PERFMON_READ_PMDS returned wrong values");
 }
 
-/* Contexts */
+/* Operations on contexts */
 
 static int open_and_create(void)
 {
@@ -126,7 +126,7 @@ static int open_and_create(void)
 	return ret;
 }
 
-/* The header page of the context's ring, if it is mapped. */
+/* The header page of the context's ring; NULL if it is not mapped. */
 static void *ring_page;
 
 static void unmap_ring(void)
@@ -247,7 +247,7 @@ static bool counts_self(void)
 	int event = perf_user(PERF_COUNT_HW_INSTRUCTIONS, -1);
 
 	close(event);
-	/* pfm_spin() starts it. The context may have been started before. */
+	/* pfm_spin() starts the context, which may have been started before. */
 	pfm_stop(context);
 	more = pfm_spin(context, 0, 2000);
 	less = pfm_spin(context, 0, 1000);
@@ -292,7 +292,7 @@ static bool context_is_gone(void)
 	return pmu_is_free();
 }
 
-/* The self page */
+/* Operations on the self page */
 
 static int map_self(void)
 {
@@ -301,7 +301,7 @@ static int map_self(void)
 		self = NULL;
 		return -errno;
 	}
-	/* The page is mapped by the fault of this access. */
+	/* The fault of this access maps the page. */
 	return *(volatile __u32 *)&self->version == PERFMON_SELF_VERSION ? 0 : -EIO;
 }
 
@@ -347,7 +347,10 @@ int main(void)
 	pin_to_cpu(0);
 	pfm_load_modules(SKYLAKE);
 	insmod("pfm_ring", "");
-	/* The first context allocates memory that later ones share. That is not under test here. */
+	/*
+	 * The first context allocates memory that later contexts share. This shared allocation is
+	 * not under test.
+	 */
 	close(pfm_create(0));
 	setup_injection();
 	for (int i = 0; i < CALLS; i++)

@@ -4,9 +4,9 @@
  * guest: plain
  * timeout: 600
  *
- * The sampling formats and the arguments that they refuse; sampling by clocks, which every machine
- * has, of a thread and of a CPU; throttling of periods that are too short. perfmon_ring.c tests
- * rings that are read while they are written.
+ * The sampling formats: the arguments that they refuse; sampling a thread and a CPU by clocks,
+ * which every machine has; throttling of periods that are too short. perfmon_ring.c tests rings
+ * that are read while the kernel writes them.
  */
 #include "kselftest_pc.h"
 #include <signal.h>
@@ -29,7 +29,7 @@ static void burn(__u64 ms)
 }
 
 /*
- * Uses CPU time until the condition is true, for one minute of CPU time at most. The number of
+ * Uses CPU time until the condition is true, for at most one minute of CPU time. The number of
  * samples in a given time depends on how much time the host gives to the guest: if a timer expires
  * late, several periods become one sample.
  */
@@ -81,8 +81,8 @@ static void test_refusals(void)
 }
 
 /*
- * Copies the record at position @at of a ring's data, which may continue at the beginning of the
- * data. Bails out if its size is 0, over 4,096 or no multiple of 8.
+ * Copies the record at position @at of a ring's data. The end of a record may be at the beginning
+ * of the data. Bails out if the record's size is 0, over 4,096 or no multiple of 8.
  */
 static const struct perfmon_sample *read_record(const char *data, __u64 size, __u64 at, char *to)
 {
@@ -101,8 +101,8 @@ static const struct perfmon_sample *read_record(const char *data, __u64 size, __
 static char record_buf[4096] __attribute__((aligned(8)));
 
 /*
- * A message is queued when the ring has filled to its watermark, and not before. With a tail beyond
- * the head the ring counts as full.
+ * A message is queued when the ring has filled to its watermark, and not before. If the tail is
+ * beyond the head, the ring counts as full.
  */
 static void test_watermark(void)
 {
@@ -121,7 +121,7 @@ static void test_watermark(void)
 	pfm_start(fd);
 	burn_until(page->head > 10 * 64);
 	ok(!pfm_read_message(fd, &msg, 0), "2.4 ring: no message before the watermark");
-	/* The ring is not read: it fills, and later samples are lost. */
+	/* The ring has no reader: it fills, and later samples are lost. */
 	burn_until(page->lost);
 	ok(pfm_read_message(fd, &msg, 0) && msg.msg_type == PFM_MSG_OVFL,
 	   "2.4 ring: an overflow message at the watermark");
@@ -152,7 +152,7 @@ static void test_nway(void)
 	pfm_load(fd, this_thread());
 	pfm_start(fd);
 	burn_until(hdr->nr_full >= 2);
-	/* The context is stopped, so that no further buffer fills while messages are counted. */
+	/* Stops the context, so that no further buffer fills while the messages are counted. */
 	pfm_stop(fd);
 	full = hdr->nr_full;
 	while (pfm_read_message(fd, &msg, 0))
@@ -175,9 +175,9 @@ static void test_nway(void)
 }
 
 /*
- * Spins until the histogram has @samples samples. It makes no system call: burn() reads a clock
- * every 20,000 instructions, and under the emulator that may take longer than the instructions do.
- * The number of rounds is limited in case samples are missing.
+ * Spins until the histogram has @samples samples. The loop makes no system call: burn() reads a
+ * clock every 20,000 instructions, and in the emulator the read may take longer than these
+ * instructions. The number of rounds is limited in case samples are missing.
  */
 static __attribute__((noinline, noclone))
 void spin_until_samples(const volatile struct perfmon_histogram *h, __u64 samples)
@@ -212,7 +212,7 @@ static void test_histogram(void)
 	close(fd);
 }
 
-/* Samples a CPU with the CPU clock while it is busy, and while it is idle. */
+/* Samples a CPU with the CPU clock while the CPU is busy, and while the CPU is idle. */
 static void test_cpu_context(int cpu, __u64 period)
 {
 	int fd = pfm_create_ring(PFM_FL_SYSTEM_WIDE, "ring", SIZE, 0), samples = 0, foreign = 0;
@@ -254,7 +254,9 @@ static void on_signal(int signal)
 	nr_signals += signal == SIGIO;
 }
 
-/* Messages about another process: its overflows, with SIGIO, and its end. */
+/*
+ * Messages about another process: an overflow message with SIGIO, and the end message at its exit.
+ */
 static void test_target_messages(void)
 {
 	int fd = pfm_create(0), pid, status, go[2];
@@ -283,7 +285,7 @@ static void test_target_messages(void)
 	   msg.msg_ovfl_pid == (__u32)pid && msg.msg_ovfl_pmds[PERFMON_TASK_CLOCK / 64] ==
 	   1ULL << (PERFMON_TASK_CLOCK % 64),
 	   "1.7 another process: an overflow message with its PID and PMD");
-	/* A reader that waits for the message may wake before the signal is sent. */
+	/* A reader that waits for the message may wake before SIGIO is sent. */
 	for (int i = 0; i < 60000 && !nr_signals; i++)
 		usleep(1000);
 	ok(nr_signals >= 1, "1.3 another process: SIGIO for the overflow message");
@@ -298,8 +300,8 @@ static void test_target_messages(void)
 }
 
 /*
- * A period of 1 ns: sampling is throttled, the ring has records of that, and the machine stays
- * usable.
+ * A period of 1 ns: sampling is throttled, the ring has records of throttling, and the machine
+ * stays usable.
  */
 static void test_throttling(void)
 {
@@ -308,7 +310,7 @@ static void test_throttling(void)
 	const char *data = (char *)page + 4096;
 	__u64 at, head, begin = now_ns();
 
-	/* A limit that even a guest with little CPU time exceeds. */
+	/* Even a guest with little CPU time exceeds these sampling limits. */
 	pfm_set_limits("100", "25");
 	pfm_period(fd, PERFMON_TASK_CLOCK, 1, 0);
 	pfm_load(fd, this_thread());

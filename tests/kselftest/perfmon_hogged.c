@@ -5,9 +5,10 @@
  * timeout: 150
  *
  * A real-time thread hogs CPU 1. The kernel's fair server and real-time throttling are off, so no
- * other task of lower priority runs there. Use of the PMU on other CPUs does not wait for CPU 1.
- * PERFMON_LOAD on the hogged CPU, by a thread of higher priority, waits for a worker there and
- * fails after 100 ms. Meanwhile PERFMON_UNLOAD by another thread fails, and no context is evicted.
+ * task of lower priority runs on CPU 1. Calls that use the PMU on other CPUs do not wait for CPU 1.
+ * PERFMON_LOAD on the hogged CPU, by a thread of higher priority, waits for a worker on that CPU
+ * and fails after 100 ms. While PERFMON_LOAD waits, PERFMON_UNLOAD by another thread fails, and no
+ * context is evicted.
  */
 #include "capabilities.h"
 #include "sampling.h"
@@ -78,9 +79,10 @@ static void *hog_thread(void *unused)
 }
 
 /*
- * The process has a hogging thread itself. RDPMC is allowed when every CPU that uses the address
- * space has switched to another one and back, which the hogged CPU does not do in time. So the self
- * page does not have PERFMON_SELF_RDPMC, and values are read with PERFMON_READ_PMDS.
+ * The calling process itself has a hogging thread. RDPMC is allowed after every CPU that uses the
+ * address space has switched to another address space and back, which the hogged CPU does not do in
+ * time. The self page therefore does not have PERFMON_SELF_RDPMC, and PERFMON_READ_PMDS reads the
+ * values.
  */
 static void child_map_with_own_hog(void)
 {
@@ -110,7 +112,7 @@ static void child_count_cpu(void)
 	_exit(-(pfm_load(fd, 0) ?: pfm_start(fd) ?: pfm_unload(fd)));
 }
 
-/* Runs what() in a child, which must exit with status 0 within 20 s while the hog runs. */
+/* Calls what() in a child, which must exit with status 0 within 20 s while the hog runs. */
 static void test_in_child(void (*what)(void), const char *name)
 {
 	int status = -1, waits = 0;
@@ -146,7 +148,10 @@ static void test_other_cpu(const char *when)
 	test_in_child(child_count_cpu, name);
 }
 
-/* PERFMON_LOAD of CPU 1 by a thread of higher priority than the hog: it waits for the worker. */
+/*
+ * State of a PERFMON_LOAD of CPU 1 by a thread of higher priority than the hog. PERFMON_LOAD waits
+ * for a worker on CPU 1.
+ */
 static struct {
 	volatile pid_t tid;
 	volatile int stop, result;
@@ -166,7 +171,10 @@ static void *load_thread(void *unused)
 	return unused;
 }
 
-/* Starts a thread that makes such a load. Returns when the load waits or has finished. */
+/*
+ * Starts a thread that calls PERFMON_LOAD for CPU 1. Returns when PERFMON_LOAD waits or has
+ * finished.
+ */
 static pthread_t start_load(void)
 {
 	pthread_t thread;
@@ -182,8 +190,8 @@ static pthread_t start_load(void)
 }
 
 /*
- * Calls PERFMON_UNLOAD while a PERFMON_LOAD waits. The load waits for 100 ms at most, so the hog
- * may end too late for it. It is repeated until a load succeeds, up to 20 times.
+ * Calls PERFMON_UNLOAD while a PERFMON_LOAD waits. The load waits for at most 100 ms and fails if
+ * the hog ends too late. The test is repeated until a load succeeds, up to 20 times.
  */
 static void test_unload_while_loading(void)
 {
@@ -214,8 +222,8 @@ static void test_unload_while_loading(void)
 }
 
 /*
- * A user's context has the register that an administrator's load wants. The load fails because its
- * CPU is hogged, so the user's context must not be evicted.
+ * A user's context has the register that an administrator's PERFMON_LOAD needs. The load fails
+ * because the CPU of the load is hogged, so the user's context must not be evicted.
  */
 static void test_failed_load_evicts_none(void)
 {
@@ -276,7 +284,7 @@ int main(void)
 	test_other_cpu("CPU 1 hogged before PMU use");
 	hog->stop = 1;
 	waitpid(pid, NULL, 0);
-	/* Repeats the tests with a hog that begins while the PMU is in use. */
+	/* Repeats the tests with a hog that starts while a context uses the PMU. */
 	hog->stop = 0;
 	hog->running = 0;
 	fd = pfm_create(0);

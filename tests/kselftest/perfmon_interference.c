@@ -7,7 +7,8 @@
  * Effects of a context on others:
  *  - starting, stopping and closing a context interrupts no CPU without need;
  *  - event sets that are switched too often are limited, as sampling is;
- *  - an administrator's context evicts a user's context that has its registers or its thread;
+ *  - an administrator's context evicts a user's context that has the registers or the thread it
+ *    needs;
  *  - an evicted context does not keep the PMU reserved, and a stopped counter is disabled.
  */
 #include "costs.h"
@@ -17,7 +18,7 @@
 #define MS	1000000ULL
 #define NR_STARTS	50
 
-/* Returns the number of interrupts of that kind on both CPUs. */
+/* Returns the number of interrupts of kind @kind on both CPUs. */
 static __u64 nr_interrupts(const char *kind)
 {
 	FILE *f = fopen("/proc/interrupts", "r");
@@ -37,7 +38,7 @@ static __u64 nr_interrupts(const char *kind)
 	return sum;
 }
 
-/* A context of a thread that sleeps is started and stopped. No CPU needs to be interrupted. */
+/* Starts and stops the context of a sleeping thread: no CPU needs to be interrupted. */
 static void test_sleeping_target(void)
 {
 	int fd = pfm_create(0), i, rc = 0;
@@ -62,7 +63,7 @@ static void test_sleeping_target(void)
 	close(fd);
 }
 
-/* A context of a thread that runs on CPU 1 counts from PERFMON_START on. */
+/* After PERFMON_START, the context of a thread that runs on CPU 1 counts. */
 static void test_running_target(void)
 {
 	volatile __u64 *rounds = mmap(NULL, 4096, PROT_READ | PROT_WRITE,
@@ -95,8 +96,8 @@ static void test_running_target(void)
 }
 
 /*
- * Counts the calling thread NR_STARTS times with a new context each, from open to close. Returns
- * the number of calls by IPI on both CPUs meanwhile.
+ * Counts the calling thread NR_STARTS times, each time with a new context, from open to close.
+ * Returns the number of function calls by IPI on both CPUs meanwhile.
  */
 static __u64 count_self_repeatedly(int *rc)
 {
@@ -112,15 +113,18 @@ static __u64 count_self_repeatedly(int *rc)
 	return nr_interrupts("CAL:") - before;
 }
 
-/* A thread counts itself again and again, which interrupts no other CPU and waits for nothing. */
+/*
+ * A thread counts itself again and again. Such self-monitoring interrupts no other CPU and waits
+ * for no grace period.
+ */
 static void test_repeated_self(void)
 {
 	__u64 min = ~0ULL, closes = 0, grace_periods = 0, start;
 	int i, fd, rc = 0;
 
 	/*
-	 * With one IPI for each context there would be at least NR_STARTS of them. The kernel has
-	 * some of its own, so the attempt with the fewest counts.
+	 * If each context sent one IPI, there would be at least NR_STARTS IPIs. The kernel sends
+	 * some IPIs itself, so the attempt with the fewest IPIs is judged.
 	 */
 	for (i = 0; i < 10 && min >= NR_STARTS; i++) {
 		__u64 calls = count_self_repeatedly(&rc);
@@ -177,8 +181,8 @@ static __u64 perf_cycle_ns(void)
 }
 
 /*
- * Time to set up and close a context for the calling thread, compared with an event of perf: the
- * fastest of many, by turns.
+ * Compares the time to set up and close a context of the calling thread with the time for a perf
+ * event. The two times are measured often and in alternation, and the shortest ones are compared.
  */
 static void test_cost_against_perf(void)
 {
@@ -196,8 +200,8 @@ static void test_cost_against_perf(void)
 }
 
 /*
- * Two sets with a timeout of 10 us. Switches are limited as samples are, so they take less than a
- * fifth of the thread's time.
+ * Two sets with a timeout of 10 us. The limit of sampling applies to set switches as well, so the
+ * switches take less than a fifth of the thread's time.
  */
 static void test_short_timeouts(void)
 {
@@ -231,7 +235,7 @@ static void test_short_timeouts(void)
 	pfm_set_limits("100000", "25");
 }
 
-/* Returns the reg_flags that PERFMON_READ_PMDS sets for a PMD. */
+/* Returns the reg_flags that PERFMON_READ_PMDS sets for PMD (data register) @number. */
 static __u32 pmd_flags(int fd, __u16 number)
 {
 	struct pfarg_pmd pmd = { .reg_num = number };
@@ -249,7 +253,10 @@ static bool page_has_pmd(const struct perfmon_self *page, __u16 number)
 	return false;
 }
 
-/* A user's context uses all PMCs. An administrator's context on the CPU needs one of them. */
+/*
+ * A user's context uses all PMCs (control registers). An administrator's context on the CPU needs
+ * one of these PMCs.
+ */
 static void test_evicted(void)
 {
 	volatile int *step = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
@@ -363,7 +370,10 @@ static void test_dead_context(void)
 	munmap((void *)step, 4096);
 }
 
-/* A user's context is loaded on a thread. An administrator's context takes its place. */
+/*
+ * A user's context is loaded on a thread. An administrator's context then displaces the user's
+ * context.
+ */
 static void test_displaced(void)
 {
 	volatile int *step = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
@@ -411,8 +421,8 @@ static void test_displaced(void)
 }
 
 /*
- * The only context with hardware registers is a user's. An administrator's context without hardware
- * registers takes its place at the thread, so that perf can use the PMU.
+ * The only context with hardware registers belongs to a user. An administrator's context without
+ * hardware registers displaces the user's context from the thread, so that perf can use the PMU.
  */
 static void test_pmu_is_freed(void)
 {
@@ -456,7 +466,7 @@ static void test_pmu_is_freed(void)
 	munmap((void *)step, 4096);
 }
 
-/* A stopped counter is disabled in its own PMC as well, not only in the global control. */
+/* A stopped counter is disabled in its own PMC as well, not only in the global control register. */
 static void test_stopped_pmc(void)
 {
 	int fd = pfm_create(0);

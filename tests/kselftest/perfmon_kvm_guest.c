@@ -5,8 +5,8 @@
  * timeout: 60
  *
  * Samples of a thread that runs a KVM guest have PERFMON_IN_GUEST instead of an address, because
- * the interrupt's registers are only those with which the host was left. The tests run without KVM:
- * a command of the test driver sets the thread's flag PF_VCPU, as KVM does.
+ * the registers at the interrupt only show where the host entered the guest. The tests run without
+ * KVM: a command of the test driver sets the thread's flag PF_VCPU, as KVM does.
  */
 #include "sampling.h"
 #include "ring.h"
@@ -14,7 +14,9 @@
 #define SIZE	(1 << 20)
 #define PERIOD	100000
 #define VCPU_ROUNDS	"6000000"
-/* Some 200 samples are expected; on a busy host throttling skips most of them. */
+/*
+ * Minimum number of samples, of about 200: a busy host throttles sampling and skips most of them.
+ */
 #define MIN_SAMPLES	10
 
 struct sample_counts {

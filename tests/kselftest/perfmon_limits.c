@@ -3,11 +3,11 @@
  * worlds: stock
  * timeout: 300
  *
- * Limits of contexts and of accounting, as a table: a value at the limit is accepted, and one past
- * it is refused. Other tests have the limits of sets (perfmon_sets), of PMCs in a call
- * (perfmon_calls), of memory (perfmon_memory, perfmon_buffers), of names and texts of counters
- * (bad_input) and of their number (full). Messages in a queue and counters on the self page are
- * tested with the engine.
+ * Limits of contexts and of accounting, as a table: a value at the limit is accepted, and a value
+ * one past the limit is refused. Other tests check the limits of sets (perfmon_sets), of PMCs
+ * (control registers) in a call (perfmon_calls), of memory (perfmon_memory, perfmon_buffers), of
+ * names and texts of counters (bad_input) and of the number of counters (table_full). The tests of
+ * the engine check the limits of messages in a queue and of counters on the self page.
  */
 #include "sampling.h"
 #include "ppa.h"
@@ -17,7 +17,7 @@
 #define PPACTL		"/proc/ppa/ppactl"
 #define TASKS		4096
 #define STACK		(16 * 1024)
-#define NOT_SIZE	(-EINVAL)	/* the size is refused, as opposed to a lack of memory */
+#define NOT_SIZE	(-EINVAL)	/* errno of a size that is refused */
 
 static int close_result(int fd)
 {
@@ -72,7 +72,7 @@ static int create_histogram_shift(int shift)
 	return close_result(pfm_create_format(0, "histogram", &arg, sizeof(arg)));
 }
 
-/* The guest may lack memory for a buffer of 1 GiB. Only EINVAL says that the size is refused. */
+/* The guest may lack memory for a buffer of 1 GiB. Only EINVAL shows that the size is refused. */
 static int create_default_pages(int pages)
 {
 	struct pfm_dfl_smpl_arg arg = { .buf_size = pages * 4096ULL };
@@ -81,7 +81,7 @@ static int create_default_pages(int pages)
 	return rc == NOT_SIZE ? rc : 0;
 }
 
-/* Loads a module with a sampling format, and removes it. Returns the result of insmod. */
+/* Loads and removes a module with a sampling format. Returns the result of insmod. */
 static int insmod_format(const char *what, int nr)
 {
 	char params[24];
@@ -120,7 +120,7 @@ static int insmod_name_length(int letters)
 	return rc;
 }
 
-/* No format has that name, so ENOENT says that the name itself was accepted. */
+/* No format has a name of this length, so ENOENT shows that the name itself was accepted. */
 static int create_name_length(int letters)
 {
 	char text[64] = "";
@@ -131,7 +131,7 @@ static int create_name_length(int letters)
 	return rc == -ENOENT ? 0 : rc;
 }
 
-/* Passes an argument that is @beyond bytes longer than the format's. */
+/* Passes an argument that is @beyond bytes longer than the format's argument. */
 static int create_arg_size(int beyond)
 {
 	struct perfmon_nway_arg arg[2] = { { .size = 4096, .nr = 2 } };
@@ -200,7 +200,7 @@ static int write_entry(int nr)
 	return ppa_write(PPACTL, text);
 }
 
-/* The number of tasks that can be accounted individually. */
+/* Tests the maximum number of tasks that can be accounted individually. */
 static void test_entries(void)
 {
 	static pthread_t threads[TASKS + 1];

@@ -4,8 +4,8 @@
  * guest: lockdown-skylake
  * timeout: 60
  *
- * A kernel that is locked down for confidentiality, which cannot be undone until the next boot:
- * root may not count in kernel mode either. User mode is counted as before.
+ * A kernel that is locked down for confidentiality until the next boot: even root may not count in
+ * kernel mode. Counting in user mode works as without lockdown.
  */
 #include "perfmon.h"
 #include <sys/mount.h>

@@ -4,14 +4,14 @@
  * guest: probes
  * timeout: 200
  *
- * Contexts of 3,100 threads that sleep: context switches of other threads take no longer, and one
- * more thread can have a context.
+ * Contexts of 3,100 sleeping threads: context switches of other threads take no longer than without
+ * these contexts, and one more thread can have a context.
  */
 #include "sampling.h"
 #include <pthread.h>
 #include <sys/resource.h>
 
-#define THREADS		3100	/* more than 3,072, which was a limit once */
+#define THREADS		3100	/* more than 3,072, an earlier limit of threads */
 #define STACK		(16 * 1024)
 #define SWITCHES	2000
 #define TRIES		15
@@ -30,12 +30,15 @@ static void *sleep_thread(void *number)
 }
 
 /*
- * Returns the time of 2 * SWITCHES switches between two processes on this CPU: the shortest of some
- * tries.
+ * Returns the shortest time of several tries for 2 * SWITCHES context switches between two
+ * processes on this CPU.
  */
 static __u64 switch_time(void)
 {
-	/* A debug kernel makes fewer tries: its switches are so slow that noise matters less. */
+	/*
+	 * A debug kernel makes fewer tries: its switches are so slow that other work disturbs them
+	 * less.
+	 */
 	int to[2], from[2], tries = scale_down(gate_or_long(6, TRIES));
 	__u64 min = ~0ULL;
 	pid_t child;
@@ -91,7 +94,10 @@ int main(void)
 			bail("thread");
 	wait_until(nr_started == nr);
 	pin_to_cpu(0);
-	/* With a context of one thread, the switch probes are attached in both measurements. */
+	/*
+	 * A context of one thread keeps the probes of context switches attached in the first
+	 * measurement, too.
+	 */
 	fd = pfm_create(0);
 	pfm_load(fd, tids[0]);
 	before = switch_time();
@@ -107,7 +113,8 @@ int main(void)
 	close(fd);
 	with_contexts = switch_time();
 	/*
-	 * Other work on the machine can only make a measurement longer, so the shortest one counts.
+	 * Other work on the machine can only make a measurement longer, so the shortest time is
+	 * judged.
 	 */
 	for (i = 0; i < NR_REPEATS && with_contexts >= before * 5 / 4; i++) {
 		__u64 last_time = switch_time();

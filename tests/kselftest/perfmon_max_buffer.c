@@ -4,7 +4,7 @@
  * worlds: stock
  * timeout: 120
  *
- * Sampling buffers and rings of the largest size, which is 1 GiB. A larger size is refused.
+ * Sampling buffers and rings of the largest size (1 GiB). A size of more than 1 GiB is refused.
  */
 #include "memory.h"
 #include "sampling.h"
@@ -14,7 +14,7 @@
 
 #define MAX_SIZE	(1ULL << 30)
 
-/* Maps the buffer, and returns true if its first and last bytes can be read. */
+/* Maps the buffer. Returns true if the first and last bytes of the buffer can be read. */
 static bool is_mapped(int fd, size_t bytes)
 {
 	volatile char *mem = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
@@ -39,7 +39,10 @@ static void test_max_size(const char *what, int fd, size_t bytes)
 	   "9.1 the memory of %s of 1 GiB is free after close", what);
 }
 
-/* Returns the CPU time in ms of a child that maps the buffer, killed at `killed_at` if >= 0. */
+/*
+ * Returns the CPU time in ms of a child that maps the buffer. If @killed_at >= 0, the child is
+ * killed when it has used that many ms.
+ */
 static long mapping_time(int fd, long killed_at)
 {
 	struct rusage used;

@@ -3,9 +3,9 @@
  * worlds: stock debug
  * timeout: 120
  *
- * Kernel memory of contexts. It is allocated when it is needed, charged to the user who created the
- * context, and to the owner of a user namespace for all users in it. A call that would exceed
- * user_kb fails with EDQUOT. All memory is given back on close.
+ * Kernel memory of contexts. The memory is allocated when it is needed, and charged to the user who
+ * created the context, and to the owner of a user namespace for all users in the namespace. A call
+ * that would exceed user_kb fails with EDQUOT. close() frees all memory of a context.
  */
 #include "capabilities.h"
 #include "memory.h"
@@ -18,7 +18,7 @@
 #define USER	1000
 #define FIRST_SUB_UID	100000
 
-/* Creates event sets 1 to 1,023 of a context. Set 0 exists already. */
+/* Creates event sets 1 to 1,023 of a context. Event set 0 exists already. */
 static int create_all_sets(int fd)
 {
 	static struct pfarg_setdesc sets[SETS];
@@ -45,8 +45,8 @@ struct child_report {
 static struct child_report *report;
 
 /*
- * Creates contexts until one is refused or there are @max. Sets `go` to 1 and keeps the contexts
- * until the parent changes it.
+ * Creates up to @max contexts, until one is refused. Then sets `go` to 1 and keeps the contexts
+ * until the parent changes `go`.
  */
 static void create_until_refused(struct child_report *report, int max, bool sets)
 {
@@ -89,7 +89,7 @@ static void stop_child(pid_t child)
 	waitpid(child, NULL, 0);
 }
 
-/* A user creates contexts with all 1,024 event sets each, until one is refused. */
+/* A user creates contexts with all 1,024 event sets each, until a context is refused. */
 static void test_all_sets(void)
 {
 	pid_t child;
@@ -111,8 +111,8 @@ static void test_all_sets(void)
 }
 
 /*
- * A context and a set without registers are small. The first write of a register allocates memory,
- * later ones do not.
+ * A context and a set without registers are small. The first write of a register allocates memory;
+ * later writes do not.
  */
 static void test_first_write(void)
 {
@@ -138,7 +138,10 @@ static void test_first_write(void)
 	wait_until(nothing_charged());
 }
 
-/* A user can have as many contexts as user_kb allows. Root and other users are not affected. */
+/*
+ * A user can have as many contexts as user_kb allows. The limit of one user does not affect root
+ * and other users.
+ */
 static void test_user_kb(void)
 {
 	int fd = pfm_create(0);
@@ -147,7 +150,7 @@ static void test_user_kb(void)
 
 	close(fd);
 	wait_until(nothing_charged());
-	/* user_kb is in whole kilobytes: enough for four contexts, not for five. */
+	/* The value of user_kb is in whole kilobytes and enough for four contexts, not for five. */
 	set_user_kb(one_context * 9 / 2 / 1024);
 	child = start_child(USER, 10, false);
 	is(report->contexts, 4, "9.4 user_kb for 4.5 contexts: a user creates four");
@@ -164,7 +167,7 @@ static void test_user_kb(void)
 	wait_until(nothing_charged());
 }
 
-/* Contexts of all users in a user namespace are charged to its owner as well. */
+/* Contexts of all users in a user namespace are charged to the owner of the namespace as well. */
 static void test_user_namespace(void)
 {
 	pid_t owner, first, second;
@@ -202,8 +205,8 @@ static void test_user_namespace(void)
 }
 
 /*
- * Containers, as user namespaces that root has created: all users in one of them can have as much
- * as one user outside, and nothing is charged to root.
+ * Containers are user namespaces that root has created. All users in one container together can
+ * have as much memory as one user outside, and nothing is charged to root.
  */
 static void test_root_namespaces(void)
 {
@@ -240,7 +243,7 @@ static void test_root_namespaces(void)
 	ok(nothing_charged(), "9.1 containers: no memory is charged at the end");
 }
 
-/* A user who has entered a new user namespace can have as many contexts as outside. */
+/* A user who has entered a new user namespace can have as many contexts as outside of it. */
 static void test_own_namespace(void)
 {
 	pid_t child;

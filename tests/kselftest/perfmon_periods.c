@@ -6,17 +6,17 @@
  * timeout: 200
  *
  * Sampling periods and blocking contexts:
- *  - random periods follow the generator, and sample all parts of a loop, whereas fixed periods in
- *    step with the loop always sample the same place;
+ *  - random periods follow the random number generator and sample all parts of a loop, whereas
+ *    fixed periods in step with the loop always sample the same address;
  *  - samples and counts agree with perf's, also with skid and spurious interrupts;
- *  - perf and contexts use the PMU by turns;
- *  - a thread sleeps from a notification until it is restarted (PFM_FL_NOTIFY_BLOCK).
+ *  - perf and contexts use the PMU in alternation;
+ *  - a thread sleeps from a notification until PERFMON_RESTART (PFM_FL_NOTIFY_BLOCK).
  */
 #include "sampling.h"
 #include <signal.h>
 
 #define SIZE	(1 << 20)
-/* Number of times that perf, then a context uses the PMU. */
+/* Number of times that first perf and then a context uses the PMU. */
 #define NR_ALTERNATIONS	25
 
 static const struct pmu_model *model;
@@ -28,7 +28,7 @@ static struct pfm_dfl_smpl_entry *entry_at(struct pfm_dfl_smpl_hdr *hdr, unsigne
 
 /*
  * The minimal standard generator, as D. F. Carta implements it: x = 16807 * x modulo 2^31 - 1. Two
- * steps make one number of 62 bits.
+ * steps of the generator make one number of 62 bits.
  */
 static __u64 next_random(__u32 *state)
 {
@@ -64,7 +64,10 @@ static void close_sampling(int fd, struct pfm_dfl_smpl_hdr *hdr, size_t size)
 	close(fd);
 }
 
-/* Compares each period with the generator's, and checks their mean and range. */
+/*
+ * Compares each random period with a period from next_random(), and checks the mean and the range
+ * of all periods.
+ */
 static void test_random_periods(void)
 {
 	struct pfarg_pmd pmd = {
@@ -97,7 +100,7 @@ static void test_random_periods(void)
 	close_sampling(fd, hdr, SIZE);
 }
 
-/* 1000 instructions a round, a tenth of them between region_begin and region_end. */
+/* Each round executes 1000 instructions, a tenth of them between region_begin and region_end. */
 extern char region_begin[], region_end[], loop_end[];
 
 static __attribute__((noinline)) void run_steps(__u64 rounds)
@@ -148,8 +151,8 @@ static void test_fixed_periods(void)
 }
 
 /*
- * Samples times the period, plus the events since the last sample, is perf's count within 100
- * instructions.
+ * The number of samples times the period, plus the events since the last sample, must equal perf's
+ * count within 100 instructions.
  */
 static void test_with_perf(void)
 {
@@ -205,7 +208,9 @@ static void test_with_perf(void)
 
 static volatile __u64 *shared;
 
-/* Waits for an overflow message, and returns true if the process does not run after it. */
+/*
+ * Waits for an overflow message, and returns true if process @pid does not run after the message.
+ */
 static bool is_blocked_after_message(int fd, pid_t pid)
 {
 	struct pfarg_ovfl_msg msg;
@@ -213,7 +218,7 @@ static bool is_blocked_after_message(int fd, pid_t pid)
 
 	if (!pfm_read_message(fd, &msg, 60000))
 		return false;
-	/* The process may still be on its way to the place where it sleeps. */
+	/* The process may still be on its way to the function in which it sleeps. */
 	wait_until(task_state(pid) != 'R');
 	at = *shared;
 	usleep(20000);
@@ -221,8 +226,8 @@ static bool is_blocked_after_message(int fd, pid_t pid)
 }
 
 /*
- * Another process with PFM_FL_NOTIFY_BLOCK. It sleeps after a notification, until PERFMON_RESTART,
- * a signal, or the close of the context.
+ * PFM_FL_NOTIFY_BLOCK on another process: the process sleeps after a notification, until
+ * PERFMON_RESTART, a signal, or the close of the context.
  */
 static void test_notify_block(void)
 {
@@ -237,7 +242,10 @@ static void test_notify_block(void)
 	shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	pid = fork();
 	if (!pid) {
-		/* Else the child would keep the context open that is attached to it. */
+		/*
+		 * Closes the inherited descriptor, which would keep open the context that monitors
+		 * this child.
+		 */
 		close(fd);
 		for (;;)
 			++*shared;
@@ -278,8 +286,9 @@ int main(void)
 {
 	const char *name = getenv("PMU") ?: "";
 	/*
-	 * With pmu-late and pmu-merge some interrupts are late or missing. Their overflows are
-	 * found when the counters are read the next time, so exact periods cannot be tested.
+	 * With pmu-late and pmu-merge some interrupts are late or missing. The overflows of these
+	 * interrupts are only found when the counters are read the next time, so exact periods
+	 * cannot be tested.
 	 */
 	bool no_messages = !strcmp(name, "late") || !strcmp(name, "merge");
 	bool spurious = !strcmp(name, "spurious");

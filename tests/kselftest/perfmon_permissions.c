@@ -5,8 +5,8 @@
  * gate: pmu-skylake
  * timeout: 120
  *
- * Permissions of /dev/perfmon: each cell of the table in Documentation/perfmon.md. Each attempt is
- * made by a child that has the credentials of its column.
+ * Permissions of /dev/perfmon: each cell of the table in Documentation/perfmon.md. A child with the
+ * credentials of the cell's column makes each attempt.
  */
 #include "capabilities.h"
 #include "perfmon.h"
@@ -18,9 +18,9 @@
 static const struct pmu_model *model;
 
 enum credentials {
-	PLAIN_USER,		/* another user than root, without capabilities */
-	USER_CAP_PERFMON,	/* that user with CAP_PERFMON */
-	USER_CAP_PTRACE,	/* that user with CAP_SYS_PTRACE */
+	PLAIN_USER,		/* a user other than root, without capabilities */
+	USER_CAP_PERFMON,	/* the plain user with CAP_PERFMON */
+	USER_CAP_PTRACE,	/* the plain user with CAP_SYS_PTRACE */
 	NAMESPACE_ROOT,		/* root of a user namespace, without capabilities outside */
 	ROOT,
 	NR_CREDENTIALS,
@@ -63,13 +63,13 @@ static void set_credentials(enum credentials cred)
 		break;
 	}
 	/*
-	 * A change of user makes a process undumpable. A program that a user has started is
+	 * A change of user makes a process undumpable, whereas a program that a user has started is
 	 * dumpable.
 	 */
 	prctl(PR_SET_DUMPABLE, 1);
 }
 
-/* Calls @try in a child with these credentials. Returns 0 or a negative errno. */
+/* Calls @try in a child with these credentials. Returns the result: 0 or a negative errno. */
 static int call_as(enum credentials cred, int (*try)(pid_t target), pid_t target)
 {
 	int status;
@@ -85,7 +85,7 @@ static int call_as(enum credentials cred, int (*try)(pid_t target), pid_t target
 	return WIFEXITED(status) ? -WEXITSTATUS(status) : -999;
 }
 
-/* Forks a process that sleeps. Without capabilities, unless @user is 0. */
+/* Forks a process of @user that sleeps. The process has no capabilities, unless @user is 0. */
 static pid_t fork_target(int user, bool dumpable)
 {
 	int ready[2];
@@ -123,7 +123,7 @@ static int try_load(pid_t target)
 	return pfm_load(fd, target ?: (pid_t)this_thread());
 }
 
-/* A context that would stop the thread at each overflow. */
+/* Loads a context that would stop the thread at each overflow. */
 static int try_blocking(pid_t target)
 {
 	int fd = pfm_create(PFM_FL_NOTIFY_BLOCK);
@@ -146,7 +146,7 @@ static int try_kernel_mode(pid_t unused)
 	return pfm_write_pmc(pfm_create(0), 0, pfm_instructions(model) | PFM_KERNEL);
 }
 
-/* Writes of reserved bits are ignored: the counter counts as it does without them. */
+/* Writes of reserved bits are ignored: the counter counts as it does without these bits. */
 static int try_reserved(pid_t unused)
 {
 	int fd = pfm_create(0);
@@ -207,7 +207,10 @@ static void test_matrix(void)
 		;
 }
 
-/* Kernel mode is open to users with perf_event_paranoid 1, as for perf, and else to CAP_PERFMON. */
+/*
+ * Counting in kernel mode is open to users if perf_event_paranoid is 1, as for perf; otherwise
+ * CAP_PERFMON is needed.
+ */
 static void test_paranoid(void)
 {
 	static const char sysctl[] = "/proc/sys/kernel/perf_event_paranoid";
@@ -226,7 +229,8 @@ static void test_paranoid(void)
 }
 
 /*
- * Path of a copy of this program, which a user executes: as an ordinary, set-uid or unreadable one.
+ * Path of a copy of this program, which a user executes as an ordinary, set-uid or unreadable
+ * program.
  */
 #define PROGRAM_COPY	"/tmp/perfmon_secret"
 
@@ -248,8 +252,8 @@ static void copy_self(mode_t mode)
 }
 
 /*
- * Counts a user's process across exec of a program with that mode. If @expect_end, the context ends
- * there: nothing is counted after it, and PERFMON_START is ESRCH.
+ * Counts a user's process across exec of a program with mode @mode. If @expect_end is set, the
+ * context ends at the exec: nothing is counted after the exec, and PERFMON_START is ESRCH.
  */
 static void test_exec(mode_t mode, bool expect_end, const char *what)
 {
@@ -297,7 +301,7 @@ static void test_exec(mode_t mode, bool expect_end, const char *what)
 	unlink(PROGRAM_COPY);
 }
 
-/* Changes of a process that another process of the same user monitors. */
+/* Changes of a process while another process of the same user monitors it. */
 enum change { UNDUMPABLE, OTHER_USER, OTHER_NAMESPACE, OTHER_PROGRAM };
 
 static void apply_change(enum change change)
@@ -310,8 +314,8 @@ static void apply_change(enum change change)
 		if (setresuid(1001, 1001, 1001))
 			_exit(95);
 		/*
-		 * Only the user ID is to differ: the change of user has made the process
-		 * undumpable.
+		 * Only the user ID is to differ, so the process is made dumpable again after the
+		 * change of user.
 		 */
 		prctl(PR_SET_DUMPABLE, 1);
 		break;
@@ -345,8 +349,8 @@ static void run_target(int in, int out, enum change change, bool monitor_calls)
 	dup2(out, 1);
 	apply_change(change);
 	/*
-	 * Sleeps, so that the next context switch notices the change, unless a call is to notice
-	 * it.
+	 * Sleeps so that the next context switch notices the change. If the monitor makes calls,
+	 * the thread does not sleep, because a call is to notice the change first.
 	 */
 	if (!monitor_calls)
 		sleep_ms(2);
@@ -356,16 +360,16 @@ static void run_target(int in, int out, enum change change, bool monitor_calls)
 	_exit(0);
 }
 
-#define COUNTED		1	/* counted before the change */
+#define COUNTED		1	/* instructions were counted before the change */
 #define MESSAGE		2
 #define DETACHED	4
-#define COUNTED_AFTER	8	/* counted after the change */
-#define UNNOTICED	64	/* a call did not notice the change */
+#define COUNTED_AFTER	8	/* instructions were counted after the change */
+#define UNNOTICED	64	/* a call of the monitor did not notice the change */
 
 /*
- * Monitors a child that makes the change. Returns a mask of what was seen: COUNTED, MESSAGE (a
- * message arrived), DETACHED (PERFMON_START is ESRCH) and COUNTED_AFTER, or UNNOTICED. With @calls,
- * the monitor makes a call before the thread runs again.
+ * Monitors a child that makes the change. Returns a mask of the observations: COUNTED, MESSAGE (a
+ * message arrived), DETACHED (PERFMON_START is ESRCH), COUNTED_AFTER and UNNOTICED. If @calls is
+ * set, the monitor makes a call before the thread runs again.
  */
 static int monitor_change(enum change change, bool calls)
 {
@@ -397,8 +401,8 @@ static int monitor_change(enum change change, bool calls)
 		return UNNOTICED;
 	sync_with_peer(from_child[0], to_child[1]);
 	/*
-	 * A worker checks the permission, so the message takes some time. Where none is expected,
-	 * the test waits for 500 ms.
+	 * A worker of the kernel checks the permission, so the message may be late. If no message
+	 * is expected, the test waits for 500 ms.
 	 */
 	seen |= poll(&poll_fd, 1, change < OTHER_NAMESPACE ? 30000 : 500) == 1 ? MESSAGE : 0;
 	last = pfm_read_pmd(fd, 0);
@@ -414,8 +418,8 @@ static int monitor_change(enum change change, bool calls)
 
 /*
  * A user makes calls all the time while another process of the user executes programs. During each
- * exec the kernel has the process undumpable for a moment, which must not end the context. Returns
- * 0 if the context is still attached at the end.
+ * exec the kernel makes the process undumpable for a moment, which must not end the context.
+ * Returns 0 if the context is still attached at the end.
  */
 static int monitor_execs(void)
 {
@@ -482,7 +486,7 @@ static void test_changes(void)
 	unlink(PROGRAM_COPY);
 }
 
-/* Executes this program @nr more times. The last one writes a byte and sleeps. */
+/* Executes this program @nr more times. The last program writes a byte and sleeps. */
 static int exec_again(const char *nr)
 {
 	char left[12];
@@ -501,7 +505,10 @@ int main(int argc, char **argv)
 	char byte;
 
 	if (argc > 1 && !strcmp(argv[1], "spin")) {
-		/* Reports that it runs, spins after one byte, and exits after another. */
+		/*
+		 * Reports with one byte that the program runs, spins after one byte, and exits
+		 * after a second byte.
+		 */
 		if (write(1, "x", 1) != 1 || read(0, &byte, 1) != 1)
 			return 1;
 		spin(1000000);

@@ -4,7 +4,7 @@
  * guest: pmu-skylake
  * timeout: 60
  *
- * Process and thread IDs in samples, messages and registers are those of the PID namespace of the
+ * The process and thread IDs in samples, messages and registers are IDs of the PID namespace of the
  * process that created the context.
  */
 #include "sampling.h"
@@ -19,7 +19,8 @@ struct reported_ids {
 };
 
 /*
- * Samples the given process, or itself if that is 0, and stores the IDs that the context reports.
+ * Samples process @target, or the caller if @target is 0, and stores the IDs that the context
+ * reports.
  */
 static void report_ids(struct reported_ids *ids, pid_t target)
 {
@@ -42,7 +43,7 @@ static void report_ids(struct reported_ids *ids, pid_t target)
 	ids->there = true;
 	ids->value = pfm_read_pmd(fd, PERFMON_TID);
 	ids->mine = getpid();
-	/* Spins until the buffer is full, which queues a message. */
+	/* Spins until the buffer is full. A full buffer queues a message. */
 	if (!target)
 		while (!pfm_read_message(fd, &msg, 0))
 			spin(1000000);

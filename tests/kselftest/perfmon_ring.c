@@ -7,10 +7,11 @@
  *
  * Rings from user space:
  *  - which arguments and mappings are refused;
- *  - what readers find while the kernel writes, forward and backward, paused, full, and with a tail
- *    that a hostile reader keeps changing;
- *  - how long mappings keep the context. The events are the thread's clock and, with a PMU,
- *    instructions.
+ *  - what readers find while the kernel writes forward and backward, and when the ring is paused,
+ *    is full, or has a tail that a hostile reader keeps changing;
+ *  - how long mappings keep the context.
+ *
+ * The events are the thread's clock and, with a PMU, instructions.
  */
 #include "perfmon_ring.h"
 #include <grp.h>
@@ -70,7 +71,7 @@ static int map_error(int fd, size_t size, int prot, int flags, off_t offset)
 }
 
 /*
- * Writes through /proc/self/mem, which can write to mappings that are read-only. Returns 0 or a
+ * Writes to @addr through /proc/self/mem, which can write to read-only mappings. Returns 0 or a
  * negative errno.
  */
 static int write_through_proc_mem(const volatile void *addr)
@@ -147,7 +148,7 @@ static void test_mappings(void)
 	ring_close(&ring);
 }
 
-/* In a forward ring every overflow is a sample, or is counted in a LOST record. */
+/* Every overflow of a forward ring is either a sample or counted in a LOST record. */
 static void test_forward(void)
 {
 	struct ring r = create_ring("ring", 0, SIZE, worker_tid);
@@ -174,7 +175,7 @@ static void test_forward(void)
 		"2.2 %s, forward: a full ring has no room for one more sample",
 		source->name))
 		note("%llu", kept);
-	/* When there is room again, a LOST record is written before the next sample. */
+	/* When the ring has room again, the kernel writes a LOST record before the next sample. */
 	for (end = now_ns() + EVENT_TIMEOUT; f.reported_lost != r.page->lost && now_ns() < end;) {
 		drain(&r, &f, true);
 		usleep(1000);
@@ -190,7 +191,7 @@ static void test_forward(void)
 	   "1.9 %s, forward: every record is complete, in the order of time", source->name);
 	is(f.reported_lost, r.page->lost,
 	   "1.9 %s, forward: LOST records add up to the page's count", source->name);
-	/* If a clock's timer expires late, several periods are one overflow. */
+	/* If a clock's timer expires late, several periods count as one overflow. */
 	if (!ok(source->pmd ? f.samples > 0 && f.samples + f.reported_lost <= all + 2 :
 		f.samples + f.reported_lost == all,
 		"1.9 %s, forward: samples and lost ones are all overflows", source->name))
@@ -200,7 +201,7 @@ static void test_forward(void)
 	ring_close(&r);
 }
 
-/* Keeps changing the tail: to any value, to one near the head, or to the head itself. */
+/* Keeps changing the tail: to any value, to a value near the head, or to the head itself. */
 static volatile int may_corrupt_tail;
 
 static void *corrupt_tail(void *arg)
@@ -233,7 +234,7 @@ static void test_hostile_tail(__u32 flags)
 	may_corrupt_tail = 1;
 	pthread_create(&thread, NULL, corrupt_tail, &r);
 	pfm_start(r.fd);
-	/* Runs for some time, and until there are both samples and lost ones. */
+	/* Samples for some time, and until the ring has both stored and lost samples. */
 	for (end = begin + scale_down(gate_or_long(300, 1000)) * 1000000;
 	     now_ns() < end ||
 	     ((!f.samples || !r.page->lost) && now_ns() < begin + EVENT_TIMEOUT);) {
@@ -241,7 +242,7 @@ static void test_hostile_tail(__u32 flags)
 			drain(&r, &f, false);
 			continue;
 		}
-		/* Reads from the newest record to the first that is not in the ring any more. */
+		/* Reads from the newest record to the first record that has been overwritten. */
 		__u64 head = ring_head(&r), pos = head;
 
 		while ((n = ring_copy_record(&r, head, pos, &record)) > 0) {
@@ -261,8 +262,8 @@ static void test_hostile_tail(__u32 flags)
 	   "1.9 %s, %s, hostile tail: some samples are written, some are lost",
 	   source->name, direction);
 	/*
-	 * All that is not lost has been written: samples, and records of 16 bytes about losses and
-	 * throttling.
+	 * The kernel has written a sample for each overflow that is not lost, and records of 16
+	 * bytes about losses and throttling.
 	 */
 	all = count_overflows(r.fd);
 	kept = all - r.page->lost;
@@ -275,7 +276,7 @@ static void test_hostile_tail(__u32 flags)
 		note("%llu overflows, %llu lost, %llu bytes", all, r.page->lost, bytes);
 	note("%llu samples, %llu gone, %llu overflows, %llu lost", f.samples, f.overwritten, all,
 	     r.page->lost);
-	/* With a valid tail the ring takes samples again. */
+	/* After the tail has been set to a valid value, the ring takes samples again. */
 	__atomic_store_n(&r.tail->tail, ring_head(&r), __ATOMIC_RELEASE);
 	kept = ring_head(&r);
 	may_spin = 1;
@@ -289,9 +290,9 @@ static void test_hostile_tail(__u32 flags)
 }
 
 /*
- * A flight recorder. Snapshots that are taken while it is written have complete records, newest
- * first. While it is paused it does not change. After that, a LOST record has the number of samples
- * that were dropped.
+ * A flight recorder: snapshots that are taken while the kernel writes have complete records, newest
+ * first. The ring does not change while it is paused. After the pause, a LOST record has the number
+ * of samples that were dropped.
  */
 static void test_flight_recorder(void)
 {
@@ -306,7 +307,7 @@ static void test_flight_recorder(void)
 	   source->name);
 	may_spin = 1;
 	pfm_start(r.fd);
-	/* Runs for some time, and until twice the size of the ring has been written. */
+	/* Samples for some time, and until the kernel has written twice the size of the ring. */
 	for (end = begin + scale_down(gate_or_long(300, 1000)) * 1000000;
 	     now_ns() < end || (-ring_head(&r) < 2 * SIZE && now_ns() < begin + EVENT_TIMEOUT);) {
 		__u64 head = ring_head(&r), pos = head, time = -1, nr_seen = 0;
@@ -328,7 +329,10 @@ static void test_flight_recorder(void)
 	is(wrong, 0, "2.5 %s, flight recorder: snapshots have complete records, newest first",
 	   source->name);
 	note("%llu snapshots, %llu samples, up to %llu in one", snapshots, samples, max);
-	/* A paused ring does not change. `lost` serves as the argument of PERFMON_PAUSE. */
+	/*
+	 * A paused ring does not change. The variable `lost` serves as the argument of
+	 * PERFMON_PAUSE.
+	 */
 	lost = 1;
 	is(pfm_call(r.fd, PERFMON_PAUSE, (__u32 *)&lost), 0,
 	   "2.4 %s, flight recorder: pause succeeds", source->name);
@@ -354,7 +358,7 @@ static void test_flight_recorder(void)
 		usleep(1000);
 	pfm_stop(r.fd);
 	may_spin = 0;
-	/* The LOST record is the one before the first new sample. */
+	/* The LOST record is just before the first sample after the pause. */
 	n = ring_copy_record(&r, end - 16, end - 16, &record);
 	if (n == RECORD_OVERWRITTEN)
 		skip("2.4 flight recorder: a LOST record after the pause",
@@ -367,7 +371,7 @@ static void test_flight_recorder(void)
 	ring_close(&r);
 }
 
-/* PERFMON_PAUSE of a context without a ring, and with a bad address. */
+/* Errors of PERFMON_PAUSE: for a context without a ring, and with a bad address. */
 static void test_pause_errors(void)
 {
 	int plain = pfm_create(0), fd = pfm_create_ring(0, "ring", SIZE, 0);
@@ -382,7 +386,7 @@ static void test_pause_errors(void)
 
 /*
  * Tests RLIMIT_MEMLOCK of 64 KiB, as a user without CAP_IPC_LOCK. Runs in a child; returns 42 if
- * all is well, else the number of the failed step.
+ * all steps pass, else the number of the failed step.
  */
 static int test_memlock_limit(void)
 {
@@ -408,7 +412,7 @@ static int test_memlock_limit(void)
 		return 3;
 	if (pfm_call(device[1], PERFMON_CREATE_FORMAT, &create) != -ENOMEM)
 		return 4;
-	/* A mapping keeps the ring after close, so its memory is still charged. */
+	/* A mapping keeps the ring after close(), so the memory of the ring is still charged. */
 	mem = MAP(device[0], 4096, PROT_READ, 0);
 	close(device[0]);
 	if (!mem || pfm_call(device[1], PERFMON_CREATE_FORMAT, &create) != -ENOMEM)
@@ -419,7 +423,7 @@ static int test_memlock_limit(void)
 	return 42;
 }
 
-/* Mappings of a ring across fork, exec, close of the context, and exit of its thread. */
+/* Mappings of a ring across fork, exec, close of the context, and exit of the monitored thread. */
 static void test_lifetimes(void)
 {
 	struct ring r = create_ring("ring", 0, SIZE, worker_tid);
@@ -457,14 +461,16 @@ static void test_lifetimes(void)
 	start_worker();
 }
 
-/* Contexts are stopped, unloaded and closed while their overflows are handled on another CPU. */
+/*
+ * Tests contexts that are stopped, unloaded and closed while another CPU handles their overflows.
+ */
 static void test_brief_contexts(void)
 {
 	__u64 begin = now_ns(), end = begin + scale_down(gate_or_long(1000, 3000)) * 1000000;
 	__u64 seen = 0;
 	/*
-	 * This context keeps the scheduler's probes attached. To attach them each time would take
-	 * long.
+	 * This context keeps the scheduler's probes attached, because attaching them for each of
+	 * the other contexts would take long.
 	 */
 	int other = pfm_create(0);
 	unsigned int rounds;
@@ -495,8 +501,8 @@ static void test_brief_contexts(void)
 }
 
 /*
- * PMU interrupts that arrive faster than they can be handled, also in kernel code that holds locks.
- * With the default limits the machine stays usable, and the ring has THROTTLE records.
+ * PMU interrupts that arrive faster than the kernel can handle them, also in kernel code that holds
+ * locks. With the default limits the machine stays usable, and the ring has THROTTLE records.
  */
 static void test_throttling(void)
 {
@@ -512,8 +518,8 @@ static void test_throttling(void)
 	   "1.7 write PMDs: a period of ten instructions, kernel mode included");
 	pfm_load(fd, this_thread());
 	/*
-	 * A guest with little CPU time may not reach the limits. Repeated until sampling has been
-	 * throttled and the thread has made some calls.
+	 * A guest with little CPU time may not reach the limits, so the loop repeats until sampling
+	 * has been throttled and the thread has made some calls.
 	 */
 	do {
 		__u64 start = now_ns();

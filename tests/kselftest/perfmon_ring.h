@@ -19,7 +19,7 @@ static __u32 nr_cpus;
 /* Time limit, in nanoseconds, for events that a busy host may delay. */
 #define EVENT_TIMEOUT	100000000000ULL
 
-/* The monitored thread. It spins while may_spin is set, and exits when may_end is set. */
+/* The monitored thread. The thread spins while may_spin is set, and exits when may_end is set. */
 static volatile int may_spin, may_end;
 static volatile __u32 worker_tid;
 static pthread_t worker;
@@ -54,7 +54,7 @@ static void stop_worker(void)
 	pthread_join(worker, NULL);
 }
 
-/* The event that is sampled: the thread's clock, or its instructions. */
+/* The event that is sampled: the thread's clock, or the instructions of the thread. */
 struct source {
 	const char *name;
 	__u16 pmd;
@@ -66,8 +66,9 @@ static const struct source instructions = { "instructions", 0, 20011 };
 static const struct source *source;
 
 /*
- * Creates a context that samples, and loads it on @tid if that is not 0. Each sample has the values
- * of two other PMDs: one that only counts (PMD 1 or the other clock), and the thread ID.
+ * Creates a context that samples, and loads it on thread @tid if that is not 0. Each sample has the
+ * values of two other PMDs (data registers): one that only counts (PMD 1 or the other clock), and
+ * the thread ID.
  */
 static int create_sampling(const char *format, struct perfmon_ring_arg *arg, __u32 tid)
 {
@@ -100,7 +101,10 @@ static struct ring create_ring(const char *format, __u32 flags, __u64 size, __u3
 	return ring_map(create_sampling(format, &arg, tid), size);
 }
 
-/* Returns the number of overflows: the events of the PMD that only counts, by the period. */
+/*
+ * Returns the number of overflows: the events that the counting PMD has counted, divided by the
+ * period.
+ */
 static __u64 count_overflows(int fd)
 {
 	int other = source->pmd ? PERFMON_CPU_CLOCK : 1;
@@ -115,7 +119,9 @@ static __u64 count_overflows(int fd)
 
 #define SAMPLE_BYTES (sizeof(struct perfmon_sample) + 2 * 8)
 
-/* Returns true if the record is complete and describes what the worker did since @since. */
+/*
+ * Returns true if the record is complete and describes what the worker has done since time @since.
+ */
 static bool is_complete(const union record *r, int bytes, __u64 since)
 {
 	const struct perfmon_sample *s = &r->sample;
@@ -145,13 +151,16 @@ static bool is_complete(const union record *r, int bytes, __u64 since)
 	return false;
 }
 
-/* Position of a reader of a forward ring, and what it has found so far. */
+/* Position of a reader of a forward ring, and the records that it has found so far. */
 struct reader_state {
 	__u64 pos, since, time, samples, reported_lost, overwritten, others;
 	int wrong;
 };
 
-/* Reads up to the head. With @release it advances the tail, which frees the space. */
+/*
+ * Reads the records of the ring up to the head. If @release is set, advances the tail, which frees
+ * the space.
+ */
 static void drain(const struct ring *r, struct reader_state *f, bool release)
 {
 	static __thread union record record;

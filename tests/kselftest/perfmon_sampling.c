@@ -5,9 +5,9 @@
  * gate: pmu-skylake pmu-k8 pmu-amd2
  * timeout: 200
  *
- * Sampling by instructions on each model of the emulated PMU: there is exactly one sample for each
- * period, with an address in the loop. Tests the default format, messages, restarts, resets,
- * recorded PMDs, and two sampling counters at once.
+ * Sampling by instructions on each model of the emulated PMU: each period gives exactly one sample,
+ * whose address is in the loop. Tests the default format, messages, restarts, resets, recorded PMDs
+ * (data registers), and two sampling counters at once.
  */
 #include "sampling.h"
 
@@ -15,7 +15,7 @@
 
 static const struct pmu_model *model;
 
-/* First address of the loop of spin_here(), and the first address after it. */
+/* First address of the loop of spin_here(), and the first address after the loop. */
 extern char loop_begin[], loop_end[];
 
 static __attribute__((noinline)) void spin_here(__u64 rounds)
@@ -30,7 +30,7 @@ static struct pfm_dfl_smpl_entry *entry_at(struct pfm_dfl_smpl_hdr *hdr, unsigne
 	return (void *)hdr + sizeof(*hdr) + n * (sizeof(struct pfm_dfl_smpl_entry) + 8 * values);
 }
 
-/* Samples the caller: one sample for each period, and not one more or less. */
+/* Samples the caller: the number of samples must be exactly the number of periods. */
 static void test_exact(void)
 {
 	static const __u64 periods[] = { 1000, 4096, 99991, 1000000 };
@@ -59,7 +59,10 @@ static void test_exact(void)
 		pfm_start(fd);
 		spin_here(2000000);
 		pfm_stop(fd);
-		/* The count is the periods that ended, plus the events since the last sample. */
+		/*
+		 * The count is the sum of the periods that ended and the events since the last
+		 * sample.
+		 */
 		count = pfm_read_pmd(fd, 0) + periods[i];
 		n = hdr->hdr_count - n;
 		ok(count < periods[i], "1.7 exact: PMD 0 is within one period of its overflow");
@@ -82,12 +85,12 @@ static void test_exact(void)
 	/* About ten instructions around the loop are counted and may be sampled. */
 	if (!ok(wrong <= 1, "1.7 exact: sample addresses are in the loop"))
 		note("%u of 4000", wrong);
-	/* A mapping would keep the context. */
+	/* A mapping of the buffer would keep the context alive. */
 	munmap(hdr, SIZE);
 	close(fd);
 }
 
-/* PFM_REGFL_OVFL_NOTIFY: the message, the masked context, and the restart. */
+/* Tests PFM_REGFL_OVFL_NOTIFY: the message, the masked context, and the restart. */
 static void test_notify(void)
 {
 	int fd = pfm_create(0), n;
@@ -134,8 +137,8 @@ static void test_notify(void)
 }
 
 /*
- * Two sampling counters with a period each. The samples of both record PMD 2, and those of PMD 0
- * reset it.
+ * Two sampling counters with a period each. The samples of both counters record PMD 2, and the
+ * samples of PMD 0 reset PMD 2.
  */
 static void test_two_counters(void)
 {
@@ -168,7 +171,9 @@ static void test_two_counters(void)
 		value = *(__u64 *)(e + 1);
 		zero += e->ovfl_pmd == 0;
 		one += e->ovfl_pmd == 1;
-		/* PMD 2 is reset at each sample of PMD 0, so it has counted one period. */
+		/*
+		 * PMD 2 is reset at each sample of PMD 0, so its value is the count of one period.
+		 */
 		if (e->ovfl_pmd == 0 && (value < 19990 || value > 20020))
 			wrong++;
 	}
@@ -179,14 +184,14 @@ static void test_two_counters(void)
 	pmd.reg_smpl_pmds[4] = 1ULL << 63;
 	is(pfm_write_smpl(fd, &pmd), -EINVAL,
 	   "1.11 write PMDs: reg_smpl_pmds with PMD 319, which does not exist, is EINVAL");
-	/* A mapping would keep the context. */
+	/* A mapping of the buffer would keep the context alive. */
 	munmap(hdr, SIZE);
 	close(fd);
 }
 
 /*
- * A full buffer: nothing more is sampled until a restart. There is one message, or none without
- * PFM_REGFL_OVFL_NOTIFY.
+ * After the buffer is full, the context takes no samples until a restart. A full buffer queues one
+ * message with PFM_REGFL_OVFL_NOTIFY, and no message without the flag.
  */
 static void test_full_buffer(void)
 {

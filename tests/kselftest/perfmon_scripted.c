@@ -6,8 +6,9 @@
  * PMU descriptions as modules register them:
  *  - which descriptions are refused, and what the log says;
  *  - how contexts count with counters that wrap, jump, go backwards or return random values;
- *  - how long a description stays registered. tests/modules/scripted_pmu.c is the description. Its
- *    module parameters say what it does.
+ *  - how long a description stays registered.
+ *
+ * The module tests/modules/scripted_pmu.c is the description; its parameters select the behaviour.
  */
 #include "scripted.h"
 #define main ticks
@@ -74,14 +75,15 @@ static void test_refused(const struct mistake *m)
 		note("got %d; the log does%s say: %s", ret, logged ? "" : " not", m->why);
 }
 
-/* Registers a description with numbers or a name of another one, which is EEXIST. */
+/* Registering a description with the numbers or the name of another description is EEXIST. */
 static void test_eexist(const char *edit, const char *what)
 {
 	static const char *const eexist[] = { "registration: -17", NULL };
 	int log = klog_open(), ret = insmod_scripted(edit);
 
 	/*
-	 * The module loader turns EEXIST of a module's init into EBUSY. The log has the true error.
+	 * The module loader turns EEXIST of a module's init into EBUSY, but the log has the true
+	 * error.
 	 */
 	if (!ok(klog_has(log, eexist) && (ret == -EBUSY || ret == -EEXIST), "1.14 %s", what))
 		note("%d", ret);
@@ -215,7 +217,10 @@ static void test_numbers(void)
 	close(fd);
 }
 
-/* Writes PMCs as a user without capabilities. Runs in a child, which exits with 2 on a mismatch. */
+/*
+ * Writes PMCs (control registers) as a user without capabilities. Runs in a child process, which
+ * exits with 2 on a mismatch.
+ */
 static void child_write_kernel_bit(int fd)
 {
 	if (setresgid(65534, 65534, 65534) || setresuid(65534, 65534, 65534))
@@ -267,7 +272,7 @@ static void test_control_words(void)
 	close(fd);
 }
 
-/* Counters, compared with a model */
+/* Counters, compared with a model of them */
 
 static const struct {
 	__u16 pmd, width;
@@ -292,8 +297,8 @@ static void set_counter(__u64 value)
 }
 
 /*
- * Moves the counters to @value, and the model by as much, modulo the width of each counter. They
- * must have been read since the last move.
+ * Moves the counters to @value, and the model by as much, modulo the width of each counter. The
+ * counters must have been read since their last move.
  */
 static void move_counter(__u64 value)
 {
@@ -425,7 +430,10 @@ static void test_threads(void)
 	is(pfm_read_pmd(fd, OF_THREADS_NOW), 5,
 	   "1.13 thread's context: a value register is read before the start");
 	pfm_start(fd);
-	/* Both are bound to CPU 0: the child runs only while this thread does not. */
+	/*
+	 * The child and this thread are bound to CPU 0, so the child runs only while this thread
+	 * does not.
+	 */
 	is(in_child(set_counter(counter_now + 100)), 0,
 	   "1.13 a child moves the counters while the thread is not on a CPU");
 	counter_now += 100;
@@ -503,7 +511,9 @@ static void test_cpu_context(void)
 	pin_to_cpu(0);
 }
 
-/* A read() callback that moves the counter, returns random values, or is slow. */
+/*
+ * A read() callback of the description that moves the counter, returns random values, or is slow.
+ */
 static void test_misbehaving_read(void)
 {
 	int fd = pfm_create(0), backwards = 0;
@@ -551,7 +561,7 @@ static void test_misbehaving_read(void)
 
 /*
  * A description stays registered while a context uses it. A context uses the descriptions that
- * existed when it was created.
+ * existed when the context was created.
  */
 static void test_lifetime(void)
 {
@@ -591,7 +601,7 @@ static void test_tutorial(void)
 	out = open("/tmp/ticks", O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 	/*
 	 * A guest with little CPU time may see fewer than ten ticks in half a second of its CPU
-	 * clock.
+	 * clock, so the program is run up to 60 times.
 	 */
 	for (runs = 0; !tens && runs < 60; runs++) {
 		if (ftruncate(out, 0) || lseek(out, 0, SEEK_SET))

@@ -5,8 +5,8 @@
  * gate: pmu-skylake pmu-amd2
  * timeout: 200
  *
- * The self page: a thread reads its own counters by RDPMC, without a system call. No thread can
- * read by RDPMC what another thread has counted.
+ * The self page: a thread reads its own counters by RDPMC, without a system call. No thread can use
+ * RDPMC to read what another thread has counted.
  */
 #include "perfmon.h"
 #include <pthread.h>
@@ -33,7 +33,7 @@ static void on_fault(int signal)
 	siglongjmp(fault_jmp, signal);
 }
 
-/* Returns the result of RDPMC, or all ones if it faults. */
+/* Returns the result of RDPMC, or all ones if RDPMC faults. */
 static __u64 try_rdpmc(__u32 counter)
 {
 	struct sigaction catch = { .sa_handler = on_fault }, before;
@@ -54,7 +54,7 @@ static __u64 thread_pointer(void)
 	return pointer;
 }
 
-/* The read protocol of include/uapi/linux/perfmon.h. */
+/* Implements the read protocol of include/uapi/linux/perfmon.h. */
 static bool self_read(const volatile struct perfmon_self *page, __u16 pmd, __u64 *value)
 {
 	__u32 sequence, flags, i;
@@ -115,7 +115,10 @@ static void test_mapping(void)
 	close(fd);
 }
 
-/* Returns the instructions of a loop, read from the page. noinline: the code around is the same. */
+/*
+ * Returns the instructions of a loop, read from the page. noinline keeps the code around the loop
+ * the same.
+ */
 static __attribute__((noinline)) __u64 self_spin(const volatile struct perfmon_self *page,
 						 __u64 rounds)
 {
@@ -196,7 +199,7 @@ static void test_reading(void)
 	close(fd);
 }
 
-/* Thread that counts its own instructions on CPU 0, by turns with main. */
+/* Thread that counts its own instructions on CPU 0, in alternation with the main thread. */
 static volatile int stop;
 
 static void *count_secret(void *arg)
@@ -216,8 +219,8 @@ static void *count_secret(void *arg)
 }
 
 /*
- * This process may use RDPMC, but has no context in the PMU. Every counter must be 0 to it, while
- * another thread with a context runs on the same CPU by turns.
+ * The process may use RDPMC, but has no context in the PMU. The process must read 0 from every
+ * counter, while another thread with a context runs on the same CPU in alternation.
  */
 static void test_isolation(void)
 {
@@ -245,14 +248,14 @@ static void test_isolation(void)
 	if (!child)
 		_exit(try_rdpmc(0) + 1 > 1);
 	waitpid(child, &status, 0);
-	/* fork() copies the permission, as it does for perf. */
+	/* fork() copies the permission to use RDPMC, as with perf events. */
 	is(status, 0, "1.18 RDPMC: the counter is 0 in a child, or RDPMC faults");
 	page = mremap(page, 4096, 4096, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)0x7000000);
 	ok(page == (void *)0x7000000 && try_rdpmc(0) != -1ULL,
 	   "1.18 RDPMC: still allowed after mremap() of the page");
 	munmap(page, 4096);
 	close(fd);
-	/* RDPMC is forbidden at the next switch from another address space. */
+	/* After munmap() of the page, the next switch from another address space forbids RDPMC. */
 	child = fork();
 	if (!child)
 		_exit(0);
@@ -288,7 +291,7 @@ static void test_rdpmc_disabled(void)
 	write_file("/sys/devices/cpu/rdpmc", "1");
 }
 
-/* A context of a thread and one of its CPU at the same time use different registers. */
+/* A context of a thread and a context of its CPU use different registers at the same time. */
 static void test_thread_and_cpu(void)
 {
 	int fd = pfm_create(0), cpu = pfm_create(PFM_FL_SYSTEM_WIDE), i;
@@ -349,7 +352,10 @@ static void test_unused(void)
 	perf_count = perf_spin(perf, 1000000) - perf_spin(perf, 1000);
 	is(pfm_start(fd), 0,
 	   "1.3 start: a context without hardware registers succeeds while perf uses the PMU");
-	/* The thread is switched out and in, so its context is loaded and unloaded meanwhile. */
+	/*
+	 * The test waits until the thread has been switched out and in, which unloads and loads its
+	 * context.
+	 */
 	blocked = voluntary_switches(getpid());
 	wait_until(voluntary_switches(getpid()) >= blocked + 20);
 	is(perf_spin(perf, 1000000) - perf_spin(perf, 1000), perf_count,
@@ -370,8 +376,8 @@ static void test_unused(void)
 }
 
 /*
- * The machine is suspended while the thread of the only context sleeps. PMC 1, in which the test
- * writes a value as firmware might leave it, must be 0 after the resume.
+ * The machine is suspended while the thread of the only context sleeps. The test writes a value
+ * into PMC (control register) 1, as firmware might leave it. After the resume PMC 1 must be 0.
  */
 static void test_firmware_pmc(void)
 {
@@ -399,8 +405,8 @@ static void test_firmware_pmc(void)
 }
 
 /*
- * Suspend with pm_test "core": the kernel does all but the last step, so the processor keeps its
- * registers. In a real suspend it loses them.
+ * Suspends with pm_test "core": the kernel makes all steps but the last, so the processor keeps its
+ * registers, which it loses in a real suspend.
  */
 static void test_suspend(void)
 {
@@ -416,7 +422,7 @@ static void test_suspend(void)
 		return;
 	}
 	write_file("/sys/power/pm_test", "core");
-	/* The kernel's test of suspend waits for five seconds by default. */
+	/* The kernel's suspend test waits for five seconds by default. */
 	write_file("/sys/module/suspend/parameters/pm_test_delay", "1");
 	fd = pfm_create(0);
 	cpu = pfm_create(PFM_FL_SYSTEM_WIDE);
@@ -446,7 +452,10 @@ struct other_reader {
 	int fd;
 };
 
-/* Thread that reads the counter of main's context, by the call and from the page. */
+/*
+ * Thread that reads the counter of the main thread's context, by PERFMON_READ_PMDS and from the
+ * page.
+ */
 static void *read_other(void *arg)
 {
 	struct other_reader *other = arg;
@@ -454,8 +463,8 @@ static void *read_other(void *arg)
 	pin_to_cpu(1);
 	other->slow = pfm_read_pmd(other->fd, 0);
 	/*
-	 * While main is not on a CPU its value is in the page, so only a read while it counts is
-	 * judged.
+	 * While the main thread is not on a CPU, the page has the whole value. The test only judges
+	 * a read that is made while the main thread counts.
 	 */
 	for (int i = 0; i < 1000 && !other->ran; i++) {
 		__u32 sequence = other->page->sequence;
@@ -468,7 +477,10 @@ static void *read_other(void *arg)
 	return NULL;
 }
 
-/* Only the owner of the page can add the increment by RDPMC. Others have to call the kernel. */
+/*
+ * Only the owner of the page can add the increment by RDPMC. Other threads have to call
+ * PERFMON_READ_PMDS.
+ */
 static void test_other_threads(void)
 {
 	struct other_reader other = { .fd = pfm_create(0) };
@@ -477,7 +489,7 @@ static void test_other_threads(void)
 	int status;
 	pid_t child;
 
-	/* Main stays on CPU 0 while the other thread reads on CPU 1. */
+	/* The main thread stays on CPU 0 while the other thread reads on CPU 1. */
 	pin_to_cpu(0);
 	pfm_write_pmc(other.fd, 0, pfm_instructions(model));
 	pfm_load(other.fd, this_thread());
@@ -490,7 +502,7 @@ static void test_other_threads(void)
 	is(other.page->owner, thread_pointer(),
 	   "1.18 owner: the page has the thread pointer of the context's thread");
 	self_read(other.page, 0, &a);
-	/* Main keeps counting meanwhile. */
+	/* The main thread keeps counting while the other thread reads. */
 	pthread_create(&thread, NULL, read_other, &other);
 	while (pthread_tryjoin_np(thread, NULL))
 		spin(1000);
@@ -521,7 +533,9 @@ static void test_other_threads(void)
 	   "1.18 owner: the context's thread still reads from the page");
 	munmap((void *)other.page, 4096);
 	close(other.fd);
-	/* A context that is not loaded: the first process that maps its page has it. */
+	/*
+	 * A context that is not loaded: only the first process that maps the self page can map it.
+	 */
 	other.fd = pfm_create(0);
 	other.page = MAP_SELF_PAGE(other.fd);
 	child = fork();

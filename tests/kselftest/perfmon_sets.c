@@ -6,10 +6,11 @@
  * timeout: 240
  *
  * Event sets, on emulated PMUs of Intel and AMD:
- *  - what create, delete, getinfo, load and start refuse, and the errno;
+ *  - what create, delete, getinfo, load and start refuse, and with which errno;
  *  - switches by time and by overflows: no instruction is lost between two sets;
- *  - number and duration of runs, as PERFMON_GETINFO_EVTSETS and PERFMON_READ_RUNS report them;
- *  - a thread that sleeps, another process until it exits, a CPU that goes offline;
+ *  - number and duration of runs (times in which a set is active), as PERFMON_GETINFO_EVTSETS and
+ *    PERFMON_READ_RUNS report them;
+ *  - sets of a sleeping thread, of another process until it exits, and of a CPU that goes offline;
  *  - a sampling set and a counting set in one context, and a masked set until its restart.
  */
 #include "sampling.h"
@@ -20,7 +21,7 @@
 static const struct pmu_model *model;
 static int slow = 1;
 
-/* Counts instructions in that set, on counter 0 for even sets and counter 1 for odd ones. */
+/* Counts instructions in set @set, on counter 0 for even sets and on counter 1 for odd sets. */
 static void count_in(int fd, __u16 set)
 {
 	if (set_pmc(fd, set, set % 2, pfm_instructions(model)) ||
@@ -34,8 +35,8 @@ static __u64 counted_in(int fd, __u16 set)
 }
 
 /*
- * Runs 2 * rounds instructions between start and stop. noinline: the number of instructions in the
- * two calls stays the same, see run_overhead().
+ * Executes 2 * rounds instructions between start and stop. noinline keeps the number of
+ * instructions in the two calls constant, see run_overhead().
  */
 static __attribute__((noinline)) void run(int fd, __u64 rounds)
 {
@@ -44,7 +45,7 @@ static __attribute__((noinline)) void run(int fd, __u64 rounds)
 	pfm_stop(fd);
 }
 
-/* Returns the instructions that run() adds to its loop: ten rounds are 20 instructions. */
+/* Returns how many instructions run() executes in addition to its loop (20 in ten rounds). */
 static __u64 run_overhead(void)
 {
 	int fd = pfm_create(0);
@@ -158,7 +159,10 @@ static struct run_totals sum_runs(int fd, const __u16 *ids, int nr)
 	return total;
 }
 
-/* Three sets that are switched by time: their counts add up to all instructions of the thread. */
+/*
+ * Time switches between three sets: the counts of the sets add up to all instructions of the
+ * thread.
+ */
 static void test_time_switch(__u64 timeout, __u64 extra)
 {
 	struct pfarg_setdesc desc = { .set_flags = PFM_SETFL_TIME_SWITCH, .set_timeout = timeout };
@@ -187,9 +191,9 @@ static void test_time_switch(__u64 timeout, __u64 extra)
 	pfm_start(fd);
 	cpu = clock_ns(CLOCK_THREAD_CPUTIME_ID);
 	/*
-	 * Timers expire late on a busy host, which makes some runs longer. Repeats until each set
-	 * has had enough runs, and until the runs of one round of the three sets were, on average,
-	 * not much longer than the timeout.
+	 * Timers expire late on a busy host, which makes some runs longer. The loop repeats until
+	 * each set has had enough runs, and until the runs in one cycle of the three sets were, on
+	 * average, not much longer than the timeout.
 	 */
 	while (now_ns() - begin < 60000 * MS) {
 		spin(10000);
@@ -225,7 +229,7 @@ static void test_time_switch(__u64 timeout, __u64 extra)
 		note("%llu, %llu, %llu", infos[0].set_runs, infos[1].set_runs, infos[2].set_runs);
 	ok(sum >= 2 * rounds + extra && sum < 2 * rounds + rounds / 10000 * 1000 + 20000,
 	   "1.12 by time: every instruction is counted in one of three sets");
-	/* On a busy host the thread does not run all of the time. */
+	/* On a busy host the thread is not on a CPU all of the time. */
 	if (!ok(time <= real && time > cpu / 2,
 		"1.12 by time: durations are at least half the CPU time, at most the elapsed time"))
 		note("%llu of %llu ns, ran %llu", time, real, cpu);
@@ -238,7 +242,9 @@ static void test_time_switch(__u64 timeout, __u64 extra)
 	close(fd);
 }
 
-/* Set 0 counts up to a threshold, and the overflow switches to set 1. No instruction is lost. */
+/*
+ * Set 0 counts up to a threshold, and the overflow switches to set 1 without losing an instruction.
+ */
 static void test_overflow_switch(__u64 extra)
 {
 	struct pfarg_setdesc desc = { .set_flags = PFM_SETFL_OVFL_SWITCH };
@@ -268,8 +274,8 @@ static void test_overflow_switch(__u64 extra)
 }
 
 /*
- * The fifth overflow of a PMD switches the set. If two PMDs can switch it, the one that overflows
- * first does.
+ * The fifth overflow of a PMD (data register) switches the set. If two PMDs can switch the set, the
+ * first of them that overflows does.
  */
 static void test_switch_count(__u64 extra)
 {
@@ -301,7 +307,10 @@ static void test_switch_count(__u64 extra)
 	pmd.reg_short_reset = -3000ULL;
 	set_call(fd, PERFMON_WRITE_PMDS, &pmd, sizeof(pmd));
 	set_load(fd, 0);
-	/* Ten rounds of 5,000 instructions in set 0 and 3,000 in set 1, then 4,000 in set 0. */
+	/*
+	 * Executes ten rounds of 5,000 instructions in set 0 and 3,000 in set 1, then 4,000 in set
+	 * 0.
+	 */
 	run(fd, (10 * 8000 + 4000) / 2);
 	sum = set_value(fd, 0, 1);
 	if (!ok(sum >= 54000 && sum < 54000 + extra + 100,
@@ -315,7 +324,10 @@ static void test_switch_count(__u64 extra)
 	close(fd);
 }
 
-/* Only time in which the thread runs counts for a timeout. The rest of it is kept over sleeps. */
+/*
+ * Only the CPU time of the thread counts for a timeout. The remaining time is kept while the thread
+ * sleeps.
+ */
 static void test_sleep(void)
 {
 	struct pfarg_setdesc desc = { .set_flags = PFM_SETFL_TIME_SWITCH, .set_timeout = 20 * MS };
@@ -331,8 +343,8 @@ static void test_sleep(void)
 	pfm_start(fd);
 	for (used = 0; set_info(fd, 1).set_runs < 3 && used < 60000 * MS;) {
 		/*
-		 * Runs until the clock has moved. On some machines it moves with ticks only, and
-		 * sleeping threads wake at ticks, so a shorter run would take no time by the clock.
+		 * Spins until the clock has advanced. On some machines the clock only advances with
+		 * ticks, at which sleeping threads wake, so a shorter time would be 0 by the clock.
 		 */
 		begin = now_ns();
 		do
@@ -352,7 +364,7 @@ static void test_sleep(void)
 	close(fd);
 }
 
-/* Set 3 samples, set 0 counts. All records name set 3. */
+/* Set 3 samples while set 0 only counts, so all records name set 3. */
 static void test_sampling_and_counting(void)
 {
 	struct perfmon_ring_arg arg = { .size = 65536 };
@@ -378,7 +390,7 @@ static void test_sampling_and_counting(void)
 	page = mmap(NULL, 4096 + 65536, PROT_READ, MAP_SHARED, fd, 0);
 	set_load(fd, 3);
 	pfm_start(fd);
-	/* On a busy machine a run of a millisecond may have only a few instructions. */
+	/* On a busy machine only a few instructions may be executed in a millisecond. */
 	for (i = 0; i < 1000000 && (set_info(fd, 3).set_runs < 5 || set_value(fd, 0, 0) <= 1000 ||
 				    set_info(fd, 0).set_runs < 3); i++)
 		spin(1000);
@@ -438,7 +450,7 @@ static void test_masked(void)
 }
 
 /*
- * The overflow may be detected only by the switch itself: PERFMON_START must mask the context and
+ * The overflow may be detected only by the set switch: PERFMON_START must mask the context and
  * return EBUSY.
  */
 static void test_masked_by_switch(void)
@@ -474,10 +486,9 @@ static void test_masked_by_switch(void)
 }
 
 /*
- * A set that waits for a restart, with sets that are switched by time: the time of the run does not
- * pass meanwhile, and no set is switched. The number of runs in a period depends on the machine: on
- * a slow one, the calls in between take most of the time of a run. So runs are counted from the
- * first restart on.
+ * A set that is masked until a restart, among sets that are switched by time: until the restart the
+ * time of the masked set does not advance, and no set is switched. On a slow machine the calls in
+ * between take most of the time of a set, so switches are counted from the first restart on.
  */
 static void test_masked_time_switch(void)
 {
@@ -522,7 +533,7 @@ static void test_masked_time_switch(void)
 	close(fd);
 }
 
-/* Sets on another process, until it exits: each instruction is counted in one of the sets. */
+/* Event sets on another process until it exits: each instruction is counted in one of the sets. */
 static void test_until_exit(void)
 {
 	struct pfarg_setdesc desc = { .set_flags = PFM_SETFL_TIME_SWITCH, .set_timeout = MS };
@@ -568,8 +579,8 @@ static void test_until_exit(void)
 }
 
 /*
- * CPU 1 goes offline: the counts up to then stay readable, and nothing is counted when it is back,
- * until the context is loaded again.
+ * CPU 1 goes offline: the counts up to then stay readable. When the CPU is online again, nothing is
+ * counted until the context is loaded again.
  */
 static void test_cpu_offline(void)
 {

@@ -30,7 +30,10 @@ static void burn(__u64 ns)
 		;
 }
 
-/* Creates a context with all counting soft PMDs, and loads it on thread @tid if that is not 0. */
+/*
+ * Creates a context with all counting soft PMDs (data registers without hardware), and loads it on
+ * thread @tid if that is not 0.
+ */
 static int create_counting(__u32 tid)
 {
 	int fd = pfm_create(0), n;
@@ -55,7 +58,7 @@ static void touch(int pages)
 	munmap(p, pages * 4096UL);
 }
 
-/* Returns the number of context switches of the calling thread, by the kernel's own count. */
+/* Returns the number of context switches of the calling thread, as the kernel counts them. */
 static __u64 context_switches(void)
 {
 	struct rusage usage;
@@ -89,8 +92,8 @@ static void test_self(void)
 	if (!ok(task < cpu + 150000000, "1.13 CPU_CLOCK does not run while the thread sleeps"))
 		note("%llu, it ran for %llu", task, cpu);
 	/*
-	 * A sleep can end before the thread is switched out, so the number of sleeps is not that of
-	 * the switches. The kernel's own count is the reference.
+	 * A sleep can end before the thread is switched out, so the numbers of sleeps and of
+	 * switches may differ. The test therefore compares with the kernel's own count of switches.
 	 */
 	outer = context_switches();
 	switches = pfm_read_pmd(fd, PERFMON_CONTEXT_SWITCHES);
@@ -231,8 +234,8 @@ static void *burn_thread(void *arg)
 }
 
 /*
- * The task clocks of 64 threads on two CPUs add up to twice the elapsed time at most, and to half
- * of the threads' CPU time at least.
+ * The task clocks of 64 threads on two CPUs must add up to at most twice the elapsed time, and to
+ * at least half of the threads' CPU time.
  */
 static void test_threads(void)
 {
@@ -249,7 +252,7 @@ static void test_threads(void)
 	for (i = 0; i < 64; i++) {
 		sum += got[i][0];
 		cpu += got[i][2];
-		/* Faults of the thread's stack and of malloc's arena are counted as well. */
+		/* Page faults of the thread's stack and of malloc's arena are counted as well. */
 		wrong += !got[i][0] || got[i][1] < 50 || got[i][1] > 70;
 	}
 	is(wrong, 0, "1.6 64 threads: each counts its own faults and has a clock");
@@ -339,7 +342,10 @@ static void test_instances(void)
 	driver_cmd("del %d", instance);
 }
 
-/* A file descriptor is sent to another process over a socket, and both processes use it. */
+/*
+ * The file descriptor of a context is sent to another process over a socket, and both processes use
+ * the context.
+ */
 static void test_shared_context(void)
 {
 	char control[CMSG_SPACE(sizeof(int))] = "", byte = 'x';
@@ -393,7 +399,10 @@ static void test_shared_context(void)
 	   "1.2 descriptor sent over a socket: after both closes the thread can have another context");
 }
 
-/* The first PERFMON_CREATE loads the PMU descriptions. Later ones do not try again. */
+/*
+ * The first PERFMON_CREATE loads the PMU descriptions. Later calls do not try to load the
+ * descriptions again.
+ */
 static void test_autoload(void)
 {
 	write_file("/proc/sys/kernel/modprobe", "/bin/modprobe");

@@ -4,7 +4,7 @@
  * timeout: 120
  *
  * Allocations of a caller whose control group is full are slow. Calls of other threads must not
- * wait for that caller. tests/modules/faults.c delays the allocations.
+ * wait for the slow caller. tests/modules/faults.c delays the allocations.
  */
 #include "sampling.h"
 #include "sets.h"
@@ -18,7 +18,7 @@ static struct {
 	volatile int ready, go, in_call;
 } *caller;
 
-/* Creates many event sets with one call, which allocates memory for each. */
+/* Creates many event sets with one call, which allocates memory for each set. */
 static int make_sets(int fd)
 {
 	static struct pfarg_setdesc sets[SETS - 1];
@@ -30,7 +30,7 @@ static int make_sets(int fd)
 	return pfm_call(fd, PERFMON_CREATE_EVTSETS, &v);
 }
 
-/* Writes a PMD in each of as many sets as one call can have. */
+/* Writes a PMD (data register) in each of as many sets as one call can have. */
 static int write_pmds(int fd)
 {
 	static struct pfarg_pmd pmds[PERFMON_VECTOR_MAX / sizeof(struct pfarg_pmd)];
@@ -52,8 +52,9 @@ static bool try_attach(void)
 }
 
 /*
- * A child calls @before, and then @call on CPU 1 while each of its allocations takes 100 ms. Returns
- * whether this thread has used a context of its own meanwhile. @status is the child's.
+ * A child calls @before, and then @call on CPU 1 while each of the child's allocations takes 100
+ * ms. Returns true if this thread has used a context of its own during @call. Stores the exit
+ * status of the child in @status.
  */
 static bool attach_beside(int (*before)(int fd), int (*call)(int fd), int *status)
 {
@@ -62,8 +63,8 @@ static bool attach_beside(int (*before)(int fd), int (*call)(int fd), int *statu
 	pid_t pid;
 
 	/*
-	 * Attaches the scheduler's probes, which then stay attached for some seconds. To attach
-	 * them interrupts the other CPU, which is not under test.
+	 * Attaches the scheduler's probes, which then stay attached for some seconds. Attaching the
+	 * probes interrupts the other CPU, which is not under test.
 	 */
 	if (!try_attach())
 		bail("a context of oneself");
@@ -99,7 +100,10 @@ static bool attach_beside(int (*before)(int fd), int (*call)(int fd), int *statu
 	return progresses;
 }
 
-/* On a busy host this thread may not run until the call has ended: it has several tries. */
+/*
+ * On a busy host this thread may not run until the call has ended, so the test is tried several
+ * times.
+ */
 static void test_beside(int (*before)(int fd), int (*call)(int fd), const char *what)
 {
 	bool beside = false;

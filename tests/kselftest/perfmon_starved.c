@@ -5,18 +5,20 @@
  * timeout: 120
  *
  * Storms that leave a CPU no time for anything but NMIs and ticks (row 9.2). A thread samples its
- * own system calls, including the kernel's handling of the overflows: an NMI finds the context's
- * lock held, or is due again when it returns. The module test_driver makes each NMI longer, as a
- * hypervisor or other handlers would. Sampling must pause, so that the thread makes progress, alone
- * and beside a context of the CPU that counts.
+ * own system calls, including the kernel's handling of the overflows: an NMI finds the lock of the
+ * context held, or the next NMI is due when the handler returns. The module test_driver makes each
+ * NMI longer, as a hypervisor or other handlers would. Sampling must pause, so that the thread
+ * makes progress, both alone and beside a counting context of the CPU.
  */
 #include "sampling.h"
 
 #define NR_LOADS	6
-/* A thread that has made no progress during that many NMIs has failed. */
+/* A thread that has made no progress during NR_NMIS NMIs has failed. */
 #define NR_NMIS		1000
 
-/* Which code the NMIs hit depends on the period and their length: entry code, ticks, softirqs. */
+/*
+ * The period and the length of NMIs determine which code the NMIs hit: entry code, ticks, softirqs.
+ */
 static const struct nmi_load {
 	unsigned int period;
 	unsigned int nmi_us;
@@ -44,7 +46,7 @@ static int start_cpu_context(const struct pmu_model *m)
 	return fd;
 }
 
-/* Calls PERFMON_STATUS for ever, and samples itself doing that. */
+/* Calls PERFMON_STATUS in an endless loop, and samples this thread during the calls. */
 static void sample_self_forever(const struct pmu_model *m, unsigned int period)
 {
 	int fd = pfm_create(0);
@@ -70,7 +72,7 @@ static void set_nmi_us(unsigned int us)
 	write_file("/sys/module/test_driver/parameters/nmi_us", text);
 }
 
-/* Returns the number of NMIs of CPU 0 since boot. */
+/* Returns the number of NMIs on CPU 0 since boot. */
 static unsigned long read_nmis(void)
 {
 	FILE *file = fopen("/proc/interrupts", "r");
@@ -101,12 +103,14 @@ static void test_progress(const struct pmu_model *m, const struct nmi_load *load
 	ok(*rounds, "9.2 %s: a thread samples every %u instructions, the kernel included",
 	   when, load->period);
 	set_nmi_us(load->nmi_us);
-	/* One pause, of 400 ms at most, may have begun before the NMIs became longer. */
+	/* A pause of sampling, of at most 400 ms, may have begun before the NMIs became longer. */
 	sleep_ms(500);
 	before = *rounds;
 	first = read_nmis();
 	begin = now_ns();
-	/* On a busy host NMIs are slow, and so is the thread: the time alone proves nothing. */
+	/*
+	 * On a busy host both the NMIs and the thread are slow, so the time alone proves nothing.
+	 */
 	for (long left = scale_timeout(1500); *rounds - before <= 10; left -= 10) {
 		if (left <= 0 && (read_nmis() - first >= NR_NMIS || left < -scale_timeout(30000)))
 			break;

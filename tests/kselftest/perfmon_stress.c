@@ -5,9 +5,9 @@
  * gate: pmu-skylake pmu-amd2
  * timeout: 200
  *
- * Stress test: processes that monitor and processes that are monitored start, exit, are killed and
- * execute programs, while a CPU goes offline and online and formats are removed. At the end nothing
- * of perfcounters.ko is in use. The test rig also checks the kernel's log.
+ * Stress test: monitoring and monitored processes start, exit, are killed and execute programs,
+ * while a CPU goes offline and online and formats are removed. At the end no module, file or
+ * mapping uses perfcounters.ko. The test rig also checks the kernel log.
  */
 #include "kselftest_pc.h"
 #include "sampling.h"
@@ -24,7 +24,7 @@ static const char *const formats[] = { "default", "ring", "flight-recorder", "ca
 static const char *const format_modules[] = { "pfm_default", "pfm_ring", "pfm_nway",
 					      "pfm_histogram" };
 
-/* Shared by all processes: the IDs of the workers, and counts of what was done. */
+/* Shared by all processes: the IDs of the workers, and the numbers of operations. */
 static struct {
 	volatile int worker[WORKERS];
 	volatile long created, loaded, sets, runs, messages, restarts, kills;
@@ -40,7 +40,7 @@ static __u32 random_below(__u32 sides)
 	return (seed >> 8) % sides;
 }
 
-/* A process that is monitored. At random it sleeps, forks, exits, or executes this program. */
+/* Process that is monitored: at random it sleeps, forks, exits, or executes this program. */
 static void work_process(int n)
 {
 	all->worker[n] = getpid();
@@ -95,8 +95,8 @@ static int create(bool system)
 }
 
 /*
- * Creates set 0 and up to three more, which are switched by time, by overflows or by both. Each
- * samples by the CPU clock and, with a PMU, by instructions.
+ * Creates set 0 and up to three more sets, which are switched by time, by overflows or by both.
+ * Each set samples by the CPU clock and, with a PMU, by instructions.
  */
 static void create_sets(int fd, const struct pmu_model *m)
 {
@@ -259,7 +259,7 @@ static int refcount(void)
 	return atoi(read_file("/sys/module/perfcounters/refcnt", text, sizeof(text)) ?: "-1");
 }
 
-/* Returns the number of modules that use perfcounters.ko. Each of them holds a reference. */
+/* Returns the number of modules that use perfcounters.ko and hold a reference to it. */
 static int nr_holders(void)
 {
 	DIR *dir = opendir("/sys/module/perfcounters/holders");
@@ -282,8 +282,8 @@ int main(int argc, char **argv)
 
 	if (argc > 1 && !strcmp(argv[1], "work")) {
 		/*
-		 * The executed program does not know its number any more. It exits soon and is
-		 * replaced.
+		 * The executed program does not know the number of its worker. The process of this
+		 * program exits soon and is replaced.
 		 */
 		seed = getpid();
 		spin(1000000);
@@ -302,14 +302,14 @@ int main(int argc, char **argv)
 		pids[i] = fork_process(i, m);
 	seed = 42;
 	end = time(NULL) + gate_or_long(3, 6);
-	/* A busy machine needs longer until enough has happened. */
+	/* A busy machine needs longer until enough operations have been made. */
 	while (time(NULL) < end || (!enough() && time(NULL) < end + scale_timeout(100))) {
 		usleep(20000);
-		/* Processes that have exited, or are killed here, are replaced. */
+		/* Processes that have exited, or that are killed here, are replaced. */
 		i = random_below(WORKERS + MONITORS);
 		/*
-		 * Two contexts are opened between two kills, so that there is progress on a slow
-		 * machine.
+		 * At least two contexts are opened between two kills, so that there is progress on
+		 * a slow machine.
 		 */
 		if (!random_below(3) && all->created >= idle) {
 			kill(pids[i], SIGKILL);

@@ -6,8 +6,8 @@
  * timeout: 200
  *
  * Throttling: when there are too many samples, some are not taken, and each format and
- * PERFMON_STATUS report their number. Counts are complete nevertheless, both of the counter that
- * samples and of another one.
+ * PERFMON_STATUS report the number of missed samples. The counts of the sampling counter and of a
+ * second counter are complete nevertheless.
  */
 #include "sampling.h"
 #include "ring.h"
@@ -15,7 +15,7 @@
 #define SIZE	(1 << 20)
 #define PERIOD	10000
 #define ROUNDS	1000000
-#define MAX_ROUNDS	2000	/* times ROUNDS */
+#define MAX_ROUNDS	2000	/* maximum number of repetitions of a loop */
 
 static const struct pmu_model *model;
 
@@ -30,7 +30,7 @@ static struct perfmon_status get_status(int fd)
 
 /*
  * Samples until the buffer reports lost samples. Checks that both counters have counted the same,
- * and returns the number of samples that the buffer must have: the periods without the lost ones.
+ * and returns the number of samples that the buffer must have: the periods minus the lost samples.
  */
 static __u64 sample_until_lost(int fd, const volatile __u64 *lost, const char *format)
 {
@@ -158,7 +158,7 @@ static void test_no_messages(void)
 	pfm_start(fd);
 	for (int i = 0; i < MAX_ROUNDS && !get_status(fd).nr_throttles; i++)
 		spin(ROUNDS);
-	/* Waits until the context is not throttled any more. */
+	/* Waits until the context is no longer throttled. */
 	for (int i = 0; i < MAX_ROUNDS && get_status(fd).flags & PERFMON_STATUS_THROTTLED; i++)
 		spin(ROUNDS / 10);
 	s = get_status(fd);
@@ -171,7 +171,10 @@ static void test_no_messages(void)
 #define MS	1000000ULL
 #define MAX_THROTTLE	(40 * MS)	/* longest pause that the rate limit causes */
 
-/* A thread is stopped while its context is throttled. Throttling ends while it does not run. */
+/*
+ * A thread is stopped while its context is throttled. The throttling ends while the thread is
+ * stopped.
+ */
 static void test_sleep(void)
 {
 	int fd = pfm_create_default(0, SIZE);
@@ -197,8 +200,8 @@ static void test_sleep(void)
 		kill(child, SIGSTOP);
 		wait_until(task_state(child) == 'T');
 		/*
-		 * Waits until the thread has left its CPU. Until then a timer may end the
-		 * throttling.
+		 * Waits until the thread has been switched out. Until the thread is switched out, a
+		 * timer may end the throttling.
 		 */
 		usleep(3000);
 		s = get_status(fd);

@@ -4,8 +4,9 @@
  * guest: plain
  * timeout: 120
  *
- * The sampling format of Documentation/format-tutorial.md and the program that it shows. The format
- * counts samples by CPU, queues a message when it is full, and takes no more until a restart.
+ * Tests the sampling format of Documentation/format-tutorial.md and the example program of that
+ * page. The tutorial's format counts samples by CPU, queues a message when it is full, and then
+ * takes no samples until a restart.
  */
 #include "sampling.h"
 #define main by_cpu
@@ -14,7 +15,7 @@
 
 static volatile __u64 *counts;
 
-/* Spins on a CPU for that much CPU time of the thread. */
+/* Spins on CPU @cpu until the thread has used @milliseconds of CPU time. */
 static void spin_on(int cpu, __u64 milliseconds)
 {
 	struct timespec t;
@@ -62,7 +63,7 @@ int main(void)
 	write_file("/proc/sys/kernel/modprobe", "\n");
 	insmod("perfcounters", "");
 	insmod("pfm_soft", "");
-	/* A previous test may have left it loaded. */
+	/* An earlier test may have left the module loaded. */
 	rmmod("tutorial_format");
 	is(pfm_create_format(0, "by-cpu", &full, sizeof(full)), -ENOENT,
 	   "1.9 tutorial: create is ENOENT before its module is loaded");

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Samples with the sampling format of Documentation/format-tutorial.md, which quotes it. */
+/*
+ * Samples with the sampling format of Documentation/format-tutorial.md, which quotes this program.
+ */
 #include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>

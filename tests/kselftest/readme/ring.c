@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Samples this thread after each millisecond of its CPU time, and reads the samples from a ring
- * that the kernel writes at the same time. Needs no PMU. Documentation/sampling.md quotes
- * read_record().
+ * that the kernel writes at the same time. The program needs no PMU. Documentation/sampling.md
+ * quotes read_record().
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -22,7 +22,7 @@ static const struct perfmon_ring_page *page;
 static const volatile __u64 *data;
 static __u64 size;
 
-/* Copies the record at position pos. Returns its bytes, 0 if there is none, -1 if overwritten. */
+/* Copies the record at pos. Returns its size in bytes, 0 if pos has none, -1 if overwritten. */
 static int read_record(__u64 pos, __u64 *copy)
 {
 	bool backward = page->flags & PERFMON_RING_BACKWARD;
@@ -35,7 +35,7 @@ static int read_record(__u64 pos, __u64 *copy)
 	__u32 bytes = (__u32)copy[0];			/* perfmon_record.size */
 
 	if (bytes < 8 || bytes % 8 || bytes > left || bytes > MAX_WORDS * 8)
-		return backward && !copy[0] ? 0 : -1;	/* before the first; overwritten */
+		return backward && !copy[0] ? 0 : -1;	/* 0: no record, -1: overwritten */
 	for (__u32 n = 8; n < bytes; n += 8)
 		copy[n / 8] = data[(pos + n) % size / 8];
 	__atomic_thread_fence(__ATOMIC_ACQUIRE);

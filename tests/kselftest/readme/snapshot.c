@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Prints the sums of the instances named on the command line. The values are consistent on each
- * CPU, and the set of instances did not change while they were read.
- * Documentation/counter-pages.md quotes the main parts.
+ * CPU, and the set of instances did not change while they were read. Documentation/counter-pages.md
+ * quotes the main parts of this program.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@ static const struct perfcounters_header *h;
 static const struct perfcounters_desc *desc;
 static const char *counters;
 
-/* Makes a consistent copy of slots of a CPU: no update is seen in part. */
+/* Makes a consistent copy of slots of a CPU: each update is seen as a whole or not at all. */
 static void copy_slots(__u32 cpu, const __u32 *slots, int n, __s64 *to)
 {
 	const __u64 *flag = (const __u64 *)(counters + perfcounters_offset(h, cpu, 0));
@@ -33,7 +33,7 @@ static void copy_slots(__u32 cpu, const __u32 *slots, int n, __s64 *to)
 	} while (__atomic_load_n(flag, __ATOMIC_RELAXED) != seq);
 }
 
-/* Returns the number of the live instance of that name, or 0 if there is none. */
+/* Returns the number of the live instance of that name, or 0 if no instance has it. */
 static __u32 find_instance(const char *name)
 {
 	for (__u32 n = 1; n < h->nr_slots; n++)
