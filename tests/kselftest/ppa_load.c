@@ -4,9 +4,10 @@
  * worlds: stock debug
  * timeout: 400
  *
- * Process accounting over ten busy seconds, three in make test: packets, timers, signals, a disk,
- * forks and execs, readers, and CPU hotplug, all at once. The values of each CPU add up to its
- * time, tasks and CPUs agree, no value decreases, and no record is lost.
+ * Tests process accounting under load for ten seconds (three in make test): packets, timers,
+ * signals, a disk, forks and execs, readers, and CPU hotplug, all at once. The values of each CPU
+ * add up to the time that it was online, tasks and CPUs agree, no value decreases, and no record is
+ * lost.
  */
 #include "ppa.h"
 #include <arpa/inet.h>
@@ -17,8 +18,8 @@
 #define SECONDS		gate_or_long(3, 10)
 #define MAX_TASKS	8192
 /*
- * Tolerance in milliseconds: a clock and the values that go with it are not read at the same
- * instant.
+ * Tolerance in milliseconds, because a clock and the values that are compared with it are not read
+ * at the same instant.
  */
 #define SLACK_MS	1
 
@@ -34,11 +35,11 @@ static struct {
 	__u64 wrong[NR_WORKERS];
 	char message[NR_WORKERS][120];
 	/*
-	 * Sums over the records of ended tasks; `ended_children` counts those that are children of
-	 * a worker.
+	 * Sums over the records of ended tasks; `ended_children` counts the tasks that are children
+	 * of a worker.
 	 */
 	__u64 ended, ended_children, run_time, calls, interrupts;
-	/* Set when the workers are to end. */
+	/* Set to make all workers exit. */
 	int stop;
 } *shared;
 
@@ -49,7 +50,7 @@ static bool is_stopped(void)
 	return __atomic_load_n(&shared->stop, __ATOMIC_RELAXED);
 }
 
-/* Sleeps in the first 0.2 s of each second, as all workers do, so that there is idle time. */
+/* Sleeps in the first 0.2 s of each second. All workers do so, so that the CPUs have idle time. */
 static void rest_if_due(void)
 {
 	if (now_ns() / 100000000 % 10 < 2)
@@ -68,7 +69,7 @@ static void record_error(int worker, const char *fmt, ...)
 	va_end(ap);
 }
 
-/* Sends packets over UDP to itself, and over TCP to a child and back. */
+/* Sends packets to this process over UDP, and to a child and back over TCP. */
 static void run_net(void)
 {
 	struct sockaddr_in addr = {
@@ -161,7 +162,7 @@ static void run_forks(int worker)
 	}
 }
 
-/* Adds up the record of an ended task, which is returned only once. */
+/* Adds the record of an ended task to the sums. A reader gets this record only once. */
 static void add_ended(const struct ppa_task *t)
 {
 	shared->ended++;
@@ -192,8 +193,8 @@ static bool is_sane(int worker, const struct ppa_task *last, const struct ppa_ta
 }
 
 /*
- * Reads all tasks and compares each with its values of the last time. No other worker reads to the
- * end, where the ended tasks are.
+ * Reads all tasks and compares each task with its values of the previous call. Only this worker
+ * reads to the end of the file, where the ended tasks are.
  */
 static void read_tasks(struct ppa_task *last)
 {
@@ -300,8 +301,8 @@ static __u64 sum(__u64 (*cpus)[PPA_NR_CPU_VALUES], int first, int last)
 }
 
 /*
- * Takes CPU 1 offline and online again. Adds the shortest time that it may have been offline to
- * @min, and the longest one to @max.
+ * Takes CPU 1 offline and online again. Adds the shortest time that CPU 1 may have been offline to
+ * @min, and the longest time to @max.
  */
 static void toggle_cpu1(__u64 *min, __u64 *max)
 {
@@ -333,7 +334,8 @@ static void note_cpu(int cpu, __u64 *a, __u64 *b)
 }
 
 /*
- * Checks that user, system, interrupt and idle time of a CPU add up to the time that it was online.
+ * Checks that user, system, interrupt and idle time of a CPU add up to the time that the CPU was
+ * online.
  */
 static void test_cpu_time(int cpu, __u64 total, __u64 min, __u64 max)
 {
@@ -344,7 +346,10 @@ static void test_cpu_time(int cpu, __u64 total, __u64 min, __u64 max)
 	   cpu ? ", without the time offline" : "");
 }
 
-/* Checks that the sum over all tasks lies between the sums over CPUs before and after. */
+/*
+ * Checks that the sum over all tasks lies between the sum over all CPUs before and the sum after
+ * it.
+ */
 static void test_tasks_match_cpus(__u64 before, __u64 tasks, __u64 after, __u64 slack,
 				  const char *name)
 {
