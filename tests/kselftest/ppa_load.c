@@ -358,9 +358,9 @@ static void test_tasks_match_cpus(__u64 before, __u64 tasks, __u64 after, __u64 
 }
 
 /*
- * By how much the values of CPUs are ahead of those of tasks at first: CPUs are counted from when
- * the probes are attached, tasks from when all of them have records. @min and @max come from
- * reading the CPUs before and after the tasks.
+ * Lead of the values of CPUs over those of tasks at the start. CPUs are counted from when the
+ * probes are attached, tasks from when all tasks have records. @min and @max come from reads of the
+ * CPUs before and after the read of the tasks.
  */
 struct cpu_lead {
 	__u64 min, max;
@@ -403,8 +403,8 @@ static bool has_enough(int nr_toggles)
 }
 
 /*
- * Returns the kernel's number of threads. A thread that its parent has waited for is not counted,
- * though its last context switch may still be to come.
+ * Returns the kernel's number of threads. A thread that its parent has waited for is not included,
+ * even if the thread has not done its last context switch.
  */
 static __u64 nr_threads(void)
 {
@@ -434,7 +434,7 @@ static void test_load(void)
 		start_worker(i);
 	end = now_ns() + SECONDS * 1000000000ULL;
 	timeout = end + scale_timeout(190) * 1000000000ULL;
-	/* On a busy host it takes longer until each worker has done enough. */
+	/* On a busy host, it takes longer until each worker has done enough work. */
 	for (; now_ns() < end || (!has_enough(nr_toggles) && now_ns() < timeout); nr_toggles++) {
 		sleep_ms(800);
 		toggle_cpu1(&min, &max);
@@ -450,7 +450,8 @@ static void test_load(void)
 	}
 	ok(good, "4.9 workers: all exit with status 0");
 	/*
-	 * A task is accounted until its last context switch, which may be after its parent's wait.
+	 * A task is accounted until its last context switch, which may happen after its parent has
+	 * waited for it.
 	 */
 	wait_until(ppa_info(dev).nr_tasks <= nr_threads());
 	b0 = ppa_info(dev).now;
@@ -462,10 +463,7 @@ static void test_load(void)
 		      a[0][0] - a[0][1] - a[0][2] - a[0][3], b0 - a1, b1 - a0);
 	test_cpu_time(1, b[1][0] + b[1][1] + b[1][2] + b[1][3] -
 		      a[1][0] - a[1][1] - a[1][2] - a[1][3], b0 - a1 - max, b1 - a0 - min);
-	/*
-	 * Compare all that was counted since accounting began, not the differences to the first
-	 * reading.
-	 */
+	/* Compare all values since accounting began, not the differences to the first reading. */
 	ppa_cpus(a);
 	lseek(dev, 0, SEEK_SET);
 	nr = ppa_tasks(dev, tasks, MAX_TASKS);
