@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Reads freed memory in Rust, which shows that the debug kernel checks Rust code as well. Only
-//! faulty.sh loads it; faulty.c has the faults in C.
+//! the test faulty.sh loads this module. The module faulty.c commits the faults in C.
 
 use kernel::prelude::*;
 

@@ -67,7 +67,7 @@ static int number[NR_COUNTERS];
 static perf_counter_t counter[NR_COUNTERS];
 static struct hrtimer timer;
 
-/* Called in a hard interrupt. Each of these calls is allowed in any context. */
+/* Called in a hard interrupt. Each call of the interface below is allowed in any context. */
 static enum hrtimer_restart tick(struct hrtimer *t)
 {
 	s64 late_ns = ktime_to_ns(ktime_sub(ktime_get(), hrtimer_get_expires(t)));
@@ -93,7 +93,7 @@ static int __init sample_init(void)
 	if (period_us < 100)
 		return -EINVAL;
 
-	/* An instance that cannot be added is not counted; the kernel log says why. */
+	/* If an instance cannot be added, its updates are ignored; the kernel log says why. */
 	ticks = perf_add("sample_c/ticks");
 	for (i = 0; i < ARRAY_SIZE(specs); i++) {
 		number[i] = perf_add_desc(&specs[i]);

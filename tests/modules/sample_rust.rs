@@ -32,7 +32,7 @@ const PERIOD: Delta = Delta::from_millis(10);
 const LATENCY_BUCKETS: u16 = 24;
 const STATUS_BYTES: i64 = 512;
 
-/// The counters. Their instances become dormant when this is dropped.
+/// Counters of the driver. Their instances become dormant when this structure is dropped.
 struct Counters {
     ticks: Instance,
     requests: Instance,
@@ -118,7 +118,7 @@ impl_has_hr_timer! {
 impl HrTimerCallback for Device {
     type Pointer<'a> = Arc<Self>;
 
-    /// Called in a hard interrupt.
+    /// Context: hard interrupt.
     fn run(
         this: ArcBorrow<'_, Self>,
         mut timer: HrTimerCallbackContext<'_, Self>,
