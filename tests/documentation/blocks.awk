@@ -18,7 +18,7 @@ FNR == 1 { page = FILENAME; sub(/.*\//, "", page); inside = 0; blank = 1 }
 /^```$/ && inside { inside = 0; close(file); blank = 0; next }
 inside { print >file; next }
 
-# Four blanks after an empty line begin a block. In a list they continue the item.
+# Four blanks after an empty line begin a block. In a list, four blanks continue the item.
 /^    / && blank && !list { print page, FNR, "untagged" >(out "/index"); list = 1 }
 /^[-*0-9]/ { list = 1 }
 /^[^ ]/ && !/^[-*0-9]/ { list = 0 }

@@ -10,7 +10,7 @@ set_up
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# pyte emulates the terminal. It is installed in a separate virtual environment, as no test needs
+# pyte emulates the terminal. pyte is installed in a separate virtual environment, as no test needs
 # it.
 [ -x "$CACHE/terminal/bin/python" ] || {
 	inside python3 -m venv "$CACHE/terminal"

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 # timeout: 600
-# Counts the instructions of operations of the driver interface, in a guest under icount. This is
-# the part of make bench that does not need the program in tools/bench.
+#
+# Counts the instructions of operations of the driver interface, in a guest under icount. The test
+# is the part of make bench that does not need the program in tools/bench.
 
 set -u
 work=$(mktemp -d) || exit 1

@@ -21,7 +21,7 @@ crates=()
 headers=("$TOP"/include/linux/*.h "$TOP"/include/uapi/linux/*.h)
 plan "$((${#crates[@]} + ${#headers[@]}))"
 # The Kbuild file of the provider of system calls sets PFC_SYSCALL_NAMES. The provider includes the
-# file of this name.
+# file that PFC_SYSCALL_NAMES names.
 export RUSTC_BOOTSTRAP=1 PFC_SYSCALL_NAMES=$KBUILD_OUT/src/provider/syscall_names.rs
 for crate in "${crates[@]}"; do
 	command=$(sed -nE '1s/^savedcmd_[^ ]* := //p' "$crate" | sed -E "s/ rustc / rustdoc --document-private-items -Dwarnings -Arustdoc::private_intra_doc_links -o ${out//\//\\/} /

@@ -121,8 +121,8 @@ as_wanted "3.1 static library: all events of a program with their fields" "$said
 said=$(GLIBC_TUNABLES=glibc.pthread.rseq=0 run_traced "$work/requests" 3 2>&1 | sort_markers)
 as_wanted "3.4 without restartable sequences: all events of a program with their fields" "$said" "$wanted"
 
-# Case: a library is loaded twice. It has one marker that only it defines, and one that the program
-# defines as well.
+# Case: a library is loaded twice. The library has one marker that only the library defines, and one
+# that the program defines as well.
 cat >"$work/plugin.c" <<'END'
 #include <perftrace/perftrace.h>
 void work(int n);

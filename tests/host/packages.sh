@@ -33,7 +33,9 @@ modules=$(package_files "perfcounters-modules-$release" | sed -nE 's#.*/updates/
 got=$(cd "$KBUILD_OUT/src" && find . -name '*.ko' | sed 's#.*/##; s#\.ko$##' | sort)
 as_wanted "packages perfcounters-modules has every module" "$modules" "$got"
 
-# Results of DKMS, which dkms-test.sh recorded when it built from the packages.
+# The results of DKMS are those that dkms-test.sh recorded when it built from these packages.
+# dkms_results SECTION: prints the lines of a section. Prints an error if the section is missing, so
+# that a missing section is not taken for an empty one.
 dkms_results() {
 	sed -n "/^== $1\$/,/^== /{/^== /!p}" "$dkms/results"
 	grep -qx "== $1" "$dkms/results" || echo "section $1 is missing in the results of dkms-test.sh"

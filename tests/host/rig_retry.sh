@@ -144,7 +144,8 @@ says "a test that fails twice is shown with its diagnostics" "^ +what it said$"
 as_wanted "rig a run with a failure is in runs, with its second attempt, not in proved" "$(lines proved) $(tail -n 1 "$cache/runs" | cut -d' ' -f4,8)" "1 11/1/0 host:bad.sh"
 remove host/bad.sh
 
-# Case: tests fail in the first attempt. They are a script, a program of a guest and a cargo test.
+# Case: tests fail in the first attempt. The tests are a script, a program of a guest and a cargo
+# test.
 test_is host/moody.sh "$(every_other_time moody)"
 commit
 said=$(run)
@@ -218,7 +219,7 @@ said=$(run)
 says "a guest that hangs twice has failed" "^9 passed, 2 failed"
 test_is kselftest/b.sh "$good"
 
-# Case: two of ten tests need a second attempt. This is more than the limit of 2 %, which is rounded
+# Case: two of ten tests need a second attempt. Two are more than the limit of 2 %, which is rounded
 # up to one test.
 test_is host/moody.sh "$(every_other_time one)"
 test_is host/moodier.sh "$(every_other_time two)"

@@ -54,7 +54,9 @@ static void *perftrace_map_inherited(size_t bytes)
 	return p;
 }
 
-/* Executes this program again in a child, traced, with one argument. Returns its pid. */
+/*
+ * Executes this program again in a child, traced, with one argument. Returns the pid of the child.
+ */
 static pid_t perftrace_spawn(const char *argument)
 {
 	pid_t pid;

@@ -43,7 +43,7 @@ static void add_record(const struct perftrace_record *record, __u32 cpu)
 }
 
 /*
- * Has the program write an event. Returns true if the event can be read and its time lies between
+ * Makes the program write an event. Returns true if the event can be read and its time lies between
  * two reads of the trace's clock, one before and one after the request.
  */
 static bool event_time_is_good(int fd)

@@ -44,7 +44,9 @@ static void run_writer(void)
 /* Records that were read in one round of the test. */
 static struct {
 	__u64 nr[THREADS], last[THREADS], last_time[THREADS];
-	/* By CPU: the number of events of each thread, and the time of the first event. */
+	/*
+	 * Number of events of each thread on each CPU, and the time of the first event on each CPU.
+	 */
 	__u64 nr_on_cpu[2][THREADS], first_time[2];
 	bool broken;
 } got;
@@ -78,7 +80,10 @@ static void drain(int fd)
 	got.broken |= perftrace_drain(fd, add_record);
 }
 
-/* Reads a flight recorder. Its oldest record may be cut off, so incomplete records are ignored. */
+/*
+ * Reads a flight recorder. The oldest record of a flight recorder may be cut off, so incomplete
+ * records are ignored.
+ */
 static void read_flight_recorder(int fd)
 {
 	struct perftrace_read r = first_buffer;

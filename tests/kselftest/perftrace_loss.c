@@ -34,7 +34,7 @@ static void *write_all(void *arg)
 	return NULL;
 }
 
-/* The traced process: each thread writes events until shared->stop is set. */
+/* Runs the traced process, in which each thread writes events until shared->stop is set. */
 static void run_writer(void)
 {
 	pthread_t threads[THREADS];

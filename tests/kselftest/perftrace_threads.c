@@ -75,7 +75,7 @@ static void *write_all(void *arg)
 	return NULL;
 }
 
-/* The traced process: moves its threads between two CPUs and sends signals to them. */
+/* Runs the traced process, which moves its threads between two CPUs and sends signals to them. */
 static void run_writer(void)
 {
 	struct itimerval each = { { 0, 2000 }, { 0, 2000 } };

@@ -77,7 +77,7 @@ static void *make_children(void *arg)
 	return NULL;
 }
 
-/* The traced process: two threads write events while a third one calls vfork(). */
+/* Runs the traced process, in which two threads write events while a third one calls vfork(). */
 static void run_writer(void)
 {
 	pthread_t threads[WRITERS + 1];

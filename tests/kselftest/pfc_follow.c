@@ -226,8 +226,8 @@ int main(int argc, char **argv)
 		return run_work(argv, argc > 3 ? atoi(argv[3]) : 0);
 	m = guest_model();
 	/*
-	 * The instructions that string functions execute depend on addresses. So address
-	 * randomization is turned off.
+	 * Address randomization is turned off, because the number of instructions in string
+	 * functions depends on addresses.
 	 */
 	if (personality(ADDR_NO_RANDOMIZE) < 0)
 		bail("personality");
@@ -237,7 +237,7 @@ int main(int argc, char **argv)
 	   "1.6 pfc stat: a followed program is counted exactly");
 	/*
 	 * Without following, the count includes the instructions of pfc between start and exec.
-	 * Their number varies by a few, because pfc handles strings there.
+	 * The number of these instructions varies by a few, because pfc handles strings there.
 	 */
 	got = count_growth("-i", "spin", "");
 	ok(got > 3999900 && got < 4000100,

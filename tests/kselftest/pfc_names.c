@@ -4,9 +4,10 @@
  * timeout: 60
  * symbols: kept
  *
- * The program that pfc_names.sh samples. Its arguments are steps, which run_steps() executes in
- * order. Without arguments, the program tests that its twin differs from it only in the name of the
- * hot function and in the build id. Both therefore have the same layout.
+ * The program that pfc_names.sh samples. The arguments of this program are steps, which run_steps()
+ * executes in order. Without arguments, the program tests that its twin differs from it only in the
+ * name of the hot function and in the build id. The program and its twin therefore have the same
+ * layout.
  */
 #include "kselftest_pc.h"
 #include <elf.h>
@@ -163,7 +164,7 @@ static int write_copy(const char *path, bool twin, bool with_id)
 		return 1;
 	if (twin)
 		make_twin(file, size);
-	/* Readers ignore the note because its type is changed. */
+	/* Readers ignore the note of the build id, because its type is changed. */
 	id = find_build_id(file, &len);
 	if (id && !with_id)
 		id[-8] = 99;

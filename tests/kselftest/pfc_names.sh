@@ -5,10 +5,10 @@
 # timeout: 300
 # shellcheck disable=SC2012,SC2016,SC2086,SC2317,SC2329,SC3043
 #
-# Names in samples belong to the program that ran. This is tested for pfc record and pfc top: across
-# an exec, for a file that is replaced while its program runs, in other namespaces, and for threads
-# that change their name. Each result also holds where perf_event_open(2) is refused ("without
-# perf").
+# Names in samples belong to the program that ran. The tests of pfc record and pfc top check this
+# across an exec, for a file that is replaced while its program runs, in other namespaces, and for
+# threads that change their name. Each result also holds where perf_event_open(2) is refused
+# ("without perf").
 #
 # The program $a spends its time in the function alpha_hot. Its twin $b differs from $a in the name
 # of that function, betaa_hot, and in the build id. The copies with names in _noid have no build id.
@@ -62,8 +62,8 @@ has_both_programs() { # FILE
 	alpha=$(percent_of alpha_hot) beta=$(percent_of betaa_hot)
 	[ $((alpha + beta)) -ge 15 ] && [ $((alpha * 100)) -ge $(((alpha + beta) * 35)) ] && [ $((beta * 100)) -ge $(((alpha + beta) * 35)) ]
 }
-# start_victim PROGRAM STEP...: runs the program in the background as $victim. Its steps let it wait
-# for $dir/go before it spins.
+# start_victim PROGRAM STEP...: runs the program in the background as $victim. The steps of the
+# program let it wait for $dir/go before it spins.
 start_victim() { # PROGRAM STEP...
 	rm -f $dir/go $dir/more
 	"$@" &
@@ -98,7 +98,7 @@ test_exec_of_command() {
 	run_pfc record -F 1000 -o x $a spin $ms exec $b spin $ms || return 1
 	has_both_programs x
 }
-# After the exec, a table of pfc top names functions of the second program.
+# After an exec of the sampled program, a table of pfc top names functions of the second program.
 test_exec_in_top() {
 	start_victim $a until $dir/go spin $ms until $dir/more exec $b spin 1000000
 	exec_pfc top -p $victim --plain -I 300 >tables 2>said_by_top &
@@ -240,7 +240,7 @@ check_both_ways() { # NAME COMMAND...
 	check "$name, without perf" "$@"
 	via=""
 }
-# Runs the command only in make test-all.
+# Runs the command only in a long run (make test-all).
 if_long() { # COMMAND...
 	[ -z "${LONG:-}" ] || "$@"
 }

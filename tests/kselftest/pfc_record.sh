@@ -6,8 +6,8 @@
 # shellcheck disable=SC2012,SC2015,SC2016,SC2030,SC2031,SC2086,SC2317,SC2329,SC3043
 #
 # Tests pfc record, report, script and flamegraph: the tasks and CPUs that they sample, names of
-# functions, call stacks, files. Where linux-perf is installed, its reports of the same files must
-# agree.
+# functions, call stacks, files. Where linux-perf is installed, the reports of linux-perf for the
+# same files must agree.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
@@ -25,7 +25,7 @@ has_status() { # WANTED COMMAND...
 nr_samples() { # FILE
 	pfc script --json -i "$1" | wc -l
 }
-# Succeeds if the process sleeps in three checks: it waits for samples then.
+# Succeeds if the process sleeps in three successive checks, which means that it waits for samples.
 has_slept() { # PID
 	for _ in 1 2 3; do
 		[ "$(awk '{ print $3 }' "/proc/$1/stat")" = S ] || return 1

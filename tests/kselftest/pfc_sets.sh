@@ -21,7 +21,8 @@ program="/tests/pfc_follow phases"
 # In the emulator, branches are an eighth of all instructions.
 many=branches:u,branches:u,branches:u,branches:u,branches:u,branches:u,branches:u,branches:u,branches:u,branches:u,branches:u,branches:u
 # Twelve events need three sets on the four counters of Intel, or two on the six of AMD. The first
-# time that a set is loaded may be long, because the emulator has not yet translated its code.
+# time that a set is loaded may be long, because code that runs for the first time is slow in the
+# emulator.
 #
 # 40 runs of the program are enough to find error bars that are too narrow. make test measures 8
 # runs and requires a smaller share, which finds error bars of a quarter of the width or of zero. To

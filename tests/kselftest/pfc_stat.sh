@@ -18,7 +18,8 @@ amd*) description=pfm_amd name=amd-v2 table=amd64_fam17h known=RETIRED_INSTRUCTI
 *) description=pfm_intel name=intel-arch table=skl known=INST_RETIRED:ANY_P counters=4 ;;
 esac
 program=/tests/pfc_follow
-# Milliseconds for which a process is counted. A hundredth of this time has enough instructions.
+# Milliseconds for which a process is counted. Even a hundredth of the $nap milliseconds has enough
+# instructions.
 nap=300
 [ -z "${LONG:-}" ] || nap=1000
 fixed_addresses="linux64 -R"
@@ -117,8 +118,8 @@ test_intervals() {
 	[ "$lines" -ge 3 ] && [ "$(cut -d, -f1 all | sort -n | uniq | wc -l)" = "$lines" ]
 }
 test_sum_of_intervals() {
-	# On a busy host the program may exit before pfc runs again. The loop then repeats the test
-	# with more rounds.
+	# On a busy host the program may exit before pfc runs again. If the program exits too early,
+	# the loop repeats the test with more rounds.
 	for rounds in 30000000 100000000 300000000; do
 		$fixed_addresses pfc stat -I 20 -x, -o a -e instructions:u $program spin $rounds && $fixed_addresses pfc stat -x, -o b -e instructions:u $program spin $rounds || return 1
 		[ "$(wc -l <a)" -lt 2 ] || break

@@ -16,7 +16,7 @@ static struct traced_process self;
 
 /*
  * Writes @nr events with consecutive numbers, or without end if @nr is negative, and sleeps for @ms
- * milliseconds after each. Returns 7.
+ * milliseconds after each. Returns 7, the exit status of the program.
  */
 static int run_app(long nr, int ms)
 {

@@ -63,7 +63,7 @@ test_wait() {
 }
 check "3.3 trace with --wait: no event is lost in a small buffer" test_wait
 
-# The program is killed. The flight recorder holds its last events.
+# The program is killed. The flight recorder holds the last events of the killed program.
 is_recorded() { [ "$(pfc trace snapshot box --format text | grep -c requests:)" -gt 100 ]; }
 test_killed() {
 	pfc trace start box -e 'requests:*' --flight || return 1

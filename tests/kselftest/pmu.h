@@ -16,7 +16,7 @@ struct pmu_model {
 	bool amd;
 	int version, counters, fixed;
 	bool full_width;
-	const char *driver;	/* as printed in the kernel log */
+	const char *driver;	/* name as printed in the kernel log */
 };
 
 static const struct pmu_model pmu_models[] = {
@@ -78,8 +78,8 @@ static bool klog_contains(const char *what)
 }
 
 /*
- * Keeps perf from lowering its maximum sample rate when sampling takes long. The rate cannot be set
- * while perf_cpu_time_max_percent is 0.
+ * Keeps perf from lowering its maximum sample rate when sampling takes long.
+ * perf_event_max_sample_rate cannot be set while perf_cpu_time_max_percent is 0.
  */
 static void disable_perf_throttling(void)
 {
@@ -164,8 +164,8 @@ static __u64 msr_raw(const char *fmt, ...);
 
 /*
  * Registers that the kernel's driver does not write each time it starts counting. The registers are
- * restored when the test exits. On a model that lacks a register of the list, the read and the
- * write fail without effect.
+ * restored when the test exits. Reads and writes of a register that the model lacks fail without
+ * effect.
  */
 static const __u32 saved_msrs[] = {
 	0x1d9,		/* IA32_DEBUGCTL */
@@ -199,7 +199,7 @@ static void msr_raw_load(void)
 	msr_raw_fd = open("/proc/msr_raw", O_RDWR | O_CLOEXEC);
 	if (msr_raw_fd < 0)
 		bail("open /proc/msr_raw");
-	/* Steps run on CPU 0, so the registers are those of CPU 0. */
+	/* The steps of msr_raw() run on CPU 0, so the registers are those of CPU 0. */
 	pin_to_cpu(0);
 	for (unsigned int i = 0; i < NR_SAVED_MSRS; i++)
 		saved_msr_values[i] = msr_raw("rd %#x", saved_msrs[i]);

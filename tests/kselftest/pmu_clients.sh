@@ -27,7 +27,7 @@ Event times
 Read backward ring buffer
 Perf time to TSC
 Sigtrap"
-# These tests take longer, and their result is the same on each model.
+# The following tests of perf take longer, and their result is the same on each model.
 [ "$PMU" != skylake ] || perf_tests="$perf_tests
 Object code reading
 perf stat tests
@@ -154,9 +154,9 @@ check_samples() {
 }
 
 # check_own NAME: runs the test NAME of perf. The result is taken from the output, because the exit
-# status does not tell the result. A skipped test counts as failed, since all tests of the list can
-# run in this guest. A test that waits for a fixed time may fail on a busy host. perf reports that,
-# and the test is repeated, up to three times.
+# status does not depend on the result. A skipped test counts as failed, since all tests of the list
+# can run in this guest. A test that waits for a fixed time may fail on a busy host. perf reports
+# such a failure, and the test is repeated, up to three times.
 check_own() {
 	for try in 1 2 3; do
 		begin=$(date +%s)

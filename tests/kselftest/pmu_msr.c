@@ -16,8 +16,8 @@
 struct msr_range {
 	const char *name;
 	__u32 first, step;
-	int nr;			/* registers that any model has */
-	int present;		/* registers that this model has */
+	int nr;			/* registers on the largest model */
+	int present;		/* registers on this model */
 	bool readonly;
 	__u64 faulting;		/* bits for which a write raises #GP */
 	__u64 readable;		/* bits that keep a written value */

@@ -182,8 +182,8 @@ static void test_known_work(void)
 
 	start_work(&k);
 	/*
-	 * The host may stop the CPU between two readings of the clock, by the scheduler and by the
-	 * module. The values then differ. As this is rare, the test repeats the work.
+	 * If the host stops the CPU between the scheduler's and the module's reading of the clock,
+	 * the two times differ. Such stops are rare, so the test repeats the work.
 	 */
 	for (i = 0; i < 9 && !matches_scheduler(&k); i++) {
 		end_work(&k);
@@ -305,8 +305,8 @@ static void test_exec_by_thread(void)
 	close(start[1]);
 	waitpid(pid, NULL, 0);
 	/*
-	 * The ended first thread has the old id of the other thread. Each of the two records is
-	 * returned once.
+	 * The ended first thread has the old id of the other thread. The records of both threads
+	 * are returned once.
 	 */
 	for (i = 0; i < 5000 && found < 2; i++) {
 		nr = ppa_tasks(dev, tasks, 4096);

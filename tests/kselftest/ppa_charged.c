@@ -44,7 +44,10 @@ static long long kernel_bytes(void)
 	return atoll(at + 8);
 }
 
-/* Starts 2,000 threads in a new process. Returns the charged bytes of kernel memory for each. */
+/*
+ * Starts 2,000 threads in a new process. Returns the charged bytes of kernel memory for each
+ * thread.
+ */
 static long long bytes_per_thread(void)
 {
 	static volatile long long *bytes;

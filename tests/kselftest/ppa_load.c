@@ -50,7 +50,10 @@ static bool is_stopped(void)
 	return __atomic_load_n(&shared->stop, __ATOMIC_RELAXED);
 }
 
-/* Sleeps in the first 0.2 s of each second. All workers do so, so that the CPUs have idle time. */
+/*
+ * Sleeps in the first 0.2 s of each second. All workers sleep at this time, so that the CPUs have
+ * idle time.
+ */
 static void rest_if_due(void)
 {
 	if (now_ns() / 100000000 % 10 < 2)
@@ -162,7 +165,9 @@ static void run_forks(int worker)
 	}
 }
 
-/* Adds the record of an ended task to the sums. A reader gets this record only once. */
+/*
+ * Adds the record of an ended task to the sums. The record of an ended task is returned only once.
+ */
 static void add_ended(const struct ppa_task *t)
 {
 	shared->ended++;

@@ -49,7 +49,10 @@ static bool has_files(int pid)
 	return !access(task_path(pid, "ppa"), F_OK);
 }
 
-/* Returns true if the files of task @pid are removed within five seconds. A worker removes them. */
+/*
+ * Returns true if the files of task @pid are removed within five seconds. A kernel worker removes
+ * the files.
+ */
 static bool files_are_gone(int pid)
 {
 	int i;
@@ -200,7 +203,7 @@ static void test_known_work(void)
 	blocked = voluntary_switches(pid);
 	kill(pid, SIGCONT);
 	waitpid(pid, &status, WUNTRACED);
-	/* The task may be about to stop. Once it has stopped, its time does not change. */
+	/* The task may still be about to stop. The time of a stopped task does not change. */
 	wait_until(task_state(pid) == 'T' && !ppa_get_task(dev, pid, &other) &&
 		   !ppa_get_task(dev, pid, &t) && other.values[0] == t.values[0]);
 	blocked = voluntary_switches(pid) - blocked;
@@ -342,8 +345,7 @@ static void test_unprivileged(void)
 		    setresuid(1000, 1000, 1000))
 			_exit(100);
 		/*
-		 * A process is not dumpable after it has changed its user. It is dumpable again
-		 * after it has executed a program.
+		 * A process that has changed its user is not dumpable until it executes a program.
 		 */
 		snprintf(number, sizeof(number), "%d", ready[1]);
 		execl("/proc/self/exe", "ppa_per_task", "self", number, NULL);

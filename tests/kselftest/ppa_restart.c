@@ -87,7 +87,7 @@ static const char *const log_words[] = {
 	"BUG", "WARNING", "Oops", "Call Trace", "rcu: INFO", "perfcounters", NULL
 };
 
-/* Stores the ids of all threads that /proc lists. Returns their number. */
+/* Stores the ids of all threads that /proc lists. Returns the number of threads. */
 static int list_threads(__u32 *tids, int max)
 {
 	DIR *proc = opendir("/proc"), *task_dir;
@@ -155,8 +155,8 @@ static int count_unaccounted(int *nr_tids)
 		if (found || has_ended(tids[i]))
 			continue;
 		/*
-		 * A read of all tasks leaves out a record that changes all the time. Ask for this
-		 * task alone.
+		 * A read of all tasks leaves out a record that changes all the time. So ask for the
+		 * record of this task alone.
 		 */
 		if (is_accounted_or_ended(tids[i]))
 			missed_by_read++;

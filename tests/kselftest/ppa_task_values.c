@@ -112,8 +112,8 @@ static __u64 sum_latencies(const struct ppa_task *task)
 }
 
 /*
- * Tests a task that is woken and has to wait for a task of higher priority. Its latency grows while
- * it waits.
+ * Tests a task that is woken and has to wait for a task of higher priority. The latency of the
+ * waiting task grows while it waits.
  */
 static void test_current_wait(void)
 {

@@ -278,7 +278,7 @@ static void test_all_accounted(const struct differences *c, const char *name)
 
 /*
  * Measures the work of a task that never sleeps. A busy host may stop the guest between the reads
- * of the clock and of accounting. The work is then measured again, up to ten times.
+ * of the clock and of accounting. After such a stop the work is measured again, up to ten times.
  */
 static struct differences measure_without_sleep(const char *name,
 						void (*work)(struct differences *c))
@@ -380,7 +380,10 @@ static void test_counts(void)
 	   "4.2 signals: each is two system calls, sending and returning from the handler");
 }
 
-/* Returns true if timers expire on time. Otherwise the kernel's figures by ticks mean little. */
+/*
+ * Returns true if timers expire on time. If timers are late, the kernel's figures by ticks mean
+ * little.
+ */
 static bool timers_are_punctual(void)
 {
 	return scale_down(1000) == 1000;
@@ -394,7 +397,7 @@ static void test_hides_from_ticks(void)
 
 	/*
 	 * The host may stop the guest between two reads of the clock, and other tasks may run at a
-	 * tick. As this is rare, the test measures again.
+	 * tick. Both are rare in one measurement, so the test measures again.
 	 */
 	for (int i = 0; i < 9 && (c.user > c.self_user * 1.1 + 10 ||
 				  (timers_are_punctual() && c.stat[0] + c.stat[1] >
@@ -471,8 +474,8 @@ int main(void)
 	note("%-22s %6s %6s |%6s %6s %5s %6s |%6s %6s |%6s %5s |%5s %5s %5s", "", "user", "sys",
 	     "user", "sys", "int", "idle", "user", "sys", "run", "wait", "user", "sys", "idle");
 	/*
-	 * The counts of an empty measurement. The second one is taken, because the first one
-	 * touches new pages.
+	 * The counts of an empty measurement. The second empty measurement is taken, because the
+	 * first one touches new pages.
 	 */
 	measure("nothing", work_nothing);
 	overhead = measure("nothing", work_nothing);

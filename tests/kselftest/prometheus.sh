@@ -145,8 +145,8 @@ test_cost() {
 	has_no_values '{__name__=~"perfcounters_.*_created"}'
 }
 check "prometheus creation times: dropped by the configuration" test_cost
-# promtool supports only the older text format, in which the help of a counter has another name. It
-# must not find any other fault.
+# promtool supports only the older text format, in which the help of a counter has another name.
+# promtool must not find any other fault.
 test_lint() {
 	promtool check metrics <all.prom >lint 2>&1
 	grep -v ' no help text$' lint >others

@@ -85,9 +85,9 @@ static int64_t instance_total(const void *name)
  *	`ours`, inner interval <= `theirs` <= `ours`, outer interval
  *
  * @slack allows for events that are in progress at a read: counted by the kernel and not yet by the
- * probe, or counted by the probe and not yet by the kernel. It is one event for each CPU at each
- * end, unless the caller says why it is more. The value of /proc must have grown by at least @min,
- * so that the test does not pass without any events.
+ * probe, or counted by the probe and not yet by the kernel. @slack is one event for each CPU at
+ * each end, unless the caller says why it is more. The value of /proc must have grown by at least
+ * @min, so that the test does not pass without any events.
  *
  * Sets @overcounted if the provider counted more than /proc, which may be due to another process.
  * Returns true if all other conditions hold.

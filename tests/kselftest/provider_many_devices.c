@@ -36,7 +36,7 @@ static void shell(const char *command)
 		bail(command);
 }
 
-/* Unloads a provider. Returns the time that this took. */
+/* Unloads a provider. Returns the time of the unload. */
 static __u64 unload_time(const char *provider)
 {
 	struct timespec from, to;

@@ -19,7 +19,7 @@ static long first, lines;
 static struct line_sums {
 	__s64 counted;		/* sum of the test's lines that have instances */
 	__s64 unnamed;
-	__s64 min, max;		/* of one line of the test that has an instance */
+	__s64 min, max;		/* smallest, largest count of a line with an instance */
 	int instances, others;
 } now;
 

@@ -69,7 +69,8 @@ int main(void)
 	/*
 	 * pgfault is counted in the memory manager, so its value differs from the number of faults:
 	 * a fault counts again after a retry, a fault that is refused earlier does not count, and
-	 * pages that exec and fork populate count without a fault. Hence the tolerance of 2 %.
+	 * pages that exec and fork populate count without a fault. The test allows 2 % for these
+	 * differences.
 	 */
 	test_matches_proc("0.15 mm: faults are pgfault of /proc/vmstat within 2 %", provider_faults,
 			  NULL, proc_faults, NULL, touch_pages, PAGES, PAGES / 50);

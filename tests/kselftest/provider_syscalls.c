@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Tests pfc_syscalls: system calls by number. The only such number in /proc is that of the reads
- * and writes of one task (/proc/self/io). For all other calls this test makes a known number of
- * calls, in a guest in which other processes hardly make them.
+ * Tests pfc_syscalls: system calls by number. The only number of system calls in /proc is that of
+ * the reads and writes of one task (/proc/self/io). For all other calls this test makes a known
+ * number of calls, in a guest in which other processes hardly make them.
  */
 #include "provider.h"
 

@@ -64,7 +64,7 @@ static const struct {
 	[PFC_RUNS] = { 4, "runs of pfc" },
 };
 
-/* Errors that may never happen. */
+/* Errors that must never happen. */
 enum wrong {
 	WRONG_SNAPSHOT,		/* a != b in a copy that the seqflag calls consistent */
 	WRONG_BACKWARDS,	/* a counter or a seqflag went down */
@@ -108,7 +108,7 @@ static struct shared {
 	__u32 number[NR_POOL_NAMES];
 } *shared;
 
-/* The mapping of the parent, which children inherit. It is made once for all chunks. */
+/* The mapping of the parent, which children inherit and which is never renewed. */
 static struct pc pc;
 static __u32 seed;
 

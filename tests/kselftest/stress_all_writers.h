@@ -41,8 +41,8 @@ static void worker(int id)
 }
 
 /*
- * Adds names that the other adder adds as well. An adder that succeeds owns the name until it
- * deletes it.
+ * Adds names that the other adder adds as well. An adder that has added a name owns the name until
+ * the adder deletes it.
  */
 static void adder(int id)
 {
@@ -79,7 +79,7 @@ static void adder(int id)
 	}
 }
 
-/* Adds instances until a chunk is appended. Then adds a pair in this chunk. */
+/* Adds instances until a chunk is appended, and then a pair in this chunk. */
 static void add_chunk_and_pair(void)
 {
 	__u32 chunks = pc.h->nr_chunks, per_chunk = pc.geometry.pages_per_chunk * 512, a, b;

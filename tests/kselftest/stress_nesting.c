@@ -15,7 +15,7 @@
  *	completed updates == sum of all single + sum of all a.
  *
  * The test runs until each event has happened often enough, so it cannot pass without these events.
- * It fails after TIMEOUT seconds. On a slow kernel, fewer events are enough.
+ * The test fails after TIMEOUT seconds. On a slow kernel, fewer events are enough.
  *
  * An emulated CPU takes NMIs between blocks of instructions. So an NMI can arrive within an update
  * of several instructions only if that update has a jump.

@@ -130,7 +130,10 @@ static void test_histograms(void)
 	}
 	is((int)n, -ENOSPC, "0.10 histograms until the table is full: ENOSPC");
 	note("%u histograms of 64, the last at %u", count, last);
-	/* After its seqflag, chunk 0 has room for 7 histograms. Each other chunk has room for 8. */
+	/*
+	 * After its seqflag, chunk 0 has room for 7 histograms. Each other chunk has room for 8
+	 * histograms.
+	 */
 	is(count, 7 + 127 * 8,
 	   "0.4 histograms until the table is full: as many as fit into each chunk");
 	while ((int)driver_cmd("add full/rest%u", nr_singles) > 0)

@@ -4,8 +4,8 @@
  * and a reader that checks each record.
  *
  * The writer is one thread on one CPU, so it needs no restartable sequence: plain stores are
- * enough, in the order that the uapi header requires. For each event it does what the slow path of
- * the library does.
+ * enough, in the order that the uapi header requires. For each event, the writer does what the slow
+ * path of the library does.
  */
 #ifndef TRACE_TEST_H
 #define TRACE_TEST_H
@@ -52,7 +52,7 @@ static void trace_load(void)
 	atexit(trace_unmap_all);
 }
 
-/* Traced processes: attaching, mapping, markers. */
+/* Functions of traced processes: attaching, mapping, registering markers. */
 
 struct traced_process {
 	int fd;
@@ -134,7 +134,7 @@ static int ioctl_markers(int fd, unsigned long request, struct perftrace_marker 
 	return rc;
 }
 
-/* Registers a marker. Returns its number, or a negative errno. */
+/* Registers a marker. Returns the number of the marker, or a negative errno. */
 static int marker_register(struct traced_process *t, const char *name, const char *fields)
 {
 	struct perftrace_marker marker = make_marker(name, fields);
@@ -159,8 +159,9 @@ static bool is_wanted(const struct traced_process *t, int marker, int slot)
 }
 
 /*
- * Waits until is_wanted() returns @on. Returns true if it does before the time limit. Another task
- * may still be matching the marker with the globs of traces when a call returns.
+ * Waits until is_wanted() returns @on. Returns true if is_wanted() returns @on before the time
+ * limit. Another task may still be matching the marker with the globs of traces when a call
+ * returns.
  */
 static bool wait_wanted(const struct traced_process *t, int marker, int slot, bool on)
 {
@@ -290,7 +291,7 @@ static bool write_number(const struct traced_process *t, int slot, int cpu, __u1
 	return write_event(t, slot, cpu, marker, &number, sizeof(number));
 }
 
-/* Traces: creating, querying and reading them. */
+/* Functions that create, query and read traces. */
 
 static struct perftrace_create make_trace(const char *name, const char *globs, __u32 flags,
 					  __u32 bytes)
@@ -304,7 +305,7 @@ static struct perftrace_create make_trace(const char *name, const char *globs, _
 	return create;
 }
 
-/* Creates or opens a trace. Returns its file, or a negative errno. */
+/* Creates or opens a trace. Returns the file of the trace, or a negative errno. */
 static int try_open_trace(unsigned long request, struct perftrace_create *create)
 {
 	int fd = open_trace_device(), rc = trace_ioctl(fd, request, create);

@@ -54,7 +54,10 @@ static void do_step(const struct traced_process *t, int marker)
 		prctl(PR_SET_DUMPABLE, 0);
 		break;
 	case STEP_CHANGE_GID:
-		/* The process changes its credentials. Afterwards it is as dumpable as before. */
+		/*
+		 * The process changes its credentials. After this change, the process is as
+		 * dumpable as before.
+		 */
 		if (setresgid(OTHER_USER, OTHER_USER, OTHER_USER))
 			_exit(93);
 		prctl(PR_SET_DUMPABLE, 1);

@@ -4,9 +4,9 @@
  * worlds: stock debug
  * timeout: 120
  *
- * Fuzzes user tracing for some seconds. One process writes random values into all memory of a
- * traced process, another one makes ioctls with random arguments, and a reader reads everything.
- * The kernel keeps working, and all events of a well-behaved process are read.
+ * Fuzzes user tracing for some seconds. A traced process writes random values into all memory of
+ * the device that it may write, another process makes ioctls with random arguments, and a reader
+ * reads everything. The kernel keeps working, and all events of a well-behaved process are read.
  */
 #include "trace.h"
 #include <sys/prctl.h>

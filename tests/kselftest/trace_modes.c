@@ -248,9 +248,9 @@ static void test_kernel_events(void)
 	create = make_trace("switches", "kernel:sched_switch", 0, 1 << 20);
 	fd = try_open_trace(PERFTRACE_CREATE, &create);
 	/*
-	 * The child runs on the CPU of its parent only. It can therefore not exit without one
-	 * switch to the child and one back. A sleep proves no switch, because its timer may expire
-	 * before the thread has blocked.
+	 * The child runs on the CPU of its parent only. The child can therefore not exit without
+	 * one switch to the child and one back. A sleep proves no switch, because its timer may
+	 * expire before the thread has blocked.
 	 */
 	child = in_child(_exit(sched_getcpu()));
 	others = 0;

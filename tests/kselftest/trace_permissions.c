@@ -4,9 +4,8 @@
  * worlds: stock
  * timeout: 200
  *
- * Tests which processes a user can trace. The permission of the kernel to read /proc/PID/maps must
- * be the permission of the trace, both when a trace attaches to a process and after the process has
- * changed.
+ * Tests which processes a user can trace. A trace must apply the kernel's check for reading
+ * /proc/PID/maps, both when a trace attaches to a process and after the process has changed.
  */
 #include "capabilities.h"
 #include "trace.h"

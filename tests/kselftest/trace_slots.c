@@ -140,7 +140,7 @@ static void test_slot_reuse(void)
 		last = shared->written[i % WRITERS];
 		fd = trace_create("again", "many:*", i % 3 ? 0 : PERFTRACE_FLIGHT, 4096, &slot);
 		slots |= 1 << slot;
-		/* Wait for up to seven events of one writer. In some rounds this number is 0. */
+		/* Wait for up to seven events of one writer. In some rounds, wait for no event. */
 		for (int n = 0; n < 200000 && shared->written[i % WRITERS] < last + i % 8; n++)
 			usleep(100);
 		trace_ioctl(fd, PERFTRACE_END, NULL);

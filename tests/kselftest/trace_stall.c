@@ -6,8 +6,8 @@
  *
  * Tests that slow requests of one user do not delay requests of other users: many markers with long
  * names, traces whose globs take long to match with them, and buffers that have to be freed. Globs
- * are matched once with each name, whatever the number of processes that have it. While a trace of
- * many processes pauses or ends, calls of others are served.
+ * are matched once with each name, whatever the number of processes that have the name. While a
+ * trace of many processes pauses or ends, calls of others are served.
  */
 #include "trace.h"
 #include <grp.h>
@@ -25,7 +25,7 @@
 #define TRIES		20
 /*
  * Maximum wait of another call, in percent of the time of a long call. If one lock were held for
- * the whole long call, it would be 100.
+ * the whole long call, the wait would be 100 %.
  */
 #define MAX_WAITED	60
 

@@ -5,7 +5,8 @@
  * timeout: 120
  *
  * Tests user tracing on a machine with several users. Each user sees its own processes and traces,
- * and no process or trace of another user. Root can see all. A child process acts for each user.
+ * and no process or trace of another user. Root can see all processes and traces. A child process
+ * acts for each user.
  */
 #include "capabilities.h"
 #include "trace.h"
@@ -106,9 +107,9 @@ static pid_t start_writer(int user, const char *event)
 }
 
 /*
- * Reads all buffers with new events. Returns the users whose processes wrote them as a mask; bit 0
- * is user @first. Each of @nr users has one writer, which writes on one CPU and so has one buffer.
- * @wrong counts buffers of other users, and second buffers of a user.
+ * Reads all buffers with new events. Returns a mask of the users whose processes wrote these
+ * events; bit 0 is user @first. Each of @nr users has one writer, which writes on one CPU and so
+ * has one buffer. @wrong counts buffers of other users, and second buffers of a user.
  *
  * A read removes the events, and a writer may not run again for a long time. A caller that waits
  * for several users therefore combines the masks of several reads.

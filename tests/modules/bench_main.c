@@ -2,8 +2,8 @@
 /*
  * bench: measures the cost of the calls of the driver interface, in instructions.
  *
- * It adds 1,000 counters for readers to read, from bench/c00000 on. Reading
- * /proc/bench runs every operation and prints a line for each:
+ * The module adds 1,000 counters for readers to read, from bench/c00000 on. Reading /proc/bench
+ * runs every operation and prints a line for each:
  *
  *	OPERATION FEW MANY TICKS_FEW TICKS_MANY AGREE_FEW AGREE_MANY
  *
@@ -22,11 +22,12 @@
  * took exactly this time.
  *
  * Reading /proc/bench_interrupt prints a line in the format of /proc/bench for an interrupt that
- * this CPU sends to itself, from sending to the return. Its vector is that of the platform, which
- * is unused otherwise.
+ * this CPU sends to itself, from sending to the return. The vector of the interrupt is that of the
+ * platform, which is unused otherwise.
  *
  * Reading /proc/bench_timers prints the cost of the callbacks of high-resolution timers on CPU 0
- * since the last read. The file must be read on CPU 0. Each callback function has a line:
+ * since the last read. The file /proc/bench_timers must be read on CPU 0. Each callback function
+ * has a line:
  *
  *	TICKS AGREE CALLS FUNCTION [MODULE]
  *
@@ -34,9 +35,9 @@
  * the number of calls that took exactly this time.
  *
  * The parameter "probes" attaches empty probes, so that the kernel's cost of calling a probe can be
- * subtracted from the cost of the modules' probes. Its value is the sum of: 1 sched_switch, 2
- * sched_waking, 4 sched_exit_tp, 8 sys_enter, 16 sys_exit, 32 and 64 the exit and the entry of the
- * platform interrupt.
+ * subtracted from the cost of the modules' probes. The value of the parameter is the sum of: 1
+ * sched_switch, 2 sched_waking, 4 sched_exit_tp, 8 sys_enter, 16 sys_exit, 32 and 64 the exit and
+ * the entry of the platform interrupt.
  *
  * tests/bench/run boots a guest that loads this module.
  */
@@ -123,8 +124,8 @@ static __always_inline struct registers registers(void)
 #define GROUP(...)	do { perf_counter_begin(); __VA_ARGS__; perf_counter_end(); } while (0)
 
 /*
- * An operation of 1,000 nops, which checks that a tick is an instruction. The other results depend
- * on that.
+ * An operation of 1,000 nops, which checks that a tick is an instruction. All other results depend
+ * on a tick being an instruction.
  */
 OPERATION(self_check, asm volatile(".rept 1000\n\tnop\n\t.endr"))
 OPERATION(inline_add, ADD(a))

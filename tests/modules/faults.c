@@ -40,8 +40,8 @@ struct point {
 };
 
 /*
- * A function that only returns. It is in assembly, so that no instruction changes the register of
- * the result.
+ * A function that only returns. The function is in assembly, so that no instruction changes the
+ * register of the result.
  */
 void faults_return(void);
 asm(".pushsection .text\n"

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * sample_c: a driver that counts, in C.
+ * sample_c: a sample driver in C that uses counters.
  *
- * It acts like a device that completes a request of 4096 bytes at every tick of
- * a timer; the latency of the request is that of the timer. It counts in four
- * ways:
+ * The driver acts like a device that completes a request of 4096 bytes at every tick of a timer;
+ * the latency of the request is the delay of the timer. It counts in four ways:
  *
  *	sample_c/ticks			perf_adjust() by number
  *	sample_c/requests, /bytes	a group: no snapshot shows one update

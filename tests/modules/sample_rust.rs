@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! sample_rust: a driver that counts, in Rust.
+//! sample_rust: a sample driver in Rust that uses counters.
 //!
-//! It acts like the device of sample_c.c, which completes a request at every tick of a timer; the
-//! latency of a request is the time that the callback takes to restart the timer.
+//! The driver acts like the device of sample_c.c, which completes a request at every tick of a
+//! timer; the latency of a request is the time that the callback takes to restart the timer.
 //!
 //! Load it, then: `grep sample_rust /dev/perfcounters_names`
 
@@ -80,21 +80,24 @@ impl Counters {
 
     /// Counts one completed request. Context: any.
     fn completed(&self, bytes: i64, latency: Delta) {
-        // By number: it raises the seqflag, so that readers see it in order with other updates.
+        // An update by number changes the seqflag, so that readers see it in order with other
+        // updates.
         self.ticks.adjust(1);
 
-        // A group: no snapshot shows one of the two updates without the other.
+        // The updates of a group are atomic for readers: no snapshot shows one of the two updates
+        // without the other.
         let group = Group::begin();
         self.requests.counter().add(1);
         self.bytes.counter().add(bytes);
         drop(group);
 
-        // A single update through the handle: one instruction.
+        // A single update through the handle is one instruction.
         self.latency
             .counter()
             .hist(LATENCY_BUCKETS.into(), latency.as_nanos());
 
-        // A gauge and a peak, per CPU: the size of the data, then of the status after it.
+        // Sets a gauge and raises a peak, per CPU, with the size of the data and then with the size
+        // of the status.
         for size in [bytes, STATUS_BYTES] {
             self.last.counter().set(size);
             self.largest.counter().peak(size);

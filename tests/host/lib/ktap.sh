@@ -24,7 +24,7 @@ result() {
 	fi
 }
 
-# as_wanted NAME GOT WANTED: passes if the two texts are equal. Otherwise prints the difference.
+# as_wanted NAME GOT WANTED: passes if GOT and WANTED are equal, and prints their difference if not.
 as_wanted() {
 	result "$([ "$2" = "$3" ]; echo $?)" "$1" "$(diff <(echo "$3") <(echo "$2"))"
 }
