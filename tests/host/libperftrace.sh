@@ -3,9 +3,9 @@
 # timeout: 600
 #
 # Tests the installed libperftrace: the header compiles alone, the libraries have exactly the
-# promised symbols, and programs in C and C++ find them by pkg-config. Also checks the events that
-# programs write, among them events of libraries that the programs load and unload by dlopen().
-# Files replace the kernel in these checks.
+# promised symbols, and programs in C and C++ find them by pkg-config. The test also checks the
+# events that programs write, among them events of libraries that the programs load and unload by
+# dlopen(). Files replace the kernel in these checks.
 
 set -u
 out=${LIB_OUT:?} top=${TOP:?}

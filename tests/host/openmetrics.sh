@@ -3,8 +3,8 @@
 # timeout: 900
 #
 # Checks that the parser of the Python client of Prometheus reads the output of pfc export. A
-# program simulates the device. The counters of the simulated device change at first, and later do
-# not change.
+# program simulates /dev/perfcounters. The counters of the simulated device change at first, and
+# later do not change.
 
 # shellcheck disable=SC2015,SC2317,SC2329 # checks are functions that check() calls
 set -u

@@ -3,8 +3,8 @@
 #
 # Checks the comments and pages about memory orderings and locks. Each ordering in the code of the
 # modules names its partner in a comment. The table in Documentation/barriers.md has the number of
-# orderings in each file and their partners. So the table must be reviewed when an ordering is added
-# or removed. Each lock is in the table of Documentation/architecture.md.
+# orderings in each file and their partners. The table must therefore be reviewed when an ordering
+# is added or removed. Each lock is in the table of Documentation/architecture.md.
 
 # shellcheck disable=SC2016
 set -u
@@ -32,8 +32,8 @@ print_uncommented() {
 	done
 }
 
-# print_unknown_partners: prints the rows of the table that name no partner. Also prints partners
-# that are neither the name of a file nor a word in the file of their row.
+# print_unknown_partners: prints the rows of the table that name no partner. Also prints the
+# partners in the table that are neither the name of a file nor a word in the file of their row.
 print_unknown_partners() {
 	sed -nE 's/^\| `((src|include)\/[^`]*)` \| [0-9]+ \|(.*)\|$/\1 \3/p' Documentation/barriers.md | while read -r file partner; do
 		[[ $partner == *\`*\`* ]] || echo "$file: no partner"

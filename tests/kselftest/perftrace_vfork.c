@@ -65,8 +65,8 @@ static void *make_children(void *arg)
 			write_in_child(1 - i % 2);
 		waitpid(pid, &status, 0);
 		/*
-		 * These writes follow vfork(), so that the first child runs before the parent has
-		 * written any event.
+		 * The writes of the parent follow vfork(), so that the first child runs before the
+		 * parent has written any event.
 		 */
 		for (int k = 0; k < 10; k++) {
 			PERFTRACE(vforks, event, (u32, thread, WRITERS),

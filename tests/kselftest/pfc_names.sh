@@ -10,8 +10,9 @@
 # threads that change their name. Each result also holds where perf_event_open(2) is refused
 # ("without perf").
 #
-# The program $a spends its time in the function alpha_hot. Its twin $b differs from $a in the name
-# of that function, betaa_hot, and in the build id. The copies with names in _noid have no build id.
+# The program $a spends its time in the function alpha_hot. The twin $b differs from $a in the build
+# id and in the name of its hot function, betaa_hot. The copies with names in _noid have no build
+# id.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
@@ -21,7 +22,8 @@ a=$dir/a b=$dir/b
 # Milliseconds of processor time that a program spins.
 ms=250
 [ -n "${LONG:-}" ] || ms=100
-# Prefix step for pfc: with "refuse_perf", perf_event_open() fails with EACCES in pfc.
+# Step with which $a starts pfc, or empty. With "refuse_perf", perf_event_open() fails with EACCES
+# in pfc.
 via=""
 
 run_pfc() { # ARGUMENT...

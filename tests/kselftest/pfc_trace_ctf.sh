@@ -33,7 +33,7 @@ test_stream() {
 check "3.1 streamed trace: babeltrace2 reads it without a warning" test_stream
 check "3.1 streamed trace: all 10,001 events" is_equal "$(wc -l <all.ctf.txt)" 10001
 check "3.6 streamed trace: events in the order of time" times_in_order all.ctf.txt
-# The result of the request with number 3 is the sum of the squares of 0, 1 and 2: 0 + 1 + 4 = 5.
+# The result of the request with number 3 is 5, the sum of the squares of 0, 1 and 2.
 test_fields() {
 	grep -E 'requests:begin: .*number = 4999, from = "here"' all.ctf.txt &&
 		grep -E 'requests:end: .*number = 3, result = 5 ' all.ctf.txt

@@ -57,7 +57,9 @@ static void test_rep(void)
 
 	if (one < 1)
 		bail("nothing is counted");
-	/* The first call also has page faults, because the pages are not mapped yet. */
+	/*
+	 * The first call of count_rep() also has page faults, because the pages are not mapped yet.
+	 */
 	is(count_rep(fd, sizeof(page)), one,
 	   "pmu perf: a repeated string instruction with page faults counts as one");
 	is(count_rep(fd, sizeof(page)), one,
@@ -92,8 +94,8 @@ static __u64 name(int fd)							\
 }
 
 /*
- * The emulator knows that ud2 faults when it translates the instruction. The other instructions
- * fault when they are executed.
+ * The emulator knows that ud2 faults when it translates the instruction. Instructions other than
+ * ud2 fault when they are executed.
  */
 FAULTING(fault_at_translation, "ud2")
 FAULTING(fault_at_run_time, "incl 0")

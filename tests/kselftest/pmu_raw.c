@@ -276,8 +276,8 @@ static void test_overflow_in_nmi(void)
 		"wr %#x 0;on_nmi; lvtpc %#x; wr %#x %#llx; run 100; wr %#x 0", NMI, ctr0, start,
 		ctr1, sel0, INSTRUCTIONS | OS | INT | EN, sel0, sel1, NMI, ctr1, inner, sel1);
 	/*
-	 * The first command only installs the steps that the NMI handler executes. The second
-	 * command runs with counter 1 enabled.
+	 * The first command only installs the steps that the NMI handler executes. The next command
+	 * runs with counter 1 enabled.
 	 */
 	msr_raw("nmis; lvtpc %#x; wr %#x %#llx; wr %#x %#llx; wr %#x %#llx; run 10000; wr %#x 0",
 		NMI, ctr0, start, sel1, INSTRUCTIONS | OS | INT | EN, sel0,

@@ -3,8 +3,9 @@
  * guest: probes
  * worlds: stock debug
  *
- * Tests the values of CPUs of process accounting as instances of the counter pages. The values are
- * those of /proc/rawsysppa at an earlier moment, and remain when accounting is turned off.
+ * Tests the values of CPUs of process accounting as instances of the counter pages. The values in
+ * the counter pages are those of /proc/rawsysppa at an earlier moment, and remain when accounting
+ * is turned off.
  */
 #include "ppa.h"
 

@@ -24,8 +24,8 @@ static int missed_by_read;
 
 /*
  * Returns the cost of system calls: the time of 100 calls, in thousandths of the time of a loop
- * without calls. Both times are the shortest of 100 measurements, which alternate, as a busy host
- * makes both slower.
+ * without calls. Calls and loop are measured alternately 100 times, and the shortest times count,
+ * as a busy host makes both slower.
  */
 static __u64 call_cost(void)
 {
@@ -155,8 +155,8 @@ static int count_unaccounted(int *nr_tids)
 		if (found || has_ended(tids[i]))
 			continue;
 		/*
-		 * A read of all tasks leaves out a record that changes all the time. So ask for the
-		 * record of this task alone.
+		 * A read of all tasks leaves out a record that changes all the time, so the record
+		 * of this task is read alone.
 		 */
 		if (is_accounted_or_ended(tids[i]))
 			missed_by_read++;

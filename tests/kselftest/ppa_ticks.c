@@ -397,7 +397,7 @@ static void test_hides_from_ticks(void)
 
 	/*
 	 * The host may stop the guest between two reads of the clock, and other tasks may run at a
-	 * tick. Both are rare in one measurement, so the test measures again.
+	 * tick. As such disturbances are rare, the test measures again.
 	 */
 	for (int i = 0; i < 9 && (c.user > c.self_user * 1.1 + 10 ||
 				  (timers_are_punctual() && c.stat[0] + c.stat[1] >

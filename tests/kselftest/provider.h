@@ -78,9 +78,9 @@ static int64_t instance_total(const void *name)
 }
 
 /*
- * Checks that a provider counts what /proc counts. Both values are read before and after the work.
- * At each end, one read of the provider (`ours`) precedes and one follows the read of /proc
- * (`theirs`). So the following holds even if other processes cause events during the test:
+ * Checks that a provider counts what /proc counts. Before and after the work, the provider's value
+ * (`ours`) is read once before and once after the value of /proc (`theirs`). So the following holds
+ * even if other processes cause events during the test:
  *
  *	`ours`, inner interval <= `theirs` <= `ours`, outer interval
  *
@@ -127,9 +127,9 @@ static bool test_matches_proc(const char *test, read_fn ours, const void *our_ar
 #define SLACK_IN_FLIGHT 4
 
 /*
- * Unloads a provider and loads it again. After the unload, its instances are dormant and keep their
- * values, and no probe is left. After the load, its instances have the same numbers and the next
- * incarnation.
+ * Unloads a provider and loads it again. After the unload, the instances of the provider are
+ * dormant and keep their values, and no probe is left. After the load, the instances have the same
+ * numbers and the next incarnation.
  */
 static void test_unload_and_reload(const char *module, const char *name, void (*work)(void))
 {

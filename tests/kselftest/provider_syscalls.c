@@ -45,8 +45,8 @@ static void read_zero(void)
 
 /*
  * The system calls of all processes are counted, and the kernel may start a helper process at any
- * time. So the count is never below the calls of this process, and it equals them in at least one
- * of ATTEMPTS attempts.
+ * time. The count of a system call is therefore never below the calls of this process, and equals
+ * them in at least one of ATTEMPTS attempts.
  */
 #define ATTEMPTS 20
 

@@ -389,7 +389,7 @@ static int trace_read_next(int fd, struct perftrace_read *r)
 struct event_stats {
 	__u64 events, lost_records, pads;
 	__u64 first, last;	/* numbers of the first and the last event that were read */
-	__u64 gaps;		/* events whose number was not the last one + step */
+	__u64 gaps;		/* events whose number is not the previous number + step */
 	__u64 thread, time;
 	bool broken;		/* a record is invalid */
 };

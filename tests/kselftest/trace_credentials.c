@@ -72,7 +72,10 @@ static void do_step(const struct traced_process *t, int marker)
 	target->step = STEP_DONE;
 }
 
-/* Waits for room in a buffer by PERFTRACE_WAIT_ROOM. Stores the result in target->result. */
+/*
+ * Waits for room in a buffer by PERFTRACE_WAIT_ROOM. Stores the result of the wait in
+ * target->result.
+ */
 static void *wait_for_room(void *arg)
 {
 	struct traced_process *t = arg;
@@ -570,7 +573,7 @@ static void test_waiting_thread(void)
 
 int main(int argc, char **unused)
 {
-	/* With an argument, this is the program that a target executes. */
+	/* With an argument, this program is the one that a target executes. */
 	while (argc > 1)
 		pause();
 	plan(2 + 1 + 2 + 2 + 1 + 2 + 4 + 2 + 2);

@@ -467,8 +467,8 @@ static void test_readers(void)
 }
 
 /*
- * Passes arguments in pages of the device's mappings. These pages are allocated when the kernel
- * copies the arguments, so the call must not hold a lock that the page fault needs.
+ * Passes arguments in pages of the device's mappings. The pages of the arguments are allocated when
+ * the kernel copies the arguments, so the call must not hold a lock that the page fault needs.
  */
 static void test_args_in_own_pages(void)
 {

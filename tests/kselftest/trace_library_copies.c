@@ -14,7 +14,7 @@
 
 #define FIELDS	"number:u64"
 
-/* Attaches by a second file of the process. Both files use the mappings of the first one. */
+/* Attaches by a second file of the process. The second file uses the mappings of the first file. */
 static int attach_second(const struct traced_process *first, struct traced_process *second)
 {
 	*second = *first;

@@ -236,8 +236,8 @@ static int check_forked_child(struct traced_process *t, int slot, int marker)
 	self.attach.key = t->control->key;
 	write_number(&self, slot, 0, marker, 2000);
 	/*
-	 * The file of the parent also works for the child. Another file attaches to the same traced
-	 * process.
+	 * The file of the parent also works for the child. Another file of the child attaches to
+	 * the traced process of the child.
 	 */
 	n = marker_register(&self, "life:more", FIELDS);
 	if (n <= marker || !wait_wanted(&self, n, slot, true))

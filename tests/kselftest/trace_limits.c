@@ -29,8 +29,8 @@ static struct {
 } *shared;
 
 /*
- * Starts a process of @user that tries to attach, and does not exit. The result is in
- * shared->result.
+ * Starts a process of @user that tries to attach, and then pauses. Stores the result of the attach
+ * in shared->result.
  */
 static pid_t start_traced(int user)
 {

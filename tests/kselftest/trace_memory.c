@@ -109,9 +109,7 @@ static void test_dead_processes(void)
 	ok(nothing_charged(), "9.1 ended processes: no charge is left after the trace");
 }
 
-/*
- * Starts a process of @user that registers markers until one is refused. The process does not exit.
- */
+/* Starts a process of @user that registers markers until one is refused, and then pauses. */
 static pid_t register_until_refused(int user, int from)
 {
 	pid_t child;

@@ -5,7 +5,7 @@
  * timeout: 300
  *
  * Tests sixteen traces at once, the maximum number, each with a different slot, size and mode. Also
- * tests slots that are used again and again while processes write.
+ * tests trace slots that are used again and again while processes write.
  */
 #include "trace.h"
 #include <sys/prctl.h>

@@ -73,7 +73,7 @@ static int hold_ended_traces(int max)
 
 /*
  * Runs @body in a child as user @user of the machine or, if @in_namespace is set, of the user
- * namespace. The child does not exit.
+ * namespace. After @body has returned, the child pauses.
  */
 static pid_t start_child_as(int user, bool in_namespace, int (*body)(int number), int number)
 {
@@ -99,7 +99,7 @@ static pid_t start_child_as(int user, bool in_namespace, int (*body)(int number)
 }
 
 /*
- * Reaches a limit of one user with @max processes, each of another user of the namespace. Then
+ * Reaches a limit of one user with @max processes, each of another user of the namespace, and then
  * tries to exceed the limit.
  */
 static void test_limit(int (*body)(int number), int max, int error, const char *what)

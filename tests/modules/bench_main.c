@@ -8,10 +8,9 @@
  *	OPERATION FEW MANY TICKS_FEW TICKS_MANY AGREE_FEW AGREE_MANY
  *
  * FEW and MANY are the numbers of copies of the operation in a row, without a
- * loop around them; TICKS is the smallest difference of two RDTSC over 41
- * windows with interrupts off; AGREE is the number of windows with exactly this
- * difference. If a tick is an instruction (QEMU's icount), (TICKS_MANY -
- * TICKS_FEW) / (MANY - FEW) is the exact cost of the operation.
+ * loop around them. TICKS is the smallest difference of two RDTSC over 41 windows with interrupts
+ * off. AGREE is the number of windows with exactly this difference. If a tick is an instruction
+ * (QEMU's icount), (TICKS_MANY - TICKS_FEW) / (MANY - FEW) is the exact cost of the operation.
  *
  * Reading /proc/bench_add prints the cost of single calls of perf_add(), for the instances from the
  * 10th on and for as many from the 60,000th on. A line holds the number of the first instance and

@@ -20,7 +20,7 @@ impl kernel::Module for FaultyRust {
         let stale = KBox::into_raw(KBox::new([0u8; 24], GFP_KERNEL)?);
         // SAFETY: `stale` was returned by `KBox::into_raw()` above and is converted back only once.
         drop(unsafe { KBox::from_raw(stale) });
-        // SAFETY: This is unsound on purpose: it reads the memory that was freed above.
+        // SAFETY: The read is unsound on purpose: the memory was freed above.
         let seen = unsafe { stale.cast::<u8>().wrapping_add(8).read_volatile() };
         pr_info!("read {} from freed memory\n", seen);
         Ok(Self)

@@ -155,8 +155,8 @@ static void run(struct script *script)
 }
 
 /*
- * Records the number of complete instructions of "run", or 0 if the NMI interrupted other code.
- * Then executes the steps of on_nmi.
+ * Records the number of complete instructions of "run", or 0 if the NMI interrupted other code, and
+ * then executes the steps of on_nmi.
  */
 static int handle_nmi(unsigned int type, struct pt_regs *regs)
 {

@@ -3,7 +3,7 @@
  * sample_c: a sample driver in C that uses counters.
  *
  * The driver acts like a device that completes a request of 4096 bytes at every tick of a timer;
- * the latency of the request is the delay of the timer. It counts in four ways:
+ * the latency of the request is the delay of the timer. The driver counts in four ways:
  *
  *	sample_c/ticks			perf_adjust() by number
  *	sample_c/requests, /bytes	a group: no snapshot shows one update

@@ -32,7 +32,7 @@ const PERIOD: Delta = Delta::from_millis(10);
 const LATENCY_BUCKETS: u16 = 24;
 const STATUS_BYTES: i64 = 512;
 
-/// Counters of the driver. Their instances become dormant when this structure is dropped.
+/// Counters of the driver. The instances become dormant when this structure is dropped.
 struct Counters {
     ticks: Instance,
     requests: Instance,
