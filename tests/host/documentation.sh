@@ -82,8 +82,8 @@ run_command() {
 }
 # is_running PATTERN: true if a process executes a program whose path matches.
 is_running() { readlink /proc/[0-9]*/exe 2>/dev/null | grep -q -- "$1"; }
-# within SECONDS COMMAND...: repeats a command until it succeeds. Fails if it does not succeed
-# within SECONDS tries, one a second.
+# within SECONDS COMMAND...: repeats a command until it succeeds. Fails if the command does not
+# succeed within SECONDS tries, one a second.
 within() {
 	local left=$1
 	shift
@@ -127,7 +127,7 @@ is_package() {
 	return 1
 }
 # print_missing COMMAND: prints the programs, options, targets, packages and paths in a command that
-# do not exist. Several words in single quotes are not checked.
+# do not exist. Several words of a command in single quotes are not checked.
 print_missing() {
 	local words word
 	sed -E 's/ +#.*//; s/\b[A-Z_]+="[^"]*" //g; s/[$][(]uname -r[)]/@RELEASE@/g; s/'"'[^']* [^']*'/TEXT/g; s/['\"]|\[|\]//g; s/ (&&|[|]) /\n/g" <<<"$1" | while read -ra words; do

@@ -73,8 +73,8 @@ panics=$(nm "$out/src/engine/engine.o" | grep -iE 'panic|unwrap_failed|bounds')
 result $? "rig engine: its code refers to no function that panics" "$panics"
 
 # Rust code in the kernel is compiled with overflow checks, which call panic(). Only functions of
-# set-up may contain such calls: those that load, attach, add and allocate, and calls of contexts
-# that copy lists. Functions that access registers must not contain calls of panic().
+# set-up may contain calls of panic(): those that load, attach, add and allocate, and calls of
+# contexts that copy lists. Functions that access registers must not contain calls of panic().
 panics=$(for ko in "$out"/src/*/*.ko; do
 	objdump -dr --no-show-raw-insn "$ko" | awk '/^[0-9a-f]+ <.*>:$/ { f = $2 }
 		/R_X86_64_.*(panic|unwrap_failed|expect_failed)/ { print f }'

@@ -6,8 +6,8 @@
 # guest: debian
 #
 # Tests process accounting in Performance Co-Pilot. The metrics are exported as the unit of
-# tools/fleet exports them. Clients read them live, and from an archive that pmlogger records with
-# the files of tools/fleet.
+# tools/fleet exports them. Clients read the metrics live, and from an archive that pmlogger records
+# with the files of tools/fleet.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh

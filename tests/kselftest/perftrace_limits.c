@@ -46,7 +46,7 @@ static void run_program(const char *what)
 	int first = 0, second = 0;
 	char kind = 0;
 
-	/* Ends the program if it hangs. */
+	/* Kills the program if it has not finished after two minutes. */
 	alarm(120);
 	shared = perftrace_map_inherited(sizeof(*shared));
 	shared->wanted = 0;

@@ -4,10 +4,10 @@
 # timeout: 240
 # shellcheck disable=SC2015,SC2016,SC2086,SC2317,SC2329,SC3043,SC3045
 #
-# Tests pfc doctor on a machine without a PMU. The test causes each problem and checks the state of
-# the check that finds it, the text, the remedy and the exit status. The output is text or JSON, and
-# the user is root or nobody. pfc doctor itself must not change anything. pfc_doctor_pmu.sh tests
-# the PMU, pfc_doctor_lockdown.sh tests lockdown.
+# Tests pfc doctor on a machine without a PMU. The test causes each problem and checks what pfc
+# doctor reports: the state of the check that finds the problem, the text, the remedy and the exit
+# status. The output is text or JSON, and the user is root or nobody. pfc doctor itself must not
+# change anything. pfc_doctor_pmu.sh tests the PMU, pfc_doctor_lockdown.sh tests lockdown.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh

@@ -237,7 +237,8 @@ int main(int argc, char **argv)
 	   "1.6 pfc stat: a followed program is counted exactly");
 	/*
 	 * Without following, the count includes the instructions of pfc between start and exec.
-	 * The number of these instructions varies by a few, because pfc handles strings there.
+	 * The number of these instructions varies by a few, because pfc handles strings between
+	 * start and exec.
 	 */
 	got = count_growth("-i", "spin", "");
 	ok(got > 3999900 && got < 4000100,

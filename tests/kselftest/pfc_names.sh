@@ -64,14 +64,14 @@ has_both_programs() { # FILE
 	alpha=$(percent_of alpha_hot) beta=$(percent_of betaa_hot)
 	[ $((alpha + beta)) -ge 15 ] && [ $((alpha * 100)) -ge $(((alpha + beta) * 35)) ] && [ $((beta * 100)) -ge $(((alpha + beta) * 35)) ]
 }
-# start_victim PROGRAM STEP...: runs the program in the background as $victim. The steps of the
-# program let it wait for $dir/go before it spins.
+# start_victim PROGRAM STEP...: runs the program in the background as $victim. The steps make the
+# program wait for $dir/go before it spins.
 start_victim() { # PROGRAM STEP...
 	rm -f $dir/go $dir/more
 	"$@" &
 	victim=$!
 }
-# start_record FILE: starts pfc record -p $victim in the background, and waits until it samples.
+# start_record FILE: starts pfc record -p $victim in the background, and waits until pfc samples.
 start_record() { # FILE
 	rm -f $1
 	exec_pfc record -p $victim -F 1000 -o $1 2>said_by_pfc &

@@ -184,7 +184,7 @@ static void test_other_cases(void)
 {
 	pid_t pid;
 
-	/* Each subshell is a task, with one switch to the task and one away from it. */
+	/* Each subshell is a task, with one switch to the task and one away from the task. */
 	is(run("pfc trace start sys -e kernel:sched_switch --format text -o sys.txt -- \\\n"
 	       "sh -c 'for i in 1 2 3 4 5 6; do (:); done'"), 0,
 	       "3.11 kernel events: a trace of kernel:sched_switch");

@@ -35,8 +35,8 @@ static void test_skid(void)
 }
 
 /*
- * Lets one counter overflow. Stores the number of NMIs until the counter is stopped in *until, and
- * the number just after that in *after.
+ * Lets one counter overflow. Stores the number of NMIs before the counter is stopped in *until, and
+ * the number of NMIs just after the stop in *after.
  */
 static void cause_overflow(__u32 sel, __u32 ctr, __u64 *until, __u64 *after)
 {

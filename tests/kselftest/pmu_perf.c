@@ -58,7 +58,8 @@ static void test_rep(void)
 	if (one < 1)
 		bail("nothing is counted");
 	/*
-	 * The first call of count_rep() also has page faults, because the pages are not mapped yet.
+	 * The first of the next two calls also has page faults, because the pages are not mapped
+	 * yet.
 	 */
 	is(count_rep(fd, sizeof(page)), one,
 	   "pmu perf: a repeated string instruction with page faults counts as one");
@@ -137,7 +138,10 @@ static void test_ratio(const struct ratio *r, const struct pmu_model *m)
 	int fd = perf_user(r->event, leader);
 	__u64 insns, got;
 
-	/* Without a fixed counter for reference cycles, the driver of Intel cannot count them. */
+	/*
+	 * Without a fixed counter for reference cycles, the driver of Intel cannot count reference
+	 * cycles.
+	 */
 	if (fd < 0 || (r->event == PERF_COUNT_HW_REF_CPU_CYCLES && !m->amd && m->fixed < 3)) {
 		char name[80];
 
@@ -190,8 +194,8 @@ static void test_modes(const struct pmu_model *m)
 }
 
 /*
- * Number of instructions of the sampled loop: 64 of one byte, then two more. body_index() returns
- * the position of an instruction in the loop.
+ * Number of instructions of the sampled loop, of which the first 64 have one byte each.
+ * body_index() returns the position of an instruction in the loop.
  */
 #define BODY_INSNS	66
 static const char *body;

@@ -218,7 +218,8 @@ static void test_widths(void)
 	__u64 a, b;
 
 	/*
-	 * Counts the 2000 instructions of the loop and those around it, from a start value of -10.
+	 * Counts the 2000 instructions of the loop and the instructions around the loop, from a
+	 * start value of -10.
 	 */
 	a = msr_raw("wr %#x 0; wr %#x 0xfffffff6; wr %#x %#llx; run 1000; wr %#x 0; rd %#x", sel0,
 		    ctr0, sel0, INSTRUCTIONS | OS | EN, sel0, ctr0);

@@ -151,8 +151,8 @@ int main(void)
 	ppa_write(SETTINGS, "1 0 0 1");
 	work();
 	/*
-	 * The values of accounting restart at 0 when it is turned on. The counter pages add the new
-	 * values to the old ones.
+	 * The values of accounting restart at 0 when accounting is turned on. The counter pages add
+	 * the new values to the old ones.
 	 */
 	wait_until((read_page(2, nr), page[2][0][PPA_CPU_IDLE] > page[1][0][PPA_CPU_IDLE]));
 	for (decreased = cpu = 0; cpu < nr; cpu++)

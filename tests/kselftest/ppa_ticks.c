@@ -301,8 +301,8 @@ static double time_of_others(const struct differences *c)
 
 /*
  * Returns a tolerance in milliseconds. With busy loops on the host (LOAD) the guest is stopped for
- * milliseconds. If this happens after the work has read the clock and before its system call, the
- * work counts the stop as time in the call, and accounting counts it as user time.
+ * milliseconds. If the stop happens after the work has read the clock and before its system call,
+ * the work counts the stop as time in the call, and accounting counts the stop as user time.
  */
 static double host_stop_ms(void)
 {

@@ -148,7 +148,7 @@ static void test_forced_writes(void)
 	close(mem);
 	kill(child, SIGKILL);
 	waitpid(child, &status, 0);
-	/* read() with such a buffer makes the kernel write into the counter pages. */
+	/* read() into the counter pages makes the kernel write to them on behalf of the process. */
 	mem = open("/dev/zero", O_RDONLY | O_CLOEXEC);
 	ok(read(mem, (void *)pc.base, 8) < 0 && errno == EFAULT,
 	   "0.1 read() into the counter pages: EFAULT");

@@ -124,7 +124,7 @@ static void test_in_flight(void)
 
 /*
  * The number of updates in flight alone does not show an update that begins and ends between two
- * reads. The number of completed updates shows such an update.
+ * reads. The number of completed updates shows an update that begins and ends between two reads.
  */
 static void test_hidden_change(void)
 {

@@ -81,7 +81,7 @@ static void start_roles(pid_t pid[NR_ROLES], __u32 base)
 		seed |= !seed;
 		/*
 		 * Readers never sleep, so they get a low priority. pfc has much to do, so it gets a
-		 * high one.
+		 * high priority.
 		 */
 		setpriority(PRIO_PROCESS, 0, i < 3 ? 10 : roles[i].run == pfc_runner ? -10 : 0);
 		roles[i].run();
@@ -247,8 +247,8 @@ int main(void)
 
 	/*
 	 * The first session warms up with the same number of chunks. The kernel's allocators keep
-	 * some of the memory that is freed after the first session, but no more of it after the
-	 * second session.
+	 * some of the memory that is freed after the first session, but keep no further memory
+	 * after the second session.
 	 */
 	run_session(gate_or_long(2, 5), false, base);
 	before = settled_meminfo_kb();
@@ -299,8 +299,8 @@ int main(void)
 	note("free %ld then %ld kB, Percpu %ld then %ld kB", before.free, after.free,
 	     before.percpu, after.percpu);
 	/*
-	 * The descriptors alone took more than 256 kB, so they were freed. A debug kernel keeps
-	 * freed memory, so there the free memory is not checked.
+	 * The descriptors of instances alone take more memory than these limits. The free memory of
+	 * a debug kernel is not checked, because such a kernel keeps freed memory.
 	 */
 	ok(after.percpu <= before.percpu + 256 && (debug || before.free - after.free < 3000),
 	   "0.10 torture: memory is given back");

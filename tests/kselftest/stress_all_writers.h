@@ -28,7 +28,10 @@ static void worker(int id)
 		if (!driver_cmd("@%s group %u %u 1 %u", random_context(), shared->pair[i],
 				shared->pair[i] + 1, rounds))
 			shared->pair_count[id][i] += rounds;
-		/* Sometimes a group takes longer, so that readers copy it in a half-done state. */
+		/*
+		 * Sometimes a group takes longer, so that readers copy the pair between its two
+		 * updates.
+		 */
 		if (!random_below(16) &&
 		    !driver_cmd("hold %u %u 1 1", shared->pair[i], shared->pair[i] + 1))
 			shared->pair_count[id][i]++;
@@ -95,7 +98,7 @@ static void add_chunk_and_pair(void)
 	}
 	/*
 	 * The two numbers of a pair must be consecutive. Another role may add an instance between
-	 * the two calls, so they are repeated.
+	 * the two calls, so the calls are repeated.
 	 */
 	do {
 		a = driver_cmd("add torture/pair/%u/a", filled);
@@ -228,7 +231,10 @@ static void unloader(void)
 	}
 }
 
-/* Makes mapping calls. Dangerous calls must be refused, and allowed calls must be harmless. */
+/*
+ * Makes mapping calls. Dangerous mapping calls must be refused, and allowed mapping calls must be
+ * harmless.
+ */
 static void mmap_caller(void)
 {
 	static const int advices[] = {

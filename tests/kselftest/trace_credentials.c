@@ -27,8 +27,8 @@ enum kind { PLAIN, ALWAYS_CHANGING, HAS_SETGID, NO_LEADER, WAITING };
 enum step { STEP_DONE, STEP_WRITE, STEP_UNDUMPABLE, STEP_FILL, STEP_CHANGE_GID, STEP_EXEC };
 
 /*
- * A traced process with the next step that it has to do. The process sets STEP_DONE when it has
- * done the step.
+ * A traced process, with the next step that the process has to do. The process sets STEP_DONE when
+ * it has done the step.
  */
 static struct target {
 	volatile __u64 key, number;

@@ -7,7 +7,7 @@
  * Tests that slow requests of one user do not delay requests of other users: many markers with long
  * names, traces whose globs take long to match with them, and buffers that have to be freed. Globs
  * are matched once with each name, whatever the number of processes that have the name. While a
- * trace of many processes pauses or ends, calls of others are served.
+ * trace of many processes pauses or ends, calls of other processes are served.
  */
 #include "trace.h"
 #include <grp.h>
@@ -122,8 +122,8 @@ static unsigned long create_us(void)
 }
 
 /*
- * Returns the shortest of five times to create such a trace with slow globs, as the caller does not
- * run all of the time on a busy host.
+ * Returns the shortest of five times to create such a trace with slow globs, because a busy host
+ * does not run the caller all of the time.
  */
 static unsigned long slow_create_us(void)
 {

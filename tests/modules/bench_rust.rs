@@ -63,9 +63,8 @@ fn write(writer: &mut Writer, ring: &Shared<'_>) {
 /// `memory` points to the `DATA + RING / 8` words of a ring, which no other code accesses.
 unsafe fn ring<'a>(memory: *mut u64, flags: u32) -> (Writer, Shared<'a>) {
     // SAFETY: The caller passes `DATA + RING / 8` words that no other code accesses. `Page` is in
-    // the first `DATA / 2` of them, the tail is word `DATA / 2`, and the data are the last
-    // `RING / 8`. All three parts consist of 64-bit words: the alignment is right and any content
-    // is valid.
+    // the first `DATA / 2` words, the tail is word `DATA / 2`, and the data are the last `RING /
+    // 8`. All three parts consist of 64-bit words: the alignment is right and any content is valid.
     let shared = unsafe {
         Shared {
             page: &*memory.cast::<Page>(),

@@ -11,7 +11,7 @@
  *	sample_c/slowest		one instruction through a handle (peak)
  *	sample_c/latency		a histogram
  *
- * Load it, then: grep sample_c /dev/perfcounters_names
+ * Load the module, then: grep sample_c /dev/perfcounters_names
  */
 #include <linux/array_size.h>
 #include <linux/hrtimer.h>

@@ -5,7 +5,7 @@
 //! The driver acts like the device of sample_c.c, which completes a request at every tick of a
 //! timer; the latency of a request is the time that the callback takes to restart the timer.
 //!
-//! Load it, then: `grep sample_rust /dev/perfcounters_names`
+//! Load the module, then: `grep sample_rust /dev/perfcounters_names`
 
 use kernel::impl_has_hr_timer;
 use kernel::prelude::*;
@@ -80,8 +80,8 @@ impl Counters {
 
     /// Counts one completed request. Context: any.
     fn completed(&self, bytes: i64, latency: Delta) {
-        // An update by number changes the seqflag, so that readers see it in order with other
-        // updates.
+        // An update by number changes the seqflag, so that readers see the update in order with
+        // other updates.
         self.ticks.adjust(1);
 
         // The updates of a group are atomic for readers: no snapshot shows one of the two updates
