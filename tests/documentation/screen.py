@@ -60,7 +60,8 @@ def draw_svg(lines, columns):
 def main(file, rows, columns):
     screen = pyte.Screen(columns, rows)
     stream = pyte.ByteStream(screen)
-    # pyte has no alternate screen, which pfc enters with an empty screen and leaves at its end.
+    # pyte does not support the alternate screen. pfc clears this screen when it starts, and leaves
+    # it when it exits.
     data = open(file, "rb").read().rpartition(b"\x1b[?1049h")[2]
     stream.feed(data.partition(b"\x1b[?1049l")[0])
     if "NAME" not in "".join(screen.display[:4]):

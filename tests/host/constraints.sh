@@ -19,7 +19,8 @@ if [ "${1:-}" = update ]; then
 	exit
 fi
 plan 3
-# The table is compared with the release that it was made from: another one may have other rules.
+# The table is compared only with the kernel release that it was made from, because another release
+# may have other rules.
 made_from=$(sed -n 's,^//! made from Linux \([0-9.]*\)\.$,\1,p' "$table")
 name="1.16 constraints: the table has the rules of perf in this kernel"
 case $RELEASE in

@@ -3,8 +3,8 @@
 # timeout: 900
 #
 # Tests the pages of the documentation: runs the blocks for the host, compares excerpts with their
-# files, follows links, and checks the commands of blocks that no test can run. The words after a
-# block's fence name its kind:
+# files, follows links, and checks the commands of blocks that no test can run. The words after the
+# fence of a block name the kind of the block:
 #   sh guest, console guest   commands that tests/kselftest/documented.sh runs
 #   sh host                   commands for the tool chain: run here
 #   sh not-run "why"          commands that no test can run: skipped, with the reason; their
@@ -16,8 +16,8 @@
 # shellcheck disable=SC2016,SC2317,SC2329
 set -u
 work=$(mktemp -d)
-# Removes the files, and ends processes that commands left running: these have DOCUMENTATION_TEST in
-# their environment.
+# Removes the files, and kills processes that commands have left running. These processes have
+# DOCUMENTATION_TEST in their environment.
 finish() {
 	local process
 	for process in /proc/[0-9]*; do
@@ -34,23 +34,24 @@ blocks=$work/blocks
 mkdir "$blocks"
 awk -v out="$blocks" -f "$TOP/tests/documentation/blocks.awk" "${pages[@]}"
 
-# blocks_of PATTERN: prints the blocks whose kind matches, from the index.
+# blocks_of PATTERN: prints the blocks whose kind matches the pattern, from the index.
 blocks_of() { grep -E "^[^ ]+ [0-9]+ $1" "$blocks/index"; }
-# commands PAGE LINE: prints the commands of a block, one a line, without comments.
+# commands PAGE LINE: prints the commands of a block, one command a line, without comments.
 commands() { sed -e ':a' -e '/\\$/{N;s/\\\n *//;ba' -e '}' "$blocks/$1.$2" | grep -v '^#\|^ *#\|^ *$'; }
 
 # kinds_are_known: fails and prints the blocks whose kind is not known.
 kinds_are_known() {
 	! blocks_of . | grep -vE "^[^ ]+ [0-9]+ (text|sh host|(sh|console) guest|sh not-run \"[^\"]+\"|[a-z]+ (from|file)=[^ ]+)$"
 }
-# has_pieces FILE BLOCK: checks that the file contains each piece of the block, but for white space
-# at the beginning of lines.
+# has_pieces FILE BLOCK: checks that the file contains each part of the block between lines "...".
+# White space at the beginning of lines is ignored.
 has_pieces() {
 	awk '{ sub(/^[ \t]+/, "") } NR == FNR { text = text "\n" $0; next }
 		function look() { if (part != "" && index(text "\n", part "\n") == 0) { print "not in the file:" part; bad = 1 } part = "" }
 		$0 == "..." { look(); next } { part = part "\n" $0 } END { look(); exit bad }' "$1" "$2"
 }
-# prepare PAGE DIRECTORY: puts the files of a page into a directory, in which its commands run.
+# prepare PAGE DIRECTORY: writes the files of a page to a directory, in which the commands of the
+# page run.
 prepare() {
 	local page line words
 	mkdir -p "$2"
@@ -61,13 +62,14 @@ prepare() {
 		esac
 	done < <(grep "^$1 " "$blocks/index")
 }
-# run_command DIRECTORY COMMAND: runs a command. A command whose comment says "until" is
-# interrupted.
+# run_command DIRECTORY COMMAND: runs a command. A command whose comment contains "until" is
+# interrupted after a time.
 run_command() {
 	local rc=0 limit
 	limit=$((600 * PATIENCE))
 	[[ $2 != *'#'*until* ]] || limit=$((20 * PATIENCE))
-	# The variables name what is built already, so that it is not built again.
+	# The variables name the kernel tree, modules and tools that are built already, so that they
+	# are not built again.
 	(cd "$1" && DOCUMENTATION_TEST=$$ KDIR=$KTREE BUILT=$KBUILD_OUT CARGO_TARGET_DIR=$TARGET \
 		timeout -k 10 -s INT $limit sh -c "$2" >"$work/said" 2>&1 </dev/null) || rc=$?
 	# A command that runs until Ctrl-C must have printed something.
@@ -80,7 +82,8 @@ run_command() {
 }
 # is_running PATTERN: true if a process executes a program whose path matches.
 is_running() { readlink /proc/[0-9]*/exe 2>/dev/null | grep -q -- "$1"; }
-# within SECONDS COMMAND...: repeats a command until it succeeds, or fails after that time.
+# within SECONDS COMMAND...: repeats a command until it succeeds. Fails if the command does not
+# succeed within SECONDS tries, one a second.
 within() {
 	local left=$1
 	shift
@@ -90,8 +93,8 @@ within() {
 	done
 }
 
-# not_of_pfc WORD...: prints the subcommands and long options among pfc's arguments that its help
-# does not have.
+# not_of_pfc WORD...: prints the subcommands and long options among the arguments of pfc that the
+# help of pfc does not list.
 not_of_pfc() {
 	local help word sub=pfc
 	help=$("$TOOLS_OUT/pfc" --help) || { echo "pfc --help"; return; }
@@ -112,8 +115,8 @@ not_of_pfc() {
 		esac
 	done
 }
-# is_package NAME: true if a name or a glob matches a package of this project, or is one of those of
-# Debian that the pages name.
+# is_package NAME: true if a name or a glob matches a package of this project, or is one of the
+# packages of Debian that the pages name.
 is_package() {
 	local package
 	case $1 in linux-headers-@RELEASE@ | linux-headers-amd64 | linux-source-[0-9].[0-9]* | mokutil) return ;; esac
@@ -124,7 +127,7 @@ is_package() {
 	return 1
 }
 # print_missing COMMAND: prints the programs, options, targets, packages and paths in a command that
-# do not exist. Several words in single quotes are not checked.
+# do not exist. Several words of a command in single quotes are not checked.
 print_missing() {
 	local words word
 	sed -E 's/ +#.*//; s/\b[A-Z_]+="[^"]*" //g; s/[$][(]uname -r[)]/@RELEASE@/g; s/'"'[^']* [^']*'/TEXT/g; s/['\"]|\[|\]//g; s/ (&&|[|]) /\n/g" <<<"$1" | while read -ra words; do
@@ -152,7 +155,8 @@ print_missing() {
 			;;
 		# A package installs these programs from tools/deb.
 		/usr/libexec/perfcounters/*) [ -e "$TOP/tools/deb/${words[0]##*/}" ] || echo "${words[0]}" ;;
-		# Tools for the firmware and of PCP, which this root file system does not have.
+		# Tools for the firmware and tools of PCP, which the root file system of the tool
+		# chain does not have.
 		mokutil | reboot | pminfo | pmrep) ;;
 		*/*) ;;
 		*) command -v "${words[0]}" >/dev/null || echo "${words[0]}" ;;
@@ -162,7 +166,7 @@ print_missing() {
 		done
 	done
 }
-# heading_ids PAGE: prints the headings of a page as links name them.
+# heading_ids PAGE: prints the headings of a page in the form in which links name them.
 heading_ids() { sed -nE 's/^#+ //p' "$1" | tr 'A-Z ' 'a-z-' | tr -cd 'a-z0-9_\n-'; }
 # print_links PAGE: prints the links to headings and files that do not exist.
 print_links() {

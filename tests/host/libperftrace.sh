@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: GPL-2.0
 # timeout: 600
 #
-# Tests libperftrace as it is installed: the header compiles alone, the libraries have exactly the
-# promised symbols, and programs in C and C++ find them by pkg-config. Then it checks the events
-# that programs write, also from libraries that they load and unload by dlopen(). Files stand in for
-# the kernel there.
+# Tests the installed libperftrace: the header compiles alone, the libraries have exactly the
+# promised symbols, and programs in C and C++ find them by pkg-config. The test also checks the
+# events that programs write, among them events of libraries that the programs load and unload by
+# dlopen(). Files replace the kernel in these checks.
 
 set -u
 out=${LIB_OUT:?} top=${TOP:?}
@@ -53,7 +53,7 @@ as_wanted "3.8 libperftrace.a defines exactly the functions of perftrace.h" "$go
 got=$(readelf -d "$out/libperftrace.so" | sed -nE 's/.*\((NEEDED|SONAME)\).*\[(.*)\]/\1 \2/p; s/.*(NODELETE).*/\1/p' | sort | xargs)
 as_wanted "3.8 libperftrace.so.1 needs the C library only, and has the flag NODELETE" "$got" "NEEDED libc.so.6 NODELETE SONAME libperftrace.so.1"
 
-# Events that must not compile: an unknown type, values of another kind, a field name twice, an
+# Events that must not compile: an unknown type, values of another kind, a duplicate field name, an
 # invalid field name, too many fields, a field name that is too long.
 bad=0
 while read -r event; do
@@ -84,7 +84,7 @@ as_wanted "3.8 PERFTRACE_DEBUG=1: the reason why tracing is off is printed" "$sa
 said=$(PERFTRACE=0 PERFTRACE_DEBUG=1 LD_LIBRARY_PATH=$work/usr/lib "$work/requests" 3 2>&1 >/dev/null)
 as_wanted "3.8 PERFTRACE=0: tracing is off, for that reason" "$said" "perftrace: off: PERFTRACE=0 is in the environment"
 
-# The same library, with memory in place of the kernel.
+# Builds libperftrace with files as memory in place of the kernel.
 # shellcheck disable=SC2153 # job.sh sets it
 target=$TARGET/simulate
 manifest=$top/tools/Cargo.toml
@@ -94,7 +94,7 @@ result $? "3.8 the library can be built with memory in place of the kernel" "$(c
 mkdir "$work/sim"
 ln -s "$target/library/libperftrace.so" "$work/sim/libperftrace.so.1"
 
-# run_traced PROGRAM...: runs a program, and prints its output and then its events.
+# run_traced PROGRAM...: runs a program. Prints the output of the program, then its events.
 run_traced() {
 	rm -rf "$work/events"
 	mkdir "$work/events"
@@ -112,7 +112,8 @@ requests:begin \x01\x00\x00\x00here\x00\x00\x00\x00\x00\x00\x00\x00
 requests:end \x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00
 requests:begin \x02\x00\x00\x00there\x00\x00\x00\x00\x00\x00\x00
 requests:end \x02\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00'
-# sort_markers: prints the markers first and sorted, as their order depends on the linker.
+# sort_markers: prints the lines of markers first and sorts them, as their order depends on the
+# linker.
 sort_markers() { awk '/^marker/ { print | "sort"; next } { close("sort") } 1'; }
 as_wanted "3.1 shared library: all events of a program with their fields" "$(run_traced "$work/requests" 3 2>&1 | sort_markers)" "$wanted"
 said=$(gcc-14 -std=gnu11 -O2 -static -I "$work/usr/include" -o "$work/static" "$example" "$target/library/libperftrace.a" 2>&1 && run_traced "$work/static" 3 2>&1 | sort_markers)
@@ -120,7 +121,8 @@ as_wanted "3.1 static library: all events of a program with their fields" "$said
 said=$(GLIBC_TUNABLES=glibc.pthread.rseq=0 run_traced "$work/requests" 3 2>&1 | sort_markers)
 as_wanted "3.4 without restartable sequences: all events of a program with their fields" "$said" "$wanted"
 
-# A library that is loaded twice. It has a marker of its own, and one that the program has as well.
+# Case: a library is loaded twice. The library has one marker that only the library defines, and one
+# that the program defines as well.
 cat >"$work/plugin.c" <<'END'
 #include <perftrace/perftrace.h>
 void work(int n);
@@ -169,7 +171,8 @@ plugin:work \x01\x00\x00\x00\x00\x00\x00\x00
 program:both 
 program:both '
 
-# Two libraries with a copy of libperftrace each are loaded three times by a program without one.
+# Case: a program without libperftrace loads two libraries three times. Each library contains a copy
+# of libperftrace.
 for name in one two; do
 	cat >"$work/$name.c" <<-END
 		#include <perftrace/perftrace.h>
@@ -239,7 +242,7 @@ cc:more lambda\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00
 cc:times \x00\x00\x00\x00\x00\x00\x00\x00
 cc:gone '
 
-# The instructions of off(), up to its return: load, load, test, branch.
+# The code of off() up to its return must be four instructions: load, load, test, branch.
 cat >"$work/off.c" <<'END'
 #include <perftrace/perftrace.h>
 void off(int n);

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Checks the machine code of the fast paths. It counts instructions and measures no times.
+# Checks the machine code of the fast paths: the test counts instructions and does not measure
+# times.
 
 # shellcheck disable=SC2001 # a here-string has several lines
 set -u
@@ -10,9 +11,9 @@ out=${KBUILD_OUT:?}
 # shellcheck source=tests/host/lib/ktap.sh
 . "$TOP/tests/host/lib/ktap.sh"
 
-# code OBJECT FUNCTION: prints the instructions of a function, one a line, with the symbol of a
-# relocation after "@". The patchable call of ftrace at the beginning and the padding at the end are
-# left out.
+# code OBJECT FUNCTION: prints the instructions of a function, one instruction a line, with the
+# symbol of a relocation after "@". The patchable call of ftrace at the beginning and the padding at
+# the end are left out.
 code() {
 	objdump -dr --no-show-raw-insn --no-addresses --disassemble="$2" "$1" |
 		awk -v start="^<$2>:" '
@@ -47,7 +48,8 @@ result "$(is "$(count '^lock|^cmpxchg|^xchg|mfence|sfence' "$c")" 0)" "0.8 a gro
 c=$(code "$test_driver" test_driver_inline_hist)
 result "$(is "$(count '%gs:' "$c")" 1)" "0.8 a histogram's bucket is incremented by one instruction" "$c"
 
-# This counts all paths of perf_adjust(): with an invalid number it only jumps to the end.
+# The count includes all paths of perf_adjust(), among them the jump to the end for an invalid
+# number.
 c=$(code "$out/src/perfcounters/perfcounters.ko" perf_adjust)
 sed 's/^/# perf_adjust: /' <<<"$c"
 hot=$(grep -vc '@__SCT__preempt_schedule' <<<"$c")
@@ -60,8 +62,8 @@ result "$(is "$(grep '%gs:' <<<"$c" | grep -v __preempt_count | sed -E 's/ .*//'
 	"0.8 perf_adjust: flag, value, flag, one instruction each" "$c"
 result "$(is "$(count '^lock|^cmpxchg|^xchg|mfence|sfence' "$c")" 0)" "0.8 perf_adjust: no locked instruction and no fence" "$c"
 
-# The per-CPU accesses of the sample driver in Rust: a group of two between changes of the preempt
-# count, a bucket of a histogram; then gauges are set and peaks are raised.
+# Expected per-CPU accesses of the sample driver in Rust: a group of two updates between changes of
+# the preempt count, a bucket of a histogram, then stores to gauges and updates of peaks.
 rust=$(objdump -dr --no-show-raw-insn --no-addresses "$out/tests/modules/sample_rust.o" | grep '%gs:' | sed -E 's/^[ \t]+//; s/[ \t]+/ /g')
 grep -qE '^inc[lq] incq add add addq dec[lq] add (mov mov cmpxchg )+$' <<<"$(sed -E 's/ .*//' <<<"$rust" | tr '\n' ' ')"
 result $? "0.8 Rust interface: the same single instructions as in C" "$rust"
@@ -71,8 +73,8 @@ panics=$(nm "$out/src/engine/engine.o" | grep -iE 'panic|unwrap_failed|bounds')
 result $? "rig engine: its code refers to no function that panics" "$panics"
 
 # Rust code in the kernel is compiled with overflow checks, which call panic(). Only functions of
-# set-up may contain such calls: those that load, attach, add and allocate, and calls of contexts
-# that copy lists. Functions that access registers must not.
+# set-up may contain calls of panic(): those that load, attach, add and allocate, and calls of
+# contexts that copy lists. Functions that access registers must not contain calls of panic().
 panics=$(for ko in "$out"/src/*/*.ko; do
 	objdump -dr --no-show-raw-insn "$ko" | awk '/^[0-9a-f]+ <.*>:$/ { f = $2 }
 		/R_X86_64_.*(panic|unwrap_failed|expect_failed)/ { print f }'

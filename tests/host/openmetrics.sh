@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: GPL-2.0
 # timeout: 900
 #
-# Checks that the parser of the Python Prometheus client reads the output of pfc export. The device
-# is a stand-in, which is busy at first and idle later.
+# Checks that the parser of the Python client of Prometheus reads the output of pfc export. A
+# program simulates /dev/perfcounters. The counters of the simulated device change at first, and
+# later do not change.
 
 # shellcheck disable=SC2015,SC2317,SC2329 # checks are functions that check() calls
 set -u
@@ -22,7 +23,7 @@ trap clean_up EXIT
 
 # shellcheck source=tests/host/lib/ktap.sh
 . "$TOP/tests/host/lib/ktap.sh"
-# parser_finds PATTERN COMMAND...: passes if the checker reports a fault that matches.
+# parser_finds PATTERN COMMAND...: passes if the checker reports an error that matches PATTERN.
 parser_finds() {
 	local pattern=$1 rc=0
 	shift
@@ -36,7 +37,8 @@ parse() { "$python" "$checker" "$@"; }
 
 plan 12
 
-# Built in the directory and with the profile of cargo test, so that its results are reused.
+# The program is built in the directory and with the profile of cargo test, so that results of cargo
+# test are reused.
 CARGO_TARGET_DIR=$target cargo build --quiet --locked --manifest-path "$TOP/tools/Cargo.toml" \
 	-p perfcounters --example fake_device >"$work/build" 2>&1 || sed 's/^/# /' "$work/build"
 "$target/debug/examples/fake_device" "$device" 3 200 &
@@ -49,7 +51,7 @@ done
 
 test_scrapes() {
 	read_json_to "$work/before" && export_to "$work/a.prom" && read_json_to "$work/after" || return 1
-	# On a busy machine the stand-in may take a while until it has counted more.
+	# On a busy machine, it may take a while until the simulated counters have changed.
 	for _ in $(seq 60); do
 		sleep 1
 		export_to "$work/b.prom" && parse "$work/a.prom" "$work/b.prom" --json "$work/before" "$work/after" | tee "$work/growth"
@@ -74,7 +76,7 @@ check "pfc export --listen: the Prometheus parser reads it" test_served
 test_ended() { kill -TERM "$server" && wait "$server"; }
 check "pfc export --listen: exits with status 0 at SIGTERM" test_ended
 
-# From here on the values do not change.
+# Stops the simulated device: its values do not change after this.
 kill -9 "$fake"
 wait "$fake" 2>/dev/null
 test_idle() { read_json_to "$work/json" && export_to "$work/i.prom" && parse "$work/i.prom" --json "$work/json"; }

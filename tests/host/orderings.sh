@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Checks what comments and pages say about memory orderings and locks. Each ordering in the code of
-# the modules names its partner in a comment. The table in Documentation/barriers.md has the number
-# of orderings in each file and their partners, so that it must be reviewed when one is added or
-# removed. Each lock is in the table of Documentation/architecture.md.
+# Checks the comments and pages about memory orderings and locks. Each ordering in the code of the
+# modules names its partner in a comment. The table in Documentation/barriers.md has the number of
+# orderings in each file and their partners. The table must therefore be reviewed when an ordering
+# is added or removed. Each lock is in the table of Documentation/architecture.md.
 
 # shellcheck disable=SC2016
 set -u
@@ -13,17 +13,17 @@ set -u
 ordering='load_acquire\(\)|store_release\(|fence_(acquire|release)\(\)|[(, ](Acquire|Release|Full|AcqRel|SeqCst)\)|Ordering::(Acquire|Release|AcqRel|SeqCst)|smp_[a-z_]+\(|[^a-z_]barrier\(\)'
 
 cd "$TOP" || exit 1
-# list_orderings: prints the lines with memory orderings. engine/sync.rs and sys/release.rs, which
-# define them, are left out. rcu_barrier(), smp_processor_id() and smp_call_function() are not
-# orderings.
+# list_orderings: prints the lines with memory orderings. The files engine/sync.rs and
+# sys/release.rs, which define the orderings, are left out. rcu_barrier(), smp_processor_id() and
+# smp_call_function() are not orderings.
 list_orderings() {
 	grep -rnE --include='*.rs' --include='*.c' --include='*.h' "$ordering" src include |
 		grep -vE '^src/engine/sync.rs:|^src/perfcounters/sys/release.rs:|^[^:]*:[0-9]+:\s*(//|\*|/\*)|smp_(processor_id|call_function)|raw_smp|fn fence|bindings::rcu_barrier'
 }
 count_orderings() { list_orderings | cut -d: -f1 | sort | uniq -c | awk '{ print $2, $1 }'; }
 documented_counts() { sed -nE 's/^\| `((src|include)\/[^`]*)` \| ([0-9]+) \|.*/\1 \3/p' Documentation/barriers.md | sort; }
-# print_uncommented: prints the orderings without a comment about them in the same or in the 12
-# lines before.
+# print_uncommented: prints the orderings without a comment about memory ordering in the same line
+# or in the 12 lines before.
 print_uncommented() {
 	list_orderings | while IFS=: read -r file line _; do
 		sed -n "$((line > 12 ? line - 12 : 1)),${line}p" "$file" |
@@ -32,8 +32,8 @@ print_uncommented() {
 	done
 }
 
-# print_unknown_partners: prints the rows of the table that name no partner, and partners that are
-# neither files nor words in the file of their row.
+# print_unknown_partners: prints the rows of the table that name no partner. Also prints the
+# partners in the table that are neither the name of a file nor a word in the file of their row.
 print_unknown_partners() {
 	sed -nE 's/^\| `((src|include)\/[^`]*)` \| [0-9]+ \|(.*)\|$/\1 \3/p' Documentation/barriers.md | while read -r file partner; do
 		[[ $partner == *\`*\`* ]] || echo "$file: no partner"
@@ -51,7 +51,7 @@ nothing "barriers.md: the partners of each file's memory orderings exist" "$(pri
 # implements the raw locks, is left out.
 code_lines() { grep -rhvE --include="$1" --exclude=rawlock.rs '^\s*(//|\*|/\*)' src include; }
 # list_locks: prints the names of all locks: statics, fields, and variables that are initialised as
-# one.
+# locks.
 list_locks() {
 	local rust='(Mutex|SpinLock|RawLock|RwLock|RwSemaphore|spinlock_t|bindings::mutex)' name='\b[A-Za-z_][A-Za-z_0-9]*'
 	local c='\b((raw_)?spinlock_t|local_lock_t|rwlock_t|seqlock_t|struct (rt_)?mutex|struct [a-z_]*semaphore)'

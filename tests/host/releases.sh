@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # Tests the choice of a kernel (tools/rig/releases.sh) from archives in which some packages are
-# missing. A stand-in for apt-cache lists the packages of an archive.
+# missing. A stub of apt-cache lists the packages of an archive.
 
 set -u
 work=$(mktemp -d)
@@ -12,7 +12,7 @@ trap 'rm -rf "$work"' EXIT
 
 cat >"$work/apt-cache" <<'END'
 #!/bin/bash
-# $ARCHIVE has "PACKAGE VERSION" lines.
+# The file $ARCHIVE has lines "PACKAGE VERSION".
 case $1 in
 pkgnames) sed -n "s/^\($2[^ ]*\) .*/\1/p" "$ARCHIVE" | sort -u ;;
 madison)
@@ -26,7 +26,8 @@ chmod +x "$work/apt-cache"
 printf '# supported\n7.3\n7.2 # with a word\n' >"$work/table"
 export ARCHIVE=$work/archive
 
-# print_packages RELEASE VERSION [WITHOUT]: prints the packages of a kernel, except for one kind.
+# print_packages RELEASE VERSION [WITHOUT]: prints the packages of a kernel, except for the kind
+# WITHOUT.
 print_packages() {
 	local kind
 	for kind in binary modules headers; do

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Tests the rig itself: clones that share a cache do not disturb each other, a script that waits
-# prints for which process, failed parts and jobs are named, and make rows uses the last run of each
-# world, in whatever order they were run.
+# Tests the scripts of the rig. Clones that share a cache do not disturb each other. A script that
+# waits prints the process that it waits for. Failed parts and jobs are named. make rows uses the
+# last run of each world, in whatever order the worlds were run.
 
 # shellcheck disable=SC2016,SC2030,SC2031,SC2034,SC2154,SC2269,SC2317,SC2329
 set -u
@@ -30,7 +30,8 @@ result "$([ -n "$one" ] && [ "$one" != "$two" ] && [ -d "$one" ] && [ -d "$two" 
 as_wanted "rig clones: the directory in the cache has the path of the clone" "$(cat "$one/path" "$two/path")" "$work/a/project
 $work/b/project"
 
-# One clone holds a lock until a line is written to the FIFO; the other one tries to take it.
+# One clone holds a lock until a line is written to the FIFO. The other clone tries to take the
+# lock.
 mkfifo "$work/go"
 run_in_clone "$work/a" 'lock "$CACHE/locks/thing" "the thing"; echo "$$" >"$CACHE/holder"; read -r _ <'"$work/go; echo made >>$work/said" &
 : >"$work/said"
@@ -44,7 +45,7 @@ wait
 as_wanted "rig lock: the waiting script goes on when the other one has ended" "$(grep -v waiting "$work/said")" "made
 had"
 
-# In a plan one part fails: the parts that do not need it are made, and it is named.
+# One part of a plan fails: the parts that do not need it are made, and the failed part is named.
 cat >"$work/plan" <<END
 all: good bad after
 good:
@@ -61,7 +62,7 @@ as_wanted "rig plan: the failed part is named with its status" "$(cat "$work/sai
 as_wanted "rig plan: the time of each part is recorded" "$(awk '{ print $1, $2, $3, NF }' "$work/times" | sort)" "part group bad 6
 part group good 6"
 
-# make rows: results of worlds that were run at different times, the world debug first.
+# make rows uses results of worlds that were run at different times, the world debug first.
 cat >"$work/a/project/Documentation/rows.md" <<'END'
 |0.1|One.|
 |0.2|Two.|
@@ -86,7 +87,8 @@ as_wanted "rig rows: the order of the runs does not matter" "$(run_rows | head -
 # function_of FILE NAME: prints the text of a function in a script of the rig.
 function_of() { sed -n "/^$2() {/,/^}/p" "$rig/$1"; }
 
-# A run of three jobs: one ran to its end, one died after its first program, one never ran.
+# A run of three jobs: one has finished, one died after its first program, and one was never
+# started.
 mkdir "$work/run"
 printf '3\tgood\t\tx\n2\tdied\t\tx\n1\tnever\t\tx\n' >"$work/run/jobs"
 printf '# stock good\nok - 0.1 one\n' >"$work/run/good.tap"
@@ -127,8 +129,8 @@ END
 said=$(env -u work -u RUN_DIR -u ONLY -u LOAD -u ALL WORLDS="host stock" "$work/b/project/tools/rig/test.sh" 2>&1)
 as_wanted "rig a run in which all tests pass: status 0, the last line has the totals" "$? $(tail -n 1 <<<"$said")" "0 3 passed, 0 failed"
 
-# test_follow STARTS: prints what is recorded about the boot of a guest that runs its program at its
-# STARTSth start and hangs before.
+# test_follow STARTS: prints the records about the boots of a guest. The guest hangs at its first
+# starts, and runs its program at start number STARTS.
 test_follow() {
 	(
 		export PATIENCE=1 work=$work tap=/dev/null
@@ -155,8 +157,8 @@ as_wanted "rig a guest that hangs before its first program is booted once more, 
 it stands here"
 result "$(test_follow 3 | grep -q '^not ok'; echo $?)" "rig a guest that hangs twice before its first program is not booted a third time"
 
-# print_left_out: prints the tests that make test leaves to make test-all, by the rig's functions.
-# The list in testing.md must be the same.
+# print_left_out: prints the tests that make test leaves to make test-all, according to the
+# functions of the rig. The list in testing.md must be the same.
 print_left_out() {
 	local work=$work/left tap=/dev/null ALL="" ONLY=""
 	mkdir -p "$work"
@@ -170,8 +172,9 @@ print_left_out() {
 as_wanted "rig testing.md names what make test leaves to make test-all" \
 	"$(sed -n '/Left out today are:$/,/^```$/p' "$TOP/Documentation/testing.md" | sed '1,/^```text$/d; /^```$/d')" "$(print_left_out)"
 
-# forget_results: prints the stored results that remain after a run. It removes those that the run
-# should have replaced, and keeps those of other worlds and of tests that were left out.
+# forget_results: prints the stored results that remain after a run. The run removes the results
+# that it should have replaced, and keeps the results of other worlds and of tests that were left
+# out.
 forget_results() {
 	local LOGS=$work/run work=$work/run WORLDS="host stock"
 	mkdir -p "$LOGS/results"
@@ -188,13 +191,13 @@ forget_results() {
 }
 as_wanted "rig rows: results of programs that did not run in their world are removed" "$(forget_results | xargs)" "debug.old stock.debian.long stock.new"
 
-# The path of the tree may contain a word that image.sh looks for in the paths of programs.
+# The path of the tree may contain a word that image.sh searches for in the paths of programs.
 ln -s "$TOP" "$work/readme"
 as_wanted "rig image: the names of test programs do not depend on the path of the tree" \
 	"$(TOP=$work/readme bash "$rig/image.sh" sources | sed -n '/ tests\/kselftest\/\(faults\|readme\/.*\).c$/p' | sort)" \
 	"$(cd "$TOP/tests/kselftest" && printf '%s\n' faults.c readme/*.c | sed 's,^\(.*\)\.c$,\1 tests/kselftest/&,; s,^readme,examples,' | sort)"
 
-# A new clone begins with the packages of the registry that cargo has built in another one.
+# A new clone starts with the packages of the registry that cargo has built in another clone.
 target=$work/cache/clones/other/target
 mkdir -p "$target"/debug/{deps,.fingerprint/{pfc-12,libc-34},examples} "$target/x86_64-unknown-linux-gnu/release/deps"
 touch "$target"/debug/deps/{pfc-12,libpfc-12.rlib,libperfcounters-9.rlib,liblibc-34.rlib} "$target"/debug/{pfc,.cargo-lock} \

@@ -5,8 +5,8 @@
 # worlds: stock
 # guest: debian
 #
-# pfc export --mmv, read through a real pmcd with its agent pmdammv: what PCP's clients show must be
-# the values and descriptions of the counters.
+# Exports counters with pfc export --mmv and reads them through a real pmcd with its agent pmdammv.
+# PCP's clients must show the values and the descriptions of the counters.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
@@ -24,7 +24,7 @@ start_exporter() {
 	pfc export --mmv pc --interval 200 "$@" 2>export.err &
 	exporter=$!
 }
-# Waits until the exporter has written values that it read after this moment.
+# Waits until the exporter has written values that it read after this call.
 wait_written() {
 	local after
 	after=$(date +%s%N)
@@ -76,7 +76,7 @@ check "pcp pmval: shows the value of a CPU" sh -c 'pmval -s 1 -w 20 -r -i cpu1 m
 on_cpu 1 adjust $counter 1000
 check "pcp a counter was updated: the metric has the new value" wait_values percpu.test.counter "40 1002"
 
-# Changes the set of instances. Instances that stay keep the number of their metric.
+# Changes the set of instances. The metric of an instance that is not removed keeps its number.
 pminfo -m mmv.pc.all.test.counter >before
 driver_cmd del $gauge >/dev/null
 late=$(driver_cmd add test/late)
@@ -88,8 +88,9 @@ again=$(add_desc 1 0 0 1 "" test/gauge)
 on_cpu 1 adjust $again 3
 check "pcp a counter was added again: its metric begins at 0" wait_values percpu.test.gauge "0 3"
 
-# A counter that changes all the time is compared with two reads around it. There are more
-# counters than a cluster of metrics holds.
+# A counter that changes all the time is compared with two reads by pfc, one before and one after
+# the read by PCP. With 1,000 more instances, there are more counters than a cluster of metrics
+# holds.
 load_providers
 i=0
 while [ $i -lt 1000 ]; do

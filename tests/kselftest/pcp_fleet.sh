@@ -5,8 +5,9 @@
 # worlds: stock
 # guest: debian
 #
-# Process accounting in Performance Co-Pilot, exported as the unit of tools/fleet does: read live,
-# and from an archive that pmlogger records with the files of tools/fleet.
+# Tests process accounting in Performance Co-Pilot. The metrics are exported as the unit of
+# tools/fleet exports them. Clients read the metrics live, and from an archive that pmlogger records
+# with the files of tools/fleet.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
@@ -16,8 +17,8 @@
 . /tests/pmcd.sh
 
 metric=mmv.perfcounters
-# task_value METRIC TASK: prints the value of a task's instance, whose name begins with the task's
-# number.
+# task_value METRIC TASK: prints the value of the instance whose name begins with the number of the
+# task.
 task_value() { pminfo -f "$metric.$1" | sed -nE "s/.* or \"0*$2 .*value ([0-9]+)\$/\1/p"; }
 start_exporter() {
 	as_unit perfcounters-mmv.service ",$(id -g pcp)" pfc export --mmv perfcounters --interval 500 --tasks 3 2>export.err &
@@ -61,7 +62,8 @@ is_written_after() { [ "$(metric_values control.time)" -gt "$1" ]; }
 check "pcp user time of a task: between two reads of pfc ppa" test_user_time
 check "pcp 4.9 system time of CPUs: counter, an instance for each CPU" has_description percpu.ppa.system_time "Semantics: counter" "Units: nanosec" 'inst [0 or "cpu0"]' 'inst [1 or "cpu1"]'
 
-# An archive as fleets keep it, with a sample each second, and with the counter that is paced.
+# Records an archive with the configuration of tools/fleet, but with a sample each second and with
+# the counter test/pace, which is incremented at a known rate.
 sed 's/every 10 seconds/every 1 second/' $fleet/pmlogger.conf >pmlogger.conf
 printf 'log mandatory on every 1 second {\n\t%s\n}\n' $metric.all.test.pace >>pmlogger.conf
 v0=$(instance_total test/pace) t0=$(date +%s.%N)
@@ -108,7 +110,8 @@ check "pcp pmrep :pfc-tasks: the report has the busy task" test_pmrep_tasks
 test_pmval_live() {
 	pmval -s 4 -t 1sec -w 20 -i "$(printf %06d $busy)" $metric.tasks.user_time >live.out || { cat live.out; return 1; }
 	cat live.out
-	# The difference of one second may be more than a second: a value is up to a second old.
+	# A value of pmval is up to a second old, so the difference of two values may be more than a
+	# second of CPU time.
 	tail -n 4 live.out | awk '{ sum += $NF } END { exit !(NR == 4 && sum > 0.8 && sum < 5.1) }'
 }
 check "pcp pmval live: the CPU share of the busy task is plausible" test_pmval_live

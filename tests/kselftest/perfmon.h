@@ -9,11 +9,12 @@
 #include "pmu.h"
 #include <linux/perfmon.h>
 
-#define INTEL_FIXED	16	/* first fixed counter: PMC16 and PMD16 */
+/* PMC16 (control) of all fixed counters; PMD16 (data) of the first */
+#define INTEL_FIXED	16
 
 /*
- * Bits of an event in a PMC (control register), as in perf's raw event codes: count in user mode,
- * count in kernel mode, enabled.
+ * Bits of a PMC (control register) that selects an event, as in perf's raw event codes: count in
+ * user mode, count in the kernel, enable the counter.
  */
 #define PFM_USER	(1ULL << 16)
 #define PFM_KERNEL	(1ULL << 17)
@@ -30,8 +31,8 @@ static __u64 pfm_cycles(const struct pmu_model *m)
 }
 
 /*
- * Sets the sampling limits of each CPU: @rate samples a second and @percent of the CPU's time. "0"
- * means unlimited.
+ * Sets the limits of sampling on each CPU: the number of samples a second, and the percentage of
+ * CPU time for sampling. "0" means no limit.
  */
 static void pfm_set_limits(const char *rate, const char *percent)
 {
@@ -40,8 +41,8 @@ static void pfm_set_limits(const char *rate, const char *percent)
 }
 
 /*
- * Loads perfcounters.ko and the description of this processor's PMU, with the default sampling
- * limits. Disables automatic module loading, because the first context would load pfm_soft as well.
+ * Loads perfcounters.ko and the description of this processor's PMU, with the default limits of
+ * sampling. Disables modprobe, because the first context would otherwise load pfm_soft as well.
  */
 static void pfm_load_modules(const struct pmu_model *m)
 {
@@ -134,8 +135,9 @@ static __u32 this_thread(void)
 }
 
 /*
- * Counts spin(), which executes 2 * rounds instructions plus a constant number for the calls around
- * it. noinline keeps the constant the same in all callers.
+ * Returns the events that counter @pmd counts during spin(@rounds). For instructions this is 2 *
+ * @rounds, plus a constant number for the calls around the loop. noinline keeps that number the
+ * same for all callers.
  */
 static __attribute__((noinline)) __u64 pfm_spin(int fd, __u16 pmd, __u64 rounds)
 {

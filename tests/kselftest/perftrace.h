@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Shared by tests of libperftrace. The library attaches a process to /dev/perftrace when it starts.
- * So a test first restarts itself with the library turned off, then loads the module, and then
- * executes itself again as the traced program.
+ * Helpers for tests of libperftrace. The library attaches a process to /dev/perftrace when the
+ * process starts. Each test therefore first restarts itself with the library turned off, then loads
+ * the module, and then executes itself again as the traced program.
  */
 #ifndef PERFTRACE_TEST_H
 #define PERFTRACE_TEST_H
@@ -26,7 +26,10 @@ static void restart_untraced(char **argv)
 	bail("exec");
 }
 
-/* Maps memory that the programs of perftrace_spawn() share, see perftrace_map_inherited(). */
+/*
+ * Maps memory that is shared with the programs that perftrace_spawn() starts. These programs map
+ * the memory by perftrace_map_inherited().
+ */
 static void *perftrace_map_shared(size_t bytes)
 {
 	int fd = memfd_create("shared", 0);
@@ -51,7 +54,9 @@ static void *perftrace_map_inherited(size_t bytes)
 	return p;
 }
 
-/* Executes this program again in a child, traced, with one argument. Returns its pid. */
+/*
+ * Executes this program again in a child, traced, with one argument. Returns the pid of the child.
+ */
 static pid_t perftrace_spawn(const char *argument)
 {
 	pid_t pid;
@@ -66,8 +71,8 @@ static pid_t perftrace_spawn(const char *argument)
 }
 
 /*
- * Calls @each for every record in the bytes of a PERFTRACE_READ. Returns false if they do not end
- * at the end of a record.
+ * Calls @each for every record in the bytes of a PERFTRACE_READ. Returns false if the bytes do not
+ * end at the end of a record.
  */
 static bool perftrace_for_each(const char *from, __u32 bytes,
 			       void (*each)(const struct perftrace_record *record, __u32 cpu),

@@ -4,9 +4,9 @@
  * guest: unstable_tsc
  * timeout: 120
  *
- * A trace keeps one clock: after the kernel has marked the time stamp counter unstable, which
- * PERFTRACE_INFO reports, and for programs in a time namespace, where CLOCK_MONOTONIC has an
- * offset.
+ * A trace uses the same clock after the kernel has marked the time stamp counter unstable, which
+ * PERFTRACE_INFO reports. Programs in a time namespace, where CLOCK_MONOTONIC has an offset, use
+ * this clock too.
  */
 #include "perftrace.h"
 #include <sched.h>
@@ -43,8 +43,8 @@ static void add_record(const struct perftrace_record *record, __u32 cpu)
 }
 
 /*
- * Has the program write an event. Returns true if it can be read, and its time lies between the
- * trace's clock before and after.
+ * Makes the program write an event. Returns true if the event can be read and its time lies between
+ * two reads of the trace's clock, one before and one after the request.
  */
 static bool event_time_is_good(int fd)
 {
@@ -110,7 +110,7 @@ int main(int argc, char **argv)
 	fd = trace_create("clock", "clock:*", 0, 0, &slot);
 	is(trace_info(fd).clock, PERFTRACE_CLOCK_MONOTONIC,
 	   "9.6 unstable TSC: a reloaded module uses CLOCK_MONOTONIC");
-	/* The children from here on are in a time namespace that is a day ahead. */
+	/* Children that are forked after this call are in a time namespace that is a day ahead. */
 	if (unshare(CLONE_NEWTIME))
 		bail("unshare");
 	ns = open("/proc/self/timens_offsets", O_WRONLY | O_CLOEXEC);

@@ -4,8 +4,8 @@
  * worlds: stock debug
  * timeout: 600
  *
- * Kills a traced program at an arbitrary instruction, 200 times in long runs: afterwards each event
- * that it had committed can be read, and nothing else.
+ * Kills a traced program at an arbitrary instruction, 200 times in long runs. After each kill,
+ * exactly the events that the program had committed can be read.
  */
 #include "perftrace.h"
 #include <pthread.h>
@@ -41,10 +41,12 @@ static void run_writer(void)
 	write_until_killed(NULL);
 }
 
-/* Records read in one round. */
+/* Records that were read in one round of the test. */
 static struct {
 	__u64 nr[THREADS], last[THREADS], last_time[THREADS];
-	/* By CPU: the number of events of each thread, and the time of the first event. */
+	/*
+	 * Number of events of each thread on each CPU, and the time of the first event on each CPU.
+	 */
 	__u64 nr_on_cpu[2][THREADS], first_time[2];
 	bool broken;
 } got;
@@ -78,7 +80,10 @@ static void drain(int fd)
 	got.broken |= perftrace_drain(fd, add_record);
 }
 
-/* Reads a flight recorder. Its oldest record may be cut off, so incomplete records are ignored. */
+/*
+ * Reads a flight recorder. The oldest record of a flight recorder may be cut off, so incomplete
+ * records are ignored.
+ */
 static void read_flight_recorder(int fd)
 {
 	struct perftrace_read r = first_buffer;
@@ -88,9 +93,9 @@ static void read_flight_recorder(int fd)
 }
 
 /*
- * Returns true if the other thread may have overwritten all events of this thread: on one CPU the
- * flight recorder is full of the other thread's events, all later than this thread's last event
- * that was read from another CPU.
+ * Returns true if the other thread may have overwritten all events of @thread. On one CPU the
+ * flight recorder is then full of the other thread's events, all later than the last event of
+ * @thread that was read from another CPU.
  */
 static bool is_overwritten(int thread)
 {

@@ -4,9 +4,9 @@
  * worlds: stock debug
  * timeout: 300
  *
- * A program with more markers than a process may have (PERFTRACE_NR_MARKERS) runs, but those beyond
- * the limit are not traced, and the kernel log says so. A table of markers is registered here in
- * the way that the constructor of a program with as many PERFTRACE() would do it.
+ * A program with more markers than a process may have (PERFTRACE_NR_MARKERS) runs, but the markers
+ * beyond the limit are not traced, and the kernel log reports that. The test registers a table of
+ * markers as the constructor of a program with as many PERFTRACE() statements would do.
  */
 #include "perftrace.h"
 
@@ -22,7 +22,8 @@ static char texts[MAX_SITES][32];
 static struct perftrace_module modules[2];
 
 /*
- * Registers the markers @first to @last - 1 as a program's; with @bad every tenth has a bad name.
+ * Registers the markers @first to @last - 1 as markers of a program. If @bad is set, every tenth
+ * marker has an invalid name.
  */
 static void register_sites(struct perftrace_module *module, int first, int last, bool bad)
 {
@@ -45,7 +46,7 @@ static void run_program(const char *what)
 	int first = 0, second = 0;
 	char kind = 0;
 
-	/* Ends the program if it hangs. */
+	/* Kills the program if it has not finished after two minutes. */
 	alarm(120);
 	shared = perftrace_map_inherited(sizeof(*shared));
 	shared->wanted = 0;
@@ -91,8 +92,8 @@ int main(int argc, char **argv)
 	test_program("4000+97", 4096, true);
 	test_program("4900+100", 4096, true);
 	/*
-	 * Refused markers do not affect others: of 1,000, only the 100 with bad names are not
-	 * traced.
+	 * Refused markers do not affect valid markers: of 1,000, only the 100 with bad names are
+	 * not traced.
 	 */
 	test_program("1000+0bad", 900, false);
 	close(fd);

@@ -4,8 +4,9 @@
  * worlds: stock debug
  * timeout: 300
  *
- * libperftrace and the kernel: threads that find a buffer full count the loss in that trace, and
- * not in the trace that has its slot afterwards, and wants none of their events.
+ * Tests libperftrace with the kernel. Threads that find a buffer full count the lost events in the
+ * trace of that buffer. A later trace in the same slot, which selects no event of these threads,
+ * has no losses.
  */
 #include "perftrace.h"
 #include <pthread.h>
@@ -33,7 +34,7 @@ static void *write_all(void *arg)
 	return NULL;
 }
 
-/* The traced process: each thread writes events until shared->stop is set. */
+/* Runs the traced process, in which each thread writes events until shared->stop is set. */
 static void run_writer(void)
 {
 	pthread_t threads[THREADS];
@@ -60,7 +61,10 @@ int main(int argc, char **argv)
 	trace_load();
 	pid = perftrace_spawn("writer");
 	wait_until(__atomic_load_n(&shared->ready, __ATOMIC_ACQUIRE) == THREADS);
-	/* Other traces occupy all slots but one, so that each trace here gets the same slot. */
+	/*
+	 * Other traces occupy all slots but one, so that each trace of the loop below gets the same
+	 * slot.
+	 */
 	for (int i = 0; i < NR_OTHERS; i++) {
 		char name[16];
 

@@ -4,9 +4,9 @@
  * worlds: stock debug
  * timeout: 300
  *
- * Sixteen traces of one program at once, with different filters and modes: each has all events that
- * it selects, and no other. A child of fork() is traced as a process of its own, and so is the
- * program that the child executes.
+ * Sixteen traces of one program exist at once, with different filters and modes. Each trace has
+ * exactly the events that it selects. A child of fork() is traced as a separate process, and so is
+ * the program that the child executes.
  */
 #include "perftrace.h"
 
@@ -142,7 +142,8 @@ static void filter_above_half(struct filter_program *p)
 static void filter_no_thread(struct filter_program *p) { add_step(p, "$thread", PERFTRACE_EQ, 0); }
 
 /*
- * Traces that filter by `number` do not select many:child and the like, where it is a process id.
+ * The traces that filter by `number` do not select the markers many:child, many:alone and the like,
+ * whose field `number` is a process id.
  */
 static const typeof(traces[0]) wanted_traces[16] = {
 	{ "all", 0, "many:number many:text", NULL, EVENTS + EVENTS / 10 },

@@ -4,10 +4,10 @@
  * worlds: stock debug
  * timeout: 300
  *
- * libperftrace across load and unload of the module. A program that started before the module is
- * traced after PERFTRACE_WAKE is set in its wake file. Running programs let go of the device on
- * PERFTRACE_RELEASE, so that the module can be unloaded, and are traced again by the next module.
- * PERFTRACE_RELEASE needs CAP_SYS_MODULE.
+ * Tests libperftrace while the module is loaded and unloaded. A program that started before the
+ * module is traced after PERFTRACE_WAKE is set in its wake file. Running programs close the device
+ * on PERFTRACE_RELEASE, so that the module can be unloaded, and are traced again by the next
+ * module. PERFTRACE_RELEASE needs CAP_SYS_MODULE.
  */
 #include "perftrace.h"
 #include <sys/epoll.h>
@@ -19,9 +19,9 @@
 #define PROGRAMS	4
 
 /*
- * Kinds of programs. BUSY writes an event each millisecond, FORKED does so in a child of fork().
- * IDLE sleeps in epoll_wait() and writes events only after it was poked. LOCKED does what IDLE
- * does, after mlockall().
+ * Kinds of traced programs. A BUSY program writes an event each millisecond, and a FORKED program
+ * does so in a child of fork(). An IDLE program sleeps in epoll_wait() and writes an event only
+ * after the test has woken it. A LOCKED program is an IDLE program that has called mlockall().
  */
 enum { BUSY, FORKED, IDLE, LOCKED };
 
@@ -110,7 +110,7 @@ static void add_record(const struct perftrace_record *record, __u32 cpu)
 		nr_records[fields[0]]++;
 }
 
-/* Returns true if the trace gets an event of program @n within some seconds. */
+/* Returns true if the trace gets an event of program @n within three seconds. */
 static bool is_seen(int fd, int n)
 {
 	memset(nr_records, 0, sizeof(nr_records));
@@ -131,8 +131,8 @@ static int release_on(int fd, int wake, __u32 flags, __u32 size, __u32 *left)
 }
 
 /*
- * Calls PERFTRACE_RELEASE on a file that is closed at once. If processes are left, the close
- * cancels the request to them.
+ * Calls PERFTRACE_RELEASE on a new file, then closes the file. If processes still use the device,
+ * the close cancels the release request to these processes.
  */
 static int release_with(int wake, __u32 flags, __u32 size)
 {
@@ -161,8 +161,8 @@ static int resume(void)
 }
 
 /*
- * Repeats PERFTRACE_RELEASE until at most @max processes are left, for some seconds. Returns the
- * number that are left, or a negative errno.
+ * Repeats PERFTRACE_RELEASE for some seconds, until at most @max processes still use the device.
+ * Returns the number of processes that still use the device, or a negative errno.
  */
 static int release_all(__u32 max)
 {
@@ -190,8 +190,8 @@ static int as_user(void)
 }
 
 /*
- * Retries rmmod for a second: the last files of the device may still be on their way to be closed,
- * and task work of programs may still be running.
+ * Retries rmmod for a second: the last files of the device may not be released yet, and task work
+ * of the programs may still be running.
  */
 static int rmmod_soon(void)
 {

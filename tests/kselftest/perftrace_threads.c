@@ -4,10 +4,10 @@
  * worlds: stock debug
  * timeout: 300
  *
- * libperftrace and the kernel: eight threads write events (300,000 each in the longest run) while
- * they are moved between CPUs, and handlers of signals that interrupt them write events too. Each
- * event is read once, in order for each thread on each CPU, or it is counted as lost; if threads
- * wait for room, no event is lost.
+ * Tests libperftrace with the kernel. Eight threads write events (300,000 each in the longest run)
+ * while they are moved between CPUs. Handlers of signals that interrupt the threads write events
+ * too. Each event is read once, in order for each thread on each CPU, or is counted as lost. If
+ * threads wait for room in a buffer, no event is lost.
  */
 #include "perftrace.h"
 #include <pthread.h>
@@ -19,7 +19,7 @@
 #define EVENTS		300000
 #define MAX_CPUS	64
 
-/* Number of events that a thread has written: in its loop, and in its signal handler. */
+/* Number of events that a thread has written in its loop, and in its signal handler. */
 struct written {
 	__u64 events, handled;
 	pid_t thread;
@@ -64,8 +64,8 @@ static void *write_all(void *arg)
 		PERFTRACE(threads, event, (u32, thread, thread_index), (u64, number, n));
 		self->events++;
 		/*
-		 * Wait halfway until signals have been handled, however fast the events are
-		 * written.
+		 * Halfway through the events, wait until 200 signals have been handled, so that a
+		 * fast thread is interrupted as well.
 		 */
 		while (n == shared->number / 2 && total_handled() < 200)
 			usleep(1000);
@@ -75,7 +75,7 @@ static void *write_all(void *arg)
 	return NULL;
 }
 
-/* The traced process: moves its threads between two CPUs and sends signals to them. */
+/* Runs the traced process, which moves its threads between two CPUs and sends signals to them. */
 static void run_writer(void)
 {
 	struct itimerval each = { { 0, 2000 }, { 0, 2000 } };
@@ -105,7 +105,7 @@ static void run_writer(void)
 /* Results of reading a trace. */
 static struct {
 	__u64 time[MAX_CPUS];
-	/* The next expected number, by CPU, thread and kind (0: loop, 1: handler). */
+	/* The expected number of the next event, by CPU, thread and kind (0: loop, 1: handler). */
 	__u64 next[MAX_CPUS][THREADS][2];
 	__u64 events, handled, twice, disorder, late, broken, lost, lost_told;
 	__u8 *seen[THREADS][2];
@@ -189,15 +189,17 @@ static void test_run(const char *name, __u32 flags, __u32 bytes, __u64 number)
 	ok(got.events + got.handled + got.lost == events + handled,
 	   "3.4 %s: each event is read, or counted as lost", name);
 	/*
-	 * Without sequences a handler does not wait for a buffer that the interrupted thread holds.
+	 * Without restartable sequences, a signal handler does not wait for a buffer that the
+	 * interrupted thread holds.
 	 */
 	if (flags & PERFTRACE_WAIT)
 		ok(got.events == events && (getenv("GLIBC_TUNABLES") || !got.lost),
 		   "3.3 %s: no event of a thread's loop is lost", name);
 	else
 		/*
-		 * The next record that fits is preceded by one that reports the losses so far. A
-		 * large buffer may only fill up at the end, and then have none.
+		 * A PERFTRACE_LOST record with the losses so far precedes the next record that
+		 * fits. A large buffer may become full only at the end of the test, so that no
+		 * record follows.
 		 */
 		ok(got.lost_told ? got.lost : !got.lost || bytes == PERFTRACE_BYTES_MAX,
 		   "3.3 %s: PERFTRACE_LOST records report lost events", name);

@@ -4,10 +4,10 @@
  * worlds: stock debug
  * timeout: 300
  *
- * libperftrace and the kernel: a child of vfork() shares the memory of its parent, including the
- * thread-local data of libperftrace, but has no restartable sequence. Its events are counted as
- * lost. The events of its parent, and of threads that write on the same CPUs meanwhile, are all
- * read.
+ * Tests libperftrace with the kernel. A child of vfork() shares the memory of its parent, including
+ * the thread-local data of libperftrace, but has no restartable sequence. The events of the child
+ * are counted as lost. The events of the parent, and of threads that write on the same CPUs at that
+ * time, are all read.
  */
 #include "perftrace.h"
 #include <pthread.h>
@@ -36,7 +36,7 @@ static void *write_all(void *arg)
 	return NULL;
 }
 
-/* noinline: a child of vfork() runs on its parent's stack. */
+/* noinline: a child of vfork() uses its parent's stack. */
 static __attribute__((noinline)) void write_in_child(int cpu)
 {
 	pin_to_cpu(cpu);
@@ -57,16 +57,16 @@ static void *make_children(void *arg)
 
 		pin_to_cpu(i % 2);
 		/*
-		 * The child runs on another CPU than the one in the parent's struct rseq, which it
-		 * shares.
+		 * The child runs on another CPU than the one in struct rseq, which the child shares
+		 * with its parent.
 		 */
 		pid = vfork();
 		if (!pid)
 			write_in_child(1 - i % 2);
 		waitpid(pid, &status, 0);
 		/*
-		 * After vfork(), so that the first child runs before this thread has written any
-		 * event.
+		 * The writes of the parent follow vfork(), so that the first child runs before the
+		 * parent has written any event.
 		 */
 		for (int k = 0; k < 10; k++) {
 			PERFTRACE(vforks, event, (u32, thread, WRITERS),
@@ -77,7 +77,7 @@ static void *make_children(void *arg)
 	return NULL;
 }
 
-/* The traced process: two threads write events while a third one calls vfork(). */
+/* Runs the traced process, in which two threads write events while a third one calls vfork(). */
 static void run_writer(void)
 {
 	pthread_t threads[WRITERS + 1];

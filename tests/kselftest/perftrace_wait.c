@@ -4,8 +4,8 @@
  * worlds: stock debug
  * timeout: 200
  *
- * Threads that wait for room (PERFTRACE_WAIT) in a trace that is not read wait for as long as the
- * trace says (wait_ms) and no longer; a reader wakes them.
+ * Tests threads that wait for room (PERFTRACE_WAIT) in a trace that is not read. The wait ends
+ * after the time that the trace sets (wait_ms), or when a reader makes room.
  */
 #include "perftrace.h"
 #include <signal.h>
@@ -24,7 +24,7 @@ static void ignore(int signal)
 	(void)signal;
 }
 
-/* Arms a signal each millisecond, at the rate of a profiler. */
+/* Starts a timer that sends SIGALRM each millisecond, at the rate of a profiler. */
 static void start_alarms(void)
 {
 	struct itimerval interval = { { 0, 1000 }, { 0, 1000 } };
@@ -33,7 +33,10 @@ static void start_alarms(void)
 	setitimer(ITIMER_REAL, &interval, NULL);
 }
 
-/* Writes events without a pause; records how often it blocked, and how long it took. */
+/*
+ * Writes events without a pause. Records how often the program blocked, and how long the writes
+ * took.
+ */
 static void run_program(void)
 {
 	long long before, began;
@@ -84,7 +87,7 @@ static __u64 read_events(int fd)
 	return stats.events;
 }
 
-/* Writes to a trace that is not read, with wait_ms 200. */
+/* Tests writes to a trace that is not read, with wait_ms 200. */
 static void test_not_read(void)
 {
 	int slot, fd = create_waiting(200, &slot), status;
@@ -101,7 +104,7 @@ static void test_not_read(void)
 	close(fd);
 }
 
-/* Writes to a trace that is read slowly. */
+/* Tests writes to a trace that is read slowly. */
 static void test_slow_reader(void)
 {
 	int slot, fd = create_waiting(~0U, &slot), status;
@@ -119,7 +122,10 @@ static void test_slow_reader(void)
 	close(fd);
 }
 
-/* Waits with wait_ms ~0: until the buffer is read or the trace ends, across a stop and continue. */
+/*
+ * Tests wait_ms ~0: a program waits until the buffer is read or the trace ends, across SIGSTOP and
+ * SIGCONT.
+ */
 static void test_wait_forever(void)
 {
 	int slot, fd = create_waiting(~0U, &slot), status;
@@ -142,8 +148,8 @@ static void test_wait_forever(void)
 #define WAIT_MS	1000
 
 /*
- * Returns the milliseconds that a program needs for its events while the trace is not read; -1 if
- * it did not finish in time.
+ * Returns the milliseconds that a program needs for its events while the trace is not read, or -1
+ * if the program did not finish in time.
  */
 static long long measure_wait_ms(void)
 {
@@ -160,7 +166,7 @@ static long long measure_wait_ms(void)
 	return shared->ms;
 }
 
-/* The program waits once for the buffer of each CPU, and there are two. */
+/* The program waits once for the buffer of each of the two CPUs. */
 static void test_wait_ms(void)
 {
 	const long max = 2 * WAIT_MS + scale_timeout(5) * 1000;

@@ -5,9 +5,9 @@
 # timeout: 200
 # shellcheck disable=SC2016,SC2086,SC2317,SC2329,SC3043
 #
-# Events that only some counters count, as on Haswell: L1D_PEND_MISS.PENDING (0x0148) on counter 2,
-# INST_RETIRED.PREC_DIST (0x01c0) on counter 1. The emulated processor counts nothing of them on the
-# other counters, so a wrong counter shows as 0.
+# Tests events that only some counters count, as on Haswell: L1D_PEND_MISS.PENDING (0x0148) on
+# counter 2, INST_RETIRED.PREC_DIST (0x01c0) on counter 1. On the other counters the emulated
+# processor does not count these events, so a wrong counter shows as 0.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
@@ -15,20 +15,21 @@
 program=/tests/pfc_follow
 fixed_addresses="linux64 -R"
 
-# Prints the values of an event in a CSV file, one a line.
+# Prints the values of an event in a CSV file, one value a line.
 event_values() { # FILE EVENT
 	awk -F, -v e="$2" '{ for (i = 3; i <= NF; i++) if ($i == e) { print $(i - 2); next } }' "$1"
 }
 is_within_one() { [ $(($1 - $2)) -ge -1 ] && [ $(($1 - $2)) -le 1 ]; }
 
-# The second run has two million rounds more, which are 4,000,000 instructions more.
+# Compares two programs, of which the second has two million rounds more, which are 4,000,000
+# instructions.
 test_exact() { # EVENT MORE
 	$fixed_addresses pfc stat -x, -o a -e "$1" $program spin 1000000 && $fixed_addresses pfc stat -x, -o b -e "$1" $program spin 3000000 || return 1
 	head -n 1 a b
 	is_within_one $(($(event_values b "$1") - $(event_values a "$1"))) "$2"
 }
 
-# All events are counted in one set, whatever their order.
+# All events of the list are counted in one set, whatever their order.
 test_one_set() { # EVENTS
 	pfc stat -x, -o all -e "$1" $program spin 1000000 || return 1
 	cat all
@@ -36,7 +37,7 @@ test_one_set() { # EVENTS
 	[ "$i" -gt 2000000 ] && is_within_one "$(event_values all r0148:u)" $((i / 16)) && is_within_one "$(event_values all r01c0:u)" $((i / 2)) && ! grep -vE '^#|^$|,100\.00,' all
 }
 
-# A group with two such events is refused, because only one counter can count them.
+# pfc refuses a group with two events that only the same counter can count.
 test_refused() {
 	local rc=0
 	pfc stat -x, -o all -e '{r0148:u,r0148:k}' true 2>words || rc=$?
@@ -45,7 +46,7 @@ test_refused() {
 }
 
 test_multiplexed() {
-	# Long enough for several runs of each event.
+	# The program takes long enough for each event set to be loaded several times.
 	pfc stat -x, -o all -e r0148:u,r0148:u /tests/pfc_follow phases 1 100 2>words || return 1
 	cat all words
 	[ "$(grep -c ',r0148:u,' all)" = 2 ] && ! grep -q '^0,' all && ! grep -q ',r0148:u,.*,100\.00,' all

@@ -4,10 +4,10 @@
 # timeout: 240
 # shellcheck disable=SC2015,SC2016,SC2086,SC2317,SC2329,SC3043,SC3045
 #
-# pfc doctor on a machine without a PMU. Each problem is caused, and the state of its check, the
-# text, the remedy and the exit status are checked, as text and as JSON, as root and as user nobody.
-# pfc doctor itself must not change anything. pfc_doctor_pmu.sh tests the PMU,
-# pfc_doctor_lockdown.sh tests lockdown.
+# Tests pfc doctor on a machine without a PMU. The test causes each problem and checks what pfc
+# doctor reports: the state of the check that finds the problem, the text, the remedy and the exit
+# status. The output is text or JSON, and the user is root or nobody. pfc doctor itself must not
+# change anything. pfc_doctor_pmu.sh tests the PMU, pfc_doctor_lockdown.sh tests lockdown.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
@@ -15,7 +15,7 @@
 . /tests/doctor.sh
 
 release=$(uname -r)
-# The release as a regular expression.
+# Pattern that matches the kernel release: any character stands for each plus sign.
 any=$(echo $release | tr + .)
 modules=/lib/modules/$release
 ko=$modules/updates/perfcounters.ko
@@ -104,7 +104,7 @@ test_module_replaced() { # The installed module is not the loaded one.
 	mv /tmp/kept.ko $ko
 	[ $rc = 0 ] && has_finding note modules installed "not the loaded module" "modprobe -r"
 }
-# The installed module was built for a kernel of another name.
+# Changes the kernel release in the vermagic string of the installed module.
 test_other_kernel() {
 	local at
 	cp $ko /tmp/kept.ko

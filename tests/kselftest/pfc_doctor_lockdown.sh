@@ -5,8 +5,8 @@
 # timeout: 60
 # shellcheck disable=SC2086,SC2317,SC2329
 #
-# pfc doctor in a kernel that requires signed modules and is then locked down, which lasts until the
-# next boot: with perfcounters.ko loaded, and without it.
+# Tests pfc doctor in a kernel that requires signed modules and is then locked down until the next
+# boot. perfcounters.ko is loaded in the first part of the test, and unloaded in the second part.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh

@@ -6,8 +6,8 @@
 # timeout: 120
 # shellcheck disable=SC2086,SC2317,SC2329,SC3043
 #
-# pfc doctor on a machine with a PMU: without problems; without a PMU description; while the NMI
-# watchdog or perf uses the PMU; while another program has contexts.
+# Tests pfc doctor on a machine with a PMU: without problems, without a PMU description, while the
+# NMI watchdog or perf uses the PMU, and while another program has contexts.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh

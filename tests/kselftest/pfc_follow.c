@@ -6,9 +6,9 @@
  * timeout: 200
  * symbols: kept
  *
- * pfc stat counts everything that a command starts and does not disturb it: threads, processes,
- * programs that a thread other than the first executes, signals, stops. With arguments this program
- * is such a command.
+ * pfc stat counts everything that a command starts, and does not disturb the command: threads,
+ * processes, programs that a thread other than the first executes, signals, stops. With arguments,
+ * this program acts as the command that pfc stat counts.
  */
 #include "perfmon.h"
 #include <pthread.h>
@@ -29,7 +29,7 @@ static void *sleeper(void *arg)
 	return NULL;
 }
 
-/* Starts that many threads, which sleep until the process is killed. */
+/* Starts @n threads, which sleep until the process is killed. */
 static int start_sleepers(int n)
 {
 	pthread_attr_t small;
@@ -83,7 +83,7 @@ static int test_signals(void)
 	return WEXITSTATUS(status);
 }
 
-/* Functions that call one another, with frame pointers, for call stacks */
+/* Functions that call each other, with frame pointers, as samples for call stacks */
 #define FRAME __attribute__((noinline, optimize("no-omit-frame-pointer", \
 						"no-optimize-sibling-calls")))
 
@@ -110,8 +110,8 @@ static FRAME void work_outer(__u64 rounds)
 }
 
 /*
- * Alternates between phases with many instructions in user mode and phases of system calls. The
- * seed determines them all.
+ * Alternates between phases with many instructions in user mode and phases of system calls. @seed
+ * determines the sequence of the phases.
  */
 static int run_phases(unsigned int seed, int n)
 {
@@ -144,7 +144,7 @@ static int run_work(char **argv, int n)
 		for (i = 0; i < n; i++)
 			pthread_join(thread[i], NULL);
 	} else if (!strcmp(argv[1], "forks")) {
-		/* Each process is a child of the one before. */
+		/* Each process forks the next one, and waits until its child exits. */
 		for (i = 0; i < n; i++) {
 			if (fork()) {
 				wait(NULL);
@@ -174,7 +174,7 @@ static int run_work(char **argv, int n)
 	return 0;
 }
 
-/* Returns the instructions that pfc stat counts for this program with these arguments, or -1. */
+/* Returns the instructions that pfc stat counts for this program with @arguments, or -1. */
 static long long count_instructions(const char *options, const char *arguments)
 {
 	char line[600], text[300] = "";
@@ -194,8 +194,8 @@ static long long count_instructions(const char *options, const char *arguments)
 }
 
 /*
- * Returns how much the count grows from 1000000 rounds to 3000000. Only this difference is known
- * exactly.
+ * Returns how much the count grows from 1000000 rounds to 3000000. The difference is known exactly;
+ * each single count also contains the start of the program.
  */
 static long long count_growth(const char *options, const char *kind, const char *more)
 {
@@ -226,7 +226,8 @@ int main(int argc, char **argv)
 		return run_work(argv, argc > 3 ? atoi(argv[3]) : 0);
 	m = guest_model();
 	/*
-	 * The number of instructions of string functions depends on addresses, so these are fixed.
+	 * Address randomization is turned off, because the number of instructions in string
+	 * functions depends on addresses.
 	 */
 	if (personality(ADDR_NO_RANDOMIZE) < 0)
 		bail("personality");
@@ -235,8 +236,9 @@ int main(int argc, char **argv)
 	is(count_growth("", "spin", ""), 4000000,
 	   "1.6 pfc stat: a followed program is counted exactly");
 	/*
-	 * Without following, what pfc does between start and exec is counted too. It handles
-	 * strings.
+	 * Without following, the count includes the instructions of pfc between start and exec.
+	 * The number of these instructions varies by a few, because pfc handles strings between
+	 * start and exec.
 	 */
 	got = count_growth("-i", "spin", "");
 	ok(got > 3999900 && got < 4000100,

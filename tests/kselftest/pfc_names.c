@@ -4,9 +4,10 @@
  * timeout: 60
  * symbols: kept
  *
- * The program that pfc_names.sh samples. Its arguments are steps, which it takes in their
- * order: see run_steps(). Without arguments it tests that a twin of it differs from it in the name
- * of the hot function and in the build id only, so that both have the same layout.
+ * The program that pfc_names.sh samples. The arguments of this program are steps, which run_steps()
+ * executes in order. Without arguments, the program tests that its twin differs from the program
+ * only in the name of the hot function and in the build id. The program and its twin therefore have
+ * the same layout.
  */
 #include "kselftest_pc.h"
 #include <elf.h>
@@ -25,14 +26,14 @@
 static char own_path[200];
 static volatile __u64 work_done;
 
-/* Nearly all processor time of a "spin" step is spent here. */
+/* Uses nearly all processor time of a "spin" step. */
 __attribute__((noinline)) void alpha_hot(__u64 rounds)
 {
 	while (rounds--)
 		work_done++;
 }
 
-/* Assembler code without .type and .size. */
+/* A function in assembler code without the directives .type and .size. */
 void bare_hot(__u64 rounds);
 __asm__(".text\n"
 	".globl bare_hot\n"
@@ -57,7 +58,7 @@ static void spin_in(void (*hot)(__u64), __u64 ms)
 		hot(LOOPS);
 }
 
-/* Most of the time is in the vDSO, which reads this clock from memory. */
+/* Spends most of its time in the vDSO, which reads CLOCK_MONOTONIC_COARSE from memory. */
 static void vdso_hot(__u64 rounds)
 {
 	struct timespec t;
@@ -66,10 +67,13 @@ static void vdso_hot(__u64 rounds)
 		clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
 }
 
-/* Runs code that was written to a mapping, and says so in /tmp/perf-PID.map as compilers do. */
+/*
+ * Writes code to a mapping and executes it. Lists the code in /tmp/perf-PID.map, as JIT compilers
+ * do.
+ */
 static int spin_compiled(const char *mapping, __u64 ms)
 {
-	/* As bare_hot. */
+	/* The machine code of bare_hot(). */
 	static const char code[] = "\x48\xff\xcf\x75\xfb\xc3";
 	int fd = -1, flags = MAP_SHARED | MAP_ANONYMOUS;
 	char name[40];
@@ -94,7 +98,7 @@ static int spin_compiled(const char *mapping, __u64 ms)
 	return 0;
 }
 
-/* The build id in an ELF file that was read into memory; its length is in *len. */
+/* Returns the build id in an ELF file that was read into memory, and stores its length in *len. */
 static char *find_build_id(char *file, size_t *len)
 {
 	const Elf64_Ehdr *ehdr = (void *)file;
@@ -136,7 +140,7 @@ static char *read_own_file(size_t *size)
 	return file;
 }
 
-/* Gives the hot function and the build id of a program in memory another name and value. */
+/* Changes the name of the hot function and the build id in the image of a program in memory. */
 static void make_twin(char *file, size_t size)
 {
 	size_t len = 0;
@@ -149,7 +153,7 @@ static void make_twin(char *file, size_t size)
 		memcpy(pos, TWIN_NAME, strlen(TWIN_NAME));
 }
 
-/* Writes a copy of this program: its twin or itself, with or without a build id. */
+/* Writes a copy of this program, or of its twin, with or without a build id. */
 static int write_copy(const char *path, bool twin, bool with_id)
 {
 	size_t size, len;
@@ -160,7 +164,7 @@ static int write_copy(const char *path, bool twin, bool with_id)
 		return 1;
 	if (twin)
 		make_twin(file, size);
-	/* The type of the note is changed, so that readers ignore it. */
+	/* Readers ignore the note of the build id, because its type is changed. */
 	id = find_build_id(file, &len);
 	if (id && !with_id)
 		id[-8] = 99;
@@ -171,7 +175,7 @@ static int write_copy(const char *path, bool twin, bool with_id)
 	return rc;
 }
 
-/* From here on this thread and its children are refused perf_event_open(). */
+/* Makes perf_event_open() fail for this thread and its later children. */
 static int refuse_perf(void)
 {
 	struct sock_filter code[] = {
@@ -202,7 +206,7 @@ static void *run_thread(void *argv)
 	exit(run_steps(argv));
 }
 
-/* The rest of the steps is taken in a new pid name space with a /proc of its own. */
+/* Executes the remaining steps in a new pid namespace with a new mount of /proc. */
 static int run_in_pid_namespace(char **argv)
 {
 	pid_t child;

@@ -5,12 +5,14 @@
 # timeout: 300
 # shellcheck disable=SC2012,SC2016,SC2086,SC2317,SC2329,SC3043
 #
-# Names in samples belong to the program that ran: pfc record and pfc top across an exec, beside a
-# file that is replaced while it runs, in other name spaces, and for threads that change their
-# name. Each result also holds where perf_event_open(2) is refused ("without perf").
+# Names in samples belong to the program that ran. The tests of pfc record and pfc top check this
+# across an exec, for a file that is replaced while its program runs, in other namespaces, and for
+# threads that change their name. Each result also holds where perf_event_open(2) is refused
+# ("without perf").
 #
-# The program $a spends its time in alpha_hot. Its twin $b is the same program with betaa_hot
-# in that place and another build id; the *_noid copies have no build id.
+# The program $a spends its time in the function alpha_hot. The twin $b differs from $a in the build
+# id and in the name of its hot function, betaa_hot. The copies with names in _noid have no build
+# id.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
@@ -20,13 +22,14 @@ a=$dir/a b=$dir/b
 # Milliseconds of processor time that a program spins.
 ms=250
 [ -n "${LONG:-}" ] || ms=100
-# How pfc is started: with "refuse_perf" perf_event_open() fails with EACCES.
+# Step with which $a starts pfc, or empty. With "refuse_perf", perf_event_open() fails with EACCES
+# in pfc.
 via=""
 
 run_pfc() { # ARGUMENT...
 	(exec_pfc "$@")
 }
-# For the background: the number of the job is that of pfc.
+# Replaces the shell by pfc, so that the process id of a background job is the id of pfc.
 exec_pfc() { # ARGUMENT...
 	if [ -n "$via" ]; then exec $a "$via" exec pfc "$@"; else exec pfc "$@"; fi
 }
@@ -39,8 +42,8 @@ has_slept() { # PID
 wait_started() { # PID
 	within 20 has_open $1 /dev/perfmon && within 20 catches_int $1 && within 20 has_slept $1
 }
-# Names the samples of a file: $table has the shares of threads, files and functions, $words what
-# pfc report says beside that.
+# Writes the report of a file of samples: the shares of threads, files and functions to $table, the
+# messages of pfc report to $words.
 table=report words=report_words
 report() { # FILE
 	pfc report -i $1 --sort comm,dso,sym >$table 2>$words
@@ -50,24 +53,25 @@ report() { # FILE
 	cat $words
 	return $rc
 }
-# The share of a function, in percent, of all threads or of those with a name.
+# Prints the share of a function in percent, of all threads or of the threads with the given name.
 percent_of() { # FUNCTION [THREAD]
 	awk -v f="$1" -v t="${2:-}" '!/^#/ && NF && $NF == f && (t == "" || $2 == t) { n += $1 } END { print int(n) }' $table
 }
-# Two programs ran for the same time: each has 35 % of the samples of both or more.
+# Succeeds if each of two programs that ran for the same time has at least 35 % of their samples.
 has_both_programs() { # FILE
 	local alpha beta
 	report $1
 	alpha=$(percent_of alpha_hot) beta=$(percent_of betaa_hot)
 	[ $((alpha + beta)) -ge 15 ] && [ $((alpha * 100)) -ge $(((alpha + beta) * 35)) ] && [ $((beta * 100)) -ge $(((alpha + beta) * 35)) ]
 }
-# start_victim STEP...: runs $victim in the background; it waits for $dir/go before it spins.
+# start_victim PROGRAM STEP...: runs the program in the background as $victim. The steps make the
+# program wait for $dir/go before it spins.
 start_victim() { # PROGRAM STEP...
 	rm -f $dir/go $dir/more
 	"$@" &
 	victim=$!
 }
-# start_record FILE: pfc record -p $victim in the background, until it samples.
+# start_record FILE: starts pfc record -p $victim in the background, and waits until pfc samples.
 start_record() { # FILE
 	rm -f $1
 	exec_pfc record -p $victim -F 1000 -o $1 2>said_by_pfc &
@@ -75,7 +79,7 @@ start_record() { # FILE
 	wait_started $recorder || { cat said_by_* ; kill_both; return 1; }
 	[ -n "$via" ] || has_open $recorder perf_event || { echo "no perf event"; kill_both; return 1; }
 }
-# Ends what start and record have started.
+# Kills the processes that start_victim and start_record have started.
 kill_both() {
 	kill -9 $victim $recorder
 	wait $victim $recorder
@@ -96,7 +100,7 @@ test_exec_of_command() {
 	run_pfc record -F 1000 -o x $a spin $ms exec $b spin $ms || return 1
 	has_both_programs x
 }
-# A later table of pfc top is of the second program.
+# After an exec of the sampled program, a table of pfc top names functions of the second program.
 test_exec_in_top() {
 	start_victim $a until $dir/go spin $ms until $dir/more exec $b spin 1000000
 	exec_pfc top -p $victim --plain -I 300 >tables 2>said_by_top &
@@ -111,8 +115,9 @@ test_exec_in_top() {
 	cat tables said_by_top
 	return $rc
 }
-# test_replaced A B: the file of a running program A becomes B, which has other functions in the
-# same places. A's samples are named by A or not at all, and the report says why once.
+# test_replaced A B: replaces the file of the running program A by B, which has other functions at
+# the same addresses. The functions of A are named from A or not at all, and the report says why
+# once.
 test_replaced() {
 	rm -f $dir/it
 	cp $1 $dir/it
@@ -126,7 +131,8 @@ test_replaced() {
 	wait $victim $recorder
 	is_other_build
 }
-# The samples of $dir/it have the file's name and not the functions of $b, and one message.
+# Succeeds if the samples of $dir/it have the name of the file but no function of $b, and if one
+# message reports another build.
 is_other_build() {
 	report x
 	[ "$(percent_of betaa_hot)" = 0 ] && [ "$(grep -c 'another build' $words)" = 1 ] && grep -q ' it  *\[\.\] \[unknown\]' $table
@@ -144,14 +150,14 @@ test_replaced_before() {
 	wait $victim $recorder
 	is_other_build
 }
-# In the other mount name space $dir/it is $b, here it is $a.
+# In the mount namespace of the sampled program $dir/it is $b; in the namespace of pfc it is $a.
 test_mount_namespace() {
 	rm -f $dir/it
 	cp $a $dir/it
 	run_pfc record -F 1000 -o x $a bind $b $dir/it exec $dir/it spin $ms || return 1
 	is_other_build && [ "$(percent_of alpha_hot)" -le 5 ]
 }
-# While the process is there its files can be read.
+# pfc top can read the files of a process in another mount namespace while the process runs.
 test_mount_namespace_in_top() {
 	rm -f $dir/it
 	cp $a $dir/it
@@ -164,7 +170,7 @@ test_mount_namespace_in_top() {
 	cat tables said_by_top
 	grep -q betaa_hot tables && ! grep -q alpha_hot tables
 }
-# All samples of the function alpha_hot are of threads with that name.
+# Succeeds if all samples of the function alpha_hot are of threads with the given name.
 is_alpha_of() { # NAME
 	local all
 	all=$(percent_of alpha_hot)
@@ -196,7 +202,7 @@ test_pid_namespace_process() {
 	cat tables
 	is_alpha_of a && grep -q ' a .*alpha_hot' tables
 }
-# A message says that CPUs also ran processes without a number in this name space.
+# A message reports that the CPUs also ran processes that have no id in the pid namespace of pfc.
 test_pid_namespace_cpus() {
 	$a spin 1000000 &
 	victim=$!
@@ -207,7 +213,7 @@ test_pid_namespace_cpus() {
 	report x
 	grep -q 'pid name space' said_by_pfc && [ "$(percent_of alpha_hot a)" -ge 15 ] && [ "$(percent_of alpha_hot swapper)" = 0 ]
 }
-# So many percent of the samples are in a function, in a file.
+# Succeeds if at least PERCENT percent of the samples are in the function, in the file.
 test_function_name() { # PERCENT FUNCTION FILE STEP...
 	local min=$1 name=$2 file=$3
 	shift 3
@@ -225,7 +231,8 @@ test_unprivileged() {
 	cat said_by_pfc
 	[ $rc = 0 ] && has_both_programs /tmp/nobody/x
 }
-# Both ways to learn of processes have the same results.
+# Runs the check twice, with and without perf_event_open(): pfc learns of processes in two ways,
+# with the same results.
 check_both_ways() { # NAME COMMAND...
 	local name=$1
 	shift
@@ -235,7 +242,7 @@ check_both_ways() { # NAME COMMAND...
 	check "$name, without perf" "$@"
 	via=""
 }
-# The other results are left to make test-all.
+# Runs the command only in a long run (make test-all).
 if_long() { # COMMAND...
 	[ -z "${LONG:-}" ] || "$@"
 }

@@ -5,8 +5,8 @@
 # timeout: 120
 # shellcheck disable=SC2030,SC2031,SC2086,SC2317,SC2329,SC3043
 #
-# pfc ppa: on and off, one task, all tasks, CPUs, histogram, live view, recording; and its messages
-# when there is nothing to show.
+# Tests pfc ppa: it turns accounting on and off, and shows one task, all tasks, CPUs, a histogram, a
+# live view and a recording. Also tests the messages of pfc ppa when there is nothing to show.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh

@@ -5,9 +5,9 @@
 # timeout: 900
 # shellcheck disable=SC2012,SC2015,SC2016,SC2030,SC2031,SC2086,SC2317,SC2329,SC3043
 #
-# pfc record, report, script and flamegraph: the tasks and CPUs that they sample, names of
-# functions, call stacks, files. Where linux-perf is installed, it must read the same from the
-# files.
+# Tests pfc record, report, script and flamegraph: the tasks and CPUs that they sample, names of
+# functions, call stacks, files. Where linux-perf is installed, the reports of linux-perf for the
+# same files must agree.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
@@ -25,7 +25,7 @@ has_status() { # WANTED COMMAND...
 nr_samples() { # FILE
 	pfc script --json -i "$1" | wc -l
 }
-# Succeeds if the process sleeps in three checks, which means that it waits for samples.
+# Succeeds if the process sleeps in three successive checks, which means that it waits for samples.
 has_slept() { # PID
 	for _ in 1 2 3; do
 		[ "$(awk '{ print $3 }' "/proc/$1/stat")" = S ] || return 1
@@ -38,7 +38,7 @@ is_stopped() { # PID
 wait_started() { # PID
 	within 300 has_open $1 /dev/perfmon && within 300 catches_int $1 && within 300 has_slept $1
 }
-# Prints the share of a report's first line in percent, or 0 if it is not that function's.
+# Prints the percentage of the first line of a report, or 0 if that line is of another function.
 percent_of() { # FILE FUNCTION
 	pfc report -i "$1" | percent_in_report "$2"
 }
@@ -46,12 +46,12 @@ percent_in_report() { # FUNCTION: like percent_of, for a report on standard inpu
 	awk -v f="$1" '!/^#/ && NF { sub("%", "", $1); print $NF == f ? int($1) : 0; exit }'
 }
 
-# Runs the command up to three times, with more work each time: on a busy machine a guest gets
-# little CPU time.
+# Runs the command up to three times, with more work each time: a guest on a busy host gets little
+# CPU time.
 factor=1
 retry_longer() { # COMMAND...
 	for factor in 1 2 4; do
-		# On an idle machine 0.3 seconds have enough samples.
+		# On an idle machine, 0.3 seconds are enough for the samples.
 		nap=$((factor * 1000))
 		[ -n "${LONG:-}" ] || [ $factor != 1 ] || nap=300
 		"$@" && return 0
@@ -172,7 +172,7 @@ test_flight_recorder() {
 	ls -l f*
 	[ $rc = 0 ] && [ "$(ls f.* | wc -l)" = 2 ] || return 1
 	for file in f.*; do
-		# A page has room for 64 samples and keeps the newest.
+		# A buffer of one page has room for 64 samples and keeps the newest ones.
 		kept=$(nr_samples "$file")
 		echo "$file: $kept"
 		[ "$kept" -gt 10 ] && [ "$kept" -le 64 ] || return 1
@@ -242,7 +242,7 @@ test_two_events() {
 test_default_cycles() {
 	pfc report -i a | grep -q "event 'cycles'"
 }
-# linux-perf reports the same as pfc from files of pfc.
+# linux-perf and pfc report the same for a file of pfc.
 test_perf_report() { # FILE
 	perf report --stdio --no-children -g none -i "$1" >theirs 2>words || { cat words; return 1; }
 	grep -v '^#' theirs | head -n 3
@@ -260,7 +260,7 @@ test_perf_threads() {
 	perf script -i t -F comm,tid,ip,sym,dso >theirs 2>words || return 1
 	[ "$(awk '{ print $2 }' theirs | sort -u | wc -l)" = "$(pfc script --json -i t | grep -o '"tid":[0-9]*' | sort -u | wc -l)" ]
 }
-# pfc reads a file of linux-perf.
+# pfc reads a file that linux-perf has written.
 test_file_of_perf() {
 	perf record -F 500 -g -o theirs.data $program calls $((rounds * factor)) 2>/dev/null || return 1
 	pfc report -i theirs.data | head -n 12
@@ -282,7 +282,7 @@ check_with_pmu() { # NAME COMMAND...
 plan 30
 cd /tmp || exit 1
 unload_modules
-# Missing modules must not be loaded by the kernel.
+# Keeps the kernel from loading missing modules.
 echo >/proc/sys/kernel/modprobe
 check "1.9 pfc record without perfcounters.ko: status 2, it names modprobe" test_no_module
 insmod /modules/perfcounters.ko

@@ -5,10 +5,10 @@
 # timeout: 600
 # shellcheck disable=SC2016,SC2030,SC2031,SC2086,SC2317,SC2329,SC3043
 #
-# pfc stat with more events than counters: runs of event sets, groups, error bars, thresholds. The
-# program has phases with many instructions in user mode and phases with few, always the same, so
-# the true value is known from counting one event alone. Where linux-perf is installed, its scaled
-# values are printed as well.
+# Tests pfc stat with more events than counters: event sets that take turns, groups, error bars,
+# thresholds. The measured program has phases with many instructions in user mode and phases with
+# few. The phases are the same each time, so the true value is known from counting one event alone.
+# Where linux-perf is installed, its scaled values are printed as well.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
@@ -20,17 +20,19 @@ esac
 program="/tests/pfc_follow phases"
 # In the emulator, branches are an eighth of all instructions.
 many=branches:u,branches:u,branches:u,branches:u,branches:u,branches:u,branches:u,branches:u,branches:u,branches:u,branches:u,branches:u
-# Twelve events are three sets of Intel's four counters, or two of AMD's six. The first run of a set
-# may be long, because its code is new to the emulator.
+# Twelve events need three sets on the four counters of Intel, or two on the six of AMD. The first
+# time that a set is loaded may be long, because code that runs for the first time is slow in the
+# emulator.
 #
-# 40 runs of the program are enough to find error bars that are too narrow. make test makes 8 and
-# asks for less, which finds bars of a quarter of the width or of none. To compare with perf:
-# make vm GUEST=debian-skylake CMD='LONG=1 RUNS=100 sh /tests/pfc_sets.sh'
+# 40 runs of the program are enough to find error bars that are too narrow. make test measures 8
+# runs and requires a smaller share, which finds error bars of a quarter of the width or of zero. To
+# compare with perf: make vm GUEST=debian-skylake CMD='LONG=1 RUNS=100 sh /tests/pfc_sets.sh'
 share=75 phases=160 default_runs=8
 [ -z "${LONG:-}" ] || share=95 phases=300 default_runs=40
 RUNS=${RUNS:-$default_runs}
 
-# Fields: value, unit, event, run time, percent, derived value, its unit, error bar.
+# Fields of the CSV file: value, unit, event, time, percent, derived value, unit of the derived
+# value, error bar.
 exact_values() { # SEED PHASES
 	pfc stat -x, -o one -e branches:u $program "$@" && awk -F, '{ print $1 }' one
 }
@@ -44,7 +46,7 @@ test_multiplexed() {
 		END { exit bad }' all
 }
 test_shares() {
-	# The sets' shares of the time add up to all of it.
+	# The shares of the measured time of all sets add up to 100 percent.
 	awk -F, '/branches/ && !seen[$4]++ { n++; sum += $5 } END { print n, sum; exit !(n >= 2 && sum > 99.5 && sum < 100.5) }' all
 }
 test_whole_words() {
@@ -66,7 +68,7 @@ test_one_set() {
 	pfc stat -x, -o all -e "{instructions:u,branches:u},$many,{branch-misses:u,cycles:u}" $program 1 300 || return 1
 	cat all
 	# The events of a group run at the same time, so their ratio is right. The emulator drops
-	# fractions when a counter is programmed.
+	# fractions of an event when it programs a counter.
 	awk -F, '{ value[NR] = $1; time[NR] = $4 }
 		END { r = value[1] / value[2]; s = value[16] / value[15]
 			print r, s
@@ -98,7 +100,7 @@ test_cascade() {
 	pfc stat -x, -o all -e branches:u $program 1 300 || return 1
 	pfc stat -x, --cascade instructions:u=8000000 -o after -e branches:u $program 1 300 || return 1
 	cat all after
-	# The events before the threshold, a million branches, are not counted.
+	# The events before the threshold of a million branches are not counted.
 	a=$(awk -F, '{ print $1 }' all) b=$(awk -F, '{ print $1 }' after)
 	[ $((a - b)) -ge 999900 ] && [ $((a - b)) -le 1000100 ]
 }
@@ -113,7 +115,8 @@ test_no_threshold() {
 	cat words
 	[ $rc = 2 ] && grep -q 'branch-misses=1000' words
 }
-# In at least $share % of the runs, each with another seed, the true value is within the error bar.
+# Succeeds if the true value is within the error bar in at least $share % of the runs, each with
+# another seed.
 test_coverage() {
 	inside=0 seed=0
 	: >plot
@@ -129,7 +132,7 @@ test_coverage() {
 	echo "$inside of $RUNS"
 	[ $((inside * 100)) -ge $((RUNS * share)) ]
 }
-# Counts the same runs with linux-perf, which has no error bars.
+# Counts the same programs with linux-perf, which has no error bars.
 test_beside_other() {
 	: >perfs
 	seed=0

@@ -6,9 +6,10 @@
 # shellcheck disable=SC2012,SC2016,SC2046,SC2086,SC2317,SC2329,SC3043
 #
 # pfc reports counts that are incomplete and samples that were not taken, as text, CSV and JSON. In
-# the guest pmu-unequal CPU 1 has counters 0 to 3 and CPU 0 has eight. pfc uses the counters that
-# all known CPUs have. A CPU that goes online later may lack some, and a thread is not counted
-# there. A context ends early when an administrator's context takes its registers.
+# the guest pmu-unequal CPU 1 has counters 0 to 3 and CPU 0 has counters 0 to 7. pfc uses the
+# counters that all known CPUs have. A CPU that goes online later may lack some of these counters,
+# and a thread is not counted on that CPU. A context ends early when a context of an administrator
+# takes its registers.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
@@ -17,7 +18,8 @@ program=/tests/pfc_follow
 parameters=/sys/module/perfcounters/parameters
 eight=branches:u,branches:u,branches:u,branches:u,branches:u,branches:u,branches:u,branches:u
 
-# nr_marked_is FORM CAUSE NR: succeeds if NR counts are marked as short, in the way of that format.
+# nr_marked_is FORM CAUSE NR: succeeds if NR counts are marked as short, as the format FORM marks
+# them.
 nr_marked_is() {
 	case $1 in
 	people) nr=$(grep -c '(short)$' words) ;;
@@ -33,7 +35,7 @@ format_options() { # FORM
 	esac
 }
 
-# The description is loaded while CPU 1 is offline, so it does not know CPU 1.
+# The description is loaded while CPU 1 is offline, so it does not contain the counters of CPU 1.
 load_for_cpu0() {
 	rmmod pfm_intel 2>/dev/null
 	echo 0 >/sys/devices/system/cpu/cpu1/online
@@ -41,7 +43,7 @@ load_for_cpu0() {
 }
 online="echo 1 >/sys/devices/system/cpu/cpu1/online"
 
-# All eight counters are used. CPU 1, which lacks the last four, stays offline in
+# Events use all eight counters. CPU 1, which lacks the last four, stays offline in
 # test_cpu1_offline() and goes online in test_cpu1_online().
 test_cpu1_offline() { # FORM
 	load_for_cpu0
@@ -64,15 +66,15 @@ test_record() {
 	cat words
 	[ $rc = 7 ] && grep -qE "^pfc: sampling thread [0-9]+ omitted the time on CPUs that lack some of the registers; " words
 }
-# The description knows both CPUs: the eight events run by turns on the counters that both have,
-# whichever CPU the program is on.
+# The description contains both CPUs. The eight events are multiplexed on the counters that both
+# CPUs have, whichever CPU the program is on.
 test_multiplexed() { # FORM
 	pfc stat $(format_options $1) -e $eight sh -c "taskset -c 0 $program spin 1000000; taskset -c 1 $program spin 1000000; exit 7" 2>words
 	rc=$?
 	cat words
 	[ $rc = 7 ] && nr_marked_is $1 elsewhere 0 && ! grep -qE "ended early|omitted|not counted" words
 }
-# Each CPU runs the loop of 2,000,000 instructions, and 1/8 of them are branches.
+# Each CPU executes 2,000,000 instructions of the loop, and 1/8 of them are branches.
 test_all_cpus() {
 	pfc stat -a -x, -e branches:u sh -c "taskset -c 0 $program spin 1000000; taskset -c 1 $program spin 1000000" 2>words
 	rc=$?
@@ -81,7 +83,7 @@ test_all_cpus() {
 	[ $rc = 0 ] && [ "${count:-0}" -ge 500000 ] && ! grep -q "not counted" words
 }
 
-# A user's program is counted. Meanwhile the administrator counts on all CPUs.
+# Counts a program of an unprivileged user. Meanwhile an administrator counts on all CPUs.
 run_evicted() { # FORM COMMAND
 	rm -f begun over
 	su nobody -s /bin/sh -c "$2 sh -c 'echo >begun; until [ -e over ]; do $program spin 100000; done; exit 7'" 2>words &
@@ -103,7 +105,8 @@ test_record_evicted() {
 		grep -qE "^pfc: sampling (thread [0-9]+|[0-9]+ threads \([0-9]+ and others\)) ended early: a program of the administrator took the registers; " words
 }
 
-# Each period is a sample or is lost: $periods of them in the loop, and a few around it.
+# The loop has $periods periods, and a few more are outside of it. Each period is a sample or is
+# lost.
 periods=10000
 [ -z "${LONG:-}" ] || periods=40000
 test_lost_samples() {

@@ -6,8 +6,9 @@
 # timeout: 300
 # shellcheck disable=SC2016,SC2030,SC2031,SC2086,SC2317,SC2329,SC3043
 #
-# pfc stat, pmu and doctor: names of events, tasks and CPUs that are counted, output, exit statuses,
-# and a PMU that perf or the NMI watchdog uses. pfc_follow.c tests how a command is followed.
+# Tests pfc stat, pmu and doctor: names of events, the tasks and CPUs that are counted, output, exit
+# statuses, and a PMU that perf or the NMI watchdog uses. pfc_follow.c tests how pfc follows a
+# command.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
@@ -17,7 +18,8 @@ amd*) description=pfm_amd name=amd-v2 table=amd64_fam17h known=RETIRED_INSTRUCTI
 *) description=pfm_intel name=intel-arch table=skl known=INST_RETIRED:ANY_P counters=4 ;;
 esac
 program=/tests/pfc_follow
-# Milliseconds for which a process is counted. A hundredth of them has enough instructions.
+# Milliseconds for which a process is counted. Even a hundredth of the $nap milliseconds has enough
+# instructions.
 nap=300
 [ -z "${LONG:-}" ] || nap=1000
 fixed_addresses="linux64 -R"
@@ -28,20 +30,20 @@ has_status() { # WANTED COMMAND...
 	"$@" || rc=$?
 	[ $rc = "$want" ] || { echo "status $rc, want $want"; return 1; }
 }
-# Prints the values of an event in a CSV file, one a line.
+# Prints the values of an event in a CSV file, one value a line.
 event_values() { # FILE EVENT
 	awk -F, -v e="$2" '{ for (i = 3; i <= NF; i++) if ($i == e) { print $(i - 2); next } }' "$1"
 }
 is_number() { case $1 in '' | *[!0-9]*) echo "'$1' is no number"; return 1 ;; esac; }
-# 3,000,000 rounds are 4,000,000 instructions more than 1,000,000. Addresses are fixed, because the
-# instructions of string functions depend on them.
+# A loop of 3,000,000 rounds has 4,000,000 instructions more than a loop of 1,000,000. Addresses are
+# fixed, because the instructions of string functions depend on them.
 test_exact() { # EVENT
 	$fixed_addresses pfc stat -x, -o a -e "$1" $program spin 1000000 && $fixed_addresses pfc stat -x, -o b -e "$1" $program spin 3000000 || return 1
 	head -n 1 a b
 	[ $(($(event_values b "$1") - $(event_values a "$1"))) = 4000000 ]
 }
 
-# An event that pfc cannot program completely is not supported. It must not be counted as 0.
+# pfc must report an event that it cannot program completely as not supported, not as 0.
 test_all_counted() {
 	case $PMU in
 	skylake) more=OFFCORE_RESPONSE_0:DMND_DATA_RD:ANY_RESPONSE,MEM_TRANS_RETIRED:LOAD_LATENCY,FRONTEND_RETIRED:DSB_MISS,r1b7,r1bb:u,r5301cd,r1c6, many=7 ;;
@@ -60,7 +62,8 @@ test_no_pmu() {
 	pfc stat -o all -e cycles,instructions true 2>words
 	[ $? = 0 ] && cat all words && [ "$(grep -c '<not supported>' all)" = 2 ] && grep -q "pfc doctor" words
 }
-# Compares fractions of the instructions: the emulator rounds when a counter starts.
+# Succeeds if two counts differ by at most one: the emulator rounds a fraction of an event when a
+# counter starts.
 is_within_one() { [ $(($1 - $2)) -ge -1 ] && [ $(($1 - $2)) -le 1 ]; }
 test_one_set() {
 	pfc stat -x, -o all -e instructions:u,branches:u,branch-misses:u,cycles:u $program spin 1000000 || return 1
@@ -77,7 +80,7 @@ test_fixed() {
 test_too_many() {
 	events=branches:u many=0
 	while [ $many -lt $counters ]; do events=$events,branches:u many=$((many + 1)); done
-	# Long enough for several runs of each event.
+	# The program takes long enough for each event set to be loaded several times.
 	pfc stat -x, -o all -e $events /tests/pfc_follow phases 1 100 2>words || return 1
 	cat all words
 	[ "$(grep -c ',branches:u,' all)" = $((counters + 1)) ] && ! grep -q ',branches:u,.*,100.00,' all
@@ -107,14 +110,16 @@ test_json() {
 }
 test_intervals() {
 	rm -f all
-	# Runs until three intervals have been written, which takes longer on a busy host.
+	# The command runs until three intervals have been written, which takes longer on a busy
+	# host.
 	pfc stat -I 200 -x, -o all -e instructions:u sh -c 'for i in $(seq 300); do sleep 0.2; [ "$(wc -l <all)" -lt 3 ] || exit 0; done' || return 1
 	cat all
 	lines=$(wc -l <all)
 	[ "$lines" -ge 3 ] && [ "$(cut -d, -f1 all | sort -n | uniq | wc -l)" = "$lines" ]
 }
 test_sum_of_intervals() {
-	# On a busy host the program may exit before pfc runs again. Then it is run for longer.
+	# On a busy host the program may exit before pfc runs again. If the program exits too early,
+	# the loop repeats the test with more rounds.
 	for rounds in 30000000 100000000 300000000; do
 		$fixed_addresses pfc stat -I 20 -x, -o a -e instructions:u $program spin $rounds && $fixed_addresses pfc stat -x, -o b -e instructions:u $program spin $rounds || return 1
 		[ "$(wc -l <a)" -lt 2 ] || break
@@ -230,7 +235,7 @@ unload_modules
 check "1.16 pfc doctor without a module: status 1, it names modprobe" test_no_output
 check "1.16 pfc pmu without a module: status 2" has_status 2 pfc pmu
 insmod /modules/perfcounters.ko
-# The kernel must not load a description when pfc creates a context.
+# Keeps the kernel from loading a description when pfc creates a context.
 echo >/proc/sys/kernel/modprobe
 check "1.16 pfc stat without a PMU description: the command runs, events are not supported" test_no_pmu
 insmod /modules/$description.ko

@@ -4,8 +4,8 @@
  * worlds: stock debug
  * timeout: 240
  *
- * pfc trace, with programs that are traced: streamed to a file, as a flight recorder, live, listed;
- * with the program or the recorder killed. With arguments this program is such a program.
+ * Tests pfc trace with programs that are traced: to a file, as a flight recorder, live and listed,
+ * and with the program or the recorder killed. With arguments, this program is the traced program.
  */
 #include "trace.h"
 
@@ -16,7 +16,7 @@ static struct traced_process self;
 
 /*
  * Writes @nr events with consecutive numbers, or without end if @nr is negative, and sleeps for @ms
- * milliseconds after each. Returns 7.
+ * milliseconds after each. Returns 7, the exit status of the program.
  */
 static int run_app(long nr, int ms)
 {
@@ -55,7 +55,7 @@ static int run(const char *command)
 	return WIFEXITED(rc) ? WEXITSTATUS(rc) : -1;
 }
 
-/* Returns the number that a command prints, or -1 if it prints none. */
+/* Returns the number that @command prints, or -1 if it prints none. */
 static long number_from(const char *command)
 {
 	FILE *out = popen(command, "re");
@@ -91,7 +91,7 @@ static long count_steps(const char *path)
 	return count > 0 ? count : 0;
 }
 
-/* Shell code that waits for a minute at most, until a file has more than n lines with an event. */
+/* Shell code that waits for up to a minute, until @file has more than @n lines with an event. */
 #define LINES(n, file)							\
 	"for i in $(seq 600); do [ \"$(grep -c app:step " file ")\" -gt " n " ] && break; "	\
 	"sleep 0.1; done\n"
@@ -184,7 +184,7 @@ static void test_other_cases(void)
 {
 	pid_t pid;
 
-	/* Each subshell is a task, which has a switch to it and one away from it. */
+	/* Each subshell is a task, with one switch to the task and one away from the task. */
 	is(run("pfc trace start sys -e kernel:sched_switch --format text -o sys.txt -- \\\n"
 	       "sh -c 'for i in 1 2 3 4 5 6; do (:); done'"), 0,
 	       "3.11 kernel events: a trace of kernel:sched_switch");

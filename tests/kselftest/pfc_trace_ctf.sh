@@ -5,8 +5,8 @@
 # worlds: stock
 # guest: debian
 #
-# Traces of a program with libperftrace, recorded by pfc trace and read by babeltrace2: each event
-# with its fields, once, in the order of time, without a warning.
+# Tests traces of a program with libperftrace that pfc trace records and babeltrace2 reads. Each
+# event has its fields and appears once, in the order of time, without a warning.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
@@ -16,7 +16,8 @@ plan 12
 unload_modules
 insmod /modules/perfcounters.ko
 
-# read_trace DIRECTORY: prints its events to DIRECTORY.txt. Any warning of babeltrace2 is a failure.
+# read_trace DIRECTORY: prints the events of a trace to DIRECTORY.txt. Fails if babeltrace2 prints a
+# warning.
 read_trace() {
 	babeltrace2 --clock-cycles "$1" >"$1.txt" 2>"$1.err" && [ ! -s "$1.err" ] ||
 		{ head -n 5 "$1.err"; return 1; }
@@ -32,7 +33,7 @@ test_stream() {
 check "3.1 streamed trace: babeltrace2 reads it without a warning" test_stream
 check "3.1 streamed trace: all 10,001 events" is_equal "$(wc -l <all.ctf.txt)" 10001
 check "3.6 streamed trace: events in the order of time" times_in_order all.ctf.txt
-# The result for 3 is the sum of the squares below it: 0 + 1 + 4 = 5.
+# The result of the request with number 3 is 5, the sum of the squares of 0, 1 and 2.
 test_fields() {
 	grep -E 'requests:begin: .*number = 4999, from = "here"' all.ctf.txt &&
 		grep -E 'requests:end: .*number = 3, result = 5 ' all.ctf.txt
@@ -45,7 +46,8 @@ test_filtered() {
 }
 check "3.10 filtered trace: only the five matching events" test_filtered
 
-# The buffer is too small for the program. Losses are reported, also in the trace.
+# The buffer is too small for the events of the program. The trace reports the losses to
+# babeltrace2.
 test_lossy() {
 	pfc trace start lossy -e 'requests:*' -s 4K -o lossy.ctf -- $requests 50000 2>lossy.said
 	babeltrace2 lossy.ctf >lossy.txt 2>lossy.warned
@@ -61,7 +63,7 @@ test_wait() {
 }
 check "3.3 trace with --wait: no event is lost in a small buffer" test_wait
 
-# The program is killed. Its last events are in the flight recorder.
+# The program is killed. The flight recorder holds the last events of the killed program.
 is_recorded() { [ "$(pfc trace snapshot box --format text | grep -c requests:)" -gt 100 ]; }
 test_killed() {
 	pfc trace start box -e 'requests:*' --flight || return 1
@@ -74,7 +76,7 @@ test_killed() {
 }
 check "3.11 flight recorder: last events of a program that was killed" test_killed
 
-# Events of the kernel and of the program have times of the same clock.
+# Events of the kernel and events of the program have times of the same clock.
 test_both() {
 	pfc trace start both -e 'requests:*' --kernel sched,syscalls -s 1M -o both.ctf -- \
 		$requests 2000 && read_trace both.ctf && times_in_order both.ctf.txt &&
@@ -84,7 +86,7 @@ test_both() {
 }
 check "3.11 kernel and program: events of both in one trace" test_both
 
-# Eight traces at once, each with a filter of its own.
+# Eight traces exist at once, each with a different filter.
 test_many() {
 	local n
 	for n in $(seq 8); do

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Shared by the tests of the emulated PMU: its models (PMU in the environment names the one of this
- * guest; see tests/vm/guests), perf events, and code of known length. Documentation/emulated-pmu.md
- * lists which counter counts which events.
+ * Helpers for the tests of the emulated PMU: its models (PMU in the environment names the one of
+ * this guest; see tests/vm/guests), perf events, and code of known length.
+ * Documentation/emulated-pmu.md lists which counter counts which events.
  */
 #ifndef PMU_H
 #define PMU_H
@@ -16,7 +16,7 @@ struct pmu_model {
 	bool amd;
 	int version, counters, fixed;
 	bool full_width;
-	const char *driver;	/* as printed in the kernel log */
+	const char *driver;	/* name as printed in the kernel log */
 };
 
 static const struct pmu_model pmu_models[] = {
@@ -49,8 +49,8 @@ static const struct pmu_model *guest_model(void)
 }
 
 /*
- * Returns true if the kernel log contains this text. The texts of all records are joined first,
- * because a line that is printed in parts may be in several records.
+ * Returns true if the kernel log contains the text @what. The texts of all records are joined
+ * first, because a line that is printed in parts may be in several records.
  */
 static bool klog_contains(const char *what)
 {
@@ -65,7 +65,7 @@ static bool klog_contains(const char *what)
 			continue;
 		record[len] = '\0';
 		text = strchr(record, ';');
-		/* The lines after the text are properties of the device. */
+		/* The lines of a record after the first are properties of the device. */
 		size = text ? strcspn(++text, "\n") : 0;
 		if (used + size >= sizeof(log))
 			break;
@@ -78,8 +78,8 @@ static bool klog_contains(const char *what)
 }
 
 /*
- * Keeps perf from lowering its sample rate when it finds that sampling takes long. The rate cannot
- * be set while the percentage is 0.
+ * Keeps perf from lowering its maximum sample rate when sampling takes long.
+ * perf_event_max_sample_rate cannot be set while perf_cpu_time_max_percent is 0.
  */
 static void disable_perf_throttling(void)
 {
@@ -88,7 +88,10 @@ static void disable_perf_throttling(void)
 	write_file("/proc/sys/kernel/perf_cpu_time_max_percent", "0");
 }
 
-/* Opens an event of this thread. It is disabled, except as a member of a leader's group. */
+/*
+ * Opens a perf event for this thread. The event starts disabled, except as a member of a leader's
+ * group.
+ */
 static int perf_open(struct perf_event_attr *attr, int leader)
 {
 	attr->size = sizeof(*attr);
@@ -133,7 +136,10 @@ static inline void spin(__u64 rounds)
 	asm volatile("1: dec %0\n jnz 1b" : "+r"(rounds) : : "cc");
 }
 
-/* Runs spin() while the event counts: 2 * rounds instructions and a constant overhead. */
+/*
+ * Returns the events that @fd counts during spin(): for instructions 2 * @rounds, plus a constant
+ * overhead.
+ */
 static __attribute__((noinline)) __u64 perf_spin(int fd, __u64 rounds)
 {
 	perf_start(fd);
@@ -142,7 +148,7 @@ static __attribute__((noinline)) __u64 perf_spin(int fd, __u64 rounds)
 	return perf_read(fd);
 }
 
-/* Executes steps in the kernel by tests/modules/msr_raw.c and keeps the result of each. */
+/* Results of the steps that tests/modules/msr_raw.c executes in the kernel, one for each step. */
 
 #define GP	(-5)
 
@@ -157,8 +163,9 @@ __attribute__((format(printf, 1, 2)))
 static __u64 msr_raw(const char *fmt, ...);
 
 /*
- * Registers that the kernel's driver does not write each time it starts counting. They are restored
- * when the test exits. On a model without such a register, both accesses fail without effect.
+ * Registers that the kernel's driver does not write each time it starts counting. The registers are
+ * restored when the test exits. Reads and writes of a register that the model lacks fail without
+ * effect.
  */
 static const __u32 saved_msrs[] = {
 	0x1d9,		/* IA32_DEBUGCTL */
@@ -192,7 +199,7 @@ static void msr_raw_load(void)
 	msr_raw_fd = open("/proc/msr_raw", O_RDWR | O_CLOEXEC);
 	if (msr_raw_fd < 0)
 		bail("open /proc/msr_raw");
-	/* The registers are those of CPU 0. */
+	/* The steps of msr_raw() run on CPU 0, so the registers are those of CPU 0. */
 	pin_to_cpu(0);
 	for (unsigned int i = 0; i < NR_SAVED_MSRS; i++)
 		saved_msr_values[i] = msr_raw("rd %#x", saved_msrs[i]);
@@ -200,7 +207,7 @@ static void msr_raw_load(void)
 	atexit(msr_raw_restore);
 }
 
-/* Executes the steps. Returns the value of the last one, or -1 if it failed. */
+/* Executes the steps in the text. Returns the value of the last step, or -1 if that step failed. */
 __attribute__((format(printf, 1, 2)))
 static __u64 msr_raw(const char *fmt, ...)
 {

@@ -4,8 +4,8 @@
  * guest: pmu-skid pmu-late pmu-merge pmu-spurious pmu-held
  * gate: pmu-late pmu-spurious
  *
- * The faults that the emulated PMU can inject, as tests/vm/guests requests them. Each is observed
- * in the registers, and perf's counts must be exact nevertheless.
+ * Tests the faults that the emulated PMU can inject, as tests/vm/guests requests them. Each fault
+ * is observed in the registers, and the counts of perf must be exact nevertheless.
  */
 #include "pmu.h"
 
@@ -19,7 +19,7 @@
 #define INUSE		0x392
 #define NMI		0x400
 #define MINUS_1000	0xfffffc18
-#define INSTRUCTIONS	0x5300c0	/* user and kernel mode, with an interrupt */
+#define INSTRUCTIONS	0x5300c0	/* counts in user and kernel mode, with interrupt */
 #define INSTRUCTIONS_OS	0x5200c0
 #define INSTRUCTIONS_USR 0x5100c0
 
@@ -35,8 +35,8 @@ static void test_skid(void)
 }
 
 /*
- * Has one counter overflow. Stores the number of NMIs until it is stopped, and of those just after
- * that.
+ * Lets one counter overflow. Stores the number of NMIs before the counter is stopped in *until, and
+ * the number of NMIs just after the stop in *after.
  */
 static void cause_overflow(__u32 sel, __u32 ctr, __u64 *until, __u64 *after)
 {

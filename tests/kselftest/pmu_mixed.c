@@ -5,17 +5,20 @@
  * worlds: stock debug
  * timeout: 240
  *
- * CPUs of one machine that differ. In the guest pmu-unequal CPU 0 has general counters 0 to 7
- * and CPU 1 has 0 to 3. In pmu-hybrid CPU 0 is of core type 0x40 and has 8 general and 4 fixed
- * counters, CPU 1 is of core type 0x20 and has 6 and 3. In pmu-nameless leaf 7 of CPUID says
- * that the processor is hybrid, and leaf 0x1a is missing.
+ * Tests CPUs of one machine that differ. In the guest pmu-unequal CPU 0 has general counters 0 to 7
+ * and CPU 1 has 0 to 3. In the guest pmu-hybrid CPU 0 is of core type 0x40 and has 8 general and 4
+ * fixed counters, and CPU 1 is of core type 0x20 and has 6 general and 3 fixed counters. In the
+ * guest pmu-nameless leaf 7 of CPUID reports a hybrid processor, and leaf 0x1a is missing.
  */
 #include "sampling.h"
 
 #define CORE	0x40
 #define ATOM	0x20
 
-/* The number of counters of both CPUs; the last counter; the first one of CPU 0 only. */
+/*
+ * The number of general counters that both CPUs have; the number of the last counter; the number of
+ * the first counter that only CPU 0 has.
+ */
 static int nr_common, last_counter, cpu0_counter;
 
 /* State of a thread that spins: the rounds done so far, its ID, and a request to exit. */
@@ -51,7 +54,7 @@ static bool spinner_progresses(void)
 	return shared->rounds > rounds + 100;
 }
 
-/* Binds the process to that CPU, and returns when it runs there. */
+/* Binds process @pid to CPU @cpu, and returns when the process runs there. */
 static void move_spinner(pid_t pid, int cpu)
 {
 	cpu_set_t set;
@@ -98,7 +101,10 @@ static int create_for_core(__u32 flags, __u32 core)
 	return ioctl(fd, PERFMON_CREATE, &ctx) ? -errno : fd;
 }
 
-/* Writes the PMC and the PMD of a general counter, and returns the context. */
+/*
+ * Writes the PMC (control register) and the PMD (data register) of a general counter. Returns the
+ * context.
+ */
 static int write_counter(int fd, __u16 number)
 {
 	pfm_write_pmc(fd, number, pfm_instructions(SKYLAKE));
@@ -106,7 +112,7 @@ static int write_counter(int fd, __u16 number)
 	return fd;
 }
 
-/* Creates a context with that general counter, loads it on a thread and starts it. */
+/* Creates a context with general counter @number, loads it on thread @tid and starts it. */
 static int start_counting(__u16 number, __u32 tid)
 {
 	int fd = write_counter(pfm_create(0), number);
@@ -116,7 +122,7 @@ static int start_counting(__u16 number, __u32 tid)
 	return fd;
 }
 
-/* The last general counter that both CPUs have counts on both of them. */
+/* Checks that the last general counter that both CPUs have counts on both CPUs. */
 static void test_common_counter(pid_t pid)
 {
 	int fd = start_counting(nr_common - 1, shared->tid);
@@ -136,7 +142,10 @@ static void test_common_counter(pid_t pid)
 	move_spinner(pid, 0);
 }
 
-/* The first counter that CPU 1 lacks counts on CPU 0 only, and its value is marked as short. */
+/*
+ * Checks that the first counter that CPU 1 lacks counts on CPU 0 only, and that its value is marked
+ * as short.
+ */
 static void test_cpu0_counter(pid_t pid)
 {
 	__u64 before, value = 0, first;
@@ -160,7 +169,7 @@ static void test_cpu0_counter(pid_t pid)
 	   "1.4 PERFMON_STATUS on CPU 1: elsewhere");
 	first = status.elsewhere;
 	is(pfm_write_pmd(fd, cpu0_counter, 0), 0, "1.4 PERFMON_WRITE_PMDS on CPU 1");
-	/* The value is short once the thread has run on CPU 1 after the write. */
+	/* The value is short once the thread has run on CPU 1 after PERFMON_WRITE_PMDS. */
 	spinner_progresses();
 	is(read_pmd_flags(fd, cpu0_counter, &value), PERFMON_REGFL_SHORT,
 	   "1.4 value written on CPU 1: short");
@@ -202,7 +211,10 @@ static void test_cpu0_counter(pid_t pid)
 	close(fd);
 }
 
-/* The self page has no counters on a CPU that lacks one: readers call the kernel. */
+/*
+ * The self page offers no counters on a CPU that lacks one of the context's counters. A reader then
+ * has to use a system call.
+ */
 static void test_self_page(void)
 {
 	int fd = write_counter(pfm_create(0), cpu0_counter);
@@ -225,7 +237,7 @@ static void test_self_page(void)
 	close(fd);
 }
 
-/* A thread that is moved between the CPUs 50 times. */
+/* Moves the counted thread between the CPUs 50 times. */
 static void test_many_moves(pid_t pid)
 {
 	int fd = start_counting(last_counter, shared->tid), i;
@@ -270,7 +282,8 @@ static void test_cpu_contexts(void)
 }
 
 /*
- * /proc/perfmon_map lists the registers of all CPUs, with the CPUs that have one if some lack it.
+ * Checks that /proc/perfmon_map lists the registers of all CPUs, and names the CPUs that have a
+ * register if some CPUs lack it.
  */
 static void test_map(void)
 {
@@ -327,7 +340,10 @@ static void test_hotplug(pid_t pid)
 	close(fd);
 }
 
-/* Fixed counters for instructions and cycles, and the last one, which CPU 1 lacks. */
+/*
+ * Tests the fixed counters for instructions and cycles, and the last fixed counter, which CPU 1
+ * lacks.
+ */
 static void test_fixed(pid_t pid)
 {
 	int fd = pfm_create(0);
@@ -365,7 +381,7 @@ static void test_fixed(pid_t pid)
 	close(fd);
 }
 
-/* Contexts for one type of core (PERFMON_FL_CORE). */
+/* Tests contexts for one type of core (PERFMON_FL_CORE). */
 static void test_cores(pid_t pid)
 {
 	__u64 value;

@@ -6,25 +6,25 @@
  *
  * Tests each register of each model, bit by bit: which bits can be written, which fault with #GP,
  * and which read back. The masks are those of the manuals (Intel SDM volume 3, "Architectural
- * Performance Monitoring", and volume 4; AMD APM volume 2). They are written down here a second
- * time, not derived as in the emulator.
+ * Performance Monitoring", and volume 4; AMD APM volume 2). The test lists the masks independently
+ * of the emulator, which derives them.
  */
 #include "pmu.h"
 
-#define NO_REGISTER	(~0ULL)	/* no such register */
+#define NO_REGISTER	(~0ULL)	/* the model lacks the register */
 
 struct msr_range {
 	const char *name;
 	__u32 first, step;
-	int nr;			/* registers that any model has */
-	int present;		/* registers that this model has */
+	int nr;			/* registers on the largest model */
+	int present;		/* registers on this model */
 	bool readonly;
-	__u64 faulting;		/* bits that fault */
-	__u64 readable;		/* bits that read back */
+	__u64 faulting;		/* bits for which a write raises #GP */
+	__u64 readable;		/* bits that keep a written value */
 	bool sign_extends;
 };
 
-/* Bits of Intel's registers that fault, by model: arch1, arch, skylake, arch5. */
+/* Bits of Intel's registers for which a write raises #GP, by model: arch1, arch, skylake, arch5. */
 static const struct {
 	__u64 select, fixed_ctrl, ctrl, reset, set;
 } intel[] = {
@@ -121,7 +121,10 @@ static void test_intel(const struct pmu_model *m)
 		test_msrs(&regs[n]);
 }
 
-/* On AMD no bit faults when it is written. A write of the status register has no effect. */
+/*
+ * On AMD no bit of a register raises #GP when the bit is written. A write of the status register
+ * has no effect.
+ */
 static void test_amd(const struct pmu_model *m)
 {
 	int v1 = m->version >= 1 ? 6 : 0, v2 = m->version >= 2;

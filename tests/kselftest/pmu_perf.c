@@ -6,7 +6,7 @@
  * timeout: 200
  *
  * Tests the emulated PMU with the kernel's perf: the kernel finds each model, counts exactly the
- * instructions that ran, and samples at exactly the expected ones.
+ * executed instructions, and samples exactly the expected instructions.
  */
 #include "pmu.h"
 #include <pthread.h>
@@ -34,7 +34,10 @@ static void test_counts(void)
 	close(fd);
 }
 
-/* Larger than what the emulator stores in one step of a repeated string instruction. */
+/*
+ * Buffer that is larger than the part of a repeated string instruction that the emulator executes
+ * in one step.
+ */
 static char page[4096 * 40];
 
 static __attribute__((noinline)) __u64 count_rep(int fd, __u64 bytes)
@@ -54,7 +57,10 @@ static void test_rep(void)
 
 	if (one < 1)
 		bail("nothing is counted");
-	/* The first of these calls also has page faults in between. */
+	/*
+	 * The first of the next two calls also has page faults, because the pages are not mapped
+	 * yet.
+	 */
 	is(count_rep(fd, sizeof(page)), one,
 	   "pmu perf: a repeated string instruction with page faults counts as one");
 	is(count_rep(fd, sizeof(page)), one,
@@ -62,7 +68,7 @@ static void test_rep(void)
 	close(fd);
 }
 
-/* Signal handler that continues behind the faulting instruction, at the address in RBX. */
+/* Handles a signal by continuing behind the faulting instruction, at the address in RBX. */
 static void skip_instruction(int sig, siginfo_t *info, void *context)
 {
 	greg_t *r = ((ucontext_t *)context)->uc_mcontext.gregs;
@@ -88,7 +94,10 @@ static __u64 name(int fd)							\
 	return name##_rounds(fd, 501) - name##_rounds(fd, 1);			\
 }
 
-/* When it translates ud2 the emulator knows that it faults. The others fault when they run. */
+/*
+ * The emulator knows that ud2 faults when it translates the instruction. Instructions other than
+ * ud2 fault when they are executed.
+ */
 FAULTING(fault_at_translation, "ud2")
 FAULTING(fault_at_run_time, "incl 0")
 FAULTING(fault_after_nop, "nop\n incl 0")
@@ -129,7 +138,10 @@ static void test_ratio(const struct ratio *r, const struct pmu_model *m)
 	int fd = perf_user(r->event, leader);
 	__u64 insns, got;
 
-	/* Without a fixed counter for reference cycles, Intel's driver counts nothing. */
+	/*
+	 * Without a fixed counter for reference cycles, the driver of Intel cannot count reference
+	 * cycles.
+	 */
 	if (fd < 0 || (r->event == PERF_COUNT_HW_REF_CPU_CYCLES && !m->amd && m->fixed < 3)) {
 		char name[80];
 
@@ -142,7 +154,10 @@ static void test_ratio(const struct ratio *r, const struct pmu_model *m)
 	}
 	insns = perf_spin(leader, 5000000);
 	got = perf_read(fd);
-	/* A fraction of an event that is left from before may complete one more. */
+	/*
+	 * A fraction of an event that is left from an earlier use of the counter may complete one
+	 * more event.
+	 */
 	if (!ok(insns >= 10000000 && got >= insns * r->events / r->insns &&
 		got <= insns * r->events / r->insns + 1,
 		"pmu perf: %s are the expected share of instructions", r->name))
@@ -173,12 +188,15 @@ static void test_modes(const struct pmu_model *m)
 	}
 	off = n[2] - n[1] - n[0];
 	note("user %llu, kernel %llu, both %llu", n[0], n[1], n[2]);
-	/* Without a global control, counters start and stop one after the other. */
+	/* Without a global control register, counters start and stop one after the other. */
 	ok(n[0] && n[1] > n[0] && llabs(off) <= (m->version >= 2 ? 0 : 1000),
 	   "pmu perf: user and kernel mode add up to the count of both");
 }
 
-/* Instructions of the sampled loop: 64 of one byte, then two. body_index() returns their number. */
+/*
+ * Number of instructions of the sampled loop, of which the first 64 have one byte each.
+ * body_index() returns the position of an instruction in the loop.
+ */
 #define BODY_INSNS	66
 static const char *body;
 
@@ -245,7 +263,7 @@ static void test_samples(__u64 period)
 	is(outside, 0, "pmu perf: each sample is at the expected instruction, period %llu", period);
 }
 
-/* Ten instructions a round, the first at breakpoint_label. */
+/* A loop of ten instructions a round, the first of them at breakpoint_label. */
 extern const char breakpoint_label[];
 
 static __attribute__((noinline, noclone)) void run_breakpoint_loop(__u64 turns)
@@ -255,8 +273,8 @@ static __attribute__((noinline, noclone)) void run_breakpoint_loop(__u64 turns)
 }
 
 /*
- * With 101 instructions from interrupt to interrupt, one in a hundred rounds has an interrupt just
- * before the breakpoint. The RF flag that it pushes must not suppress the breakpoint.
+ * With 101 instructions between two interrupts, one in a hundred rounds has an interrupt just
+ * before the breakpoint. The RF flag that the interrupt pushes must not suppress the breakpoint.
  */
 static void test_breakpoints(void)
 {
@@ -313,7 +331,10 @@ static void test_rdpmc(void)
 	for (i = 0; i < 10; i++) {
 		__u32 seq;
 
-		/* The protocol of perf's page: read again if it changed meanwhile. */
+		/*
+		 * The protocol of perf's mapped page: read again if page->lock changed during the
+		 * read.
+		 */
 		do {
 			seq = *(volatile __u32 *)&page->lock;
 			before = rdpmc(page->index - 1);

@@ -41,15 +41,15 @@ static void find_registers(void)
 	ctr1 = ctr0 + 1;
 }
 
-/* Returns the value from which a counter overflows after that number of events. */
+/* Returns the value from which a counter overflows after @events events. */
 static __u64 value_before(__u64 events)
 {
 	return model->amd ? TOP - events : (TOP - events) & 0xffffffff;
 }
 
 /*
- * Stops and clears the counters, with all of them enabled in the global control and the interrupt
- * masked.
+ * Stops and clears the counters, leaves all counters enabled in the global control register, and
+ * masks the counter interrupt.
  */
 static void stop_counters(void)
 {
@@ -69,7 +69,7 @@ static void stop_counters(void)
 	msr_raw("lvtpc %#x; nmis; on_nmi", NMI | MASKED);
 }
 
-/* Returns what counter n counts of that event during the command "run". */
+/* Returns the number of events that counter @n counts during the command "run". */
 static __u64 count_run(int n, __u64 event, __u64 rounds)
 {
 	return msr_raw("wr %#x 0; wr %#x 0; wr %#x %#llx; run %llu; wr %#x 0; rd %#x", sel0 + n,
@@ -93,7 +93,10 @@ static void test_counts(void)
 	ok(good && overhead < 200, "pmu each general counter counts instructions exactly");
 }
 
-/* Reading the counter must count as many instructions as reading the time stamp (MSR 0x10). */
+/*
+ * The read of a counter must count as many instructions as the read of the time stamp counter (MSR
+ * 0x10).
+ */
 static void test_reads(void)
 {
 	__u32 msr[] = { 0x10, ctr0 };
@@ -135,7 +138,7 @@ static void test_ratios(void)
 		__u64 code = model->amd ? events[i].amd : events[i].intel;
 		__u64 insns = 2 * 7777 + overhead, got, want;
 
-		/* The registers of K8 do not have the upper four bits of the event. */
+		/* The event select registers of K8 lack the upper four bits of the event code. */
 		if (!code || (model->amd && !model->version && code >> 32))
 			continue;
 		got = count_run(0, code, 7777);
@@ -163,7 +166,8 @@ static void test_fixed(void)
 		__u64 more = 4000 * want[i].events / want[i].insns;
 
 		/*
-		 * A fraction of an event from an earlier use of the counter may complete one more.
+		 * A fraction of an event from an earlier use of the counter may complete one more
+		 * event.
 		 */
 		a = msr_raw("wr %#x 0; wr 0x38d %#llx; run 1000; wr 0x38d 0; rd %#x", 0x309 + i, on,
 			    0x309 + i);
@@ -177,7 +181,10 @@ static void test_fixed(void)
 	ok(good, "pmu each fixed counter counts its event");
 }
 
-/* Returns how far "run" was when the NMI of a counter arrived that started at -period. */
+/*
+ * Starts a counter at -@period. Returns the number of instructions of "run" that were complete when
+ * the NMI of the counter's overflow arrived.
+ */
 static __u64 nmi_position(__u64 period)
 {
 	return msr_raw("nmis; wr %#x 0; wr %#x %#llx; lvtpc %#x; wr %#x %#llx; run 100000; "
@@ -210,7 +217,10 @@ static void test_widths(void)
 {
 	__u64 a, b;
 
-	/* Counts 2000 instructions and those around them, from a start value of -10. */
+	/*
+	 * Counts the 2000 instructions of the loop and the instructions around the loop, from a
+	 * start value of -10.
+	 */
 	a = msr_raw("wr %#x 0; wr %#x 0xfffffff6; wr %#x %#llx; run 1000; wr %#x 0; rd %#x", sel0,
 		    ctr0, sel0, INSTRUCTIONS | OS | EN, sel0, ctr0);
 	if (model->amd) {
@@ -258,7 +268,7 @@ static void test_masked_lvtpc(void)
 	stop_counters();
 }
 
-/* In the first NMI counter 1 overflows. In later NMIs it is off. */
+/* Counter 1 overflows in the handler of the first NMI. Later NMIs find counter 1 turned off. */
 static void test_overflow_in_nmi(void)
 {
 	__u64 start = value_before(1000), inner = value_before(50);
@@ -267,8 +277,8 @@ static void test_overflow_in_nmi(void)
 		"wr %#x 0;on_nmi; lvtpc %#x; wr %#x %#llx; run 100; wr %#x 0", NMI, ctr0, start,
 		ctr1, sel0, INSTRUCTIONS | OS | INT | EN, sel0, sel1, NMI, ctr1, inner, sel1);
 	/*
-	 * The first command only installs the steps of the NMI. This one runs with counter 1
-	 * enabled.
+	 * The first command only installs the steps that the NMI handler executes. The next command
+	 * runs with counter 1 enabled.
 	 */
 	msr_raw("nmis; lvtpc %#x; wr %#x %#llx; wr %#x %#llx; wr %#x %#llx; run 10000; wr %#x 0",
 		NMI, ctr0, start, sel1, INSTRUCTIONS | OS | INT | EN, sel0,
@@ -315,7 +325,7 @@ static void test_version_4(void)
 	is(msr_raw("rd 0x392"), 0, "pmu version 4: GLOBAL_INUSE is 0 when no counter is selected");
 }
 
-/* FREEZE_PERFMON_ON_PMI: the counter stops when the interrupt is raised. */
+/* Tests FREEZE_PERFMON_ON_PMI: the counter stops when its interrupt is raised. */
 static void test_freeze(void)
 {
 	__u64 value =
@@ -366,7 +376,10 @@ static void test_rdpmc(void)
 	is(msr_raw_results[0].err, GP, "pmu RDPMC: a number past the fixed counters faults");
 }
 
-/* A counter of user mode does not count in the NMI handler, which therefore can read it. */
+/*
+ * A counter of user mode does not count in the NMI handler, so the handler can read the value at
+ * the overflow.
+ */
 static void test_nmi_reads_counter(void)
 {
 	msr_raw("nmis; lvtpc %#x; wr %#x %#llx; wr %#x %#llx; on_nmi; rd %#x", NMI, ctr0,

@@ -4,9 +4,10 @@
  * worlds: stock debug
  * timeout: 600
  *
- * Process accounting: settings, a task of known work compared with the kernel's own figures, tasks
- * that end, permissions of readers. Further tests: ppa_load.c (the times of CPUs add up),
- * ppa_ticks.c (tasks that hide from ticks), ppa_restart.c (accounting is turned on and off).
+ * Tests process accounting: the settings, a task of known work that is compared with the kernel's
+ * figures, tasks that end, and permissions of readers. Further tests: ppa_load.c (the times of CPUs
+ * add up), ppa_ticks.c (tasks that avoid being seen by ticks), ppa_restart.c (accounting is turned
+ * on and off).
  */
 #include "ppa.h"
 #include <grp.h>
@@ -60,7 +61,7 @@ static void test_settings(void)
 	ok(info.nr_tasks > 10, "4.1 accounting on: all tasks are accounted: %llu", info.nr_tasks);
 }
 
-/* How often the child calls, sleeps, yields and is signalled. */
+/* Number of system calls, sleeps, yields and signals of the child. */
 #define CALLS	20000
 #define SLEEPS	30
 #define YIELDS	200
@@ -93,7 +94,10 @@ static void child_of_known_work(int start, int done)
 	_exit(0);
 }
 
-/* A child that has done its work, its values before, and the kernel's figures for the work. */
+/*
+ * A child that has done its work, its accounted values before the work and of the work, and the
+ * kernel's figures.
+ */
 struct known_child {
 	int start_pipe[2], done_pipe[2], pid;
 	struct ppa_task before, work;
@@ -110,7 +114,7 @@ static void start_work(struct known_child *k)
 	if (pipe(k->start_pipe) || pipe(k->done_pipe))
 		bail("pipe");
 	fflush(stdout);
-	/* Another task to yield to, on the same CPU. */
+	/* Another task on the same CPU, so that sched_yield() switches to it. */
 	pin_to_cpu(0);
 	other = fork();
 	if (!other)
@@ -142,7 +146,7 @@ static void start_work(struct known_child *k)
 	     ticks_to_ms(k->work.values[PPA_INTACCUM], &info), k->total_ms, k->cpu / 1e6);
 }
 
-/* Ends the child, and waits for it. */
+/* Ends the child, and waits for its exit. */
 static void end_work(struct known_child *k)
 {
 	char byte = 0;
@@ -178,8 +182,8 @@ static void test_known_work(void)
 
 	start_work(&k);
 	/*
-	 * The host may take the CPU away between the scheduler's reading of the clock and the
-	 * module's. That does not happen each time, so try again.
+	 * If the host stops the CPU between the scheduler's and the module's reading of the clock,
+	 * the two times differ. Such stops are rare, so the test repeats the work.
 	 */
 	for (i = 0; i < 9 && !matches_scheduler(&k); i++) {
 		end_work(&k);
@@ -202,7 +206,10 @@ static void test_known_work(void)
 	sum = t.values[PPA_SYSCALLCNT];
 	ok(sum >= CALLS + SLEEPS + YIELDS && sum < CALLS + SLEEPS + YIELDS + 20 * SIGNALS + 100000,
 	   "4.2 known work: all system calls are counted");
-	/* The timer of a sleep may expire before the task has blocked. */
+	/*
+	 * The timer of a sleep may expire before the task has blocked, so blocks may be fewer than
+	 * sleeps.
+	 */
 	ok(t.values[PPA_SCHEDOUTCNT] == blocked && blocked >= SLEEPS / 2,
 	   "4.4 known work: blocked as often as the kernel counts");
 	ok(t.values[PPA_PRMPTCTXTCNT] + t.values[PPA_PRMPTPRICNT] >= YIELDS / 4,
@@ -217,7 +224,7 @@ static void test_known_work(void)
 	is(t.tgid, pid, "4.4 PPA_GETTASK: process id");
 	is(t.ppid, getpid(), "4.4 PPA_GETTASK: parent process id");
 	ok(!strcmp(t.comm, "ppa"), "4.4 PPA_GETTASK: command name");
-	/* The child ends, and its record is read once more. */
+	/* After the child has ended, its record is read once more. */
 	end_work(&k);
 	is(ppa_get_task(dev, pid, &t), -ESRCH, "4.4 PPA_GETTASK: a task that has ended is ESRCH");
 	{
@@ -259,7 +266,10 @@ static void *exec_from_thread(void *arg)
 	_exit(1);
 }
 
-/* A thread that is not the first executes another program, and gets the first thread's id. */
+/*
+ * A thread other than the first executes another program. The thread gets the id of the first
+ * thread.
+ */
 static void test_exec_by_thread(void)
 {
 	static struct ppa_task tasks[4096];
@@ -274,7 +284,7 @@ static void test_exec_by_thread(void)
 	if (!pid) {
 		pthread_t thread;
 
-		/* The executed program ends when its standard input does. */
+		/* The executed program exits at the end of its standard input. */
 		dup2(start[0], 0);
 		close(start[1]);
 		pthread_create(&thread, NULL, exec_from_thread, NULL);
@@ -294,7 +304,10 @@ static void test_exec_by_thread(void)
 	is(t.pid, pid, "4.4 exec in a second thread: the thread has the first one's id");
 	close(start[1]);
 	waitpid(pid, NULL, 0);
-	/* The first thread ended with the other thread's old id; each is returned once. */
+	/*
+	 * The ended first thread has the old id of the other thread. The records of both threads
+	 * are returned once.
+	 */
 	for (i = 0; i < 5000 && found < 2; i++) {
 		nr = ppa_tasks(dev, tasks, 4096);
 		for (n = 0; n < nr; n++)
@@ -380,7 +393,7 @@ int main(int argc, char **argv)
 	test_bad_arguments();
 	is(ppa_write(SETTINGS, "0 0 0 1"), 0, "4.8 settings: accounting is turned off");
 	is(ppa_cpus(a), info.nr_cpus, "4.9 accounting off: /proc/rawsysppa has a row for each CPU");
-	/* The CPUs are idle while this sleeps. */
+	/* The CPUs are idle while the test sleeps. */
 	wait_until(ppa_cpus(b) && b[0][PPA_CPU_IDLE] + b[1][PPA_CPU_IDLE] >
 		   a[0][PPA_CPU_IDLE] + a[1][PPA_CPU_IDLE]);
 	ok(b[0][PPA_CPU_IDLE] + b[1][PPA_CPU_IDLE] > a[0][PPA_CPU_IDLE] + a[1][PPA_CPU_IDLE],

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Shared by tests of process accounting: its files, and functions that read tasks and CPUs. */
+/*
+ * Helpers for tests of process accounting: names of its files, and functions that read tasks and
+ * CPUs.
+ */
 #ifndef PPA_TEST_H
 #define PPA_TEST_H
 
@@ -57,7 +60,10 @@ static struct ppa_task ppa_task(int fd, int pid)
 	return task;
 }
 
-/* Reads all tasks, and those that have ended and were not read yet. Returns the number of both. */
+/*
+ * Reads the records of all running tasks, and of ended tasks whose records were not read yet.
+ * Returns the number of records.
+ */
 static int ppa_tasks(int fd, struct ppa_task *tasks, int max)
 {
 	ssize_t bytes, total = 0;

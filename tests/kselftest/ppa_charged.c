@@ -3,9 +3,9 @@
  * worlds: stock
  * timeout: 120
  *
- * The record of an accounted task, about 1 kB, is memory of the control group that makes the task.
- * The bytes of records are also shown by user, including those of ended tasks that were not read
- * yet.
+ * The memory of an accounted task's record, about 1 kB, is charged to the control group of the task
+ * that creates it. The bytes of records are also shown for each user, including the records of
+ * ended tasks that were not read yet.
  */
 #include "memory.h"
 #include "ppa.h"
@@ -31,7 +31,7 @@ static void *sleep_thread(void *unused)
 	return unused;
 }
 
-/* Returns the bytes of kernel memory that are charged to the group. */
+/* Returns the bytes of kernel memory that are charged to the control group of the test. */
 static long long kernel_bytes(void)
 {
 	static char text[16384];
@@ -44,7 +44,10 @@ static long long kernel_bytes(void)
 	return atoll(at + 8);
 }
 
-/* Starts 2,000 threads in a new process. Returns the charged bytes of kernel memory for each. */
+/*
+ * Starts 2,000 threads in a new process. Returns the charged bytes of kernel memory for each
+ * thread.
+ */
 static long long bytes_per_thread(void)
 {
 	static volatile long long *bytes;
@@ -74,8 +77,8 @@ static long long bytes_per_thread(void)
 }
 
 /*
- * Checks what is shown for a user's threads: while they live, when they have ended, and after
- * accounting was turned off.
+ * Checks the bytes that are shown for the threads of a user: while the threads live, when they have
+ * ended, and after accounting was turned off.
  */
 static void test_user_charge(void)
 {

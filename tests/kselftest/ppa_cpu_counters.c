@@ -3,8 +3,9 @@
  * guest: probes
  * worlds: stock debug
  *
- * Process accounting's values of CPUs as instances of the counter pages: they are those of
- * /proc/rawsysppa of a moment ago, and remain when accounting is turned off.
+ * Tests the values of CPUs of process accounting as instances of the counter pages. The values in
+ * the counter pages are those of /proc/rawsysppa at an earlier moment, and remain when accounting
+ * is turned off.
  */
 #include "ppa.h"
 
@@ -57,8 +58,8 @@ static void work(void)
 }
 
 /*
- * Reads the counter pages into page[@reading]. Returns true if any value is older than reading
- * @before.
+ * Reads the counter pages into page[@reading]. Returns true if any value is older than the reading
+ * of /proc/rawsysppa with the number @before.
  */
 static bool page_is_older(int nr, int before, int reading)
 {
@@ -72,7 +73,10 @@ static bool page_is_older(int nr, int before, int reading)
 	return false;
 }
 
-/* Returns how many values of page[@reading] do not lie between those of two readings. */
+/*
+ * Returns the number of values of page[@reading] that are not between the values of the readings
+ * @before and @after of /proc/rawsysppa.
+ */
 static int count_outside(int nr, int before, int reading, int after)
 {
 	int cpu, n, wrong = 0;
@@ -118,7 +122,7 @@ int main(void)
 		;
 	is(n, PPA_NR_CPU_VALUES, "4.9 counter pages: each value of a CPU is an instance");
 	work();
-	/* The time since all probes were attached. */
+	/* Lower bound of the accounted time: the time since all probes were attached. */
 	min = (ppa_info(dev).now - info.now) * 1e6 / info.khz;
 	read_raw(0, nr, &info);
 	/* A worker updates the pages periodically. */
@@ -138,7 +142,7 @@ int main(void)
 	   "4.9 counter pages: user, system, interrupt and idle time add up to all time");
 	ok(page[0][0][PPA_CPU_SYSCALLS] + page[0][1][PPA_CPU_SYSCALLS] >= 600,
 	   "4.9 counter pages: 600 or more system calls are counted");
-	/* Turn accounting off, and on again. */
+	/* Turn accounting off, and later on again. */
 	is(ppa_write(SETTINGS, "0 0 0 1"), 0, "4.9 settings: accounting is turned off");
 	read_page(1, nr);
 	work();
@@ -146,7 +150,10 @@ int main(void)
 	ok(!memcmp(page[1], page[2], sizeof(page[1])), "4.9 accounting off: no value changes");
 	ppa_write(SETTINGS, "1 0 0 1");
 	work();
-	/* Values restart at 0 when accounting is turned on; the pages add them to what they had. */
+	/*
+	 * The values of accounting restart at 0 when accounting is turned on. The counter pages add
+	 * the new values to the old ones.
+	 */
 	wait_until((read_page(2, nr), page[2][0][PPA_CPU_IDLE] > page[1][0][PPA_CPU_IDLE]));
 	for (decreased = cpu = 0; cpu < nr; cpu++)
 		for (n = 0; n < PPA_NR_CPU_VALUES; n++)

@@ -4,9 +4,10 @@
  * worlds: stock debug
  * timeout: 400
  *
- * Process accounting over ten busy seconds, three in make test: packets, timers, signals, a disk,
- * forks and execs, readers, and CPU hotplug, all at once. The values of each CPU add up to its
- * time, tasks and CPUs agree, no value decreases, and no record is lost.
+ * Tests process accounting under load for ten seconds (three in make test): packets, timers,
+ * signals, a disk, forks and execs, readers, and CPU hotplug, all at once. The values of each CPU
+ * add up to the time that it was online, tasks and CPUs agree, no value decreases, and no record is
+ * lost.
  */
 #include "ppa.h"
 #include <arpa/inet.h>
@@ -17,8 +18,8 @@
 #define SECONDS		gate_or_long(3, 10)
 #define MAX_TASKS	8192
 /*
- * Tolerance in milliseconds: a clock and the values that go with it are not read at the same
- * instant.
+ * Tolerance in milliseconds, because a clock and the values that are compared with it are not read
+ * at the same instant.
  */
 #define SLACK_MS	1
 
@@ -34,11 +35,11 @@ static struct {
 	__u64 wrong[NR_WORKERS];
 	char message[NR_WORKERS][120];
 	/*
-	 * Sums over the records of ended tasks; `ended_children` counts those that are children of
-	 * a worker.
+	 * Sums over the records of ended tasks; `ended_children` counts the tasks that are children
+	 * of a worker.
 	 */
 	__u64 ended, ended_children, run_time, calls, interrupts;
-	/* Set when the workers are to end. */
+	/* Set to make all workers exit. */
 	int stop;
 } *shared;
 
@@ -49,7 +50,10 @@ static bool is_stopped(void)
 	return __atomic_load_n(&shared->stop, __ATOMIC_RELAXED);
 }
 
-/* Sleeps in the first 0.2 s of each second, as all workers do, so that there is idle time. */
+/*
+ * Sleeps in the first 0.2 s of each second. All workers sleep at this time, so that the CPUs have
+ * idle time.
+ */
 static void rest_if_due(void)
 {
 	if (now_ns() / 100000000 % 10 < 2)
@@ -68,7 +72,7 @@ static void record_error(int worker, const char *fmt, ...)
 	va_end(ap);
 }
 
-/* Sends packets over UDP to itself, and over TCP to a child and back. */
+/* Sends packets to this process over UDP, and to a child and back over TCP. */
 static void run_net(void)
 {
 	struct sockaddr_in addr = {
@@ -161,7 +165,9 @@ static void run_forks(int worker)
 	}
 }
 
-/* Adds up the record of an ended task, which is returned only once. */
+/*
+ * Adds the record of an ended task to the sums. The record of an ended task is returned only once.
+ */
 static void add_ended(const struct ppa_task *t)
 {
 	shared->ended++;
@@ -192,8 +198,8 @@ static bool is_sane(int worker, const struct ppa_task *last, const struct ppa_ta
 }
 
 /*
- * Reads all tasks and compares each with its values of the last time. No other worker reads to the
- * end, where the ended tasks are.
+ * Reads all tasks and compares each task with its values of the previous call. Only this worker
+ * reads to the end of the file, where the ended tasks are.
  */
 static void read_tasks(struct ppa_task *last)
 {
@@ -300,8 +306,8 @@ static __u64 sum(__u64 (*cpus)[PPA_NR_CPU_VALUES], int first, int last)
 }
 
 /*
- * Takes CPU 1 offline and online again. Adds the shortest time that it may have been offline to
- * @min, and the longest one to @max.
+ * Takes CPU 1 offline and online again. Adds the shortest time that CPU 1 may have been offline to
+ * @min, and the longest time to @max.
  */
 static void toggle_cpu1(__u64 *min, __u64 *max)
 {
@@ -333,7 +339,8 @@ static void note_cpu(int cpu, __u64 *a, __u64 *b)
 }
 
 /*
- * Checks that user, system, interrupt and idle time of a CPU add up to the time that it was online.
+ * Checks that user, system, interrupt and idle time of a CPU add up to the time that the CPU was
+ * online.
  */
 static void test_cpu_time(int cpu, __u64 total, __u64 min, __u64 max)
 {
@@ -344,7 +351,10 @@ static void test_cpu_time(int cpu, __u64 total, __u64 min, __u64 max)
 	   cpu ? ", without the time offline" : "");
 }
 
-/* Checks that the sum over all tasks lies between the sums over CPUs before and after. */
+/*
+ * Checks that the sum over all tasks lies between the sum over all CPUs before and the sum after
+ * it.
+ */
 static void test_tasks_match_cpus(__u64 before, __u64 tasks, __u64 after, __u64 slack,
 				  const char *name)
 {
@@ -353,9 +363,9 @@ static void test_tasks_match_cpus(__u64 before, __u64 tasks, __u64 after, __u64 
 }
 
 /*
- * By how much the values of CPUs are ahead of those of tasks at first: CPUs are counted from when
- * the probes are attached, tasks from when all of them have records. @min and @max come from
- * reading the CPUs before and after the tasks.
+ * Lead of the values of CPUs over those of tasks at the start. CPUs are counted from when the
+ * probes are attached, tasks from when all tasks have records. @min and @max come from reads of the
+ * CPUs before and after the read of the tasks.
  */
 struct cpu_lead {
 	__u64 min, max;
@@ -398,8 +408,8 @@ static bool has_enough(int nr_toggles)
 }
 
 /*
- * Returns the kernel's number of threads. A thread that its parent has waited for is not counted,
- * though its last context switch may still be to come.
+ * Returns the kernel's number of threads. A thread that its parent has waited for is not included,
+ * even if the thread has not done its last context switch.
  */
 static __u64 nr_threads(void)
 {
@@ -429,7 +439,7 @@ static void test_load(void)
 		start_worker(i);
 	end = now_ns() + SECONDS * 1000000000ULL;
 	timeout = end + scale_timeout(190) * 1000000000ULL;
-	/* On a busy host it takes longer until each worker has done enough. */
+	/* On a busy host, it takes longer until each worker has done enough work. */
 	for (; now_ns() < end || (!has_enough(nr_toggles) && now_ns() < timeout); nr_toggles++) {
 		sleep_ms(800);
 		toggle_cpu1(&min, &max);
@@ -445,7 +455,8 @@ static void test_load(void)
 	}
 	ok(good, "4.9 workers: all exit with status 0");
 	/*
-	 * A task is accounted until its last context switch, which may be after its parent's wait.
+	 * A task is accounted until its last context switch, which may happen after its parent has
+	 * waited for it.
 	 */
 	wait_until(ppa_info(dev).nr_tasks <= nr_threads());
 	b0 = ppa_info(dev).now;
@@ -457,10 +468,7 @@ static void test_load(void)
 		      a[0][0] - a[0][1] - a[0][2] - a[0][3], b0 - a1, b1 - a0);
 	test_cpu_time(1, b[1][0] + b[1][1] + b[1][2] + b[1][3] -
 		      a[1][0] - a[1][1] - a[1][2] - a[1][3], b0 - a1 - max, b1 - a0 - min);
-	/*
-	 * Compare all that was counted since accounting began, not the differences to the first
-	 * reading.
-	 */
+	/* Compare all values since accounting began, not the differences to the first reading. */
 	ppa_cpus(a);
 	lseek(dev, 0, SEEK_SET);
 	nr = ppa_tasks(dev, tasks, MAX_TASKS);

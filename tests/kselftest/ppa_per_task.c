@@ -4,7 +4,7 @@
  * worlds: stock debug
  * timeout: 600
  *
- * Tasks that are accounted individually: /proc/ppa and its files.
+ * Tests tasks that are accounted individually, by /proc/ppa and its files.
  */
 #include "ppa.h"
 #include <dirent.h>
@@ -16,7 +16,9 @@
 static int dev;
 static struct ppa_info info;
 
-/* Contents of rawppa: the values of each group of CPUs, then those of the whole task. */
+/*
+ * Contents of the file rawppa: the values of each group of CPUs, then the values of the whole task.
+ */
 struct rawppa {
 	int groups;
 	bool latencies;
@@ -47,7 +49,10 @@ static bool has_files(int pid)
 	return !access(task_path(pid, "ppa"), F_OK);
 }
 
-/* Returns true if the files of a task are removed, which happens a little later, in a worker. */
+/*
+ * Returns true if the files of task @pid are removed within five seconds. A kernel worker removes
+ * the files.
+ */
 static bool files_are_gone(int pid)
 {
 	int i;
@@ -62,7 +67,7 @@ static int active_levels(void)
 	return ppa_info(dev).levels;
 }
 
-/* Returns true if accounting stops, which happens a little after its last use. */
+/* Returns true if accounting stops within five seconds of its last use. */
 static bool has_stopped(void)
 {
 	int i;
@@ -73,8 +78,8 @@ static bool has_stopped(void)
 }
 
 /*
- * Reads rawppa, with @groups groups. Returns 0, a negative errno, or the size if it is not as
- * expected.
+ * Reads the file rawppa of task @pid, which has @groups groups of CPUs. Returns 0, a negative
+ * errno, or the size of the file if it is not the expected size.
  */
 static int read_rawppa(int pid, int groups, bool latencies, struct rawppa *raw)
 {
@@ -122,8 +127,8 @@ static void ignore_signal(int sig)
 static volatile __u64 sink;
 
 /*
- * Starts a child that stops itself, works on CPU 0 and then on CPU 1, stops again, and then makes
- * system calls until it is killed.
+ * Starts a child that stops, works on CPU 0 and then on CPU 1, and stops again. The child then
+ * makes system calls until it is killed.
  */
 static int start_worker(void)
 {
@@ -198,9 +203,7 @@ static void test_known_work(void)
 	blocked = voluntary_switches(pid);
 	kill(pid, SIGCONT);
 	waitpid(pid, &status, WUNTRACED);
-	/*
-	 * The task may still be on its way to stop. Once it has stopped, its time does not change.
-	 */
+	/* The task may still be about to stop. The time of a stopped task does not change. */
 	wait_until(task_state(pid) == 'T' && !ppa_get_task(dev, pid, &other) &&
 		   !ppa_get_task(dev, pid, &t) && other.values[0] == t.values[0]);
 	blocked = voluntary_switches(pid) - blocked;
@@ -220,7 +223,10 @@ static void test_known_work(void)
 	   "4.4 rawppa: 1,000 to 1,099 system calls on CPU 0");
 	ok(r.values[1][PPA_SYSCALLCNT] >= 1000 && r.values[1][PPA_SYSCALLCNT] < 1100,
 	   "4.4 rawppa: 1,000 to 1,099 system calls on CPU 1");
-	/* A sleep may be over before the task has blocked. Migrations and stops block it, too. */
+	/*
+	 * A sleep may be over before the task has blocked. Migrations and stops block the task,
+	 * too.
+	 */
 	note("it has blocked %llu times", blocked);
 	ok(r.values[0][PPA_SCHEDOUTCNT] >= 5 && r.values[1][PPA_SCHEDOUTCNT] >= 5 &&
 	   r.values[0][PPA_SCHEDOUTCNT] + r.values[1][PPA_SCHEDOUTCNT] + 2 >= blocked &&
@@ -254,14 +260,14 @@ static void test_known_work(void)
 	ok(latency > 0 && duration > 0 && v[10] > 0,
 	   "4.3 ppa file: idle time, latency and time of a switch are above 0: %.3f us, %.3f us",
 	   latency, duration);
-	/* Without the histogram of latencies; the other values are kept. */
+	/* After the histogram of latencies is turned off, the other values are kept. */
 	is(ppa_write(task_path(pid, "ppactl"), "1 0 0 1\n"), 0,
 	   "4.7 ppactl of a task: latencies are turned off");
 	is(read_rawppa(pid, info.nr_cpus, false, &r), 0,
 	   "4.4 rawppa: no latencies after they were turned off");
 	is(sum_over_groups(&r, info.nr_cpus, PPA_SCHEDACCUM), t.values[PPA_SCHEDACCUM],
 	   "4.7 ppactl of a task: its time is kept when latencies are turned off");
-	/* With other groups the values start again at 0. */
+	/* A change of the groups of CPUs resets the values to 0. */
 	is(ppa_write(task_path(pid, "ppactl"), "1 0 0 1000"), 0,
 	   "4.7 ppactl of a task: all CPUs become one group");
 	is(read_rawppa(pid, 1, false, &r), 0, "4.4 rawppa: has one group after that");
@@ -275,7 +281,7 @@ static void test_known_work(void)
 	ok(ticks_to_ms(r.values[0][PPA_SCHEDACCUM], &info) > 5 && r.values[0][PPA_SCACCUM] &&
 	   r.values[0][PPA_SYSCALLCNT] > 100,
 	   "4.1 one task: its time and system calls are counted after a restart");
-	/* The task ends. */
+	/* The end of the task removes its files, but not its record. */
 	kill_child(pid);
 	ok(files_are_gone(pid), "4.3 one task: its files are removed when it ends");
 	is(active_levels(), 15, "4.4 one task: accounting stays on until its record is read");
@@ -339,15 +345,14 @@ static void test_unprivileged(void)
 		    setresuid(1000, 1000, 1000))
 			_exit(100);
 		/*
-		 * A process is not dumpable after it has changed its user; the program that it
-		 * executes is.
+		 * A process that has changed its user is not dumpable until it executes a program.
 		 */
 		snprintf(number, sizeof(number), "%d", ready[1]);
 		execl("/proc/self/exe", "ppa_per_task", "self", number, NULL);
 		_exit(101);
 	}
 	close(ready[1]);
-	/* The program has blocked SIGUSR1, and waits for it. */
+	/* The executed program has blocked SIGUSR1, and waits for this signal. */
 	if (read(ready[0], &byte, 1) != 1)
 		note("no byte from the executed program");
 	close(ready[0]);
@@ -447,8 +452,8 @@ static void test_many_tasks(int times)
 		}
 		n = write_entry(pid, i % 3 ? "1 0 0 1" : "1 1 0 3");
 		/*
-		 * ESRCH: the child has already ended, as odd ones do. EBUSY: files of its pid's
-		 * last task remain.
+		 * ESRCH: the child has already ended, which is expected of every second one. EBUSY:
+		 * files of an earlier task with this pid remain.
 		 */
 		if (n == -EBUSY)
 			busy++;
@@ -469,7 +474,7 @@ static void test_many_tasks(int times)
 	   "4.7 storm of tasks: none is left in ppactl");
 }
 
-/* A task whose parent has waited for it may still be about to do its last context switch. */
+/* The parent of a task may have waited for it before the task does its last context switch. */
 static void test_reaped(void)
 {
 	static struct ppa_task tasks[512];
@@ -488,8 +493,8 @@ static void test_reaped(void)
 			missing += !tasks[n].pid && !(tasks[n].flags & PPA_TASK_KERNEL);
 			ended += tasks[n].pid == (__u32)pid && tasks[n].flags & PPA_TASK_ENDED;
 			/*
-			 * Check this task only: others may end during the reading, and are then
-			 * returned twice.
+			 * Check this task only: other tasks may end during the read, and their
+			 * records are then returned twice.
 			 */
 			for (k = 0; k < n && tasks[n].pid == (__u32)pid; k++)
 				twice += tasks[k].pid == tasks[n].pid &&

@@ -4,9 +4,10 @@
  * guest: pmu-skylake
  * timeout: 600
  *
- * Compares two measures of a task's share of system time: the PMU's user and kernel cycles, which
- * are saved at context switches, and the system-call probes of process accounting; and what a
- * system call costs with each. With arguments the program is the work that is measured.
+ * Compares two measures of a task's share of system time, and the cost of a system call with each
+ * measure. The first measure is the PMU's user and kernel cycles, which are saved at context
+ * switches. The second measure is the system-call probes of process accounting. With arguments, the
+ * program is the work that is measured.
  */
 #include "ppa.h"
 
@@ -44,7 +45,7 @@ static void do_work(const char *what, long rounds)
 	}
 }
 
-/* Results of one run of the work, by the PMU and by accounting. */
+/* Results of one execution of the work, by the PMU and by accounting. */
 struct run {
 	unsigned long long user_cycles, kernel_cycles, kernel_instructions;
 	double by_pmu, by_ppa, sched, interrupts, estimate;
@@ -94,8 +95,8 @@ static struct run run_once(const char *what, long rounds, const char *levels)
 }
 
 /*
- * Returns the run with the fewest kernel cycles of three, in make test the only run. On a busy host
- * the same work takes longer, and includes more timer interrupts.
+ * Executes the work three times (once in make test) and returns the results with the fewest kernel
+ * cycles. On a busy host the same work takes longer, and includes more timer interrupts.
  */
 static struct run run_min(const char *what, long rounds, const char *levels)
 {
@@ -110,10 +111,10 @@ static struct run run_min(const char *what, long rounds, const char *levels)
 }
 
 /*
- * Runs the work with the scheduler's probes only (level 1), where the PMU has to measure, and with
- * those of interrupts and system calls (level 7). Times are those of a guest that a busy host may
- * stop in a system call, or outside of one: if the share by the probes is not as expected, it is
- * measured again, up to ten times.
+ * Executes the work twice. With the probes of the scheduler only (level 1), the PMU measures the
+ * shares. With the probes of interrupts and system calls as well (level 7), accounting measures
+ * the shares. A busy host may stop the guest inside or outside of a system call. A share by the
+ * probes that is not from @min to @max is therefore measured again, up to ten times.
  */
 static void run_with_pmu_and_ppa(const char *what, long rounds, struct run *pmu, struct run *ppa,
 				 double min, double max)
@@ -166,7 +167,7 @@ static void test_measures(void)
 	test_between(pmu.by_pmu, 0.5, 1, "4.2 page faults: at least 50 % system time by the PMU");
 	test_between(ppa.by_ppa, 0, 0.5,
 		     "4.2 page faults: at most 50 % system time by the probes: a fault is user time");
-	/* If the host takes the CPU away, more timer ticks fall into the same system calls. */
+	/* If the host stops the CPU, more timer ticks interrupt the same system calls. */
 	for (int i = 0; i < 10; i++) {
 		off = instructions_per_call(NULL);
 		level1 = instructions_per_call("1");
@@ -183,8 +184,8 @@ static void test_measures(void)
 	test_between(level1 / off, 0, 1.07,
 		     "4.10 getppid(): at most 7 % more instructions by scheduler probes");
 	/*
-	 * The work computes, like SPECrate's. Two single runs may differ by more: then measure
-	 * again.
+	 * The work computes, as the programs of SPECrate do. If the cycles of two executions differ
+	 * by more than 1 %, the work is measured again.
 	 */
 	for (int i = 0; i < 10; i++) {
 		pmu = run_min("computes", 60000, NULL);

@@ -5,8 +5,8 @@
  * timeout: 600
  *
  * Turns process accounting on and off, again and again, while tasks start and end and packets are
- * sent: each time all tasks are accounted, and in the end nothing is left. An argument N in a guest
- * has it done N times.
+ * sent. Each time all tasks are accounted, and at the end no probe is left attached. In a guest,
+ * the argument N sets the number of repetitions.
  */
 #include "ppa.h"
 #include <netinet/in.h>
@@ -24,8 +24,8 @@ static int missed_by_read;
 
 /*
  * Returns the cost of system calls: the time of 100 calls, in thousandths of the time of a loop
- * without calls. Both are the fastest of 100 measurements, taken in turns, as a busy host makes
- * both slower.
+ * without calls. Calls and loop are measured alternately 100 times, and the shortest times count,
+ * as a busy host makes both slower.
  */
 static __u64 call_cost(void)
 {
@@ -55,8 +55,8 @@ static void *sleeper(void *arg)
 }
 
 /*
- * Sends packets and forks for ever; worker 0 also has threads that sleep. Writes a byte to @ready
- * when its threads have started and it has done its work once.
+ * Sends packets and forks for ever. Worker 0 also has threads that sleep. Writes a byte to @ready
+ * when the worker's threads have started and the worker has done its work once.
  */
 static void run_worker(int n, int ready)
 {
@@ -87,7 +87,7 @@ static const char *const log_words[] = {
 	"BUG", "WARNING", "Oops", "Call Trace", "rcu: INFO", "perfcounters", NULL
 };
 
-/* Stores the ids of all threads that /proc has. Returns their number. */
+/* Stores the ids of all threads that /proc lists. Returns the number of threads. */
 static int list_threads(__u32 *tids, int max)
 {
 	DIR *proc = opendir("/proc"), *task_dir;
@@ -122,9 +122,9 @@ static bool has_ended(__u32 tid)
 }
 
 /*
- * Returns true if the task is accounted or has ended, or is so within two seconds. While a task is
- * being forked, /proc has it before its parent calls the probe that makes its record. The parent
- * may have been preempted in between; the task itself has not run yet.
+ * Returns true if the task is accounted or has ended, now or within two seconds. While a task is
+ * being forked, /proc lists the task before its parent calls the probe that creates its record. The
+ * parent may have been preempted before that call; the new task has not run yet then.
  */
 static bool is_accounted_or_ended(__u32 tid)
 {
@@ -136,7 +136,10 @@ static bool is_accounted_or_ended(__u32 tid)
 	return false;
 }
 
-/* Returns the number of live tasks that are not accounted. */
+/*
+ * Returns the number of live tasks that are not accounted, and stores the number of all tasks in
+ * @nr_tids.
+ */
 static int count_unaccounted(int *nr_tids)
 {
 	static __u32 tids[MAX_TASKS];
@@ -152,7 +155,8 @@ static int count_unaccounted(int *nr_tids)
 		if (found || has_ended(tids[i]))
 			continue;
 		/*
-		 * A reading leaves out a record that changes all the time. Ask for this task alone.
+		 * A read of all tasks leaves out a record that changes all the time, so the record
+		 * of this task is read alone.
 		 */
 		if (is_accounted_or_ended(tids[i]))
 			missed_by_read++;
@@ -185,8 +189,8 @@ static void test_on_and_off(int times)
 	close(ready[0]);
 	for (i = 0; i < times; i++) {
 		/*
-		 * All levels only now and then: each of some 35 probes costs an interrupt on all
-		 * CPUs.
+		 * Enable all levels only in every eighth round: each of some 35 probes costs an
+		 * interrupt on all CPUs.
 		 */
 		rc |= ppa_write(LEVELS, i % 8 == 0 ? "15" : i % 8 == 4 ? "5" : "1");
 		begin = now_ns();
@@ -228,7 +232,10 @@ int main(int argc, char **argv)
 	unload_modules();
 	ppa_write("/proc/sys/kernel/modprobe", "\n");
 	insmod("perfcounters", "");
-	/* Mark the log only now: the load of the first out-of-tree module of a boot is logged. */
+	/*
+	 * Mark the log after the modules are loaded: the load of the first out-of-tree module of a
+	 * boot is logged.
+	 */
 	log = klog_open();
 	dev = ppa_open();
 	info = ppa_info(dev);
@@ -239,7 +246,8 @@ int main(int argc, char **argv)
 	is(ppa_info(dev).nr_tasks + ppa_info(dev).nr_ended, 0,
 	   "4.8 accounting off: no records are kept");
 	/*
-	 * With accounting of system calls, and without, in turns: the load of a busy host varies.
+	 * Measure with and without accounting of system calls alternately, because the load of a
+	 * busy host varies.
 	 */
 	ppa_write(LEVELS, "15");
 	for (int i = 0; i < gate_or_long(3, 8); i++) {
@@ -257,7 +265,7 @@ int main(int argc, char **argv)
 	   "4.8 accounting off: system calls are at least a fifth cheaper, so no probe is left");
 	close(dev);
 	is(rmmod("perfcounters"), 0, "4.8 rmmod: perfcounters.ko unloads after all of that");
-	/* A probe that was left attached would now run into freed module text. */
+	/* A probe that was left attached would be called here and run into freed module text. */
 	pin_to_cpu(0);
 	for (int i = 0; i < 200; i++) {
 		pin_to_cpu(i % 2);

@@ -3,9 +3,10 @@
  * worlds: stock debug
  * timeout: 120
  *
- * Values of a task that were wrong once: why it left its CPU, for tasks of different nice levels;
- * since when it waits to run, as counted by the CPU that wakes it and by one that is busy; and the
- * number of interrupts, on a line that several handlers share.
+ * Tests values of a task that earlier versions counted wrongly: the reasons why the task left its
+ * CPU, for tasks of different nice levels; the time that it waits to run, as counted by the CPU
+ * that wakes it and by a busy CPU; and the number of interrupts, on a line that several handlers
+ * share.
  */
 #include "ppa.h"
 #include <sched.h>
@@ -21,8 +22,8 @@ static int dev;
 static struct ppa_info info;
 
 /*
- * Starts a child on CPU 1 that computes for as long as @milliseconds, at a nice level and, if
- * @real_time, with a real-time priority.
+ * Starts a child that computes on CPU 1 for @milliseconds, at nice level @nice and, if @real_time
+ * is set, with a real-time priority.
  */
 static pid_t start_hog(int nice, bool real_time, int milliseconds)
 {
@@ -37,7 +38,7 @@ static pid_t start_hog(int nice, bool real_time, int milliseconds)
 		_exit(1);
 	for (__u64 end = now_ns() + milliseconds * 1000000ULL; now_ns() < end;)
 		;
-	/* Lives on until its values have been read. */
+	/* The child exists until its values have been read. */
 	pause();
 	_exit(0);
 }
@@ -48,7 +49,10 @@ static void kill_and_wait(pid_t pid)
 	waitpid(pid, NULL, 0);
 }
 
-/* Two tasks that share a CPU take turns, whatever their nice levels are. */
+/*
+ * Tests that two tasks that share a CPU are switched as tasks of equal priority, whatever their
+ * nice levels are.
+ */
 static void test_nice_levels(void)
 {
 	pid_t first = start_hog(0, false, 1500), second = start_hog(-1, false, 1500);
@@ -67,7 +71,9 @@ static void test_nice_levels(void)
 	kill_and_wait(second);
 }
 
-/* Starts a child on CPU 1 that sleeps in read(): each byte in @to wakes it. */
+/*
+ * Starts a child on CPU 1 that sleeps in read(). Each byte that is written to @to wakes the child.
+ */
 static pid_t start_sleeper(int *to)
 {
 	int pipe_fds[2];
@@ -105,7 +111,10 @@ static __u64 sum_latencies(const struct ppa_task *task)
 	return total;
 }
 
-/* A task is woken and has to wait for one of higher priority: the time counts while it waits. */
+/*
+ * Tests a task that is woken and has to wait for a task of higher priority. The latency of the
+ * waiting task grows while it waits.
+ */
 static void test_current_wait(void)
 {
 	int to;
@@ -131,7 +140,7 @@ static void test_current_wait(void)
 	kill_and_wait(pid);
 }
 
-/* Wakeups of one task by the kernel's own trace events; times are in microseconds. */
+/* Functions that measure the wakeups of one task by the kernel's trace events, in microseconds */
 #define TRACING		"/sys/kernel/tracing"
 #define INSTANCE	TRACING "/instances/ppa_task_values"
 
@@ -151,7 +160,10 @@ static void trace_start(pid_t pid)
 	write_file(INSTANCE "/events/sched/sched_switch/enable", "1");
 }
 
-/* Returns the sum of the times from each wakeup to the next switch, and in @nr their number. */
+/*
+ * Returns the sum of the times from each wakeup to the next switch. Stores the number of these
+ * times in @nr.
+ */
 static double sum_trace_waits(int *nr)
 {
 	FILE *trace = fopen(INSTANCE "/trace", "re");
@@ -184,7 +196,7 @@ static void trace_stop(void)
 	rmdir(INSTANCE);
 }
 
-/* An idle CPU takes some time to wake up, which counts as waiting time of the task. */
+/* Tests that the time that an idle CPU takes to wake up counts as waiting time of the task. */
 static void test_wait_since_wakeup(void)
 {
 	struct ppa_task before, after;
@@ -193,7 +205,7 @@ static void test_wait_since_wakeup(void)
 	int to, nr = 0;
 	pid_t pid = start_sleeper(&to);
 
-	/* A busy host may stop the guest between the readings of the two clocks. */
+	/* A busy host may stop the guest between the reads of the two clocks. */
 	for (int i = 0; i < 10 && !good; i++) {
 		trace_start(pid);
 		before = ppa_task(dev, pid);
@@ -215,7 +227,7 @@ static void test_wait_since_wakeup(void)
 	kill_and_wait(pid);
 }
 
-/* An interrupt counts once, however many handlers its line has. */
+/* Tests that an interrupt counts once, however many handlers its line has. */
 static void test_shared_line(void)
 {
 	struct ppa_task before, after;

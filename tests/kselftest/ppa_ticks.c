@@ -4,16 +4,16 @@
  * worlds: stock debug
  * timeout: 120
  *
- * Process accounting compared with accounting by ticks: work of known times and counts, alone on a
- * CPU, as measured by time stamps, getrusage(), schedstat and /proc/stat, in one table. One task
- * hides between ticks, another one is in a system call at each tick.
+ * Compares process accounting with accounting by ticks. Work of known times and counts runs alone
+ * on a CPU. Time stamps, getrusage(), schedstat and /proc/stat measure the work, and a table shows
+ * their results. One task sleeps at each tick, and another one is in a system call at each tick.
  */
 #include "ppa.h"
 #include <sys/prctl.h>
 #include <sys/resource.h>
 
 #define CPU	1
-#define TICK	4000000ULL	/* CONFIG_HZ=250, aligned to CLOCK_MONOTONIC */
+#define TICK	4000000ULL	/* ns; CONFIG_HZ=250, aligned to CLOCK_MONOTONIC */
 #define US	1000ULL
 #define MS	1000000ULL
 
@@ -26,7 +26,7 @@ static int dev, zero, pid;
 static struct ppa_info info;
 static char buffer[1 << 16];
 
-/* All measurements at one time, in milliseconds and counts. */
+/* All measurements that are taken at one time, in milliseconds and counts. */
 struct readings {
 	struct ppa_task task;
 	__u64 cpus[MAX_CPUS][PPA_NR_CPU_VALUES];
@@ -34,7 +34,10 @@ struct readings {
 	__u64 blocked;
 };
 
-/* Reads the times of CPU 1: user; system with interrupts and softirqs; idle with iowait. */
+/*
+ * Reads the times of CPU 1 from /proc/stat: user; system with interrupts and softirqs; idle with
+ * iowait.
+ */
 static void proc_stat(double *stat)
 {
 	unsigned long long n[7] = { 0 };
@@ -72,12 +75,15 @@ static void read_all(struct readings *r)
 	r->wall = now_ns() / 1e6;
 }
 
-/* Differences between two measurements, and the measurements by the work itself. */
+/* Differences between two measurements, and the measurements that the work makes of itself. */
 struct differences {
 	double wall, user, system, interrupts, runq, latency, idle;
 	double rusage[2], schedstat[2], stat[3];
 	__u64 values[PPA_NR_VALUES], latencies, signals, blocked;
-	/* By the work itself: milliseconds, and how many ticks found it at work. */
+	/*
+	 * Measured by the work: milliseconds in each mode, and the number of ticks that found it
+	 * working.
+	 */
 	double self_user, self_system;
 	unsigned int ticks_at_work;
 };
@@ -112,7 +118,7 @@ static struct differences subtract(const struct readings *a, const struct readin
 
 static volatile __u64 sink;
 
-/* Runs in user mode until @end. */
+/* Computes in user mode until @end. */
 static void compute_until(struct differences *c, __u64 end)
 {
 	__u64 begin = now_ns(), now = begin, i;
@@ -123,7 +129,7 @@ static void compute_until(struct differences *c, __u64 end)
 	c->self_user += (now - begin) / 1e6;
 }
 
-/* Runs in system calls until @end. */
+/* Makes system calls until @end. */
 static void call_until(struct differences *c, __u64 end)
 {
 	__u64 begin = now_ns(), now = begin;
@@ -204,7 +210,7 @@ static void work_between_ticks(struct differences *c)
 		t.tv_nsec = begin % 1000000000;
 		clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL);
 		begin = now_ns();
-		/* The wakeup was late: wait for the next tick. */
+		/* The wakeup was late, so the task waits for the next tick. */
 		if (begin > tick + 2000 * US)
 			continue;
 		compute_until(c, begin + (tick + 3000 * US - begin) / 2);
@@ -213,7 +219,7 @@ static void work_between_ticks(struct differences *c)
 	}
 }
 
-/* Works without a pause, mostly in user mode, but in a system call whenever a tick comes. */
+/* Works without a pause, mostly in user mode, but is in a system call at each tick. */
 static void work_calls_at_ticks(struct differences *c)
 {
 	int i;
@@ -261,15 +267,18 @@ static bool is_all_accounted(const struct differences *c)
 	return accounted_ms(c) >= c->wall * 0.99 - 1 && accounted_ms(c) <= c->wall * 1.01 + 1;
 }
 
-/* A task that never sleeps runs, is interrupted, or waits for its CPU: that is all of its time. */
+/*
+ * Checks that running, interrupts and waiting for the CPU add up to all of the time of a task that
+ * never sleeps.
+ */
 static void test_all_accounted(const struct differences *c, const char *name)
 {
 	test_within(accounted_ms(c), c->wall * 0.99 - 1, c->wall * 1.01 + 1, name);
 }
 
 /*
- * Measures the work of a task that never sleeps. A busy host may stop the guest between the
- * readings of the clock and of accounting: then it is measured again, up to ten times.
+ * Measures the work of a task that never sleeps. A busy host may stop the guest between the reads
+ * of the clock and of accounting. After such a stop the work is measured again, up to ten times.
  */
 static struct differences measure_without_sleep(const char *name,
 						void (*work)(struct differences *c))
@@ -281,16 +290,19 @@ static struct differences measure_without_sleep(const char *name,
 	return c;
 }
 
-/* Returns the time that interrupts and other tasks took, which the work's own times include. */
+/*
+ * Returns the time that interrupts and other tasks took, which the times measured by the work
+ * include.
+ */
 static double time_of_others(const struct differences *c)
 {
 	return c->interrupts + c->runq;
 }
 
 /*
- * Returns a tolerance in milliseconds. Beside busy loops (LOAD) the host stops the guest for
- * milliseconds. If it does so after the work has read the clock and before its system call, the
- * work counts the stop as time in the call, and accounting as user time.
+ * Returns a tolerance in milliseconds. With busy loops on the host (LOAD) the guest is stopped for
+ * milliseconds. If the stop happens after the work has read the clock and before its system call,
+ * the work counts the stop as time in the call, and accounting counts the stop as user time.
  */
 static double host_stop_ms(void)
 {
@@ -324,7 +336,10 @@ static __u64 without_overhead(const struct differences *c, int value)
 	return c->values[value] - overhead.values[value];
 }
 
-/* Returns how often the scheduler chose the next task while this one had not blocked. */
+/*
+ * Returns the number of times that the scheduler chose the next task while this task had not
+ * blocked.
+ */
 static __u64 nr_switches_without_block(const struct differences *c)
 {
 	return c->values[PPA_RSCHEDCNT] + c->values[PPA_PRMPTCTXTCNT] +
@@ -351,7 +366,10 @@ static void test_counts(void)
 		    "4.1 naps: no time is counted while the task sleeps");
 	c = measure("300 yields, no other task", work_yields);
 	is(without_overhead(&c, PPA_SYSCALLCNT), YIELDS, "4.2 yields: each is one system call");
-	/* An empty measurement is not subtracted: another task may have run then, and not now. */
+	/*
+	 * The counts of the empty measurement are not subtracted: another task may have run during
+	 * that measurement, and none during this one.
+	 */
 	test_within(nr_switches_without_block(&c), YIELDS,
 		    YIELDS + nr_switches_without_block(&overhead) + 60,
 		    "4.4 yields: after each the task continues, or another one runs");
@@ -362,7 +380,10 @@ static void test_counts(void)
 	   "4.2 signals: each is two system calls, sending and returning from the handler");
 }
 
-/* Returns true if timers expire on time, without which the kernel's own figures mean little. */
+/*
+ * Returns true if timers expire on time. If timers are late, the kernel's figures by ticks mean
+ * little.
+ */
 static bool timers_are_punctual(void)
 {
 	return scale_down(1000) == 1000;
@@ -375,8 +396,8 @@ static void test_hides_from_ticks(void)
 	const char *const missed = "4.1 hiding from ticks: /proc/stat has at most half of its time";
 
 	/*
-	 * The host may stop the guest between two readings of the clock, and other tasks may run
-	 * when a tick comes. That does not happen each time, so measure again.
+	 * The host may stop the guest between two reads of the clock, and other tasks may run at a
+	 * tick. As such disturbances are rare, the test measures again.
 	 */
 	for (int i = 0; i < 9 && (c.user > c.self_user * 1.1 + 10 ||
 				  (timers_are_punctual() && c.stat[0] + c.stat[1] >
@@ -384,7 +405,7 @@ static void test_hides_from_ticks(void)
 		c = measure("hides between ticks", work_between_ticks);
 	self = c.self_user + c.self_system;
 	note("%u ticks found it at work, in %.0f ms of it", c.ticks_at_work, self);
-	/* On a busy host the sleeps themselves take much time, which schedstat shows, too. */
+	/* On a busy host the sleeps themselves take much time, which schedstat shows as well. */
 	run_and_wait = c.schedstat[0] + c.schedstat[1];
 	test_within(c.user + c.system + c.interrupts + c.runq, self * 0.98 - 2,
 		    run_and_wait * 1.05 + c.interrupts + 8,
@@ -394,7 +415,7 @@ static void test_hides_from_ticks(void)
 	test_within(c.system, c.self_system * 0.85 - time_of_others(&c) - 2,
 		    run_and_wait - c.self_user * 0.9 + 10,
 		    "4.1 hiding from ticks: system time is what the work measures itself");
-	/* The task does not hide on a machine whose timers are always late. */
+	/* On a machine whose timers are always late, the task does not avoid the ticks. */
 	if (!timers_are_punctual() || c.ticks_at_work * 4 > self / 4)
 		skip(missed, "timers are too late for a task to hide");
 	else
@@ -409,7 +430,9 @@ static void test_calls_at_ticks(void)
 	const char *const too_much =
 		"4.1 call at each tick: getrusage() has half as much system time again, or more";
 
-	/* A late tick finds the task computing again, but hardly in each of ten measurements. */
+	/*
+	 * A late tick may find the task in user mode again, but hardly in each of ten measurements.
+	 */
 	for (int i = 0; i < 9 && timers_are_punctual() && c.rusage[1] < c.self_system * 1.5; i++)
 		c = measure_without_sleep("in a call at each tick", work_calls_at_ticks);
 	test_all_accounted(&c,
@@ -421,8 +444,8 @@ static void test_calls_at_ticks(void)
 		    c.self_system + measurement_ms(&c) + 1,
 		    "4.1 call at each tick: system time is what the work measures itself");
 	/*
-	 * A round takes one tick, less than half of it in system calls, unless the CPU is not
-	 * available.
+	 * A round takes one tick, and less than half of the round is in system calls, unless the
+	 * CPU is not available.
 	 */
 	if (!timers_are_punctual() || c.wall > scale_down(150) * 4 * 1.25 ||
 	    c.self_system > c.wall / 2)
@@ -451,8 +474,8 @@ int main(void)
 	note("%-22s %6s %6s |%6s %6s %5s %6s |%6s %6s |%6s %5s |%5s %5s %5s", "", "user", "sys",
 	     "user", "sys", "int", "idle", "user", "sys", "run", "wait", "user", "sys", "idle");
 	/*
-	 * The counts of a measurement itself: of the second one, as the first one touches new
-	 * pages.
+	 * The counts of an empty measurement. The second empty measurement is taken, because the
+	 * first one touches new pages.
 	 */
 	measure("nothing", work_nothing);
 	overhead = measure("nothing", work_nothing);

@@ -43,7 +43,8 @@ def read_families(path):
 
 def series_of(name, labels):
     rest = {k: v for k, v in labels.items() if k not in ADDED_LABELS}
-    # The bound is compared as a number, because it can be written in several ways.
+    # The upper bound of a bucket is compared as a number, because it can be written in several
+    # ways.
     if "le" in rest:
         rest["le"] = float(rest["le"])
     return name, tuple(sorted(rest.items()))
@@ -83,7 +84,7 @@ def check_dashboard(path):
     with open(path, encoding="utf-8") as file:
         board = json.load(file)
     variables = {"$__rate_interval": "20s", "$instance": ".*", "$job": ".*"}
-    # The variables that Grafana would replace: those of the dashboard, and no others.
+    # The variables that Grafana would replace are those of the dashboard and $__rate_interval.
     names = {f"${v['name']}" for v in board["templating"]["list"]} | {"$__rate_interval"}
     wrong = asked = 0
     for panel in board["panels"]:

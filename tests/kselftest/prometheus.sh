@@ -5,8 +5,8 @@
 # worlds: stock
 # guest: debian
 #
-# A real Prometheus scrapes `pfc export --openmetrics --listen`, which runs as its unit does, with
-# the configuration, the alerts and the dashboard of tools/fleet.
+# A real Prometheus scrapes `pfc export --openmetrics --listen`, which is started as its systemd
+# unit starts it. Prometheus uses the configuration, the alerts and the dashboard of tools/fleet.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
@@ -14,12 +14,12 @@
 . /tests/fleet.sh
 
 http_query() { curl -sSfG --data-urlencode "query=$1" http://127.0.0.1:9090/api/v1/query; }
-# Prints the values of an expression, each with its labels. Fails if there is none.
+# Prints the values of an expression, each with its labels. Fails if the expression has no value.
 print_values() { http_query "$1" | jq -er '.data.result[] | "\(.value[1]) \(.metric | tojson)"'; }
 first_value() { print_values "$1" | awk 'NR == 1 { print $1 }'; }
 value_is() { [ "$(first_value "$1")" = "$2" ] || { echo "$1 is $(first_value "$1"), not $2"; return 1; }; }
 has_no_values() { http_query "$1" >asked && [ "$(jq '.data.result | length' asked)" = 0 ] || { cat asked; return 1; }; }
-# Waits until the metric has been scraped after this moment.
+# Waits until the metric has been scraped after this call.
 wait_scraped() {
 	local now
 	now=$(date +%s.%N)
@@ -42,7 +42,7 @@ insmod /modules/test_driver.ko
 add_one_of_each_kind
 pace=$(add_desc 0 1 0 1 "" test/pace)
 pfc ppa on >/dev/null
-# A load that gives each panel of the dashboard some data.
+# Load that produces data for each panel of the dashboard.
 (while :; do
 	dd if=/dev/nullb0 of=/dev/null bs=16k count=8 iflag=direct
 	dd if=/dev/zero of=/dev/nullb0 bs=4k count=2 oflag=direct
@@ -77,7 +77,8 @@ check "prometheus test instances: values of each CPU are those of pfc export" wi
 test_known_values() { value_is 'perfcounters_test_counter_total{cpu="0"}' 40 && value_is 'perfcounters_test_counter_total{cpu="1"}' 2 && value_is 'perfcounters_test_time_seconds_total{cpu="1"}' 0.0015; }
 check "prometheus test instances: values are those that were counted" test_known_values
 pfc export --openmetrics --tasks 1 $kernel >all.prom
-# Prometheus knows units only from OpenMetrics, so this shows that it was scraped as such.
+# Prometheus gets units only from the OpenMetrics format, so a unit shows that this format was
+# scraped.
 check "prometheus metadata: types, units and help texts are those of pfc export" python3 /tests/prometheus.py metadata all.prom
 test_between_reads() {
 	local low seen
@@ -88,7 +89,7 @@ test_between_reads() {
 }
 check "prometheus a counter of the kernel: the value is between two reads of pfc" test_between_reads
 
-# Compares a rate with the counted one, over the same time.
+# Compares the rate of a counter by Prometheus with the rate by pfc over the same time.
 test_rate() {
 	local v0 v1 t0 t1 wanted is
 	v0=$(instance_total test/pace) t0=$(date +%s.%N)
@@ -109,7 +110,7 @@ check "prometheus 4.9 user, system, interrupt and idle time add up to the CPUs' 
 
 sh -c 'while :; do :; done' &
 busy=$!
-# True when the task has had 2 s of user time: more than any of its other times.
+# Succeeds when the task has had 2 s of user time, which is more than any of its other times.
 has_worked() { [ "$(user_time $busy)" -gt 2000000000 ]; }
 test_task_time() {
 	local low seen
@@ -144,8 +145,8 @@ test_cost() {
 	has_no_values '{__name__=~"perfcounters_.*_created"}'
 }
 check "prometheus creation times: dropped by the configuration" test_cost
-# promtool knows the older format only, in which the help of a counter has another name. It must
-# find nothing else.
+# promtool supports only the older text format, in which the help of a counter has another name.
+# promtool must not find any other fault.
 test_lint() {
 	promtool check metrics <all.prom >lint 2>&1
 	grep -v ' no help text$' lint >others
@@ -154,7 +155,7 @@ test_lint() {
 }
 check "prometheus promtool check metrics: finds nothing but help texts, which it cannot see" test_lint
 
-# Counters are deleted and added.
+# A counter is deleted and added again.
 driver_cmd del $counter >deleted
 check "prometheus a counter was deleted: its series disappears" within 60 has_no_values perfcounters_test_counter_total
 counter=$(add_desc 0 1 0 1 "what it counts" test/counter)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Shared by the provider tests: compares the figure of a provider with that of /proc. */
+/* Helpers for the provider tests, which compare the values of a provider with those of /proc. */
 #ifndef PROVIDER_H
 #define PROVIDER_H
 
@@ -7,7 +7,7 @@
 
 static struct pc pc;
 
-/* Loads perfcounters.ko and one provider, and nothing else. */
+/* Loads perfcounters.ko and one provider, and no other module of the project. */
 static void load_provider(const char *module)
 {
 	unload_modules();
@@ -29,8 +29,8 @@ static int64_t total_by_name(const char *name)
 }
 
 /*
- * Returns number @column (from 0) of the line of @path that begins with @first; -1 if there is
- * none.
+ * Returns the number in column @column (counted from 0) of the line of @path that begins with
+ * @first, or -1 if there is no such line.
  */
 static int64_t proc_field(const char *path, const char *first, int column)
 {
@@ -57,7 +57,10 @@ static int64_t proc_field(const char *path, const char *first, int column)
 	return -1;
 }
 
-/* Returns the sum of the columns of such a line, one for each online CPU. */
+/*
+ * Returns the sum of the columns of the line that begins with @first, one column for each online
+ * CPU.
+ */
 static int64_t proc_row_sum(const char *path, const char *first)
 {
 	int64_t sum = 0;
@@ -75,19 +78,19 @@ static int64_t instance_total(const void *name)
 }
 
 /*
- * Checks that a provider counts what /proc counts. Both are read before and after the work, the
- * provider's figure (`ours`) around that of /proc (`theirs`) each time. So whatever else happens
- * meanwhile:
+ * Checks that a provider counts what /proc counts. Before and after the work, the provider's value
+ * (`ours`) is read once before and once after the value of /proc (`theirs`). So the following holds
+ * even if other processes cause events during the test:
  *
  *	`ours`, inner interval <= `theirs` <= `ours`, outer interval
  *
- * @slack allows for events that are in progress at a reading: counted by the kernel and not yet by
- * the probe, or the other way round. It is one for each CPU at each end, unless the caller says why
- * it is more. The figure of /proc must have grown by at least @min, so that the test does not
- * pass without any events.
+ * @slack allows for events that are in progress at a read: counted by the kernel and not yet by the
+ * probe, or counted by the probe and not yet by the kernel. @slack is one event for each CPU at
+ * each end, unless the caller says why it is more. The value of /proc must have grown by at least
+ * @min, so that the test does not pass without any events.
  *
- * Sets @overcounted if the provider counted too many, which may be due to another process. Returns
- * true if all else is right.
+ * Sets @overcounted if the provider counted more than /proc, which may be due to another process.
+ * Returns true if all other conditions hold.
  */
 static bool compare_proc(const char *test, read_fn ours, const void *our_arg, read_fn theirs,
 			 const void *their_arg, void (*work)(void), int64_t min, int64_t slack,
@@ -124,8 +127,9 @@ static bool test_matches_proc(const char *test, read_fn ours, const void *our_ar
 #define SLACK_IN_FLIGHT 4
 
 /*
- * Unloads a provider and loads it again. Unloaded, it leaves dormant instances with their values,
- * and no probe. Loaded again, its instances have their old numbers, and the next incarnation.
+ * Unloads a provider and loads it again. After the unload, the instances of the provider are
+ * dormant and keep their values, and no probe is left. After the load, the instances have the same
+ * numbers and the next incarnation.
  */
 static void test_unload_and_reload(const char *module, const char *name, void (*work)(void))
 {

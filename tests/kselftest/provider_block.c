@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
-/* pfc_block: a SCSI disk with partitions, in memory, that is added, removed and added again. */
+/*
+ * Tests pfc_block with a SCSI disk in memory that has partitions. The disk is added, removed and
+ * added again.
+ */
 #include "provider.h"
 
-static char disk[32];		/* sda, or the first free name */
-static char partition[34];	/* sda1 */
+static char disk[32];		/* sda, or another free name */
+static char partition[34];	/* first partition of the disk */
 
-/* Returns true if a device has instances. They are added after its first requests, by a worker. */
+/*
+ * Returns true if a device has instances. The instances are added after its first requests, by a
+ * worker.
+ */
 static bool has_instance(const char *device)
 {
 	char name[80];
@@ -40,7 +46,7 @@ static void remove_disk(void)
 	bail("rmmod scsi_debug");
 }
 
-/* Direct I/O: each call is a request, half of them through the partition. */
+/* Does direct I/O: each call is a request, and half of the requests are to the partition. */
 static void do_io(void)
 {
 	char path[64], *buf = aligned_alloc(4096, 65536);
@@ -65,7 +71,10 @@ static void do_io(void)
 	free(buf);
 }
 
-/* Returns a field of /proc/diskstats, counted from the name on; -1 if there is no such device. */
+/*
+ * Returns a field of /proc/diskstats, counted from the name of the device, or -1 if there is no
+ * such device.
+ */
 static int64_t diskstats(const char *name, int column)
 {
 	static char buf[1 << 14];
@@ -146,8 +155,9 @@ static void test_times(void)
 	note("%lld reads took %lld ns, /proc/diskstats says %lld ms", (long long)requests,
 	     (long long)ns, (long long)ms);
 	/*
-	 * The probe reads the clock a little after the kernel does, and /proc rounds down: the
-	 * provider's time is not shorter, and at most 1 ms longer for each request.
+	 * The probe reads the clock a little later than the kernel, and /proc rounds down. The read
+	 * time of the provider is therefore not shorter than the time in /proc, and at most 1 ms
+	 * longer for each request.
 	 */
 	ok(ns / 1000000 >= ms - 1 && ns / 1000000 <= ms + requests + 1,
 	   "0.15 block: read time is that of /proc/diskstats");

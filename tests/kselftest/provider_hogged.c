@@ -3,9 +3,9 @@
  * worlds: stock
  * timeout: 150
  *
- * pfc_net: an interface is renamed on a CPU that is busy with a SCHED_FIFO thread, by a thread of
- * higher priority. The rename returns while the CPU is still busy, so RTNL is not held for that
- * long; a worker adds the instances of the new name.
+ * Tests pfc_net while an interface is renamed on a CPU that a SCHED_FIFO thread keeps busy. A
+ * thread of higher priority renames the interface. The rename returns while the CPU is still busy,
+ * so RTNL is not held until the thread ends. A worker adds the instances of the new name.
  */
 #include "provider.h"
 #include <net/if.h>
@@ -105,7 +105,10 @@ int main(void)
 		write_file(fair_server, was_fair);
 	if (waits >= 10000)
 		waitpid(renames, &status, 0);
-	/* Each new entry has to wait until the other interface's entry of that name is deleted. */
+	/*
+	 * Two interfaces swap their names. The new instances of each name have to wait until those
+	 * of the other interface are deleted.
+	 */
 	shell("ip link set veth0 name pcv1");
 	if (rename_interface("pcv9", "pcvx") || rename_interface("pcv1", "pcv9") ||
 	    rename_interface("pcvx", "pcv1"))
@@ -115,7 +118,9 @@ int main(void)
 	ok(pc_find(&pc, "net/pcv9/tx_packets") && pc_find(&pc, "net/pcv1/tx_packets") &&
 	   !pc_find(&pc, "net/pcvx/tx_packets"),
 	   "0.14 net: two interfaces that swap names have instances under both");
-	/* The interface may be deleted before the worker has added its entry. */
+	/*
+	 * The interface may be deleted before the worker has added the instances of its new name.
+	 */
 	if (rename_interface("pcv9", "pcv8"))
 		bail("rename");
 	shell("ip link del pcv8");

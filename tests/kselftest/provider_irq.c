@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * pfc_irq: hard interrupts by line and by vector, softirqs.
+ * Tests pfc_irq: hard interrupts by line and by vector, and softirqs.
  */
 #include "provider.h"
 #include <pthread.h>
@@ -25,8 +25,8 @@ static void *spin_until_stopped(void *arg)
 }
 
 /*
- * Causes interrupts: signals for a thread that runs on another CPU, which gets an IPI for each;
- * function calls, timers, and output on the serial line.
+ * Causes interrupts: signals to a thread on another CPU, which gets an IPI for each signal;
+ * function calls; timers; and output on the serial line.
  */
 static void cause_interrupts(void)
 {
@@ -69,7 +69,10 @@ static int64_t call_function_total(const void *arg)
 		total_by_name("irq/vector/call_function_single");
 }
 
-/* The line with an instance that has the most interrupts: its instance, and its row in /proc. */
+/*
+ * The name and the row in /proc/interrupts of the line that has an instance and the most
+ * interrupts.
+ */
 static char line_name[PERFCOUNTERS_NAME_MAX], line_row[16];
 
 static bool find_busiest_line(void)

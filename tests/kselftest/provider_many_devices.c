@@ -3,12 +3,13 @@
  * worlds: stock
  * timeout: 300
  *
- * More interfaces and disks than there is room for: as many as there is room for have instances,
- * the log reports once that the others are counted together, and then nothing is added any more.
+ * Tests more interfaces and disks than there are entries for. Instances are added until no entry is
+ * left. The kernel log reports once that the other devices are counted together, and no instance is
+ * added any more.
  */
 #include "provider.h"
 
-/* The same number as text, for shell commands. */
+/* The number of interfaces and disks as text, for shell commands. */
 #define NR_DEVICES_TEXT	"1100"
 #define NR_DEVICES	1100
 
@@ -35,7 +36,7 @@ static void shell(const char *command)
 		bail(command);
 }
 
-/* Unloads a provider, and returns how long that took. */
+/* Unloads a provider. Returns the time of the unload. */
 static __u64 unload_time(const char *provider)
 {
 	struct timespec from, to;
@@ -80,7 +81,7 @@ static void test_interfaces(void)
 	run_and_close("rmmod dummy");
 }
 
-/* Reads a block of each disk. Returns the number of disks that could be read. */
+/* Reads a block from each disk. Returns the number of disks that could be read. */
 static int read_disks(void)
 {
 	void *block = aligned_alloc(4096, 4096);
@@ -111,8 +112,8 @@ static void test_disks(void)
 	      " submit_queues=1 hw_queue_depth=1 gb=1");
 	is(read_disks(), NR_DEVICES, "9.4 %d disks: a block of each is read", NR_DEVICES);
 	/*
-	 * Instances of some disks are requested at once, those of the others with their next
-	 * requests.
+	 * Instances of some disks are requested at once, the instances of the other disks are
+	 * requested with the next requests to these disks.
 	 */
 	do {
 		have = count_live("block/nullb", "/reads");
@@ -138,7 +139,7 @@ int main(void)
 {
 	plan(gate_or_long(6, 12));
 	test_interfaces();
-	/* In long runs only: the kernel takes long to add and remove 1,100 disks. */
+	/* Long runs only: the kernel takes long to add and remove 1,100 disks. */
 	if (is_long_run())
 		test_disks();
 	return finish();

@@ -2,24 +2,24 @@
 /*
  * timeout: 240
  *
- * pfc_irq with many interrupt lines: as many as there is room for have an instance, also if there
- * are more lines than that. Then no instance is added any more, the log reports once that the other
- * lines are counted together, and no interrupt is lost.
+ * Tests pfc_irq with many interrupt lines. Lines get instances until no entry is left. After that
+ * no instance is added, the log reports once that the other lines are counted together, and no
+ * interrupt is lost.
  */
 #include "provider.h"
 
 /* The limit of entries, MAX_ENTRIES in src/perfcounters/sys/keyed_counters.rs. */
 #define MAX_ENTRIES	1024
 
-/* Room that is left for the lines of devices, which may have interrupts as well. */
+/* Entries that are left for the lines of devices, which may have interrupts as well. */
 #define NR_OTHER_LINES	30
 
 static long first, lines;
 
 static struct line_sums {
-	__s64 counted;		/* of the test's lines that have instances */
+	__s64 counted;		/* sum of the test's lines that have instances */
 	__s64 unnamed;
-	__s64 min, max;		/* of one such line */
+	__s64 min, max;		/* smallest, largest count of a line with an instance */
 	int instances, others;
 } now;
 
@@ -55,8 +55,8 @@ static void raise_interrupts(int times)
 }
 
 /*
- * Raises interrupts until @want lines have an instance, or their number stays the same for long.
- * Returns how often each line was interrupted.
+ * Raises interrupts until @want lines have an instance, or until their number has not changed in 20
+ * rounds. Returns the number of interrupts on each line.
  */
 static int raise_until_instances(int want)
 {
@@ -106,7 +106,10 @@ static void test_lines(int nr)
 		sleep_ms(10);
 	}
 	read_instances();
-	/* Only a device's line may have been added, with its first interrupt. */
+	/*
+	 * The only lines that may get an instance here are those of devices, at their first
+	 * interrupt.
+	 */
 	is(pc.h->gen2 - changes, now.others - before.others,
 	   "9.4 %d lines: no further instance is added", nr);
 	is(now.counted - before.counted, 50LL * before.instances,

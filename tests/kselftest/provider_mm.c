@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * pfc_mm: page faults.
+ * Tests pfc_mm: page faults.
  */
 #include "provider.h"
 
@@ -20,7 +20,7 @@ static void touch_pages(void)
 	munmap(p, PAGES * page);
 }
 
-/* Has the kernel touch pages on behalf of this task. */
+/* Makes the kernel touch pages on behalf of this task. */
 static void touch_pages_by_kernel(void)
 {
 	size_t page = getpagesize();
@@ -67,9 +67,10 @@ int main(void)
 	ok(increase >= PAGES && increase < PAGES + PAGES / 20,
 	   "0.15 mm: every page the kernel touches is a kernel fault");
 	/*
-	 * pgfault is counted in the memory manager: a fault counts again after a retry, a fault
-	 * that is refused earlier does not count, and pages that exec and fork populate count
-	 * without a fault. Hence the tolerance of 2 %.
+	 * pgfault is counted in the memory manager, so its value differs from the number of faults:
+	 * a fault counts again after a retry, a fault that is refused earlier does not count, and
+	 * pages that exec and fork populate count without a fault. The test allows 2 % for these
+	 * differences.
 	 */
 	test_matches_proc("0.15 mm: faults are pgfault of /proc/vmstat within 2 %", provider_faults,
 			  NULL, proc_faults, NULL, touch_pages, PAGES, PAGES / 50);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * pfc_net: a pair of virtual interfaces that is added, deleted and added again, and the loopback.
+ * Tests pfc_net with a pair of virtual interfaces that is added, deleted and added again, and with
+ * the loopback interface.
  */
 #include "provider.h"
 #include <arpa/inet.h>
@@ -15,8 +16,8 @@ static void shell(const char *command)
 }
 
 /*
- * Returns true if an interface has instances. A worker adds them if the instances of another
- * interface that had this name were being removed.
+ * Returns true if interface @name has instances. A worker adds the instances if the instances of
+ * another interface with this name were being removed.
  */
 static bool has_instances(const char *name)
 {
@@ -33,7 +34,7 @@ static void add_pair(void)
 		bail("instances of a pair");
 }
 
-/* Sends frames of an unknown protocol: pcv1 receives and drops them. */
+/* Sends frames of an unknown protocol, which pcv1 receives and drops. */
 static void send_frames(void)
 {
 	struct sockaddr_ll to = { .sll_family = AF_PACKET, .sll_halen = 6 };
@@ -46,7 +47,7 @@ static void send_frames(void)
 		if (sendto(fd, frame, 60 + i % 100, 0, (void *)&to, sizeof(to)) < 0)
 			bail("sendto");
 	close(fd);
-	/* They are received in a softirq, which may run later. */
+	/* The frames are received in a softirq, which may run later. */
 	wait_until(total_by_name("net/pcv1/rx_packets") >= before + 200);
 }
 
@@ -61,7 +62,9 @@ static void send_datagrams(void)
 
 	if (bind(sink, (void *)&to, sizeof(to)))
 		bail("bind");
-	/* Each is received before the next one is sent, so that it is counted completely. */
+	/*
+	 * Each datagram is received before the next one is sent, so that it is counted completely.
+	 */
 	for (int i = 0; i < 200; i++)
 		if (sendto(fd, data, 1 + i, 0, (void *)&to, sizeof(to)) < 0 ||
 		    recv(sink, data, sizeof(data), 0) < 0)
@@ -72,7 +75,7 @@ static void send_datagrams(void)
 
 struct counter {
 	const char *interface, *word;
-	int column;	/* in /proc/net/dev, after the name */
+	int column;	/* column in /proc/net/dev, counted from the name */
 };
 
 static int64_t provider_total(const void *arg)
@@ -96,7 +99,7 @@ static int64_t proc_net_dev(const void *arg)
 static void test_counter(const struct counter *counter, void (*work)(void))
 {
 	char test[120];
-	/* A packet in progress counts as that many bytes. */
+	/* A packet in progress at a read counts as 1514 bytes, the largest packet. */
 	int64_t slack = strstr(counter->word, "bytes") ? SLACK_IN_FLIGHT * 1514 : SLACK_IN_FLIGHT;
 
 	snprintf(test, sizeof(test), "0.15 net: %s of %s are those of /proc/net/dev", counter->word,
@@ -140,7 +143,7 @@ int main(void)
 	shell("ip link set pcv0 down; ip link set pcv0 name pcv9; ip link set pcv9 up");
 	ok(has_instances("net/pcv9/tx_packets") && !pc_find(&pc, "net/pcv0/tx_packets"),
 	   "0.14 net: a renamed interface has instances of its new name only");
-	/* Two names that are not UTF-8, and differ in one byte only. */
+	/* Two names that are not UTF-8 and differ in one byte only. */
 	shell("ip link set pcv9 down; ip link set pcv9 name pc\376");
 	shell("ip link set pcv1 down; ip link set pcv1 name pc\377");
 	ok(has_instances("net/pc\\xfe/tx_packets") && has_instances("net/pc\\xff/tx_packets"),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * pfc_sched: context switches, preemptions, wakeups, migrations, forks, exits.
+ * Tests pfc_sched: context switches, preemptions, wakeups, migrations, forks, exits.
  */
 #include "provider.h"
 #include <sys/resource.h>
@@ -15,7 +15,7 @@ static int64_t proc_processes(const void *arg)
 	return proc_field("/proc/stat", "processes", 0);
 }
 
-/* Two tasks on one CPU that wait for each other in turns. */
+/* Runs two tasks on one CPU that wait for each other alternately. */
 static void ping_pong(void)
 {
 	int to_child[2], from_child[2];
@@ -55,7 +55,7 @@ static void exec_5(void)
 		in_child(execl("/bin/busybox", "true", NULL));
 }
 
-/* Two spinning tasks on one CPU: they are only switched by preemption. */
+/* Runs two spinning tasks on one CPU, which are switched only by preemption. */
 static void compete_for_cpu(void)
 {
 	pid_t other = fork();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * pfc_syscalls: system calls by number. The only such figure of /proc is one task's reads and
- * writes (/proc/self/io). For all others this test makes a known number of calls, in a guest in
- * which other processes hardly make them.
+ * Tests pfc_syscalls: system calls by number. The only number of system calls in /proc is that of
+ * the reads and writes of one task (/proc/self/io). For all other calls this test makes a known
+ * number of calls, in a guest in which other processes hardly make them.
  */
 #include "provider.h"
 
@@ -44,9 +44,9 @@ static void read_zero(void)
 }
 
 /*
- * The system calls of all processes are counted, and the kernel may run a helper of its own at any
- * time. So the count is never below the calls of this process, and equals them in one of some
- * attempts.
+ * The system calls of all processes are counted, and the kernel may start a helper process at any
+ * time. The count of a system call is therefore never below the calls of this process, and equals
+ * them in at least one of ATTEMPTS attempts.
  */
 #define ATTEMPTS 20
 
@@ -68,7 +68,10 @@ static void test_reads(const char *test)
 {
 	bool good = true, overcounted = true;
 
-	/* syscr counts a read when it ends, so the read of /proc/self/io itself is not in it. */
+	/*
+	 * The kernel adds a read to syscr when the read ends, so the read of /proc/self/io itself
+	 * is not included.
+	 */
 	for (int i = 0; i < ATTEMPTS && good && overcounted; i++)
 		good = compare_proc(test, provider_reads, NULL, proc_syscr, NULL, read_zero, 2000,
 				    4, &overcounted);
@@ -84,7 +87,7 @@ static void call_unknown_numbers(void)
 static void call_by_int80(void)
 {
 	for (int i = 0; i < 3; i++) {
-		long ret = 20;	/* getpid of 32-bit programs */
+		long ret = 20;	/* number of getpid() for 32-bit programs */
 
 		asm volatile("int $0x80" : "+a"(ret) : : "memory", "r8", "r9", "r10", "r11");
 	}

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Runs the program that counter-pages.md quotes; it prints lines of a name and a value. The file is
- * included, so that main() here is that program's. The test runs in a constructor, before main(),
- * and starts itself again to run the program.
+ * Tests the program that counter-pages.md quotes, which prints lines of a name and a value. The
+ * source of the program is included here, so main() is the main() of that program. The test runs in
+ * a constructor, before main(), and executes itself again to run the program.
  */
 #include "kselftest_pc.h"
 #include "readme/reader.c"
 
 static char text[65536];
 
-/* Runs the program as a child and stores its output in text. Returns the wait status. */
+/* Runs the program as a child and stores its output in @text. Returns the wait status. */
 static int run_reader(void)
 {
 	int fds[2], status;
@@ -37,7 +37,7 @@ static int run_reader(void)
 	return status;
 }
 
-/* Returns the lines after those of the module's own instances. */
+/* Returns the lines of the output after the lines of the built-in instances (perfcounters/*). */
 static const char *skip_builtin(void)
 {
 	const char *line = text;

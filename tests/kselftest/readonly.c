@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * User space cannot write to the counter pages: by opening, mapping, mprotect(), copy on write,
- * mremap(), fork(), or through another process's memory.
+ * Tests that user space cannot write to the counter pages: by opening, mapping, mprotect(), copy on
+ * write, mremap(), fork(), or through another process's memory.
  */
 #include "kselftest_pc.h"
 #include <sys/ptrace.h>
@@ -116,7 +116,7 @@ static void test_fork(void)
 	   "0.1 the parent's mapping of the counter pages is readable after its child's exit");
 }
 
-/* Writes by the kernel on behalf of a process, some of them with FOLL_FORCE. */
+/* Tests writes by the kernel on behalf of a process, some of them with FOLL_FORCE. */
 static void test_forced_writes(void)
 {
 	char target[64];
@@ -148,7 +148,7 @@ static void test_forced_writes(void)
 	close(mem);
 	kill(child, SIGKILL);
 	waitpid(child, &status, 0);
-	/* read() makes the kernel write into the buffer. */
+	/* read() into the counter pages makes the kernel write to them on behalf of the process. */
 	mem = open("/dev/zero", O_RDONLY | O_CLOEXEC);
 	ok(read(mem, (void *)pc.base, 8) < 0 && errno == EFAULT,
 	   "0.1 read() into the counter pages: EFAULT");

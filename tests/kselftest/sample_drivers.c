@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* The sample drivers in C and in Rust count as their head comments say. */
+/* Tests that the sample drivers in C and in Rust count as their head comments say. */
 #include "kselftest_pc.h"
 
 static struct pc pc;
@@ -14,7 +14,7 @@ static __u32 find_instance(const char *driver, const char *what)
 
 /*
  * Takes consistent snapshots until the number of requests has increased @wanted times. Returns
- * false if bytes are not 4096 for each request, or after 100 seconds.
+ * false if a snapshot does not have 4096 bytes for each request, or after 100 seconds.
  */
 static bool snapshots_are_consistent(__u32 requests, __u32 bytes, int wanted)
 {

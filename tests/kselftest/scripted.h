@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The registers of tests/modules/scripted_pmu.c, its module parameters, and what user space sees of
- * the description.
+ * The registers and module parameters of tests/modules/scripted_pmu.c, and functions that read what
+ * user space sees of the description.
  */
 #ifndef SCRIPTED_H
 #define SCRIPTED_H
@@ -10,7 +10,7 @@
 
 #define FIRST_REG	284	/* number of the first register of scripted_pmu */
 
-enum { SCALE = FIRST_REG, SYSTEMS, THREADS };	/* PMCs */
+enum { SCALE = FIRST_REG, SYSTEMS, THREADS };	/* PMCs (control registers) */
 enum {
 	WIDE = FIRST_REG, BYTE, TWELVE, NARROW, CARRIED, OF_THREADS, OF_SYSTEMS, SCALED, FIXED,
 	HOLE, CONTROL, WHOSE, HERE, OF_THREADS_NOW, BEYOND
@@ -44,7 +44,10 @@ static const char *get_param(const char *what)
 	return text;
 }
 
-/* Returns what user space sees of the descriptions: /proc/perfmon_map and the names in debugfs. */
+/*
+ * Returns what user space sees of the PMU descriptions: /proc/perfmon_map, and the names in
+ * debugfs.
+ */
 static char *pmu_listing(void)
 {
 	static char text[2][32768];

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The seqflag: the number of updates in flight in its low bits, of completed updates in the bits
- * above, and how a reader uses it. The updates run on CPU 1, the reader on CPU 0.
+ * Tests the seqflag, a per-CPU sequence word, and how a reader uses it. The low bits hold the
+ * number of updates in flight, the bits above hold the number of completed updates. The updates run
+ * on CPU 1, the reader on CPU 0.
  */
 #include "kselftest_pc.h"
 #include <pthread.h>
@@ -20,7 +21,10 @@ static __u64 seq(void)
 	return pc_seq(&pc, 1);
 }
 
-/* Returns how many updates a command completes on CPU 1, or -1 if one is in flight. */
+/*
+ * Returns the number of updates that a command completes on CPU 1, or -1 if an update is in flight
+ * before or after the command.
+ */
 static int run_and_count_completed(const char *command)
 {
 	__u64 before = seq(), after;
@@ -73,7 +77,10 @@ static void *hold_group(void *unused)
 	return NULL;
 }
 
-/* Reads while a group is held open. On a busy host this thread may miss it: it has several tries. */
+/*
+ * Reads the counters while a group is held open on the other CPU. On a busy host this thread may
+ * miss the group, so the test has several tries.
+ */
 static void test_in_flight(void)
 {
 	bool half = false, out_of_order = false;
@@ -95,7 +102,7 @@ static void test_in_flight(void)
 			during = seq();
 			da = pc_value(&pc, 1, first) - va;
 			db = pc_value(&pc, 1, second) - vb;
-			/* Ignores reads during which the group began or ended. */
+			/* Ignore a read during which the group began or ended. */
 			same = seq() == during;
 			half = same && da == 1000 && db == 0;
 			out_of_order = out_of_order || (same && da == 0 && db == 1000);
@@ -117,7 +124,7 @@ static void test_in_flight(void)
 
 /*
  * The number of updates in flight alone does not show an update that begins and ends between two
- * reads. The number of completed updates does.
+ * reads. The number of completed updates shows an update that begins and ends between two reads.
  */
 static void test_hidden_change(void)
 {
@@ -133,12 +140,15 @@ static void test_hidden_change(void)
 	ok(seq() != before, "0.9 +1 and -1: the seqflag has changed");
 }
 
-/* Changes a value across a carry into its upper half: a torn read would show a third value. */
+/* Changes a value across a carry into its upper half. A torn read would return a third value. */
 static void *flip_value(void *unused)
 {
 	(void)unused;
 	pin_to_cpu(1);
-	/* Continues until the reader has read 1,000 times: a busy host may give it little time. */
+	/*
+	 * Continue until the reader has read 1,000 times, because a busy host may give it little
+	 * time.
+	 */
 	for (__u64 i = 0; i < scale_min(NR_FLIPS) || reads <= 1000; i++) {
 		driver_cmd("adjust %u 1", second);
 		driver_cmd("inline %u -1", second);

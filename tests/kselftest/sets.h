@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Shared by the tests of event sets: each call, for one set or one register. */
+/* Helpers for tests of event sets: a function for each ioctl, with one set or one register. */
 #ifndef SETS_H
 #define SETS_H
 

@@ -3,12 +3,14 @@
  * timeout: 600
  * guest: probes
  *
- * Everything at once: CPUs are taken offline and online, chunks are appended, drivers and providers
- * load and unload, children with mappings run and are killed, instances are added, deleted and
- * updated from every context; meanwhile readers, pfc and hostile mapping calls run. Each is a
- * process with a role, and stores its results in shared memory. In the end every count is exact.
+ * Tests everything at once: CPUs are taken offline and online, chunks are appended, drivers and
+ * providers load and unload, children with mappings run and are killed, instances are added,
+ * deleted and updated from every context. Meanwhile readers, pfc and hostile mapping calls run.
+ * Each of these roles is a process, and stores its results in shared memory. At the end every count
+ * is exact.
  *
- * stress_all.h lists what must happen, how often at least, and what must not happen.
+ * stress_all.h lists the events that must happen with their minimum numbers, and the errors that
+ * must not happen.
  */
 #include "stress_all.h"
 #include "stress_all_readers.h"
@@ -36,12 +38,15 @@ static const struct {
 
 #define NR_ROLES ((int)(sizeof(roles) / sizeof(*roles)))
 
-/* Results of all sessions. */
+/* Results of all sessions, see run_session(). */
 static __u64 role_failed, wrong_pairs, updates;
 static bool cpu0_is_exact = true, cpu1_is_exact = true, all_is_exact = true;
 static bool dormant_unchanged = true, is_settled = true;
 
-/* Returns true on a slow kernel, where the test may be too short to meet an inconsistent copy. */
+/*
+ * Returns true on a slow kernel, where the test may be too short for a reader to see an
+ * inconsistent copy.
+ */
 static bool is_slow(void)
 {
 	return scale_down(1000) != 1000;
@@ -74,14 +79,17 @@ static void start_roles(pid_t pid[NR_ROLES], __u32 base)
 			continue;
 		seed = base + 7919 * (i + 1);
 		seed |= !seed;
-		/* Readers never sleep, and pfc has much to do. */
+		/*
+		 * Readers never sleep, so they get a low priority. pfc has much to do, so it gets a
+		 * high priority.
+		 */
 		setpriority(PRIO_PROCESS, 0, i < 3 ? 10 : roles[i].run == pfc_runner ? -10 : 0);
 		roles[i].run();
 		_exit(0);
 	}
 }
 
-/* Stops all roles. Each one must end by itself, within a minute. */
+/* Stops all roles. Each role must exit within a minute. */
 static void stop_roles(pid_t pid[NR_ROLES])
 {
 	shared->stop = 1;
@@ -137,9 +145,9 @@ static void compare_totals(void)
 }
 
 /*
- * With no driver loaded, a mapping alone keeps the module loaded, the parent's as well as a
- * child's. The child keeps the mapping that it inherits until its parent has tried to unload the
- * module and closes the pipe.
+ * Tests that a mapping alone keeps the module loaded while no driver is loaded, whether it is a
+ * mapping of the parent or of a child. The child keeps the mapping that it inherits until its
+ * parent has tried to unload the module and closes the pipe.
  */
 static void test_mapping_holds_module(void)
 {
@@ -177,8 +185,8 @@ static void test_mapping_holds_module(void)
 }
 
 /*
- * Runs all roles for @seconds or longer, until each event has happened often enough, or a time
- * limit.
+ * Runs all roles for at least @seconds, until each event has happened often enough or a time limit
+ * is reached.
  */
 static void run_session(int seconds, bool whole, __u32 base)
 {
@@ -238,8 +246,9 @@ int main(void)
 	unload_modules();
 
 	/*
-	 * A first session warms up, with as many chunks: the kernel's allocators keep some of the
-	 * memory that was freed, but no more of it after the second session.
+	 * The first session warms up with the same number of chunks. The kernel's allocators keep
+	 * some of the memory that is freed after the first session, but keep no further memory
+	 * after the second session.
 	 */
 	run_session(gate_or_long(2, 5), false, base);
 	before = settled_meminfo_kb();
@@ -289,7 +298,10 @@ int main(void)
 	   "0.1 torture: perfcounters.ko unloads only when it is not in use");
 	note("free %ld then %ld kB, Percpu %ld then %ld kB", before.free, after.free,
 	     before.percpu, after.percpu);
-	/* The descriptors alone took more than this; a debug kernel keeps freed memory. */
+	/*
+	 * The descriptors of instances alone take more memory than these limits. The free memory of
+	 * a debug kernel is not checked, because such a kernel keeps freed memory.
+	 */
 	ok(after.percpu <= before.percpu + 256 && (debug || before.free - after.free < 3000),
 	   "0.10 torture: memory is given back");
 	return finish();

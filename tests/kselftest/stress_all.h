@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Shared by the roles of stress_all.c: counts of events and of errors, and the value that each
- * counter must have in the end.
+ * Definitions for the roles of stress_all.c: counts of events and of errors, and the value that
+ * each counter must have at the end.
  */
 #ifndef STRESS_ALL_H
 #define STRESS_ALL_H
@@ -35,7 +35,7 @@ enum event {
 	NR_EVENTS
 };
 
-/* How often each event must happen at least, for the test to mean something. */
+/* Minimum number of times that each event must happen for the test to mean something. */
 static const struct {
 	unsigned int min;
 	const char *what;
@@ -64,26 +64,28 @@ static const struct {
 	[PFC_RUNS] = { 4, "runs of pfc" },
 };
 
-/* Errors that may never happen. */
+/* Errors that must never happen. */
 enum wrong {
 	WRONG_SNAPSHOT,		/* a != b in a copy that the seqflag calls consistent */
 	WRONG_BACKWARDS,	/* a counter or a seqflag went down */
-	WRONG_DESC,		/* a live instance's descriptor is another instance's */
-	WRONG_HOTPLUG,		/* refused, or the header's bitmap does not show it */
+	WRONG_DESC,		/* the descriptor of a live instance is that of another instance */
+	WRONG_HOTPLUG,		/* hotplug is refused, or the header's bitmap does not show it */
 	WRONG_FIRST_VALUE,	/* an instance that was added does not begin at zero */
-	WRONG_NUMBER,		/* a name with another number than before */
+	WRONG_NUMBER,		/* a name gets another number than before */
 	WRONG_OWNER,		/* an instance has another value than its owner counted */
-	WRONG_DRIVER,		/* a driver does not load, unload or add up */
-	WRONG_CHILD,		/* a child did not end as it should */
+	/* a driver does not load or unload, or its counters do not add up */
+	WRONG_DRIVER,
+	WRONG_CHILD,		/* a child does not end as expected */
 	WRONG_NAMES,		/* text that is cut, mixed or out of order */
-	WRONG_MMAP,		/* a mapping call with a result it must not have */
-	WRONG_RMMOD,		/* perfcounters.ko unloaded in use, or another errno */
-	WRONG_PFC,		/* pfc failed */
+	WRONG_MMAP,		/* a mapping call returns a result that it must not return */
+	/* perfcounters.ko is unloaded in use, or rmmod returns another errno */
+	WRONG_RMMOD,
+	WRONG_PFC,		/* pfc fails */
 	NR_WRONG
 };
 
 #define MAX_CHUNKS 24
-#define MAX_PAIRS	(MAX_CHUNKS + 1)	/* one in each chunk */
+#define MAX_PAIRS	(MAX_CHUNKS + 1)	/* one pair in each chunk */
 #define NR_WORKERS	3
 #define NR_ADDERS	2
 #define NR_POOL_NAMES	24	/* names that all adders use */
@@ -92,16 +94,21 @@ static struct shared {
 	volatile int stop;
 	bool is_slow;
 	__u64 count[NR_EVENTS], wrong[NR_WRONG];
-	/* Pairs (a, b) that are updated in groups only. nr_pairs publishes them. */
+	/*
+	 * Pairs (a, b) that are updated in groups only. A store to nr_pairs publishes a new pair.
+	 */
 	__u32 pair[MAX_PAIRS], nr_pairs;
 	__u64 pair_count[NR_WORKERS][MAX_PAIRS];
-	/* Instances that count on CPU 0 only, on CPU 1 only, from all roles; and a dormant one. */
+	/*
+	 * Instances that count on CPU 0 only, on CPU 1 only, or from all roles, and a dormant
+	 * instance.
+	 */
 	__u32 on_cpu0, on_cpu1, by_all, dormant;
 	__s64 sum_cpu0, sum_cpu1, sum_of_all[NR_WORKERS + NR_ADDERS];
 	__u32 number[NR_POOL_NAMES];
 } *shared;
 
-/* The parent's mapping, which is never renewed. Children inherit it. */
+/* The mapping of the parent, which children inherit and which is never renewed. */
 static struct pc pc;
 static __u32 seed;
 
@@ -130,7 +137,10 @@ static void expect(bool good, enum wrong w, const char *fmt, ...)
 
 static __u32 random_below(__u32 n)
 {
-	/* xorshift. Each process has a seed of its own, from the printed one and its role. */
+	/*
+	 * Generates a number by xorshift. The seed of each process is derived from the printed seed
+	 * and the role of the process.
+	 */
 	seed ^= seed << 13;
 	seed ^= seed >> 17;
 	seed ^= seed << 5;

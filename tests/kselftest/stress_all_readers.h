@@ -11,7 +11,10 @@ struct last_seen {
 	__s64 a[MAX_PAIRS][64];
 };
 
-/* Reads a pair on a CPU and checks it. Returns false if the seqflag rejects the copy. */
+/*
+ * Reads a pair on a CPU and checks that both values are equal. Returns false if the seqflag rejects
+ * the copy.
+ */
 static bool check_pair(const struct pc *p, __u32 i, __u32 cpu, struct last_seen *last)
 {
 	__u32 n = shared->pair[i];
@@ -49,7 +52,10 @@ static void check_all_pairs(const struct pc *p, __u32 pairs, struct last_seen *l
 	}
 }
 
-/* Reads through the parent's mapping, which has room for all chunks that may be added later. */
+/*
+ * Reads all pairs through the parent's mapping, which has room for all chunks that may be added
+ * later.
+ */
 static void fixed_reader(void)
 {
 	static struct last_seen last;
@@ -58,7 +64,10 @@ static void fixed_reader(void)
 		check_all_pairs(&pc, read_nr_pairs(), &last, FIXED_SNAPSHOTS);
 }
 
-/* Maps exactly the chunks that exist, each time again, with a file of its own. */
+/*
+ * Reads all pairs through a new mapping in each round, of exactly the chunks that exist, by a new
+ * file.
+ */
 static void renewing_reader(void)
 {
 	static struct last_seen last;
@@ -84,7 +93,7 @@ static void renewing_reader(void)
 	}
 }
 
-/* Maps chunk 0 only, and keeps that mapping. */
+/* Reads through a mapping of chunk 0 only, which the role keeps. */
 static void old_reader(void)
 {
 	static struct last_seen last;
@@ -99,8 +108,9 @@ static void old_reader(void)
 }
 
 /*
- * A child that reads through its parent's mappings. Kind 0 reads until it is killed, 1 unmaps them,
- * 2 executes another program, 3 exits.
+ * Runs a child that reads through the mappings of its parent. A child of kind 0 reads until it is
+ * killed. A child of another kind reads three times and then unmaps the mappings (1), executes
+ * another program (2) or exits (3).
  */
 static void run_child(__u32 kind)
 {
@@ -188,7 +198,7 @@ static void names_reader(void)
 		expect(poll(&poll_fd, 1, 0) == 1 && poll_fd.revents & POLLIN, WRONG_NAMES,
 		       "poll gives %#x", poll_fd.revents);
 		count_event(NAMES_POLLED);
-		/* Read the same text in pieces, and once more from a place in the middle. */
+		/* Read the same text in pieces, and once more from a random position. */
 		while ((got = read(fd, pieces + pos, 1 + random_below(9000))) > 0)
 			pos += got;
 		expect(pos == len && !memcmp(whole, pieces, len), WRONG_NAMES,

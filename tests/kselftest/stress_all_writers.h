@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Roles of stress_all.c that write: they count, and change instances, drivers and CPUs. */
+/*
+ * Roles of stress_all.c that write: they update counters, and change instances, drivers and CPUs.
+ */
 #ifndef STRESS_ALL_WRITERS_H
 #define STRESS_ALL_WRITERS_H
 
 #include "stress_all.h"
 
-/* The test driver's contexts; "nested" is an interrupt in the middle of a group. */
+/* The contexts of the test driver. "nested" is an interrupt in the middle of a group. */
 static const char *const contexts[] = {
 	"task", "lock", "irqoff", "softirq", "hardirq", "nested", "nmi",
 };
@@ -15,7 +17,7 @@ static const char *random_context(void)
 	return contexts[random_below(sizeof(contexts) / sizeof(*contexts))];
 }
 
-/* Counts in groups of two, in any pair, from any context. */
+/* Updates pairs in groups of two, any pair from any context. */
 static void worker(int id)
 {
 	while (!shared->stop) {
@@ -26,7 +28,10 @@ static void worker(int id)
 		if (!driver_cmd("@%s group %u %u 1 %u", random_context(), shared->pair[i],
 				shared->pair[i] + 1, rounds))
 			shared->pair_count[id][i] += rounds;
-		/* Sometimes a group takes longer, so that readers meet it half done. */
+		/*
+		 * Sometimes a group takes longer, so that readers copy the pair between its two
+		 * updates.
+		 */
 		if (!random_below(16) &&
 		    !driver_cmd("hold %u %u 1 1", shared->pair[i], shared->pair[i] + 1))
 			shared->pair_count[id][i]++;
@@ -39,8 +44,8 @@ static void worker(int id)
 }
 
 /*
- * Adds names that the other adder uses, too. An adder that succeeds owns the name until it deletes
- * it.
+ * Adds names that the other adder adds as well. An adder that has added a name owns the name until
+ * the adder deletes it.
  */
 static void adder(int id)
 {
@@ -77,7 +82,7 @@ static void adder(int id)
 	}
 }
 
-/* Adds instances until a chunk is appended, and then a pair in it. */
+/* Adds instances until a chunk is appended, and then a pair in this chunk. */
 static void add_chunk_and_pair(void)
 {
 	__u32 chunks = pc.h->nr_chunks, per_chunk = pc.geometry.pages_per_chunk * 512, a, b;
@@ -91,7 +96,10 @@ static void add_chunk_and_pair(void)
 		else
 			driver_cmd("add torture/fill/%u", filled++);
 	}
-	/* A pair has consecutive numbers, and other roles may add an instance in between. */
+	/*
+	 * The two numbers of a pair must be consecutive. Another role may add an instance between
+	 * the two calls, so the calls are repeated.
+	 */
 	do {
 		a = driver_cmd("add torture/pair/%u/a", filled);
 		b = driver_cmd("add torture/pair/%u/b", filled++);
@@ -100,7 +108,7 @@ static void add_chunk_and_pair(void)
 	__atomic_store_n(&shared->nr_pairs, shared->nr_pairs + 1, __ATOMIC_RELEASE);
 }
 
-/* Returns the number of chunks at which the grower stops. */
+/* Returns the number of chunks at which the role grower() stops. */
 static __u32 max_chunks(void)
 {
 	return scale_down(gate_or_long(10, MAX_CHUNKS));
@@ -117,7 +125,7 @@ static void grower(void)
 	}
 }
 
-/* Counts on CPU 0, which is always online. No other role uses this counter. */
+/* Counts on CPU 0, which is always online. No other role updates this counter. */
 static void cpu0_counter(void)
 {
 	pin_to_cpu(0);
@@ -223,7 +231,10 @@ static void unloader(void)
 	}
 }
 
-/* Makes mapping calls: dangerous ones must be refused, and allowed ones must be harmless. */
+/*
+ * Makes mapping calls. Dangerous mapping calls must be refused, and allowed mapping calls must be
+ * harmless.
+ */
 static void mmap_caller(void)
 {
 	static const int advices[] = {
@@ -262,7 +273,7 @@ static void mmap_caller(void)
 			p = q == MAP_FAILED ? p : q;
 			break;
 		case 4:
-			/* Some are refused. Those that are not may only cost time. */
+			/* Some advices are refused. An allowed advice may only cost time. */
 			err = madvise(p, len, advices[random_below(sizeof(advices) / 4)]) ?
 			      errno : 0;
 			break;

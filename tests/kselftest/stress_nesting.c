@@ -2,23 +2,23 @@
 /*
  * timeout: 600
  *
- * 64 tasks, a timer interrupt, an NMI and a kprobe update at once on every CPU, in the middle of
- * one another's groups (tests/modules/test_driver_nesting.c), while readers take consistent
- * snapshots.
+ * Tests nested updates: 64 tasks, a timer interrupt, an NMI and a kprobe update at once on every
+ * CPU, each in the middle of groups of the others (tests/modules/test_driver_nesting.c). Meanwhile
+ * readers take consistent snapshots.
  *
- * All updates go through the seqflag and add 1. Each of the four kinds makes a single update of
- * `single`, and one of a pair (a, b) in a group, in which it also adds to the counter COMMON. So
- * in a consistent snapshot of a CPU
+ * All updates go through the seqflag and add 1. Each of the four kinds updates its counter
+ * `single`, and then a pair (a, b) in a group, in which it also adds to the counter COMMON. So a
+ * consistent snapshot of a CPU has
  *
  *	a == b for each pair,
  *	COMMON == sum of all a, and
  *	completed updates == sum of all single + sum of all a.
  *
- * The test runs until each event has happened often enough, so it cannot pass without them. It
- * fails after TIMEOUT seconds. On a slow kernel fewer events are enough.
+ * The test runs until each event has happened often enough, so it cannot pass without these events.
+ * The test fails after TIMEOUT seconds. On a slow kernel, fewer events are enough.
  *
- * An emulated CPU takes NMIs between blocks of instructions, so an NMI can only be met within an
- * update of several instructions if that update has a jump.
+ * An emulated CPU takes NMIs between blocks of instructions. So an NMI can arrive within an update
+ * of several instructions only if that update has a jump.
  */
 #include "kselftest_pc.h"
 #include <pthread.h>
@@ -38,10 +38,12 @@ enum { BY_TASK, BY_TIMER, BY_NMI, BY_KPROBE, NR_SOURCES };
 #define KPROBES_MISSED	(KPROBES_IN_NMI + 1)
 static const char *const source_names[NR_SOURCES] = { "tasks", "timers", "NMIs", "kprobes" };
 
-/* How many of each are enough: a twentieth of them on a slow kernel. */
+/* Minimum numbers of events. On a slow kernel a twentieth of each is enough. */
 static unsigned int divisor = 1;
-#define MIN_NMIS_IN_GROUP	(100000 / divisor)	/* NMIs that found an update begun */
-#define MIN_NMIS_IN_TWO		(1000 / divisor)	/* two updates: a timer's in a task's */
+/* NMIs that find an update in flight on their CPU */
+#define MIN_NMIS_IN_GROUP	(100000 / divisor)
+/* NMIs that find two updates in flight on their CPU, a timer's within a task's */
+#define MIN_NMIS_IN_TWO		(1000 / divisor)
 #define MIN_KPROBES_IN_NMI	(100000 / divisor)	/* kprobes within an NMI's group */
 #define MIN_TICKS		(5000 / divisor)
 #define MIN_SNAPSHOTS		(1000000 / divisor)
@@ -73,7 +75,7 @@ static void *update_in_task(void *arg)
 	return NULL;
 }
 
-/* Returns how many invariants a copy of a CPU's counters breaks. */
+/* Returns the number of invariants that a copy of a CPU's counters breaks. */
 static int broken_invariants(__u32 cpu, __u64 seq, const __s64 *v)
 {
 	__u64 single = 0, a = 0;
@@ -168,8 +170,8 @@ int main(void)
 	if (errno)
 		bail("nesting_start");
 	/*
-	 * Make room for all files first: to grow the table while threads run, the kernel waits for
-	 * all CPUs.
+	 * Make room for all files first: when the table of files grows while threads run, the
+	 * kernel waits for all CPUs.
 	 */
 	if (close(fcntl(pc.fd, F_DUPFD_CLOEXEC, 4 * TASKS)))
 		bail("fcntl");

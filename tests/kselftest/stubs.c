@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A driver that is built without CONFIG_PERFCOUNTERS does not need perfcounters.ko. sample_off is
- * sample_c built that way; tests/host/objdump.sh checks its symbols.
+ * Tests that a driver that is built without CONFIG_PERFCOUNTERS does not need perfcounters.ko.
+ * sample_off is sample_c built without this option; tests/host/objdump.sh checks its symbols.
  */
 #include "kselftest_pc.h"
 

@@ -3,8 +3,9 @@
  * timeout: 300
  * worlds: stock
  *
- * Fills the table: each of 65,536 numbers is given out once, then perf_add() returns ENOSPC. Also
- * compares the time of adding and deleting a name in an empty and in a nearly full table.
+ * Fills the table of instances: each of 65,536 numbers is assigned once, then perf_add() returns
+ * ENOSPC. Also compares the time of adding and deleting a name in an empty and in a nearly full
+ * table.
  */
 #include "kselftest_pc.h"
 
@@ -16,7 +17,10 @@ static __u64 header_digest(void)
 	return pc.h->gen1 * 1000003 + pc.h->gen2 * 10007 + pc.h->nr_slots * 101 + pc.h->nr_chunks;
 }
 
-/* SAMPLES names are timed from EARLY_FROM on, and as many from LATE_FROM on. */
+/*
+ * The adding and deleting of SAMPLES names is timed from the name EARLY_FROM on, and again from
+ * LATE_FROM on.
+ */
 #define EARLY_FROM	10
 #define LATE_FROM	60000
 #define SAMPLES	301
@@ -38,7 +42,7 @@ static long long median(long long *values)
 	return values[SAMPLES / 2];
 }
 
-/* Adds the next names, deletes and revives them, and records how long adding and deleting took. */
+/* Adds SAMPLES names, then deletes and revives them. Records the times of adding and deleting. */
 static bool time_add_and_delete(struct sample_costs *costs, __u32 from)
 {
 	bool in_order = true;
@@ -115,7 +119,7 @@ static void test_single_counters(void)
 	   "0.11 full table: a deleted name is added again, with its old number and value 0");
 }
 
-/* Histograms leave gaps at the ends of chunks, which single counters can use. */
+/* Tests that single counters can use the gaps that histograms leave at the ends of chunks. */
 static void test_histograms(void)
 {
 	__u32 n = 0, last = 0, count = 0, nr_singles = 0;
@@ -126,7 +130,10 @@ static void test_histograms(void)
 	}
 	is((int)n, -ENOSPC, "0.10 histograms until the table is full: ENOSPC");
 	note("%u histograms of 64, the last at %u", count, last);
-	/* Chunk 0 has room for 7 histograms after its seqflag, each other chunk for 8. */
+	/*
+	 * After its seqflag, chunk 0 has room for 7 histograms. Each other chunk has room for 8
+	 * histograms.
+	 */
 	is(count, 7 + 127 * 8,
 	   "0.4 histograms until the table is full: as many as fit into each chunk");
 	while ((int)driver_cmd("add full/rest%u", nr_singles) > 0)

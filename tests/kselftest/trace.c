@@ -5,7 +5,7 @@
  * timeout: 300
  *
  * User tracing as its uapi header describes it: attaching, markers, traces, writing and reading. A
- * plain writer takes the place of the library, so these are tests of the kernel's part.
+ * simple writer replaces the library, so the tests are of the kernel only.
  */
 #include "trace.h"
 
@@ -13,7 +13,7 @@
 
 static struct traced_process self;
 
-/* Creates a trace of one marker, and registers that marker. */
+/* Creates a trace that selects one marker, and registers that marker. */
 static int create_trace_of(const char *name, __u32 flags, __u32 bytes, int *slot, int *marker)
 {
 	char event[PERFTRACE_NAME_MAX];
@@ -289,7 +289,7 @@ static void test_lost(void)
 	close(fd);
 }
 
-/* A process that attaches, writes one event and ends. */
+/* Attaches, writes one event and exits. */
 static void attach_write_and_exit(int slot)
 {
 	struct traced_process t;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Shared by tests of user tracing: calls of /dev/perftrace, a writer that takes the place of the
- * library, and a reader that checks each record.
+ * Helpers for tests of user tracing: ioctls of /dev/perftrace, a writer that replaces the library,
+ * and a reader that checks each record.
  *
  * The writer is one thread on one CPU, so it needs no restartable sequence: plain stores are
- * enough, in the order that the uapi header requires. For each event it does what the slow path of
- * the library does.
+ * enough, in the order that the uapi header requires. For each event, the writer does what the slow
+ * path of the library does.
  */
 #ifndef TRACE_TEST_H
 #define TRACE_TEST_H
@@ -52,7 +52,7 @@ static void trace_load(void)
 	atexit(trace_unmap_all);
 }
 
-/* Traced processes: attaching, mapping, markers. */
+/* Functions of traced processes: attaching, mapping, registering markers. */
 
 struct traced_process {
 	int fd;
@@ -69,7 +69,10 @@ static int try_attach(int fd, __u32 flags, struct perftrace_attach *attach)
 	return trace_ioctl(fd, PERFTRACE_ATTACH, attach);
 }
 
-/* Maps both pieces, over the mappings of @to if that is not NULL. Returns false on failure. */
+/*
+ * Maps the control pages and the buffers, over the mappings of @to if that is not NULL. Returns
+ * false on failure.
+ */
 static bool traced_try_map(struct traced_process *t, const struct traced_process *to)
 {
 	int fixed = to ? MAP_FIXED : 0;
@@ -131,7 +134,7 @@ static int ioctl_markers(int fd, unsigned long request, struct perftrace_marker 
 	return rc;
 }
 
-/* Registers a marker. Returns its number, or a negative errno. */
+/* Registers a marker. Returns the number of the marker, or a negative errno. */
 static int marker_register(struct traced_process *t, const char *name, const char *fields)
 {
 	struct perftrace_marker marker = make_marker(name, fields);
@@ -149,15 +152,16 @@ static int marker_unregister(struct traced_process *t, const char *name, const c
 	return ioctl_markers(t->fd, PERFTRACE_UNREGISTER, &marker, 1, NULL);
 }
 
-/* Returns true if the trace in @slot wants the events of a marker. */
+/* Returns true if the trace in @slot selects the events of a marker. */
 static bool is_wanted(const struct traced_process *t, int marker, int slot)
 {
 	return t->words[marker] >> slot & 1;
 }
 
 /*
- * Waits until is_wanted() is @on, and returns true if it is. Another task may still be matching the
- * marker with the globs of traces when a call returns.
+ * Waits until is_wanted() returns @on. Returns true if is_wanted() returns @on before the time
+ * limit. Another task may still be matching the marker with the globs of traces when a call
+ * returns.
  */
 static bool wait_wanted(const struct traced_process *t, int marker, int slot, bool on)
 {
@@ -165,7 +169,7 @@ static bool wait_wanted(const struct traced_process *t, int marker, int slot, bo
 	return is_wanted(t, marker, slot) == on;
 }
 
-/* The writer. */
+/* Functions of the writer. */
 
 static struct perftrace_buffer *get_buffer(const struct traced_process *t, int slot, int cpu)
 {
@@ -186,15 +190,15 @@ static __u64 ticks_now(void)
 	return __builtin_ia32_rdtsc();
 }
 
-/* Commits what was written: the release store keeps the order of stores. */
+/* Commits what was written. The release store orders the earlier stores before it. */
 static void store_head(struct perftrace_buffer *b, __u64 head)
 {
 	__atomic_store_n(&b->head, head, __ATOMIC_RELEASE);
 }
 
 /*
- * Writes a record at the head, after a pad if it would lie across the end of the ring. Returns
- * false if there is no room.
+ * Writes a record at the head, after a pad if the record would lie across the end of the ring.
+ * Returns false if there is no room.
  */
 static bool write_forward(struct perftrace_buffer *b, __u64 ring, const void *record, __u64 bytes)
 {
@@ -234,8 +238,8 @@ static int notify(const struct traced_process *t, int slot, int cpu)
 }
 
 /*
- * Writes an event with these fields into the buffer of @cpu. Returns false if it was lost, and
- * counted.
+ * Writes an event with @fields into the buffer of @cpu. Returns false if the event was lost, which
+ * is counted in the buffer.
  */
 static bool write_event(const struct traced_process *t, int slot, int cpu, __u16 marker,
 			const void *fields, size_t bytes)
@@ -273,7 +277,7 @@ static bool write_event(const struct traced_process *t, int slot, int cpu, __u16
 		return false;
 	}
 	if (b->head > b->limit) {
-		/* Half full: notify the reader, once for each half. */
+		/* The buffer is at least half full: notify the reader, once for each half. */
 		if (b->head - b->tail >= ring / 2)
 			notify(t, slot, cpu);
 		b->limit = b->tail + ring;
@@ -287,7 +291,7 @@ static bool write_number(const struct traced_process *t, int slot, int cpu, __u1
 	return write_event(t, slot, cpu, marker, &number, sizeof(number));
 }
 
-/* Traces: creating, querying and reading them. */
+/* Functions that create, query and read traces. */
 
 static struct perftrace_create make_trace(const char *name, const char *globs, __u32 flags,
 					  __u32 bytes)
@@ -301,7 +305,7 @@ static struct perftrace_create make_trace(const char *name, const char *globs, _
 	return create;
 }
 
-/* Creates or opens a trace. Returns its file, or a negative errno. */
+/* Creates or opens a trace. Returns the file of the trace, or a negative errno. */
 static int try_open_trace(unsigned long request, struct perftrace_create *create)
 {
 	int fd = open_trace_device(), rc = trace_ioctl(fd, request, create);
@@ -325,8 +329,8 @@ static int trace_create(const char *name, const char *globs, __u32 flags, __u32 
 }
 
 /*
- * Traces this process's calls of getppid() by the kernel's marker kernel:sys_enter. Returns the
- * trace's file, or a negative errno.
+ * Creates a trace of this process's calls of getppid(), by the kernel's marker kernel:sys_enter.
+ * Returns the file of the trace, or a negative errno.
  */
 static int trace_getppid(__u32 bytes)
 {
@@ -358,7 +362,7 @@ static struct perftrace_info trace_info(int fd)
 	return info;
 }
 
-/* Waits up to @ms milliseconds and returns the events of poll(), or a negative errno. */
+/* Waits for up to @ms milliseconds. Returns the events of poll(), or a negative errno. */
 static int trace_poll(int fd, int ms)
 {
 	struct pollfd poll_fd = { .fd = fd, .events = POLLIN };
@@ -378,11 +382,14 @@ static int trace_read_next(int fd, struct perftrace_read *r)
 	return trace_ioctl(fd, PERFTRACE_READ, r);
 }
 
-/* Contents of the bytes that were read from a buffer. Events are numbered as they are written. */
+/*
+ * Statistics of the bytes that were read from a buffer. The writer numbers the events in the order
+ * of writing.
+ */
 struct event_stats {
 	__u64 events, lost_records, pads;
-	__u64 first, last;	/* numbers of events, as they were read */
-	__u64 gaps;		/* how often the next number was not the last one + step */
+	__u64 first, last;	/* numbers of the first and the last event that were read */
+	__u64 gaps;		/* events whose number is not the previous number + step */
 	__u64 thread, time;
 	bool broken;		/* a record is invalid */
 };
@@ -401,8 +408,8 @@ static void count_record(struct event_stats *stats, const struct perftrace_recor
 }
 
 /*
- * Adds the records in these bytes. The step of a flight recorder is -1, and its last record may be
- * cut.
+ * Adds the records in @bytes bytes to @stats. In a flight recorder @step is -1, and the last record
+ * may be cut off.
  */
 static void count_records(struct event_stats *stats, const char *from, __u32 bytes, int step,
 			  size_t key)
@@ -432,8 +439,8 @@ static void count_records(struct event_stats *stats, const char *from, __u32 byt
 }
 
 /*
- * Reads all buffers, and adds up those of one process (@key 0: of all processes). Returns the
- * number of buffers that were added, or a negative errno.
+ * Reads all buffers, and adds the events of process @key to @stats, or of all processes if @key is
+ * 0. Returns the number of buffers that were added, or a negative errno.
  */
 static int trace_drain(int fd, __u64 key, struct event_stats *stats)
 {

@@ -4,8 +4,8 @@
  * worlds: stock
  * timeout: 300
  *
- * Memory of user tracing is charged, bounded and given back. Refused processes and markers are
- * counted; losses that cannot have happened are not.
+ * Tests that memory of user tracing is charged, limited and given back. Processes and markers that
+ * are refused are counted. A loss that cannot have happened is not counted as a loss.
  */
 #include "capabilities.h"
 #include "memory.h"
@@ -17,7 +17,7 @@
 #define USER	1001
 #define PAGE	4096
 
-/* Limit of files by which one process can be attached. */
+/* Maximum number of files by which one process can be attached. */
 #define DESCRIPTORS	256
 
 static struct {
@@ -43,7 +43,7 @@ static pid_t start_child(void (*body)(void))
 	return pid;
 }
 
-/* Attaches one process by one file after the other, until a file is refused. */
+/* Attaches one process by several files, until a file is refused. */
 static void attach_often(void)
 {
 	struct perftrace_attach attach;
@@ -57,7 +57,10 @@ static void attach_often(void)
 	}
 }
 
-/* Opens files of processes that have ended: of itself, with its mappings gone, each time. */
+/*
+ * Attaches this process 100 times. Each time the process removes its mappings, which ends the
+ * traced process, and keeps the file.
+ */
 static void attach_and_end_often(void)
 {
 	for (shared->nr = 0; shared->nr < 100; shared->nr++) {
@@ -92,7 +95,10 @@ static void test_descriptors(void)
 	   "9.1 descriptors without mappings: the charge is given back with them");
 }
 
-/* Returns the number of tasks that the kernel has memory for, including dead ones. */
+/*
+ * Returns the number of task_struct objects in the kernel's slab cache, including those of dead
+ * tasks.
+ */
 static long nr_tasks(void)
 {
 	char line[300];
@@ -106,7 +112,7 @@ static long nr_tasks(void)
 	return nr;
 }
 
-/* Runs a process that writes one event and ends. */
+/* Runs a child that writes one event and exits. */
 static int write_and_end(int slot)
 {
 	return in_child({
@@ -121,7 +127,7 @@ static int write_and_end(int slot)
 	});
 }
 
-/* Only events and markers are kept of processes that have ended. */
+/* Tests that only events and markers of ended processes are kept, and not their tasks. */
 static void test_dead_processes(void)
 {
 	const int flags = PERFTRACE_KEEP | PERFTRACE_FLIGHT, nr = 400;
@@ -169,7 +175,9 @@ static void register_until_refused(void)
 	}
 }
 
-/* Processes and markers that are refused are in the counts of the traces that want them. */
+/*
+ * Tests that the processes and markers that are refused are counted in the traces that select them.
+ */
 static void test_refused_counts(void)
 {
 	static const char * const log_words[] = { "perftrace: ", NULL };
@@ -197,7 +205,7 @@ static void test_refused_counts(void)
 	close(fd);
 }
 
-/* Counts how often the marker's word says that no trace wants it. */
+/* Counts how often the word of the marker shows that no trace selects it. */
 static void *watch_marker_word(void *arg)
 {
 	struct traced_process *t = arg;
@@ -233,8 +241,8 @@ static void test_resume(void)
 }
 
 /*
- * After a while without losses, a buffer's count of lost events rises by more than is possible
- * since it was last read.
+ * A buffer's count of lost events may rise only by as many events as a process can write since the
+ * last read. After a time without losses, this test raises the count by more.
  */
 static void test_impossible_losses(void)
 {
@@ -256,7 +264,7 @@ static void test_impossible_losses(void)
 	close(fd);
 }
 
-/* The caller of PERFTRACE_RELEASE ends before the processes have let go of the module. */
+/* Tests a caller of PERFTRACE_RELEASE that exits before the processes have closed the device. */
 static void test_release(void)
 {
 	struct perftrace_release release = { .size = sizeof(release), .wake = -1 };

@@ -4,8 +4,9 @@
  * worlds: stock
  * timeout: 300
  *
- * Processes that change while they are traced, and readers meanwhile: events that a process writes
- * after it has become undumpable are never read, and a reader never waits for a change to end.
+ * Tests processes that change their credentials while they are traced and read. Events that a
+ * process writes after it has become undumpable are never read, and a reader never waits for a
+ * change to end.
  */
 #include "capabilities.h"
 #include "trace.h"
@@ -19,13 +20,16 @@
 #define OTHER_USER	2000
 #define PAGE	4096
 
-/* Number of events that no reader may see. */
+/* Value of the field `number` in events that no reader may see. */
 #define SECRET	(1ULL << 32)
 
 enum kind { PLAIN, ALWAYS_CHANGING, HAS_SETGID, NO_LEADER, WAITING };
 enum step { STEP_DONE, STEP_WRITE, STEP_UNDUMPABLE, STEP_FILL, STEP_CHANGE_GID, STEP_EXEC };
 
-/* The next step of a target, which sets STEP_DONE when it is done. */
+/*
+ * A traced process, with the next step that the process has to do. The process sets STEP_DONE when
+ * it has done the step.
+ */
 static struct target {
 	volatile __u64 key, number;
 	volatile int ready, step, nr, result, ended;
@@ -50,7 +54,10 @@ static void do_step(const struct traced_process *t, int marker)
 		prctl(PR_SET_DUMPABLE, 0);
 		break;
 	case STEP_CHANGE_GID:
-		/* Changes credentials, and is as dumpable afterwards as before. */
+		/*
+		 * The process changes its credentials. After this change, the process is as
+		 * dumpable as before.
+		 */
 		if (setresgid(OTHER_USER, OTHER_USER, OTHER_USER))
 			_exit(93);
 		prctl(PR_SET_DUMPABLE, 1);
@@ -65,7 +72,10 @@ static void do_step(const struct traced_process *t, int marker)
 	target->step = STEP_DONE;
 }
 
-/* Waits for room until the call returns that there will be none. */
+/*
+ * Waits for room in a buffer by PERFTRACE_WAIT_ROOM. Stores the result of the wait in
+ * target->result.
+ */
 static void *wait_for_room(void *arg)
 {
 	struct traced_process *t = arg;
@@ -147,7 +157,7 @@ static time_t seconds_now(void)
 	return now.tv_sec;
 }
 
-/* Returns the status of a child that ends within @seconds, or else -1. */
+/* Returns the wait status of a child that exits within @seconds, or -1. */
 static int wait_status(pid_t pid, long seconds)
 {
 	time_t end = seconds_now() + seconds;
@@ -209,7 +219,7 @@ static void test_always_changing(void)
 		waitpid(other, &status, 0);
 }
 
-/* The target changes its credentials, and is as dumpable afterwards as before. */
+/* Tests a target that changes its credentials and is as dumpable afterwards as before. */
 static void test_new_credentials(void)
 {
 	pid_t pid = start_target(HAS_SETGID);
@@ -235,8 +245,9 @@ static void test_new_credentials(void)
 }
 
 /*
- * The target executes another program, and becomes undumpable before if @undumpable. Returns bit 0
- * if an event of the first program is read, bit 1 if the process is denied to the reader.
+ * Makes the target execute another program. If @undumpable is set, the target becomes undumpable
+ * before. Returns bit 0 if an event of the first program is read, and bit 1 if the process is
+ * denied to the reader.
  */
 static int exec_in_trace(bool undumpable)
 {
@@ -256,7 +267,7 @@ static int exec_in_trace(bool undumpable)
 		run_step(STEP_EXEC);
 		wait_until(!strcmp(read_file(path, text, sizeof(text)) + strlen(text) + 1,
 				   "pauses"));
-		/* The memory of the first program is freed. */
+		/* The kernel frees the memory of the first program some time after the exec. */
 		wait_until(trace_drain(fd, target->key, &tally) < 0 || tally.events ||
 			   trace_info(fd).denied);
 		_exit(tally.events | trace_info(fd).denied << 1);
@@ -295,7 +306,7 @@ static long resident_kb(pid_t pid)
 	return sum;
 }
 
-/* The pages of a filled buffer are freed when its process becomes undumpable. */
+/* Tests that the pages of a filled buffer are freed when its process becomes undumpable. */
 static void test_pages_freed(void)
 {
 	pid_t pid = start_target(PLAIN), other;
@@ -331,7 +342,7 @@ static void test_pages_freed(void)
 	kill_child(pid);
 }
 
-/* Maps memory whose pages are missing until another thread provides them. */
+/* Maps memory whose pages are missing until provide_pages() provides them. */
 static char *map_missing_pages(int uffd, size_t bytes)
 {
 	struct uffdio_register area = { .mode = UFFDIO_REGISTER_MODE_MISSING };
@@ -352,8 +363,8 @@ static struct slow_read {
 } slow_read;
 
 /*
- * Provides missing pages: the first one after the target has written secret events, the others at
- * once.
+ * Provides missing pages: the first page after the target has written secret events, the other
+ * pages at once.
  */
 static void *provide_pages(void *unused)
 {
@@ -388,8 +399,8 @@ static int count_secrets(const char *from, size_t bytes)
 }
 
 /*
- * Reads a flight recorder into memory whose first page is missing until the target has written
- * secret events.
+ * Tests a read of a flight recorder into memory whose first page is missing until the target has
+ * written secret events.
  */
 static void test_slow_reader(void)
 {
@@ -424,8 +435,8 @@ static void test_slow_reader(void)
 }
 
 /*
- * Returns the number of events that a reader gets from the target; with @in_landlock, a reader in a
- * Landlock domain.
+ * Returns the number of events that a reader gets from the target. If @in_landlock is set, the
+ * reader is in a Landlock domain.
  */
 static int count_events(bool in_landlock)
 {
@@ -500,7 +511,10 @@ static int create_waiting_trace(__u32 flags)
 	return fd;
 }
 
-/* A trace cannot make a process wait that its maker may only look at (Yama), and not attach to. */
+/*
+ * Tests a user who may read a process, but not attach to it (Yama). A trace of this user cannot
+ * make the process wait.
+ */
 static void test_attach_right(void)
 {
 	static const char yama[] = "/proc/sys/kernel/yama/ptrace_scope";
@@ -526,7 +540,10 @@ static void test_attach_right(void)
 	kill_child(pid);
 }
 
-/* The target becomes undumpable while one of its threads waits for room, and nothing is read. */
+/*
+ * Tests a target that becomes undumpable while one of its threads waits for room in a buffer that
+ * is not read.
+ */
 static void test_waiting_thread(void)
 {
 	pid_t pid = start_target(WAITING), other;
@@ -556,7 +573,7 @@ static void test_waiting_thread(void)
 
 int main(int argc, char **unused)
 {
-	/* The program that a target executes. */
+	/* With an argument, this program is the one that a target executes. */
 	while (argc > 1)
 		pause();
 	plan(2 + 1 + 2 + 2 + 1 + 2 + 4 + 2 + 2);

@@ -4,9 +4,9 @@
  * worlds: stock debug
  * timeout: 120
  *
- * User tracing: for some seconds one process rewrites random words of all that it may write, and
- * another one calls with random arguments, while a reader reads everything. The kernel keeps
- * working, and all events of a well-behaved process are read.
+ * Fuzzes user tracing for some seconds. A traced process writes random values into all memory of
+ * the device that it may write, another process makes ioctls with random arguments, and a reader
+ * reads everything. The kernel keeps working, and all events of a well-behaved process are read.
  */
 #include "trace.h"
 #include <sys/prctl.h>
@@ -64,7 +64,7 @@ static void rewriter(const int *slots)
 		int cpu = random_u64() % t.attach.nr_cpus;
 		__u64 *counts = (void *)get_buffer(&t, slot, cpu), *word;
 
-		/* A count, the beginning of a record, or any word. */
+		/* Select a count in the buffer, the first word of a record, or any word. */
 		switch (random_u64() % 4) {
 		case 0:
 			word = counts + random_u64() % 9;
@@ -76,7 +76,7 @@ static void rewriter(const int *slots)
 			word = counts + random_u64() % 1536;
 			break;
 		default:
-			/* A valid event, so that there is something to read. */
+			/* Write a valid event, so that the reader has events to read. */
 			memset(counts, 0, 64);
 			counts[8] = 0;
 			write_number(&t, slots[random_u64() % 2], cpu, marker, random_u64());
@@ -118,7 +118,10 @@ static void random_calls(void)
 			((struct perftrace_markers *)words)->nr = random_u64() % 8;
 			((struct perftrace_markers *)words)->markers = (unsigned long)(words + 8);
 		}
-		/* No PERFTRACE_KEEP: traces that outlive their files would use up all slots. */
+		/*
+		 * PERFTRACE_KEEP is removed: traces that outlive their files would use up all
+		 * slots.
+		 */
 		if (request == PERFTRACE_CREATE)
 			words[0] &= ~((__u64)PERFTRACE_KEEP << 32);
 		ioctl(fds[random_u64() % 3], request, words);
@@ -190,7 +193,7 @@ int main(void)
 	pids[1] = start_child(start_caller, NULL);
 	pids[2] = start_child(start_well_behaved, &well_behaved_slot);
 	end = time(NULL) + SECONDS;
-	/* A busy machine needs longer until enough has happened. */
+	/* On a busy machine, it takes longer until enough reads, writes and calls have happened. */
 	while (time(NULL) < end ||
 	       (time(NULL) < end + 100 &&
 		(readings <= scale_min(1000) || shared->rewritten <= scale_min(100000) ||

@@ -4,8 +4,8 @@
  * worlds: stock debug
  * timeout: 300
  *
- * User tracing: calls with arguments that must be refused, and buffers in which their writer has
- * put invalid data. Neither harms the kernel or well-behaved processes.
+ * Tests calls with arguments that must be refused, and buffers into which their writer has put
+ * invalid data. The kernel and well-behaved processes are not harmed.
  */
 #include "trace.h"
 #include <stddef.h>
@@ -15,7 +15,7 @@
 
 static struct traced_process self;
 
-/* Arguments. */
+/* Tests of arguments */
 
 static void test_no_role(void)
 {
@@ -68,7 +68,7 @@ static void test_wrong_role(void)
 	close(fd);
 }
 
-/* A child has the file and the markers of its parent, but it is another process. */
+/* Tests a child that has the file and the markers of its parent, but is another process. */
 static void test_child_of_process(void)
 {
 	int slot, fd = trace_create("parents", "mine:*", 0, 0, &slot), rc, set;
@@ -167,7 +167,7 @@ static void test_markers(void)
 	   "3.7 unregister: numbers that were never registered are refused");
 }
 
-/* Uses up the numbers of markers, in a process of its own. */
+/* Uses up the numbers of markers of a process. Runs in a child. */
 static void register_all_markers(void)
 {
 	char name[PERFTRACE_NAME_MAX];
@@ -187,7 +187,7 @@ static void register_all_markers(void)
 	_exit(rc == -ENOSPC && nr == PERFTRACE_NR_MARKERS && set == nr ? 0 : 1);
 }
 
-/* Filters. */
+/* Tests of filters */
 
 struct one_step {
 	struct perftrace_filter header;
@@ -286,9 +286,9 @@ static void test_traces(void)
 	ok(try_open_trace(PERFTRACE_OPEN, &create) < 0, "3.7 open: a name without NUL is refused");
 }
 
-/* Buffers. */
+/* Tests of buffers */
 
-/* Changes that a hostile writer makes to its buffer, in which there are 50 events. */
+/* Changes that a hostile writer makes to its buffer, which holds 50 events */
 static void set_head_beyond(struct perftrace_buffer *b, char *records)
 {
 	(void)records;
@@ -372,7 +372,7 @@ static void test_corrupt_buffers(__u32 flags)
 	static const struct {
 		const char *what;
 		void (*corrupt)(struct perftrace_buffer *b, char *records);
-		bool cut;	/* counted in cut; records are only checked by readers */
+		bool cut;	/* if the bytes are counted in cut (only readers check records) */
 	} cases[] = {
 		{ "a head beyond the buffer", set_head_beyond, true },
 		{ "a head that went back", set_head_back, true },
@@ -404,7 +404,7 @@ static void test_corrupt_buffers(__u32 flags)
 		for (rounds = 0; rounds < 10 && !(rc = trace_read_next(fd, &r)); rounds++)
 			;
 		cut = trace_info(fd).cut;
-		/* Another buffer of the same process is not affected. */
+		/* Another buffer of the same process must not be affected. */
 		write_number(&self, slot, 1, marker, 7);
 		r = first_buffer;
 		while (!trace_read_next(fd, &r))
@@ -418,7 +418,7 @@ static void test_corrupt_buffers(__u32 flags)
 	}
 }
 
-/* A process's count of lost events is only believed as far as it is possible. */
+/* Tests that a process's count of lost events counts only as far as such losses are possible. */
 static void test_impossible_losses(void)
 {
 	static const __u64 counts[] = { 1ULL << 63, 3, ~0ULL };
@@ -467,8 +467,8 @@ static void test_readers(void)
 }
 
 /*
- * Passes arguments in pages of the device's own mappings, which are allocated when the kernel
- * copies the arguments: the call must not hold a lock then that the page fault needs.
+ * Passes arguments in pages of the device's mappings. The pages of the arguments are allocated when
+ * the kernel copies the arguments, so the call must not hold a lock that the page fault needs.
  */
 static void test_args_in_own_pages(void)
 {
@@ -505,7 +505,9 @@ int main(void)
 	trace_load();
 	pin_to_cpu(0);
 	plan(61);
-	/* First of all: later a child would have the markers of its parent. */
+	/*
+	 * This test is first, because a child of a later test would have the markers of its parent.
+	 */
 	is(in_child(register_all_markers()), 0,
 	   "3.8 register: a process can have 4,096 markers, one more is ENOSPC");
 	traced_open(&self, 0);

@@ -4,8 +4,8 @@
  * worlds: stock debug
  * timeout: 120
  *
- * One process with several copies of the library: each copy attaches by a file of its own, and all
- * are the same traced process.
+ * Tests one process with several copies of the library. Each copy attaches by a separate file, and
+ * all copies are the same traced process.
  */
 #include "trace.h"
 #include <sys/stat.h>
@@ -14,7 +14,7 @@
 
 #define FIELDS	"number:u64"
 
-/* Attaches by a second file of the process, which uses the mappings of the first one. */
+/* Attaches by a second file of the process. The second file uses the mappings of the first file. */
 static int attach_second(const struct traced_process *first, struct traced_process *second)
 {
 	*second = *first;
@@ -93,7 +93,10 @@ static void test_copies(void)
 	close(fd);
 }
 
-/* Thread data of each copy of the library. The kernel knows those of four copies at a time. */
+/*
+ * Thread data of each copy of the library. The kernel keeps the addresses for up to four copies at
+ * a time.
+ */
 #define MAX_COPIES	4
 
 static __thread volatile struct perftrace_thread thread_data[MAX_COPIES + 1];
@@ -109,7 +112,7 @@ static int attach_copy(int number)
 	return trace_ioctl(fd, PERFTRACE_ATTACH, &attach) ? -1 : fd;
 }
 
-/* Returns a bit for each copy whose thread data the kernel changes for a child of vfork(). */
+/* Returns a mask of the copies whose thread data the kernel changes for a child of vfork(). */
 static int copies_marked_by_vfork(void)
 {
 	int mask = 0, status;
@@ -154,8 +157,8 @@ static void test_thread_data(void)
 }
 
 /*
- * A file of another device node cannot join. The first file may be closed before it, and the
- * mappings of the process belong to the first node.
+ * Tests that a file of another device node cannot attach to the process. The first file may be
+ * closed earlier than the other file, and the mappings of the process belong to the first node.
  */
 static void test_other_node(void)
 {

@@ -4,9 +4,9 @@
  * worlds: stock debug
  * timeout: 600
  *
- * User tracing: the life of processes. Committed events are read after their writer was killed.
- * Exit, exec, fork, and mappings that are taken apart. The records that are kept of processes that
- * have ended, and for how long. The module, which stays loaded while it is in use.
+ * Tests the lifetime of traced processes: events that were committed before their writer was
+ * killed; exit, exec, fork, and mappings that a process changes; the records of ended processes,
+ * and how long they are kept; and the module, which stays loaded while it is in use.
  */
 #include "memory.h"
 #include "trace.h"
@@ -14,13 +14,16 @@
 
 #define FIELDS	"number:u64"
 
-/* Shared with children. */
+/* Memory that is shared with children. */
 static struct {
 	volatile __u64 committed, ready;
 	volatile __u64 key;
 } *shared;
 
-/* Attaches a process and registers a marker that the trace in @slot wants. Returns its number. */
+/*
+ * Attaches this process and registers a marker that the trace in @slot selects. Returns the number
+ * of the marker.
+ */
 static int child_attach(struct traced_process *t, int slot, const char *event)
 {
 	int marker;
@@ -34,7 +37,10 @@ static int child_attach(struct traced_process *t, int slot, const char *event)
 	return marker;
 }
 
-/* Writes until it is killed, and stores the number of committed events after each event. */
+/*
+ * Writes events until the process is killed. Stores the number of committed events after each
+ * event.
+ */
 static void write_until_killed(int slot)
 {
 	struct traced_process t;
@@ -68,7 +74,10 @@ static void test_killed(void)
 		}
 		while (!shared->ready && !waitpid(pid, &status, WNOHANG))
 			usleep(100);
-		/* At a random moment, but the first time after many events. */
+		/*
+		 * Kill the writer at a random moment, but the first time after more than 100
+		 * events.
+		 */
 		usleep(random() % 3000);
 		if (!i)
 			wait_until(shared->committed > 100);
@@ -76,7 +85,7 @@ static void test_killed(void)
 		waitpid(pid, &status, 0);
 		committed = shared->committed;
 		trace_drain(fd, shared->key, &stats);
-		/* One more event may have been committed, whose number was not stored. */
+		/* One more event may have been committed than was stored in shared->committed. */
 		if (!stats.broken && !stats.gaps && !stats.lost_records &&
 		    (stats.events == committed || stats.events == committed + 1) &&
 		    (!stats.events || (!stats.first && stats.last == stats.events - 1)))
@@ -97,7 +106,7 @@ static void test_killed(void)
 	close(fd);
 }
 
-/* Losses after the last event of a process are reported without any bytes. */
+/* Tests that losses after the last event of a process are reported by a read without any bytes. */
 static void test_lost_after_last_event(void)
 {
 	int slot, fd = trace_create("lost", "life:*", 0, 0, &slot), status, rc, start[2];
@@ -174,7 +183,10 @@ static void test_ended(void)
 	close(fd);
 }
 
-/* Two traces have a process: each forgets it when its own reader starts again. */
+/*
+ * Tests a process in two traces. Each trace forgets the process when a reader of that trace starts
+ * again.
+ */
 static void test_two_traces(void)
 {
 	int slots[2], fds[2], marker;
@@ -202,14 +214,15 @@ static void test_two_traces(void)
 
 /*
  * Runs in a child of a traced process that has written one event. The child is traced without a
- * call or a file, with its parent's addresses and marker numbers. Returns 0, or which check fails.
+ * call and without opening a file, at the addresses and with the marker numbers of its parent.
+ * Returns 0, or the number of the check that fails.
  */
 static int check_forked_child(struct traced_process *t, int slot, int marker)
 {
 	struct traced_process self = *t;
 	int n;
 
-	/* Its first access makes it a process of its own. */
+	/* The first access of the child to its mappings makes it a separate traced process. */
 	if (t->control->version != PERFTRACE_VERSION || t->control->key == t->attach.key ||
 	    t->control->pid != getpid())
 		return 1;
@@ -217,12 +230,15 @@ static int check_forked_child(struct traced_process *t, int slot, int marker)
 		return 2;
 	if (get_buffer(t, slot, 0)->head)
 		return 3;
-	/* A slot without a trace shows nothing of its parent's, either. */
+	/* A slot without a trace must not show the parent's data, either. */
 	if (get_buffer(t, (slot + 5) % PERFTRACE_NR_TRACES, 0)->lost)
 		return 7;
 	self.attach.key = t->control->key;
 	write_number(&self, slot, 0, marker, 2000);
-	/* The parent's file also works for the child. Another file attaches to the same process. */
+	/*
+	 * The file of the parent also works for the child. Another file of the child attaches to
+	 * the traced process of the child.
+	 */
 	n = marker_register(&self, "life:more", FIELDS);
 	if (n <= marker || !wait_wanted(&self, n, slot, true))
 		return 4;
@@ -231,7 +247,7 @@ static int check_forked_child(struct traced_process *t, int slot, int marker)
 	    self.attach.control != (unsigned long)t->control)
 		return 5;
 	write_number(&self, slot, 0, n, 2001);
-	/* A child of this child is a process of its own in the same way. */
+	/* A child of this child becomes a separate traced process in the same way. */
 	return in_child(_exit(t->control->key == self.attach.key || !is_wanted(t, n, slot) ||
 			      t->control->pid != getpid())) ? 6 : 0;
 }
@@ -265,7 +281,10 @@ static void test_fork(const char *how, bool keep)
 	close(fd);
 }
 
-/* The parent has ended before its child, like a daemon, writes its first event. */
+/*
+ * Tests a parent that exits before its child writes the first event, as the parent of a daemon
+ * does.
+ */
 static void test_parent_ended(void)
 {
 	struct event_stats stats = { 0 };
@@ -293,7 +312,8 @@ static void test_parent_ended(void)
 }
 
 /*
- * A child of a bare clone(), not by the C library, without files and without a path to the device.
+ * Tests a child of clone() that is called directly, not by the C library. The child has no files
+ * and no path to the device.
  */
 static void test_bare_clone(void)
 {
@@ -320,7 +340,7 @@ static void test_bare_clone(void)
 	close(fd);
 }
 
-/* The charge for children is given back, however many there were. */
+/* Tests that the charge for children is given back, however many children there were. */
 static void test_many_children(void)
 {
 	struct traced_process t;
@@ -363,7 +383,7 @@ static void test_exec(char *self)
 	close(fd);
 }
 
-/* Changes that a process may make to its mappings: it lives on, or gets a signal. */
+/* Changes that a process may make to its mappings. The process continues, or gets a signal. */
 static void unmap_half(struct traced_process *t, int slot)
 {
 	(void)slot;
@@ -487,7 +507,10 @@ static void fill_buffer(int slot)
 		;
 }
 
-/* More processes end than are kept in a trace that is not read. */
+/*
+ * Tests that the oldest processes are dropped when a trace that is not read has more ended
+ * processes than it can keep.
+ */
 static void test_dropped(void)
 {
 	int slot, fd = trace_create("dropped", "life:*", 0, 1 << 20, &slot), rounds = 0;
@@ -514,7 +537,7 @@ static void test_module_in_use(void)
 	struct traced_process t;
 	int slot, fd;
 
-	/* Without the test driver only what is tested here holds the module. */
+	/* The test driver is unloaded, so that only user tracing uses the module. */
 	rmmod("test_driver");
 	traced_open(&t, 0);
 	is(rmmod("perfcounters"), -EAGAIN, "3.1 rmmod: EAGAIN while a process is traced");

@@ -4,8 +4,8 @@
  * worlds: stock
  * timeout: 300
  *
- * Limits of traced processes, of one user and of all, and of what a trace keeps of processes that
- * have ended: at each limit, and one beyond it.
+ * Tests the limits of traced processes, of one user and of all users, and of the ended processes
+ * that a trace keeps: at each limit, and one beyond it.
  */
 #include "capabilities.h"
 #include "memory.h"
@@ -16,11 +16,11 @@
 #define FIELDS		"number:u64"
 #define USER		1001
 
-/* max_traced is set to 20 here: 5 processes of each user, and 4 users. */
+/* The test sets max_traced to 20: 5 processes of each user, and 4 users. */
 #define MAX_PER_USER	5
 #define NR_USERS	4
 
-/* Limits of what is kept of ended processes: their number, and bytes. */
+/* Maximum number and bytes of ended processes that are kept. */
 #define MAX_ENDED	4096
 #define MAX_ENDED_BYTES	(64ULL << 20)
 
@@ -28,7 +28,10 @@ static struct {
 	volatile int ready, result;
 } *shared;
 
-/* Starts a process of @user that tries to attach, and lives on. The result is in shared->result. */
+/*
+ * Starts a process of @user that tries to attach, and then pauses. Stores the result of the attach
+ * in shared->result.
+ */
 static pid_t start_traced(int user)
 {
 	pid_t pid;
@@ -85,7 +88,7 @@ static void test_processes(void)
 	write_file(MAX_TRACED, old_limit);
 }
 
-/* Runs a process of USER that is traced, writes an event and ends. */
+/* Runs a traced process of USER that writes an event and exits. */
 static int run_traced_user(int slot)
 {
 	return in_child({
@@ -101,7 +104,10 @@ static int run_traced_user(int slot)
 	});
 }
 
-/* Ended processes count for the owner of the trace that keeps them, not for their user. */
+/*
+ * Tests that ended processes count for the owner of the trace that keeps them, and not for the user
+ * who ran them.
+ */
 static void test_ended_charged_to_owner(void)
 {
 	struct perftrace_info info;
@@ -133,7 +139,10 @@ static void test_ended_charged_to_owner(void)
 	write_file(MAX_TRACED, old_limit);
 }
 
-/* Attaches this process, writes @bytes bytes, and unmaps its pieces, which ends it for tracing. */
+/*
+ * Attaches this process, writes @bytes bytes, and removes its mappings, which ends the traced
+ * process.
+ */
 static void attach_write_and_unmap(int slot, size_t bytes)
 {
 	static char payload[PERFTRACE_RECORD_MAX / 2];

@@ -4,8 +4,8 @@
  * guest: probes
  * timeout: 200
  *
- * Memory of user tracing: the memory of processes that have ended is bounded, and shown by
- * PERFTRACE_INFO. That of a user is limited, and charged to this user.
+ * Tests the memory of user tracing. The memory of ended processes is limited, and PERFTRACE_INFO
+ * shows it. The memory of a user is limited, and charged to this user.
  */
 #include "memory.h"
 #include "trace.h"
@@ -29,8 +29,8 @@ static void set_user(int user)
 }
 
 /*
- * Registers @nr markers with names of 50 letters and fields of 200. Counts those that are accepted,
- * and stores the errno of the first one that is not.
+ * Registers @nr markers with names of 50 letters and fields of about 210 bytes. Counts the markers
+ * that are accepted, and stores the errno of the first marker that is not.
  */
 static void register_many(struct traced_process *t, int from, int nr)
 {
@@ -59,7 +59,10 @@ static void register_many(struct traced_process *t, int from, int nr)
 	}
 }
 
-/* Many processes run one after the other, in a flight recorder with PERFTRACE_KEEP. */
+/*
+ * Runs many processes one after the other, which are traced by a flight recorder with
+ * PERFTRACE_KEEP.
+ */
 static void test_dead_processes(void)
 {
 	const int flags = PERFTRACE_KEEP | PERFTRACE_FLIGHT;
@@ -106,7 +109,7 @@ static void test_dead_processes(void)
 	ok(nothing_charged(), "9.1 ended processes: no charge is left after the trace");
 }
 
-/* Starts a process of @user that registers markers until one is refused, and then lives on. */
+/* Starts a process of @user that registers markers until one is refused, and then pauses. */
 static pid_t register_until_refused(int user, int from)
 {
 	pid_t child;

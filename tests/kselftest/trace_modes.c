@@ -4,8 +4,8 @@
  * worlds: stock debug
  * timeout: 120
  *
- * User tracing: flight recorders, whose newest events are read; buffers that processes share; the
- * kernel's own events; and which control group is charged for buffers.
+ * Tests flight recorders, of which the newest events are read; buffers that processes share; events
+ * of the kernel; and the control group that is charged for buffers.
  */
 #include "trace.h"
 #include <sys/mount.h>
@@ -15,13 +15,13 @@
 #define FIELDS	"number:u64"
 #define RING	4096
 
-/* Shared with children. */
+/* Memory that is shared with children. */
 static struct {
 	volatile __u64 written, key, go;
 	volatile int result;
 } *shared;
 
-/* Flight recorders. */
+/* Tests of flight recorders */
 
 static struct traced_process self;
 
@@ -63,7 +63,9 @@ static void test_flight_recorder(void)
 	trace_read_next(fd, &r);
 	count_records(&stats, read_buffer, r.bytes, -1, 0);
 	is(stats.first, 999, "3.11 full flight recorder: events can be read again");
-	/* As if the writer was stopped within a record that is not committed. */
+	/*
+	 * The buffer now looks as if the writer was stopped within a record that is not committed.
+	 */
 	b->reserve = b->head - 480;
 	memset((char *)b + PERFTRACE_RECORDS + ((b->head - 480) & (RING - 1)), 0xff, 24);
 	r = first_buffer;
@@ -93,7 +95,7 @@ static void write_flight_recorder(int slot)
 	}
 }
 
-/* Reads a flight recorder while it is written, and after its writer was killed. */
+/* Tests the read of a flight recorder while it is written, and after its writer was killed. */
 static void test_read_while_written(void)
 {
 	int slot, fd = trace_create("live", "modes:live", PERFTRACE_FLIGHT, 16384, &slot);
@@ -114,7 +116,7 @@ static void test_read_while_written(void)
 		struct event_stats stats = { 0 };
 
 		r = first_buffer;
-		/* All of it may have been overwritten while it was copied. */
+		/* All of the buffer may have been overwritten while it was copied. */
 		if (trace_read_next(fd, &r)) {
 			good++;
 			continue;
@@ -138,7 +140,7 @@ static void test_read_while_written(void)
 	pin_to_cpu(0);
 }
 
-/* Shared buffers. */
+/* Tests of shared buffers */
 
 static int write_shared(int slot, __u32 flags, int events)
 {
@@ -188,7 +190,7 @@ static void test_shared(void)
 	close(fd);
 }
 
-/* The kernel's events. */
+/* Tests of events of the kernel */
 
 static __u64 count_kernel_events(int fd, int marker, __u64 *others)
 {
@@ -246,9 +248,9 @@ static void test_kernel_events(void)
 	create = make_trace("switches", "kernel:sched_switch", 0, 1 << 20);
 	fd = try_open_trace(PERFTRACE_CREATE, &create);
 	/*
-	 * The child runs on this CPU only, as its parent does. It can therefore not exit without
-	 * one switch to it and one back. A sleep proves no switch: its timer may expire before
-	 * the thread has blocked.
+	 * The child runs on the CPU of its parent only. The child can therefore not exit without
+	 * one switch to the child and one back. A sleep proves no switch, because its timer may
+	 * expire before the thread has blocked.
 	 */
 	child = in_child(_exit(sched_getcpu()));
 	others = 0;
@@ -260,7 +262,7 @@ static void test_kernel_events(void)
 	close(fd);
 }
 
-/* Memory. */
+/* Tests of memory */
 
 static long cgroup_value(const char *file)
 {
@@ -280,9 +282,9 @@ static bool cgroup_write(const char *path, const char *text)
 }
 
 /*
- * Writes 1 MB and waits; then writes until the buffer is full, and waits again. All other memory
- * that it needs, page tables included, is allocated before, so that the limit of its control group
- * does not kill it.
+ * Writes 1 MB and waits, then writes until the buffer is full, and waits again. All other memory
+ * that the process needs, page tables included, is allocated before, so that the limit of its
+ * control group does not kill the process.
  */
 static int fill_in_two_steps(int slot, bool member)
 {

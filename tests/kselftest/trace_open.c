@@ -4,9 +4,9 @@
  * worlds: stock debug
  * timeout: 120
  *
- * PERFTRACE_OPEN without CAP_PERFMON creates a kernel thread for the time of the call. The number
- * of concurrent calls of one user is limited. A call that fails because another thread has opened a
- * trace by the same file leaves the trace as it is.
+ * PERFTRACE_OPEN without CAP_PERFMON creates a kernel thread that exists during the call. The
+ * number of concurrent calls of one user is limited. A call that fails because another thread has
+ * opened a trace by the same file does not change the trace.
  */
 #include "trace.h"
 #include <grp.h>
@@ -53,7 +53,7 @@ static void open_until_stopped(void)
 	_exit(0);
 }
 
-/* Returns the number of these kernel threads. */
+/* Returns the number of kernel threads that PERFTRACE_OPEN has created. */
 static int nr_owner_threads(void)
 {
 	DIR *dir = opendir("/proc");
@@ -77,7 +77,7 @@ static int nr_owner_threads(void)
 static pthread_barrier_t barrier;
 static int common_fd, nr_opened;
 
-/* Opens the trace by the file that another thread opens it by at the same time. */
+/* Opens the trace by common_fd, in each round at the same time as another thread. */
 static void *open_common(void *unused)
 {
 	(void)unused;
@@ -92,7 +92,10 @@ static void *open_common(void *unused)
 	return NULL;
 }
 
-/* Returns how often the trace was opened, in ROUNDS rounds of two threads with one file. */
+/*
+ * Returns the number of times that the trace was opened, in ROUNDS rounds of two threads with one
+ * file.
+ */
 static int open_twice(void)
 {
 	pthread_t thread;

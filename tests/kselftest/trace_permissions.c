@@ -4,8 +4,8 @@
  * worlds: stock
  * timeout: 200
  *
- * Which processes a user can trace. The kernel's answer for /proc/PID/maps must be the trace's
- * answer, when a trace reaches a process, and after the process has changed.
+ * Tests which processes a user can trace. A trace must apply the kernel's check for reading
+ * /proc/PID/maps, both when a trace attaches to a process and after the process has changed.
  */
 #include "capabilities.h"
 #include "trace.h"
@@ -21,7 +21,10 @@ static void set_ids(int user, int saved, int capability)
 	if (setgroups(0, NULL) || setresgid(user, user, user) || setresuid(user, user, saved))
 		_exit(97);
 	drop_capabilities_except(capability);
-	/* A change of user makes a process undumpable, like a set-uid program. */
+	/*
+	 * A change of the user makes a process undumpable, as the execution of a set-uid program
+	 * does. PR_SET_DUMPABLE reverts that.
+	 */
 	prctl(PR_SET_DUMPABLE, 1);
 }
 
@@ -76,13 +79,16 @@ static void set_credentials(enum credentials cred)
 	}
 }
 
-/* State of a target: requests to it, and their results. */
+/* State of a target: requests to the process, and their results. */
 static struct target {
 	volatile __u64 key;
 	volatile int ready, write, written, hide;
 } *targets;
 
-/* A target: writes the number of a request as an event, or becomes undumpable, on request. */
+/*
+ * Runs a target process, which writes the number of a request as an event, or becomes undumpable,
+ * on request.
+ */
 static void run_target(struct target *self, enum credentials cred)
 {
 	struct traced_process t;
@@ -144,7 +150,10 @@ static bool is_listed(int fd, __u64 key)
 #define EVENTS		2
 #define MARKERS		4
 
-/* Tries all targets as one kind of tracer, and stores one byte of answers for each. */
+/*
+ * Tries to trace all targets with the credentials @cred, and stores a byte of results for each
+ * target.
+ */
 static void try_targets(enum credentials cred, const pid_t *pids, unsigned char *answers)
 {
 	int slot, fd, device;
@@ -197,7 +206,7 @@ static void test_matrix(unsigned char (*answers)[NR_CREDENTIALS])
 		waitpid(pid, &status, 0);
 		for (int i = 0; i < NR_CREDENTIALS; i++) {
 			unsigned char a = answers[who][i];
-			/* Processes of other users would need PERFTRACE_ALL_USERS. */
+			/* Processes of other users can only be traced with PERFTRACE_ALL_USERS. */
 			bool may = a & MAPS_READABLE && expected_euid(i) == expected_euid(who);
 
 			events += !!(a & EVENTS);
@@ -217,7 +226,7 @@ static void test_matrix(unsigned char (*answers)[NR_CREDENTIALS])
 		kill_child(pids[i]);
 }
 
-/* The target becomes undumpable while it is traced. */
+/* Tests a target that becomes undumpable while it is traced. */
 static void test_target_undumpable(__u32 flags)
 {
 	const char *kind = flags & PERFTRACE_FLIGHT ? "a flight recorder" : "a trace";
@@ -255,7 +264,7 @@ static void test_target_undumpable(__u32 flags)
 	kill_child(pid);
 }
 
-/* The target becomes undumpable, and ends before it is read. */
+/* Tests a target that becomes undumpable and exits before its events are read. */
 static void test_undumpable_and_ended(void)
 {
 	struct target *target = &targets[0];
@@ -275,7 +284,7 @@ static void test_undumpable_and_ended(void)
 		target->hide = 1;
 		wait_until(!target->hide);
 		request_write(target);
-		/* Have the parent kill the target. */
+		/* Ask the parent to kill the target. */
 		target->ready = 2;
 		wait_until(target->ready == 3);
 		good |= trace_drain(fd, target->key, &stats) <= 0 && !stats.events;

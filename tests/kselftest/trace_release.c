@@ -4,9 +4,9 @@
  * worlds: stock debug
  * timeout: 120
  *
- * PERFTRACE_RELEASE while another thread of the process keeps moving the first piece away and
- * memory of its own to that address: this memory must not change, and the process lets go of the
- * device when the thread stops.
+ * Tests PERFTRACE_RELEASE while another thread of the traced process keeps moving the control pages
+ * away and private memory to their address. The private memory must not change, and the process
+ * must release the device when the thread stops.
  */
 #include "trace.h"
 #include <pthread.h>
@@ -73,7 +73,7 @@ static void traced_child(void)
 		pause();
 }
 
-/* Returns the number of processes that still have the device, or a negative errno. */
+/* Returns the number of processes that still use the device, or a negative errno. */
 static int count_attached(int fd)
 {
 	struct perftrace_release release = { sizeof(release), 0, -1, 0 };

@@ -5,7 +5,8 @@
  * timeout: 120
  *
  * Limits of user tracing, in a table: a value at the limit is accepted, and the next one is
- * refused. Markers of a process are in trace_hostile, memory is in trace_memory.
+ * refused. The test trace_hostile tests the number of markers of a process, and trace_memory tests
+ * the limits of memory.
  */
 #include "trace.h"
 #include <grp.h>
@@ -13,7 +14,7 @@
 
 static struct traced_process self;
 
-/* Writes @nr letters into @to, and zeroes after them. */
+/* Writes @nr letters to @to, and zeroes to the rest of @room bytes. */
 static char *fill_letters(char *to, size_t room, int nr)
 {
 	memset(to, 0, room);
@@ -39,7 +40,8 @@ static int register_fields(const char *fields, size_t bytes)
 }
 
 /*
- * Registers a marker with fields of @nr bytes: seven of 34 bytes and a blank, and one of the rest.
+ * Registers a marker with @nr bytes of fields: seven fields of 34 bytes and a blank, and one field
+ * with the remaining bytes.
  */
 static int register_fields_length(int nr)
 {
@@ -78,7 +80,7 @@ static int register_nr_markers(int nr)
 	return ioctl_markers(self.fd, PERFTRACE_REGISTER, markers, nr, NULL);
 }
 
-/* Creates a trace, and closes it at once. Returns 0 or a negative errno. */
+/* Creates a trace and closes it immediately. Returns 0 or a negative errno. */
 static int create_and_close(struct perftrace_create *create)
 {
 	int fd = try_open_trace(PERFTRACE_CREATE, create);
@@ -144,7 +146,8 @@ static int create_filter_bytes(int bytes)
 }
 
 /*
- * Creates @nr traces of one user at once, in a process of its own. Returns the last one's result.
+ * Creates @nr traces of one user at the same time, in a child. Returns the result of the last
+ * PERFTRACE_CREATE.
  */
 static int create_nr_traces(int nr, int user)
 {

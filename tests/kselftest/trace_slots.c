@@ -4,8 +4,8 @@
  * worlds: stock debug
  * timeout: 300
  *
- * User tracing: sixteen traces at once, as many as there can be, each with its own slot, size and
- * mode; and slots that are used again and again while processes write.
+ * Tests sixteen traces at once, the maximum number, each with a different slot, size and mode. Also
+ * tests trace slots that are used again and again while processes write.
  */
 #include "trace.h"
 #include <sys/prctl.h>
@@ -18,15 +18,16 @@ struct fields {
 	__u32 slot;
 } __attribute__((packed));
 
-/* Shared with the writers. */
+/* Memory that is shared with the writers. */
 static struct {
 	volatile int ready;
 	volatile __u64 written[WRITERS];
 } *shared;
 
 /*
- * Checks what the library does: the slot's generation, the marker's word, and the generation again
- * where the event is written. An event holds the slot and the generation that it was meant for.
+ * Writes an event after the checks of the library: the generation of the slot, the word of the
+ * marker, and the generation again in the control page of the slot. The event holds the slot and
+ * the generation for which it was written.
  */
 static void write_once(const struct traced_process *t, int marker, int slot, int cpu,
 		       __u64 *written)
@@ -64,8 +65,8 @@ static void write_forever(int writer)
 }
 
 /*
- * Reads all events of a trace. Adds the number of processes to @keys, and that of events to
- * @events. Returns true if all events are of this slot, and of one generation.
+ * Reads all events of a trace. Adds the number of processes to @keys, and the number of events to
+ * @events. Returns true if all events are of slot @slot and of the same generation.
  */
 static bool events_match(int fd, int slot, __u64 *generation, __u64 *keys, __u64 *events)
 {
@@ -133,13 +134,13 @@ static void test_slot_reuse(void)
 		int slot, fd;
 
 		/*
-		 * Taken before the trace begins: a writer that has filled its buffer writes no
-		 * events any more.
+		 * The number is read before the trace begins, because a writer that has filled its
+		 * buffer writes no more events.
 		 */
 		last = shared->written[i % WRITERS];
 		fd = trace_create("again", "many:*", i % 3 ? 0 : PERFTRACE_FLIGHT, 4096, &slot);
 		slots |= 1 << slot;
-		/* Wait for up to seven events of one writer; in some rounds for none. */
+		/* Wait for up to seven events of one writer. In some rounds, wait for no event. */
 		for (int n = 0; n < 200000 && shared->written[i % WRITERS] < last + i % 8; n++)
 			usleep(100);
 		trace_ioctl(fd, PERFTRACE_END, NULL);
@@ -151,7 +152,8 @@ static void test_slot_reuse(void)
 		close(fd);
 	}
 	/*
-	 * Writers here use no restartable sequence: one may be preempted between check and store.
+	 * Writers of this test use no restartable sequence, so a writer may be preempted between
+	 * the check and the store.
 	 */
 	ok(good >= rounds - gate_or_long(1, rounds / 100),
 	   "3.5 slots in turn: no trace has an event of one before it (%d of %d)", good, rounds);

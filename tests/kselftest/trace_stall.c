@@ -4,10 +4,10 @@
  * guest: probes
  * timeout: 200
  *
- * Slow requests of one user do not delay others: many markers with long names, traces whose globs
- * take long to match with them, and buffers that have to be freed. Globs are matched once with each
- * name, whatever the number of processes that have it. While a trace of many processes pauses or
- * ends, calls of others are served.
+ * Tests that slow requests of one user do not delay requests of other users: many markers with long
+ * names, traces whose globs take long to match with them, and buffers that have to be freed. Globs
+ * are matched once with each name, whatever the number of processes that have the name. While a
+ * trace of many processes pauses or ends, calls of other processes are served.
  */
 #include "trace.h"
 #include <grp.h>
@@ -21,9 +21,12 @@
 #define ROUNDS		gate_or_long(8, 20)
 #define MAX_MS		1000
 #define MEMBERS		300
-/* On a busy host a CPU of the guest may not run for most of a try. */
+/* Number of tries, because a busy host may not run a CPU of the guest for most of a try. */
 #define TRIES		20
-/* Percent of a call's time. Under one lock for the whole call it was 100. */
+/*
+ * Maximum wait of another call, in percent of the time of a long call. If one lock were held for
+ * the whole long call, the wait would be 100 %.
+ */
 #define MAX_WAITED	60
 
 static struct {
@@ -56,7 +59,7 @@ static void register_many(struct traced_process *t)
 	}
 }
 
-/* A process with nearly as many markers as it may have. */
+/* Runs a process with nearly as many markers as a process may have. */
 static void hold_many_markers(void)
 {
 	struct traced_process t;
@@ -81,7 +84,7 @@ static const char *slow_globs(void)
 }
 
 /*
- * Creates traces whose globs take long to match and want no marker, with buffers of the largest
+ * Creates traces whose globs take long to match and match no marker, with buffers of the maximum
  * size.
  */
 static void create_with_slow_globs(void)
@@ -118,7 +121,10 @@ static unsigned long create_us(void)
 	return shared->us;
 }
 
-/* Returns the least of several times: on a busy host the caller does not run all of the time. */
+/*
+ * Returns the shortest of five times to create such a trace with slow globs, because a busy host
+ * does not run the caller all of the time.
+ */
 static unsigned long slow_create_us(void)
 {
 	unsigned long least = create_us();
@@ -131,7 +137,7 @@ static unsigned long slow_create_us(void)
 	return least;
 }
 
-/* Calls of another thread: their number, and the longest time of one, in nanoseconds. */
+/* Number of calls of another thread, and the longest time of a call in nanoseconds. */
 static unsigned long calls, longest_call;
 static bool calls_end;
 
@@ -156,8 +162,8 @@ static void *make_calls(void *unused)
 }
 
 /*
- * Makes a call, and returns the longest time of the other thread's calls meanwhile, in percent of
- * the time of this call.
+ * Makes the ioctl @request. Returns the longest time of the other thread's calls during this ioctl,
+ * in percent of the time of the ioctl.
  */
 static unsigned long waiting_percent(int fd, unsigned long request, void *arg)
 {
@@ -169,7 +175,7 @@ static unsigned long waiting_percent(int fd, unsigned long request, void *arg)
 	if (trace_ioctl(fd, request, arg))
 		bail("a call of a trace");
 	elapsed = now_ns() - start;
-	/* Wait for the end of the other thread's call that is in progress. */
+	/* Wait for the end of the other thread's call that is now in progress. */
 	before = __atomic_load_n(&calls, __ATOMIC_RELAXED);
 	wait_until(__atomic_load_n(&calls, __ATOMIC_RELAXED) > before + 1);
 	note("%llu us; the other thread waited for %lu us", elapsed / 1000,
@@ -177,7 +183,10 @@ static unsigned long waiting_percent(int fd, unsigned long request, void *arg)
 	return __atomic_load_n(&longest_call, __ATOMIC_RELAXED) * 100 / elapsed;
 }
 
-/* A trace of many processes with many markers each, which they have by fork(). */
+/*
+ * Tests a trace of many processes with many markers each, which the processes have inherited by
+ * fork().
+ */
 static void test_many_processes(void)
 {
 	unsigned long min[2] = { 100, 100 };
@@ -230,8 +239,8 @@ static void test_many_processes(void)
 }
 
 /*
- * Returns the longest time in milliseconds that a process needs to attach, to have a marker that is
- * wanted, and to end.
+ * Returns the longest time in milliseconds that a process needs to attach, to have a marker that a
+ * trace selects, and to exit.
  */
 static __u64 longest_attach_ms(void)
 {

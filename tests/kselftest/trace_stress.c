@@ -4,9 +4,9 @@
  * worlds: stock debug kcsan
  * timeout: 180
  *
- * User tracing: for some seconds processes attach, write, fork, lose their mappings and are killed;
- * traces of all modes are created, paused and ended; readers read. In the end nothing is left of
- * them.
+ * Stresses user tracing for some seconds. Processes attach, write, fork, lose their mappings and
+ * are killed. Traces of all modes are created, paused and ended, and readers read them. At the end,
+ * no process or trace is left.
  */
 #include "trace.h"
 #include <pthread.h>
@@ -34,7 +34,7 @@ struct writer {
 	int marker, cpu;
 };
 
-/* Writes on one CPU, into each trace that wants the marker. */
+/* Writes on one CPU, into each trace that selects the marker. */
 static void *write_some(void *arg)
 {
 	const struct writer *self = arg;
@@ -46,14 +46,17 @@ static void *write_some(void *arg)
 		for (int slot = 0; slot < PERFTRACE_NR_TRACES; slot++)
 			if (is_wanted(self->t, marker, slot))
 				write_number(self->t, slot, self->cpu, marker, n);
-		/* Write into a random slot as well, like a writer that is late. */
+		/*
+		 * Write into a random slot as well, as a late writer does after its trace has
+		 * ended.
+		 */
 		*(volatile __u64 *)((char *)get_buffer(self->t, random_below(16), self->cpu) +
 				    random_below(1025) * 4096) = n;
 	}
 	return NULL;
 }
 
-/* Runs a traced process, which ends in one of several ways. */
+/* Runs a traced process, which exits in one of several ways. */
 static void run_traced_process(int number)
 {
 	struct traced_process t;
@@ -71,7 +74,7 @@ static void run_traced_process(int number)
 	write_some(threads);
 	switch (random_below(6)) {
 	case 0:
-		/* Killed while a thread writes. */
+		/* The process is killed while one of its threads writes. */
 		kill(getpid(), SIGKILL);
 		break;
 	case 1:
@@ -102,7 +105,7 @@ static void run_writers(int number)
 		if (!pid)
 			run_traced_process(number);
 		waitpid(pid, &status, 0);
-		/* A signal other than these two is an error. */
+		/* A signal other than SIGKILL and SIGSEGV is an error. */
 		if (WIFSIGNALED(status) && WTERMSIG(status) != SIGKILL &&
 		    WTERMSIG(status) != SIGSEGV)
 			__atomic_fetch_add(&shared->wrong, 1, __ATOMIC_RELAXED);

@@ -3,7 +3,7 @@
  * guest: probes
  * timeout: 120
  *
- * A user who owns a user namespace with many users is still one user: traces and traced processes
+ * Tests the limits of a user who owns a user namespace with many users. Traces and traced processes
  * of all users in the namespace count for the owner.
  */
 #include "capabilities.h"
@@ -15,11 +15,17 @@
 #define USER		1001
 #define OTHER_USER	1002
 
-/* Limits of one user without CAP_PERFMON: traces, and traces including those that have ended. */
+/*
+ * Maximum number of traces of one user without CAP_PERFMON: current ones, and current and ended
+ * ones.
+ */
 #define MAX_TRACES	8
 #define MAX_HELD	32
 
-/* max_traced is set to four times this number. */
+/*
+ * Maximum number of traced processes of one user. The test sets max_traced to four times this
+ * number.
+ */
 #define MAX_PROCESSES	5
 
 static struct {
@@ -48,8 +54,8 @@ static int attach_process(int unused)
 }
 
 /*
- * Creates traces and ends them, and keeps their files, until one is refused or there are @max.
- * Returns their number.
+ * Creates and ends traces and keeps their files open, until a trace is refused or there are @max of
+ * them. Returns the number of traces.
  */
 static int hold_ended_traces(int max)
 {
@@ -66,8 +72,8 @@ static int hold_ended_traces(int max)
 }
 
 /*
- * Runs @body in a child as a user of the machine or, with @in_namespace, of the namespace. The
- * child lives on.
+ * Runs @body in a child as user @user of the machine or, if @in_namespace is set, of the user
+ * namespace. After @body has returned, the child pauses.
  */
 static pid_t start_child_as(int user, bool in_namespace, int (*body)(int number), int number)
 {
@@ -93,7 +99,8 @@ static pid_t start_child_as(int user, bool in_namespace, int (*body)(int number)
 }
 
 /*
- * Uses up a limit of one user, each time as another user of the namespace, and tries to exceed it.
+ * Reaches a limit of one user with @max processes, each of another user of the namespace, and then
+ * tries to exceed the limit.
  */
 static void test_limit(int (*body)(int number), int max, int error, const char *what)
 {

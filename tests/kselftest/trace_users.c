@@ -4,8 +4,9 @@
  * worlds: stock debug
  * timeout: 120
  *
- * User tracing on a machine with several users: each user sees its own processes and traces, and
- * none of another user. Root can see all. A child process acts for each user.
+ * Tests user tracing on a machine with several users. Each user sees its own processes and traces,
+ * and no process or trace of another user. Root can see all processes and traces. A child process
+ * acts for each user.
  */
 #include "capabilities.h"
 #include "trace.h"
@@ -39,7 +40,7 @@ static int count_markers(int fd, const char *name)
 	return nr;
 }
 
-/* Returns the number of traces that this user can create. */
+/* Returns the number of traces that user @user can create. */
 static int max_traces(int user)
 {
 	struct perftrace_create create;
@@ -54,7 +55,7 @@ static int max_traces(int user)
 	return nr;
 }
 
-/* Returns the number of ended traces that this user can hold by their files. */
+/* Returns the number of ended traces that user @user can keep by open files. */
 static int max_ended(int user)
 {
 	struct perftrace_create create;
@@ -70,7 +71,7 @@ static int max_ended(int user)
 	return nr;
 }
 
-/* Starts a process that writes into each trace that wants its marker, until it is killed. */
+/* Starts a process that writes into each trace that selects its marker, until it is killed. */
 static pid_t start_writer(int user, const char *event)
 {
 	int ready[2];
@@ -106,12 +107,12 @@ static pid_t start_writer(int user, const char *event)
 }
 
 /*
- * Reads all buffers with new events. Returns the users whose processes wrote them as a mask; bit 0
- * is user @first. Each of @nr users has one writer, which writes on one CPU and so has one buffer.
- * @wrong counts buffers of other users, and second buffers of a user.
+ * Reads all buffers with new events. Returns a mask of the users whose processes wrote these
+ * events; bit 0 is user @first. Each of @nr users has one writer, which writes on one CPU and so
+ * has one buffer. @wrong counts buffers of other users, and second buffers of a user.
  *
- * A reading removes the events, and a writer may not run again for long. A caller that waits for
- * several users therefore adds up the masks of several readings.
+ * A read removes the events, and a writer may not run again for a long time. A caller that waits
+ * for several users therefore combines the masks of several reads.
  */
 static int read_writers(int fd, __u32 first, __u32 nr, int *wrong)
 {
@@ -131,8 +132,8 @@ static int read_writers(int fd, __u32 first, __u32 nr, int *wrong)
 }
 
 /*
- * Collects the results of one user. A writer of user 1001 and one of user 1002 are running, and
- * root has a trace named "roots".
+ * Collects the results of user @user. Meanwhile a writer of user 1001 and a writer of user 1002 are
+ * running, and root has a trace named "roots".
  */
 static void as_user(struct answers *a, int user, int capability)
 {
@@ -151,7 +152,7 @@ static void as_user(struct answers *a, int user, int capability)
 	a->seen = count_traces(fd, "roots");
 	a->markers = count_markers(fd, "users:x");
 	wait_until((a->own = read_writers(fd, user, 1, &a->foreign)));
-	/* Events of other users would be there within the same time. */
+	/* Events of other users would arrive within 50 ms as well. */
 	sleep_ms(50);
 	read_writers(fd, user, 1, &a->foreign);
 	open = make_trace("mine", "", 0, 0);
@@ -163,7 +164,7 @@ static void as_user(struct answers *a, int user, int capability)
 	other = try_open_trace(PERFTRACE_CREATE, &create);
 	a->all_users = other < 0 ? other : 0;
 	if (other >= 0) {
-		/* The same user cannot open a trace of all users without the capability. */
+		/* The user cannot open a trace of all users without CAP_PERFMON. */
 		open = make_trace("all", "", 0, 0);
 		a->same_user = in_child(drop_capabilities_except(-1);
 					_exit(-try_open_trace(PERFTRACE_OPEN, &open)));
@@ -182,7 +183,7 @@ static void test_without_capability(void)
 	pid_t pid;
 	int status, both;
 
-	/* Both users at the same time, with traces of the same name. */
+	/* Both users trace at the same time, and their traces have the same names. */
 	pid = fork();
 	if (!pid) {
 		as_user(a, 1001, -1);
@@ -244,7 +245,10 @@ static void test_root(void)
 	close(fd);
 }
 
-/* In a child that was root: returns true if it sees root's trace, or cannot register a marker. */
+/*
+ * Runs in a child that was root and changes its user. Returns true if the child sees the trace of
+ * root, or cannot register a marker.
+ */
 static int sees_root_trace(int slot)
 {
 	struct traced_process t;
@@ -266,7 +270,8 @@ static void test_former_root(void)
 }
 
 /*
- * A user can have eight traces, all users without CAP_PERFMON twelve. The rest is left to others.
+ * A user can have eight traces, and all users without CAP_PERFMON together twelve. The remaining
+ * four slots are left to users with CAP_PERFMON.
  */
 static void test_limits(void)
 {
@@ -311,8 +316,8 @@ static int try_kernel_events(int user, int capability)
 }
 
 /*
- * At these levels perf is open to every user, but the kernel's events here would be system calls of
- * all users.
+ * At levels below 2, perf is open to every user. Tracing of kernel events is refused at these
+ * levels too, because the events would be system calls of all users.
  */
 static void test_paranoid(void)
 {

@@ -2,43 +2,43 @@
 /*
  * bench: measures the cost of the calls of the driver interface, in instructions.
  *
- * It adds 1,000 counters for readers to read, from bench/c00000 on. Reading
- * /proc/bench runs every operation and prints a line for each:
+ * The module adds 1,000 counters for readers to read, from bench/c00000 on. Reading /proc/bench
+ * runs every operation and prints a line for each:
  *
  *	OPERATION FEW MANY TICKS_FEW TICKS_MANY AGREE_FEW AGREE_MANY
  *
  * FEW and MANY are the numbers of copies of the operation in a row, without a
- * loop around them; TICKS is the smallest difference of two RDTSC over 41
- * windows with interrupts off; AGREE is the number of windows with exactly this
- * difference. If a tick is an instruction (QEMU's icount), (TICKS_MANY -
- * TICKS_FEW) / (MANY - FEW) is the exact cost of the operation.
+ * loop around them. TICKS is the smallest difference of two RDTSC over 41 windows with interrupts
+ * off. AGREE is the number of windows with exactly this difference. If a tick is an instruction
+ * (QEMU's icount), (TICKS_MANY - TICKS_FEW) / (MANY - FEW) is the exact cost of the operation.
  *
- * Reading /proc/bench_add prints the cost of single calls of perf_add(): from
- * the 10th instance on and, after as many were added, from the 60,000th on. A
- * line is the first number and the ticks of each call.
+ * Reading /proc/bench_add prints the cost of single calls of perf_add(), for the instances from the
+ * 10th on and for as many from the 60,000th on. A line holds the number of the first instance and
+ * the ticks of each call.
  *
- * Reading /proc/bench_nmi prints the cost of the NMIs since the last reading, in
- * handlers that claimed the NMI, without entry and exit: the shortest time, and
- * how many NMIs took exactly as long.
+ * Reading /proc/bench_nmi prints the cost of the NMIs since the last read, in handlers that claimed
+ * the NMI, without entry and exit. The line holds the shortest time and the number of NMIs that
+ * took exactly this time.
  *
- * Reading /proc/bench_interrupt prints a line like those of /proc/bench for an
- * interrupt that this CPU sends to itself (the platform's vector, which is unused
- * otherwise), from sending to the return.
+ * Reading /proc/bench_interrupt prints a line in the format of /proc/bench for an interrupt that
+ * this CPU sends to itself, from sending to the return. The vector of the interrupt is that of the
+ * platform, which is unused otherwise.
  *
- * Reading /proc/bench_timers prints the cost of the callbacks of high-resolution timers on
- * CPU 0 since the last reading. It must be read on CPU 0. Each function has a line:
+ * Reading /proc/bench_timers prints the cost of the callbacks of high-resolution timers on CPU 0
+ * since the last read. The file /proc/bench_timers must be read on CPU 0. Each callback function
+ * has a line:
  *
  *	TICKS AGREE CALLS FUNCTION [MODULE]
  *
- * TICKS is the shortest of CALLS, without the interrupt around the callback; AGREE is how
- * many calls took exactly as long.
+ * TICKS is the shortest time of CALLS calls, without the interrupt around the callback. AGREE is
+ * the number of calls that took exactly this time.
  *
- * The parameter "probes" attaches empty probes, so that the kernel's cost of calling a probe
- * can be subtracted from the cost of the modules' own. It is the sum of: 1 sched_switch,
- * 2 sched_waking, 4 sched_exit_tp, 8 sys_enter, 16 sys_exit, 32 and 64 the exit and the entry
- * of the platform interrupt.
+ * The parameter "probes" attaches empty probes, so that the kernel's cost of calling a probe can be
+ * subtracted from the cost of the modules' probes. The value of the parameter is the sum of: 1
+ * sched_switch, 2 sched_waking, 4 sched_exit_tp, 8 sys_enter, 16 sys_exit, 32 and 64 the exit and
+ * the entry of the platform interrupt.
  *
- * tests/bench/run boots a guest that loads it.
+ * tests/bench/run boots a guest that loads this module.
  */
 #include <linux/hrtimer.h>
 #include <linux/irqflags.h>
@@ -73,10 +73,10 @@ static s64 one = 1;
 static perf_counter_t handle[8];
 static struct percpu_counter percpu_ctr;
 static atomic64_t atomic_ctr;
-/* A ring: 64 words for its page and tail, then its data. */
+/* Memory of a ring: 64 words for its page and tail, then 1024 words of data. */
 static u64 ring[64 + 1024];
 
-/* Defined in bench_rust.rs. */
+/* Functions of bench_rust.rs. */
 void bench_rust_add_few(perf_counter_t a, s64 delta);
 void bench_rust_add_many(perf_counter_t a, s64 delta);
 void bench_rust_group_2_few(perf_counter_t a, perf_counter_t b, s64 delta);
@@ -86,8 +86,8 @@ void bench_rust_ring_many(u64 *memory, u32 flags);
 
 /*
  * OPERATION() defines two functions that execute the operation FEW and MANY times in a row. The
- * operation uses the handles and the delta in registers, as in the hot path of a driver: r is a
- * copy of them.
+ * operation uses the variable r, a copy of the handles and the delta in registers, as in the hot
+ * path of a driver.
  */
 struct registers {
 	perf_counter_t a, b, c, d, e, f, g, h;
@@ -122,7 +122,10 @@ static __always_inline struct registers registers(void)
 #define ADD(_counter)	perf_counter_add(r._counter, r.delta)
 #define GROUP(...)	do { perf_counter_begin(); __VA_ARGS__; perf_counter_end(); } while (0)
 
-/* 1,000 nops: checks that a tick is an instruction, which the other results depend on. */
+/*
+ * An operation of 1,000 nops, which checks that a tick is an instruction. All other results depend
+ * on a tick being an instruction.
+ */
 OPERATION(self_check, asm volatile(".rept 1000\n\tnop\n\t.endr"))
 OPERATION(inline_add, ADD(a))
 OPERATION(perf_adjust, perf_adjust(r.number, r.delta))
@@ -131,7 +134,7 @@ OPERATION(group_1, GROUP(ADD(a)))
 OPERATION(group_2, GROUP(ADD(a); ADD(b)))
 OPERATION(group_4, GROUP(ADD(a); ADD(b); ADD(c); ADD(d)))
 OPERATION(group_8, GROUP(ADD(a); ADD(b); ADD(c); ADD(d); ADD(e); ADD(f); ADD(g); ADD(h)))
-/* The kernel's own counters for the same purpose. User space cannot read them. */
+/* Counters of the kernel for the same purpose, which user space cannot read. */
 OPERATION(percpu_counter_add, percpu_counter_add(&percpu_ctr, r.delta))
 OPERATION(atomic64_add, atomic64_add(r.delta, &atomic_ctr))
 
@@ -262,7 +265,7 @@ static int bench_nmi_show(struct seq_file *m, void *unused)
 	return 0;
 }
 
-/* The calls of one timer function. Accessed by CPU 0 only, with interrupts off. */
+/* Measurements of one timer function. Accessed by CPU 0 only, with interrupts off. */
 struct callback {
 	void *function;
 	struct min_ticks shortest;
@@ -270,7 +273,7 @@ struct callback {
 };
 
 static struct callback callbacks[16], copies[ARRAY_SIZE(callbacks)];
-/* The callback that runs now; NULL if another one has run inside it. */
+/* The callback that runs now, or NULL if another callback has run inside it. */
 static struct callback *running;
 static u64 running_start;
 
@@ -344,12 +347,15 @@ static int bench_timers_show(struct seq_file *m, void *unused)
 	return 0;
 }
 
-/* Interrupts are off except for this one, whose vector is unused otherwise. */
+/*
+ * Takes one interrupt, with its vector unused otherwise. Interrupts are off before and after this
+ * function.
+ */
 static __always_inline void interrupt(void)
 {
 	apic->send_IPI_self(X86_PLATFORM_IPI_VECTOR);
 	local_irq_enable();
-	/* The interrupt is taken after this instruction. */
+	/* The CPU takes the interrupt after this instruction. */
 	asm volatile("nop");
 	local_irq_disable();
 }
@@ -382,7 +388,7 @@ static void count_vector(void *data, int vector)
 	++*(unsigned int *)data;
 }
 
-/* Probe i has bit i of the parameter. */
+/* The tracepoints and their empty probes. Probe i has bit i of the parameter "probes". */
 static struct {
 	const char *name;
 	void *probe;
@@ -398,7 +404,7 @@ static struct {
 	{ "x86_platform_ipi_entry", empty_vector },
 };
 
-/* The mask of attached probes. */
+/* Mask of the attached probes. */
 static unsigned int probes;
 
 static void find_tracepoint(struct tracepoint *point, void *data)
@@ -438,7 +444,7 @@ static int set_probes(const char *value, const struct kernel_param *param)
 	return err ?: attach_probes(wanted);
 }
 
-/* Checks that each interrupt that is sent is taken. */
+/* Checks that each interrupt that interrupt() sends is taken. */
 static int check_interrupts(void)
 {
 	struct tracepoint *point = empty_probes[VECTOR_PROBE].point;
@@ -480,7 +486,10 @@ static const struct kernel_param_ops probes_ops = {
 module_param_cb(probes, &probes_ops, &probes, 0600);
 MODULE_PARM_DESC(probes, "attach probes that do nothing: 7 scheduler, 24 system calls, 96 interrupt");
 
-/* Protects added and the arrays. The instances bench/c00000 to bench/c(added - 1) exist. */
+/*
+ * Protects @added and the arrays @numbers, @early and @late. The instances bench/c00000 to
+ * bench/c(added - 1) exist.
+ */
 static DEFINE_MUTEX(add_lock);
 static int added;
 static int numbers[MAX_ADDED];
@@ -583,7 +592,7 @@ static void __exit bench_exit(void)
 		tracepoint_synchronize_unregister();
 	}
 	detach_timer_probes();
-	/* Without tracepoints a write to the parameter attaches no probe after this. */
+	/* When the tracepoints are NULL, a later write to the parameter attaches no probe. */
 	kernel_param_lock(THIS_MODULE);
 	attach_probes(0);
 	for (int i = 0; i < ARRAY_SIZE(empty_probes); i++)

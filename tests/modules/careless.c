@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * careless: a driver that does not check whether its counters could be added, calls perf_del() in
- * atomic context, and does not delete its instances, neither when its init fails nor at unload.
+ * careless: a faulty driver for tests. The driver does not check whether its counters could be
+ * added, and calls perf_del() in atomic context. The driver does not delete its instances, neither
+ * when its init fails nor at unload.
  */
 #include <linux/module.h>
 #include <linux/perfcounters.h>
@@ -49,12 +50,12 @@ static int __init careless_init(void)
 	}
 	number = perf_add_desc(&latency);
 	perf_counter_hist(perf_counter_handle(number), 64, S64_MAX);
-	/* Specs with numbers of buckets that perf_add_desc() refuses. */
+	/* perf_add_desc() refuses these specs because of their numbers of buckets. */
 	latency.nr_slots = 0;
 	perf_counter_hist(perf_counter_handle(perf_add_desc(&latency)), 0, S64_MAX);
 	latency.nr_slots = 128;
 	perf_counter_hist(perf_counter_handle(perf_add_desc(&latency)), 128, S64_MAX);
-	/* A name that perf_add() refuses. */
+	/* perf_add() refuses an empty name. */
 	number = perf_add("");
 	update_instance(number);
 	perf_del(number);

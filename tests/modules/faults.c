@@ -2,6 +2,7 @@
 /*
  * faults: makes the nth allocation or registration on behalf of the project's
  * modules fail, on any kernel with kprobes.
+ * Parameters:
  *
  *	echo N >/sys/module/faults/parameters/nth	arm: the Nth call from now on fails
  *	cat /sys/module/faults/parameters/nth		0: it has failed
@@ -12,10 +13,10 @@
  *							slow_ms longer, as in a control group that
  *							is full; 0: of none
  *
- * A call counts if a function of perfcounters.ko, a provider, a PMU description,
- * a sampling format or a sample driver is on the stack, in whichever task:
- * kworkers and hotplug threads are included. A call fails by returning at the
- * first instruction of the function, with the result of a failure.
+ * A call counts if a function of perfcounters.ko, a provider, a PMU description, a sampling format
+ * or a sample driver is on the stack. The call may be in any task, including kworkers and hotplug
+ * threads. A call fails by returning at the first instruction of the function, with the value that
+ * the function returns on failure.
  */
 #include <linux/delay.h>
 #include <linux/gfp.h>
@@ -31,11 +32,17 @@
 struct point {
 	struct kprobe kp;
 	long result;
-	/* The second argument is a size, and zero frees. */
+	/*
+	 * The second argument of the function is a size. A call with size 0 frees memory and is not
+	 * counted.
+	 */
 	bool sized;
 };
 
-/* In assembly, so that no instruction changes the register of the result. */
+/*
+ * A function that only returns. The function is in assembly, so that no instruction changes the
+ * register of the result.
+ */
 void faults_return(void);
 asm(".pushsection .text\n"
 	".type faults_return, @function\n"
@@ -84,7 +91,7 @@ static int fail_call(struct kprobe *kp, struct pt_regs *regs)
 {
 	struct point *point = container_of(kp, struct point, kp);
 
-	/* The fourth argument of rust_helper_krealloc_node_align() is the flags. */
+	/* The fourth argument of the allocators with a size holds the flags. */
 	if (current->tgid == READ_ONCE(slow) && point->sized && regs->si &&
 	    regs->cx & __GFP_ACCOUNT)
 		mdelay(READ_ONCE(slow_ms));
@@ -94,7 +101,7 @@ static int fail_call(struct kprobe *kp, struct pt_regs *regs)
 	if (atomic_dec_if_positive(&nth) != 0)
 		return 0;
 	last_failed = kp->symbol_name;
-	/* Continue in a function that only returns. */
+	/* Continue in faults_return(), which only returns. */
 	regs->ax = point->result;
 	regs->ip = (unsigned long)faults_return;
 	return 1;
@@ -113,7 +120,10 @@ static void no_optimization(struct kprobe *kp, struct pt_regs *regs, unsigned lo
 	.result = fails_with, .sized = has_size,			\
 }
 
-/* The functions, called by our modules, that can run out of memory: tests/host/allocations.sh */
+/*
+ * Functions that the project's modules call and that can run out of memory.
+ * tests/host/allocations.sh checks that the table is complete.
+ */
 static struct point points[] = {
 	POINT("rust_helper_krealloc_node_align", 0, true),
 	POINT("rust_helper_vrealloc_node_align", 0, true),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Adds interrupt lines without a device; their number is a parameter. Writing a number N to the
- * parameter "fire" raises N interrupts on each line, on the CPU of the writer.
+ * Adds interrupt lines without a device. The parameter "lines" is the number of lines. Writing a
+ * number N to the parameter "fire" raises N interrupts on each line, on the CPU of the writer.
  */
 #include <linux/interrupt.h>
 #include <linux/irq.h>
@@ -39,7 +39,10 @@ static const struct kernel_param_ops fire_ops = { .set = raise_interrupts };
 module_param_cb(fire, &fire_ops, NULL, 0200);
 MODULE_PARM_DESC(fire, "Interrupts of each line, now");
 
-/* The addresses serve as dev_id: free_irq() identifies each handler of a shared line by it. */
+/*
+ * Addresses of these bytes serve as dev_id, by which free_irq() identifies each handler of a shared
+ * line.
+ */
 static char dev_ids[8];
 
 static void free_lines(unsigned int nr)
@@ -51,7 +54,10 @@ static void free_lines(unsigned int nr)
 
 static int __init irq_lines_init(void)
 {
-	/* The descriptors have no owner: a requested line would pin the module that owns it. */
+	/*
+	 * The descriptors are allocated without an owner, because a requested line takes a
+	 * reference to the module that owns it.
+	 */
 	int irq;
 
 	if (!handlers || handlers > sizeof(dev_ids))

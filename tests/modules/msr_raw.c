@@ -2,7 +2,7 @@
 /*
  * Access to raw model-specific registers, for tests of the emulated PMU. A write to /proc/msr_raw
  * is a list of steps, which are executed one after the other on this CPU with interrupts off.
- * Reading it returns a line "ERRNO VALUE" for each step:
+ * Reading /proc/msr_raw returns a line "ERRNO VALUE" for each step:
  *
  *   rd MSR           wr MSR VALUE     (-5 is #GP)
  *   pmc COUNTER      RDPMC
@@ -54,7 +54,10 @@ static struct script immediate, on_nmi;
 static void __iomem *lapic;
 static DEFINE_MUTEX(script_lock);
 
-/* The loop of "run"; its rounds; the number of NMIs, and the instructions complete at each. */
+/*
+ * The code of the loop of "run"; the number of its rounds; the number of NMIs; the number of
+ * instructions that were complete at each NMI.
+ */
 extern const char msr_raw_loop[], msr_raw_loop_end[];
 static u64 run_rounds;
 static unsigned int nr_nmis;
@@ -151,7 +154,10 @@ static void run(struct script *script)
 		script->step[i].err = script->step[i].verb->run(&script->step[i]);
 }
 
-/* Records how many instructions of "run" are complete, or 0, and executes the steps of on_nmi. */
+/*
+ * Records the number of complete instructions of "run", or 0 if the NMI interrupted other code, and
+ * then executes the steps of on_nmi.
+ */
 static int handle_nmi(unsigned int type, struct pt_regs *regs)
 {
 	u64 insns = 0;
@@ -203,7 +209,10 @@ static int parse(char *text)
 		if (script->nr == MAX_STEPS)
 			return -E2BIG;
 		script->step[script->nr] = s;
-		/* An NMI may run on_nmi at any time: store the step before counting it. */
+		/*
+		 * An NMI may execute the steps of on_nmi at any time, so store the step before
+		 * counting it.
+		 */
 		barrier();
 		script->nr++;
 	}

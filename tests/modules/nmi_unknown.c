@@ -3,8 +3,9 @@
  * nmi_unknown: counts NMIs that no handler has claimed, and sends one on request.
  *
  * The kernel calls the handlers of NMI_UNKNOWN before it reports "NMI received for unknown
- * reason". This handler counts instead. In /sys/module/nmi_unknown/parameters, "nr" is the
- * number of such NMIs; a write to "send" sends an NMI that no handler claims to the writing CPU.
+ * reason". The handler of this module counts unknown NMIs and claims them. In
+ * /sys/module/nmi_unknown/parameters, "nr" is the number of NMIs that no other handler claimed. A
+ * write to "send" sends an NMI that no handler claims to the writing CPU.
  */
 #include <linux/atomic.h>
 #include <linux/delay.h>

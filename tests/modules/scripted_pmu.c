@@ -2,16 +2,14 @@
 /*
  * scripted_pmu: a PMU description that misbehaves on command, for tests.
  *
- * Its registers are set when it is loaded: parameter "edit" changes the valid
- * description below before it is registered. insmod returns the result of
- * perfmon_pmu_register(). Edits are separated by semicolons:
+ * The registers are set when the module is loaded: the parameter "edit" changes the valid
+ * description below before it is registered. insmod returns the result of perfmon_pmu_register().
+ * Edits are separated by semicolons:
  *
  *	pmu FIELD VALUE		pmc ROW FIELD VALUE	pmd ROW FIELD VALUE
  *	null			registers NULL
  *
- * ROW is an index into the table, or * for all rows.
- * VALUE is a number, or the text of a name. A name or table without VALUE is NULL.
- * The other parameters set at any time what the callbacks do.
+ * The other parameters control the callbacks, and can be written at any time.
  */
 #include <linux/delay.h>
 #include <linux/hash.h>
@@ -24,8 +22,8 @@ static char *edit;
 module_param(edit, charp, 0400);
 
 /*
- * read(): the value of the counter; its increment per read; whether it returns junk instead; the
- * microseconds that a read takes.
+ * Parameters of the callback read(): the value of the counter; its increment per read; true to
+ * return invalid values; the microseconds that a read takes.
  */
 static unsigned long long now;
 module_param(now, ullong, 0600);
@@ -36,7 +34,7 @@ module_param(junk, bool, 0600);
 static unsigned int slow_us;
 module_param(slow_us, uint, 0600);
 
-/* check(): its errno; the bits that it sets and clears in a value. */
+/* Parameters of the callback check(): its errno; the bits that it sets and clears in a value. */
 static int refuse;
 module_param(refuse, int, 0600);
 static unsigned long long set_bits;
@@ -44,11 +42,14 @@ module_param(set_bits, ullong, 0600);
 static unsigned long long clear_bits;
 module_param(clear_bits, ullong, 0600);
 
-/* probe(): the result that it returns. */
+/* Parameter of the callback probe(): the result that it returns. */
 static int absent;
 module_param(absent, int, 0400);
 
-/* Reads of counters; reads in preemptible context, which is not allowed; calls of probe(). */
+/*
+ * Number of reads of counters; of reads in preemptible context, which are not allowed; of calls of
+ * probe().
+ */
 static atomic_t nr_reads, nr_preemptible_reads, nr_probes;
 
 static int get_atomic(char *text, const struct kernel_param *kp)
@@ -62,12 +63,15 @@ module_param_cb(reads, &atomic_ops, &nr_reads, 0400);
 module_param_cb(unsound, &atomic_ops, &nr_preemptible_reads, 0400);
 module_param_cb(probes, &atomic_ops, &nr_probes, 0400);
 
-/* Calls of cpu(), one word each: "+1" is CPU 1 online; a "!" before it: called on another CPU. */
+/*
+ * Calls of the callback cpu(), one word for each call. "+1" means CPU 1 online. A "!" before the
+ * word means that the callback was called on another CPU.
+ */
 static char cpu_calls[200];
 module_param_string(cpus, cpu_calls, sizeof(cpu_calls), 0400);
 static DEFINE_RAW_SPINLOCK(cpu_lock);
 
-/* The address of a register, which read() gets. */
+/* Values of the field address of a register, which is passed to read(). */
 enum { COUNTER_NOW, COUNTER_SCALED, VALUE_CONTROL, VALUE_PID, VALUE_CPU };
 
 #define COUNTER(title, what, bits, kinds) {				\
@@ -201,7 +205,7 @@ static const struct field {
 	{ }
 };
 
-/* Copies the low bytes of a number into a field: x86 is little-endian. */
+/* Copies the low bytes of @number into a field, as x86 is little-endian. */
 static int set_field(void *dst, const struct field *field, char *name, char *value)
 {
 	u64 number = 0;
@@ -218,7 +222,7 @@ static int set_field(void *dst, const struct field *field, char *name, char *val
 	return 0;
 }
 
-/* Applies one edit. Returns -ENOENT if it is not valid. */
+/* Applies one edit. Returns -ENOENT if the edit is not valid. */
 static int apply_edit(char *text, const struct perfmon_pmu **pmu)
 {
 	char *table = strsep(&text, " "), *row, *name;
@@ -263,7 +267,9 @@ static int __init scripted_init(void)
 			return err;
 	}
 	err = perfmon_pmu_register(pmu);
-	/* If init returns EEXIST, insmod gets EBUSY from the kernel: log the errno. */
+	/*
+	 * The errno is logged, because the kernel returns EBUSY to insmod if init returns EEXIST.
+	 */
 	pr_info("registration: %d\n", err);
 	return err;
 }

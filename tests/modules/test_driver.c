@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * test_driver: a driver that executes commands of a test.
+ * test_driver: a driver that executes commands for tests.
  *
  * Write one command to /proc/test_driver, then read its result, a number:
  *
  *	[@CONTEXT] VERB NUMBER... [TEXT]
  *
- * TEXT is the rest of the write after one blank, byte for byte. Each open file
- * has its own result, so that threads do not read each other's. The table
- * verbs[] below names the verbs, test_driver_contexts.c the contexts. Instances that
- * were added and not deleted are deleted at unload.
+ * TEXT is the rest of the write after one blank, byte for byte. Each open file has a separate
+ * result, so that a thread does not read the result of another thread. The table verbs[] below
+ * names the verbs, test_driver_contexts.c the contexts. Instances that were added and not deleted
+ * are deleted at unload.
  */
 #include <linux/bitmap.h>
 #include <linux/delay.h>
@@ -251,7 +251,7 @@ static const struct verb verbs[] = {
 	{ "vcpu", 1, do_vcpu },
 };
 
-/* Cuts off the next word. The rest begins after exactly one blank. */
+/* Cuts the next word off *rest. The remaining text begins after exactly one blank. */
 static char *next_word(char **rest)
 {
 	char *w = strsep(rest, " ");
@@ -285,7 +285,7 @@ static int parse_and_run(struct command *c, char *text)
 	return context->enter(c);
 }
 
-/* The result of the last command on this open file, as text. */
+/* The result of the last command on an open file, as text. */
 struct reply {
 	char text[24];
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The contexts in which test_driver.c can execute a command, on the CPU of the caller; and timers
- * that update instances from an interrupt on every CPU. Included by test_driver.c.
+ * The contexts in which test_driver.c can execute a command, on the CPU of the caller, and timers
+ * that update instances from an interrupt on every CPU. test_driver.c includes this file.
  */
 #include <linux/hrtimer.h>
 #include <linux/interrupt.h>
@@ -61,7 +61,7 @@ static int run_in_softirq(struct command *c)
 	tasklet_setup(&cmd.tasklet, run_in_tasklet);
 	local_bh_disable();
 	tasklet_schedule(&cmd.tasklet);
-	/* Enabling softirqs runs the tasklet here, in a softirq. */
+	/* local_bh_enable() runs the tasklet here, in a softirq. */
 	local_bh_enable();
 	tasklet_kill(&cmd.tasklet);
 	return 0;
@@ -84,7 +84,7 @@ static int run_in_hardirq(struct command *c)
 		.command = c,
 	};
 
-	/* Raises an interrupt on this CPU and waits for it without sleeping. */
+	/* Raises an interrupt on this CPU, and waits for the interrupt without sleeping. */
 	irq_work_queue(&cmd.work);
 	while (irq_work_is_busy(&cmd.work))
 		cpu_relax();
@@ -105,7 +105,7 @@ static bool have_nmi;
 
 #include "test_driver_nesting.c"
 
-/* Lengthens each NMI, as under a hypervisor or with other NMI handlers. */
+/* Microseconds by which each NMI is lengthened, as by a hypervisor or by other NMI handlers. */
 static unsigned int nmi_us;
 module_param(nmi_us, uint, 0600);
 MODULE_PARM_DESC(nmi_us, "Microseconds that each NMI takes besides");
@@ -138,8 +138,9 @@ static int run_in_nmi(struct command *c)
 }
 
 /*
- * Executes the command in the task and times it against REFERENCE updates that follow. The result
- * is the ratio of both times in thousandths, which does not depend on how busy the machine is.
+ * Executes the command in the task and compares its time with that of REFERENCE updates that
+ * follow. The result is the ratio of both times in thousandths, which does not depend on how busy
+ * the machine is.
  */
 #define REFERENCE	500
 
@@ -177,7 +178,7 @@ static const struct context *find_context(const char *name)
 	return NULL;
 }
 
-/* A timer on each CPU. At every tick: one perf_adjust() and one group of two updates. */
+/* A timer on each CPU. Each tick calls perf_adjust() once and makes one group of two updates. */
 struct update_timer {
 	struct hrtimer timer;
 	u64 ticks;
@@ -230,8 +231,8 @@ static s64 stop_timers(void)
 }
 
 /*
- * timer_start SINGLE A B MICROSECONDS: starts the timers. No CPU may go offline or online until
- * "timer_stop".
+ * timer_start SINGLE A B MICROSECONDS: starts the timers, which update the instances SINGLE, A and
+ * B. No CPU may go offline or online until "timer_stop".
  */
 static s64 do_timer_start(const struct command *c)
 {
@@ -249,7 +250,7 @@ static s64 do_timer_start(const struct command *c)
 	return 0;
 }
 
-/* timer_stop: stops the timers; the result is the number of their ticks */
+/* timer_stop: stops the timers. The result is the number of ticks of all timers. */
 static s64 do_timer_stop(const struct command *c)
 {
 	return stop_timers();

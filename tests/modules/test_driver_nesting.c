@@ -1,26 +1,29 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Nested updates: by tasks, by a timer interrupt, by NMIs and by a kprobe, on every CPU at the same
- * time and in the middle of one another. Included by test_driver.c.
+ * Nested updates by tasks, by a timer interrupt, by NMIs and by a kprobe, on every CPU at the same
+ * time, each in the middle of updates of the others. test_driver.c includes this file.
  *
  *	task           begin . a . PROBE_POINT . NMI to this CPU . b . end
  *	timer (hard)   begin . a . PROBE_POINT . NMI to this CPU . b . end, NMI to another CPU
  *	NMI            begin . a . PROBE_POINT . b . end
  *	kprobe         at PROBE_POINT: begin . a . b . end
  *
- * Each source also counts its updates in a per-CPU word that does not use
- * perfcounters.ko; the counters must have the same values. An NMI records how
- * many updates were in flight on its CPU.
+ * Each source also counts its updates in a per-CPU word that does not use perfcounters.ko. The
+ * counters must have the values of these words. An NMI records the number of updates that are in
+ * flight on its CPU.
  */
 #include <linux/kprobes.h>
 
-/* Sources of updates. Each has three instances: one that is updated alone, and a pair. */
+/* Sources of updates. Each source has three instances: one that is updated alone, and a pair. */
 enum { BY_TASK, BY_TIMER, BY_NMI, BY_KPROBE, NR_SOURCES };
 #define NR_DEPTHS	4
 
 struct nesting_counts {
 	u64 updates[NR_SOURCES];
-	/* NMIs by number of updates in flight; the last: 3 or more */
+	/*
+	 * NMIs by the number of updates in flight. The last element counts NMIs with 3 or more
+	 * updates.
+	 */
 	u64 nmi_depths[NR_DEPTHS];
 	u64 kprobes_in_nmi;
 };
@@ -31,7 +34,7 @@ static struct {
 	int single;
 	perf_counter_t a, b;
 } updates[NR_SOURCES];
-/* One counter that every group of every source updates. */
+/* A counter that every group of every source updates. */
 static perf_counter_t common;
 
 static void nesting_update(int source, void (*middle)(void))
@@ -47,7 +50,7 @@ static void nesting_update(int source, void (*middle)(void))
 	this_cpu_inc(nesting_counts.updates[source]);
 }
 
-/* The function that the kprobe is attached to. Called inside groups only. */
+/* The function that the kprobe is attached to. Context: inside a group of updates. */
 static noinline void nesting_probe_point(void)
 {
 	barrier();
@@ -63,7 +66,9 @@ static int nesting_kprobe_hit(struct kprobe *p, struct pt_regs *regs)
 
 static struct kprobe nesting_kprobe = { .pre_handler = nesting_kprobe_hit };
 
-/* Set by the first nesting_start until the driver is unloaded: NMIs are claimed as sent by it. */
+/*
+ * Set by the first "nesting_start". From then on, the handler claims NMIs as sent by this driver.
+ */
 static bool nesting_claims_nmis;
 static DEFINE_PER_CPU(int, nmis_sent);
 
@@ -73,7 +78,7 @@ static int nesting_handle_nmi(void)
 
 	if (!READ_ONCE(nesting_claims_nmis))
 		return NMI_DONE;
-	/* Two NMIs may be delivered as one, and a late NMI finds that none is outstanding. */
+	/* Two NMIs may be delivered as one, so a later NMI may find that no NMI is outstanding. */
 	if (!this_cpu_xchg(nmis_sent, 0))
 		return NMI_HANDLED;
 	in_flight = this_cpu_read(*perf_counter_seqflag) & PERFCOUNTERS_SEQ_BUSY;
@@ -88,7 +93,10 @@ static void nesting_send_nmi(int cpu)
 	apic->send_IPI(cpu, NMI_VECTOR);
 }
 
-/* Called inside a group, which disables preemption: the CPU does not change. */
+/*
+ * Hits the probe and sends an NMI to this CPU. Called inside a group, which disables preemption, so
+ * the CPU does not change.
+ */
 static void nesting_hit_probe_and_nmi(void)
 {
 	nesting_probe_point();
@@ -120,8 +128,8 @@ static DEFINE_MUTEX(nesting_lock);
 static bool nesting_runs;
 
 /*
- * nesting_start FIRST MICROSECONDS: starts the timers. Uses instances from FIRST on: three for each
- * source and one for all. No CPU may go offline or online until "nesting_stop".
+ * nesting_start FIRST MICROSECONDS: starts the timers. Uses instances from number FIRST on: three
+ * for each source, and one for all sources. No CPU may go offline or online until "nesting_stop".
  */
 static s64 do_nesting_start(const struct command *c)
 {
@@ -154,7 +162,7 @@ static s64 do_nesting_start(const struct command *c)
 	return 0;
 }
 
-/* nesting_update ROUNDS: makes updates in the calling task */
+/* nesting_update ROUNDS: makes updates in the calling task, ROUNDS times */
 static s64 do_nesting_update(const struct command *c)
 {
 	for (s64 round = 0; round < c->arg[0]; round++) {
@@ -179,7 +187,9 @@ static s64 nesting_stop(void)
 	for_each_online_cpu(cpu)
 		hrtimer_cancel(&per_cpu(nesting_timers, cpu));
 	WRITE_ONCE(nesting_runs, false);
-	/* Waits until the NMIs that were sent have been delivered, for a second per CPU at most. */
+	/*
+	 * Wait until the NMIs that were sent have been delivered, for up to a second on each CPU.
+	 */
 	for_each_online_cpu(cpu)
 		for (int i = 0; i < 50 && READ_ONCE(per_cpu(nmis_sent, cpu)); i++)
 			msleep(20);
@@ -194,8 +204,8 @@ static s64 do_nesting_stop(const struct command *c)
 }
 
 /*
- * nesting_count N: returns word N of struct nesting_counts, added up over all CPUs; 9: the number
- * of missed kprobe hits
+ * nesting_count N: returns word N of struct nesting_counts, added up over all CPUs. For N = 9
+ * returns the number of missed kprobe hits.
  */
 static s64 do_nesting_count(const struct command *c)
 {

@@ -19,7 +19,8 @@ SETS_RULES = re.compile(r"event_constraints\)? = intel_([a-z0-9]+)_event_constra
 SETS_EXTRAS = re.compile(r"\bextra_regs\)? = intel_([a-z0-9]+)_extra_regs;")
 CALLS_INIT = re.compile(r"\tintel_pmu_init_([a-z_]+)\((?:NULL|pmu|&pmu->pmu)\)")
 
-# Left out: fixed counters are known without the table, and top-down metrics are not supported.
+# Constraints that are left out: fixed counters are known without the table, and top-down metrics
+# are not supported.
 LEFT_OUT = {"FIXED_EVENT_CONSTRAINT", "METRIC_EVENT_CONSTRAINT"}
 
 
@@ -109,7 +110,7 @@ def read_constraints(path):
             else:
                 add_to_cases(tables_set_by(line))
         elif function:
-            # A later line of a function replaces the tables that an earlier call has set.
+            # A later line of the same function replaces the tables that an earlier call has set.
             sets.setdefault(function, {}).update(tables_set_by(line))
     return tables, extras, of_model
 
