@@ -117,7 +117,7 @@ fn read(files: &[PathBuf]) -> Result<Results, Box<dyn Error>> {
     let mut all = Vec::new();
     for file in files {
         for line in fs::read_to_string(file)?.lines() {
-            // The output of a guest that crashes may be cut off anywhere.
+            // The output of a guest that crashes may be truncated anywhere.
             match serde_json::from_str(line) {
                 Ok(record) => all.push(record),
                 Err(_) => eprintln!("bench: {}: invalid line: {line}", file.display()),

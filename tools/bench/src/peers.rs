@@ -17,7 +17,7 @@ pub struct ProcFile {
 }
 
 impl ProcFile {
-    /// Opens the file, with a buffer for more than its current length.
+    /// Opens the file, with a buffer that is larger than its current content.
     pub fn open(path: &str) -> io::Result<Self> {
         let mut text = Vec::new();
         File::open(path)?.read_to_end(&mut text)?;
@@ -46,8 +46,8 @@ impl ProcFile {
     }
 }
 
-/// Parses the words of a text that are decimal numbers. Returns their count and their sum. It does
-/// less than any real parser.
+/// Parses the words of a text that are decimal numbers. Returns their count and their sum. A real
+/// parser would do more work.
 pub fn numbers(text: &[u8]) -> (u64, u64) {
     let (mut count, mut sum) = (0, 0u64);
     let mut bytes = text.iter();
@@ -100,7 +100,7 @@ pub struct PerfSelf {
 }
 
 impl PerfSelf {
-    /// Opens the event, which counts from now on.
+    /// Opens the event. The event counts from this call on.
     pub fn new(event: PerfEvent) -> io::Result<Self> {
         let event = perf_event_open(&event.attr(0), 0, -1, None)?;
         Ok(Self {
@@ -109,7 +109,7 @@ impl PerfSelf {
         })
     }
 
-    /// Returns the count.
+    /// Returns the current count of the event by RDPMC.
     pub fn read(&self) -> io::Result<u64> {
         self.page
             .read()
@@ -124,7 +124,7 @@ pub struct PerfGroup {
 }
 
 impl PerfGroup {
-    /// Opens `count` events on one CPU for all threads, as the counter pages count.
+    /// Opens `count` events on one CPU for all threads, as counter pages do.
     pub fn new(event: PerfEvent, count: usize, cpu: i32) -> io::Result<Self> {
         Self::open(event, count, -1, cpu)
     }
@@ -164,10 +164,10 @@ impl PerfGroup {
         Ok(())
     }
 
-    /// Returns the count of the first event.
+    /// Returns the count of the first event of the group.
     pub fn first(&mut self) -> io::Result<u64> {
         self.read()?;
-        // In a group the number of values precedes them.
+        // read(2) of a group puts the number of values before the values.
         let at = if self.events.len() > 1 { 8 } else { 0 };
         let word = self.buffer.get(at..at + 8).map(<[u8; 8]>::try_from);
         match word {
