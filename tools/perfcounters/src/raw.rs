@@ -30,8 +30,8 @@ macro_rules! int {
     };
 }
 
-/// Copies a header. No field is torn, but fields may be of different generations: the caller checks
-/// the generation where it matters.
+/// Copies a header. No field is torn, but fields may be of different generations, so the caller has
+/// to check the generation.
 pub(crate) fn header(words: &[Word]) -> Header {
     let b: [u8; size_of::<Header>()] = to_bytes(words);
     Header {
