@@ -50,9 +50,9 @@ type Model = (
 /// The reason why a processor's counters alone cannot count an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Missing {
-    /// On Intel processors, this register must be programmed as well.
+    /// This register of an Intel processor must be programmed as well.
     Register(&'static str),
-    /// On AMD processors, two counters must be merged into one counter.
+    /// Two counters of an AMD processor must be merged into one counter.
     Merge,
 }
 
@@ -105,12 +105,13 @@ mod tests {
         // same event does not.
         assert_eq!(intel_counters(6, 0x3c, 0x0148), 4);
         assert_eq!(intel_counters(6, 0x3c, 0x0248), u64::MAX);
-        // Ice Lake: loads retired, a range of codes. Of several rules that match the first is used.
+        // On Ice Lake, the codes of retired loads are a range. If several rules match a code, the
+        // first rule is used.
         assert_eq!(intel_counters(6, 0x7e, 0x81d0), 0xf);
         assert_eq!(intel_counters(6, 0x7e, 0x04a3), 0xff);
         assert_eq!(intel_counters(6, 0x7e, 0x01a3), 0xf);
         assert_eq!(intel_counters(6, 0x7e, 0x00c0), u64::MAX);
-        // Unknown models.
+        // All counters can count every event of an unknown model.
         assert_eq!(intel_counters(6, 0x01, 0x0148), u64::MAX);
         assert_eq!(intel_counters(0x17, 0x3c, 0x0148), u64::MAX);
     }
@@ -119,7 +120,7 @@ mod tests {
     fn r1_16_some_events_need_a_second_register() {
         let missing = |model, code| intel_missing(6, model, code);
         let register = |name| Some(Missing::Register(name));
-        // Skylake.
+        // On Skylake, these events need a second register.
         assert_eq!(missing(0x5e, 0x01b7), register("OFFCORE_RSP_0"));
         assert_eq!(missing(0x5e, 0x01bb), register("OFFCORE_RSP_1"));
         assert_eq!(missing(0x5e, 0x01cd), register("PEBS_LD_LAT_THRESHOLD"));
