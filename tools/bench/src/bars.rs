@@ -27,7 +27,7 @@ pub enum Verdict {
     NotMeasured,
 }
 
-/// A bar: a limit and a result.
+/// A bar, which has a limit and a result.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Bar {
     /// Name of the operation or comparison that has the limit.
@@ -129,7 +129,7 @@ struct Limit {
     /// minus that of the second operation, whose name may be empty.
     costs: &'static [(&'static str, &'static str)],
     show: Show,
-    /// Returns true if the costs meet the limit. Its argument has the costs of each guest, in
+    /// Returns true if the costs meet the limit. The argument has the costs of each guest, in
     /// ascending order of the number of CPUs.
     met: fn(&[Vec<f64>]) -> bool,
 }

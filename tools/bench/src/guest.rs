@@ -28,10 +28,10 @@ use crate::trace::{Job, Way};
 const TURNS: u32 = 200_000;
 /// Number of calls of close(-1) that count as one operation.
 const CLOSES: u32 = 100;
-/// CPU of all measurements: they read perf events of this CPU.
+/// CPU on which all measurements run. They read perf events of this CPU.
 const CPU: usize = 0;
-/// Maximum number of measurements of one operation. If too few windows agree in all of them, the
-/// report leaves the operation out.
+/// Maximum number of measurements of one operation. If too few windows agree in all measurements,
+/// the report leaves the operation out.
 const TRIES: u32 = 5;
 /// Sleep between the measurements of two contexts' lives: longer than an RCU grace period and the
 /// deferred work after a grace period.

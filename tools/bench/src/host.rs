@@ -19,7 +19,7 @@ use crate::peers::{cpus, PerfGroup, ProcFile, PAGE_FAULTS};
 use crate::record::{median, tell, Failure, Ratio, Record};
 use crate::sys::{map_words, Lines, PerCpuArray};
 
-/// Number of runs of a pair. Each run gives one ratio.
+/// Number of runs of each pair of loops. A run gives one ratio of times.
 const RUNS: usize = 15;
 /// Number of turns (timed loops) of each side in a run. The shortest turn counts.
 const TURNS: usize = 31;

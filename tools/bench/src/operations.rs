@@ -49,10 +49,10 @@ impl Run {
 /// Stages of the measurement in a guest. Each stage runs its operations in the order of the table.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// Operations that do not use the PMU. They run before the PMU is first used.
+    /// Operations that do not use the PMU. These operations run before the PMU is first used.
     First,
-    /// Operations on contexts. They run before those of perf, which releases the PMU only some time
-    /// after its last event.
+    /// Operations on contexts. Operations on contexts run before operations of perf, which releases
+    /// the PMU only some time after its last event.
     Context,
     /// Switches of threads and of event sets, with contexts or without.
     ContextSwitch,
@@ -60,8 +60,8 @@ pub enum Stage {
     PerfSwitch,
     /// Operations that are observed by accounting and by other tools.
     Observed,
-    /// Rotations and lives of perf's groups. They run before the next two stages, because after
-    /// those the life of a group took a tenth more instructions.
+    /// Rotations and lives of perf's groups. The stage runs before the next two stages, because
+    /// after these stages the life of a group took a tenth more instructions.
     PerfGroups,
     /// Operations that take samples with perf.
     PerfSample,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The other interfaces for reading kernel counters, each in its cheapest form: files of /proc kept
-//! open and read into a large buffer, groups of perf events, RDPMC, BPF maps.
+//! Other interfaces for reading kernel counters, each in its cheapest form: files of /proc that are
+//! kept open and read into a large buffer, groups of perf events, RDPMC, and BPF maps.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -40,14 +40,14 @@ impl ProcFile {
         }
     }
 
-    /// Reads the file and parses its numbers. Returns their count and their sum.
+    /// Reads the file and parses its numbers. Returns the count and the sum of the numbers.
     pub fn parse(&mut self) -> io::Result<(u64, u64)> {
         Ok(numbers(self.read()?))
     }
 }
 
-/// Parses the words of a text that are decimal numbers. Returns their count and their sum. A real
-/// parser would do more work.
+/// Parses the words of a text that are decimal numbers. Returns the count and the sum of the
+/// numbers. A real parser would do more work.
 pub fn numbers(text: &[u8]) -> (u64, u64) {
     let (mut count, mut sum) = (0, 0u64);
     let mut bytes = text.iter();

@@ -51,7 +51,7 @@ fn checked(result: libc::c_long) -> io::Result<libc::c_long> {
 
 fn new_fd(result: libc::c_long) -> io::Result<OwnedFd> {
     let fd = checked(result)? as libc::c_int;
-    // SAFETY: The call has just created this descriptor, so no other object owns it.
+    // SAFETY: The system call has just created the descriptor `fd`, so no other object owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -295,7 +295,7 @@ impl Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // SAFETY: `new` mapped this memory. No reference to it was ever made.
+        // SAFETY: `new` mapped this memory. No reference to the mapped memory was ever made.
         let _ = unsafe { munmap(self.at, self.len) };
     }
 }

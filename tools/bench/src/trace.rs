@@ -278,7 +278,7 @@ fn ends(here: &Map) -> Vec<u64> {
     })
 }
 
-/// Returns the program for a wakeup. Its first argument is the address of the task.
+/// Returns the program for a wakeup. The first argument of the program is the address of the task.
 fn wakes(tasks: &Map) -> Vec<u64> {
     let mut p = Program::default();
     p.load(1, 1, 0);
@@ -292,8 +292,9 @@ fn wakes(tasks: &Map) -> Vec<u64> {
     p.done()
 }
 
-/// Returns the program for a switch. Its second argument is the previous task, the third the next
-/// one. Adds the run time of the former and the latency of the latter.
+/// Returns the program for a switch. The second argument of the program is the previous task, and
+/// the third is the next task. The program adds the run time of the previous task and the latency
+/// of the next task.
 fn switches(here: &Map, tasks: &Map) -> Vec<u64> {
     let mut p = Program::default();
     p.copy(9, 1);

@@ -237,7 +237,7 @@ proptest! {
 
 #[test]
 fn r4_4_lengths_of_latencies() {
-    // One tick is 10 ns.
+    // The clock of this test has ticks of 10 ns.
     let bounds = LatencyBounds::new(100_000);
     let us = 100;
     for (ticks, place) in [

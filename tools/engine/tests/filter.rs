@@ -220,19 +220,20 @@ fn r3_10_a_bad_filter_is_refused_with_its_step() {
         (HEADER + 2, &[texts as u8 - 1], 0),
         (HEADER + 2, &[good.len() as u8], 0),
         (HEADER + 2, &[0xff, 0xff], 0),
-        // These cases have an empty field name, and a name with a character that is not allowed.
+        // The following cases have an empty field name, and a name with a character that is not
+        // allowed.
         (HEADER + 2, &[texts as u8 + 5], 0),
         (HEADER + 2, &[texts as u8 + 6], 0),
         (texts, b"$", 0),
         (texts, b"a-b", 0),
-        // These cases jump to the step itself, backwards, and beyond the end.
+        // Steps of the following cases jump to the step itself, backwards, and beyond the end.
         (HEADER + 4, &[0, 0], 0),
         (HEADER + STEP + 4, &[1, 0], 1),
         (HEADER + STEP + 4, &[0, 0], 1),
         (HEADER + STEP + 6, &[3, 0], 1),
         (HEADER + STEP + 6, &[0xfd, 0xff], 1),
         (HEADER + 2 * STEP + 6, &[2, 0], 2),
-        // These cases have invalid offsets of the pattern.
+        // The following cases have invalid offsets of the pattern.
         (HEADER + STEP + 8, &[texts as u8 - 1], 1),
         (HEADER + STEP + 8, &[good.len() as u8], 1),
         (HEADER + STEP + 15, &[1], 1),

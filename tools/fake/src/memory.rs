@@ -78,21 +78,21 @@ fn map(file: &File, offset: u64, bytes: usize) -> io::Result<(NonNull<Word>, usi
 
 /// Returns a header as 64-bit words.
 pub(crate) fn header_words(header: &Header) -> [u64; size_of::<Header>() / 8] {
-    // SAFETY: Both types have the same size, and `Header` is repr(C) with integer fields and no
-    // padding.
+    // SAFETY: `Header` and the array of words have the same size, and `Header` is repr(C) with
+    // integer fields and no padding.
     unsafe { std::mem::transmute(*header) }
 }
 
 /// Returns a descriptor as 64-bit words.
 pub(crate) fn desc_words(desc: &Desc) -> [u64; size_of::<Desc>() / 8] {
-    // SAFETY: Both types have the same size, and `Desc` is repr(C) with integer fields and no
-    // padding.
+    // SAFETY: `Desc` and the array of words have the same size, and `Desc` is repr(C) with integer
+    // fields and no padding.
     unsafe { std::mem::transmute(*desc) }
 }
 
 /// Returns the descriptor that `words` hold.
 pub(crate) fn desc_of(words: &[u64; size_of::<Desc>() / 8]) -> Desc {
-    // SAFETY: Both types have the same size, and any bits are valid in the integer fields of
-    // `Desc`.
+    // SAFETY: `Desc` and the array of words have the same size, and any bits are valid in the
+    // integer fields of `Desc`.
     unsafe { std::mem::transmute(*words) }
 }

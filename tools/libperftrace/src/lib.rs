@@ -90,8 +90,8 @@ pub unsafe extern "C" fn perftrace_write(site: *const Site, fields: *const u64, 
 ///
 /// # Safety
 ///
-/// The site belongs to a registered module. There is a value for each field, and the texts can be
-/// read.
+/// The site belongs to a registered module. `values` has a value for each field of the event, and
+/// the texts can be read.
 #[no_mangle]
 pub unsafe extern "C" fn perftrace_write_values(
     site: *const Site,

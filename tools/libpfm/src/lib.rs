@@ -198,7 +198,7 @@ fn string_of(at: *const c_char) -> String {
 pub enum Kind {
     /// Events of the processor core.
     Core,
-    /// Events of the operating system. Their values are not register values.
+    /// Events of the operating system. The values of these events are not register values.
     System,
     /// Events of other units: the socket, power, tracepoints of the kernel.
     Other,

@@ -18,7 +18,7 @@ use crate::raw;
 pub enum State {
     /// The instance exists and its owner counts.
     Live,
-    /// The owner has deleted the instance. Its number and its last values are kept.
+    /// The owner has deleted the instance. The number and the last values of the instance are kept.
     Dormant,
 }
 
@@ -59,7 +59,7 @@ pub struct Instance {
     pub incarnation: u32,
     /// Whether the instance is live or dormant.
     pub state: State,
-    /// CLOCK_REALTIME in nanoseconds when this life began.
+    /// CLOCK_REALTIME in nanoseconds when this life of the instance began.
     pub created_ns: u64,
     /// CLOCK_REALTIME in nanoseconds when the instance became dormant; 0 while it is live.
     pub ended_ns: u64,

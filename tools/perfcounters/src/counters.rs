@@ -5,10 +5,10 @@
 //!
 //! Two checks make a copy consistent:
 //!
-//! - The seqflag of each CPU is read before and after that CPU's values. This check ensures that no
-//!   value is torn and no group of counters is copied halfway through its update.
-//! - The generation is read before and after the whole copy. This check ensures that no instance
-//!   was added, deleted or revived during the copy.
+//! - The seqflag of each CPU is read before and after that CPU's values. The check of the seqflag
+//!   ensures that no value is torn and no group of counters is copied halfway through its update.
+//! - The generation is read before and after the whole copy. The check of the generation ensures
+//!   that no instance was added, deleted or revived during the copy.
 //!
 //! A copy that fails a check is discarded and repeated, at most `MAX_TRIES` times.
 

@@ -33,9 +33,10 @@ pub(crate) fn copy(from: &[Word], to: &mut [i64]) {
         return copy_words(from, to);
     }
     copy_words(&from[..unaligned], &mut to[..unaligned]);
-    // SAFETY: AVX was detected, otherwise `wide` is 0 and this call is not reached. Both slices
-    // have `wide` words, a nonzero multiple of BLOCK_WORDS. `from[unaligned]` is aligned to 16
-    // bytes: a Word has 8 bytes and `unaligned` is 1 if the slice begins at an odd multiple of 8.
+    // SAFETY: AVX was detected, otherwise `wide` is 0 and this call is not reached. Both passed
+    // slices have `wide` words, a nonzero multiple of BLOCK_WORDS. `from[unaligned]` is aligned to
+    // 16 bytes: a Word has 8 bytes and `unaligned` is 1 if the slice begins at an odd multiple of
+    // 8.
     unsafe {
         copy_blocks(
             &from[unaligned..unaligned + wide],
@@ -55,8 +56,8 @@ fn copy_words(from: &[Word], to: &mut [i64]) {
 ///
 /// # Safety
 ///
-/// Both slices have the same length, a nonzero multiple of [`BLOCK_WORDS`]. `from` is aligned to 16
-/// bytes. The processor has AVX.
+/// The slices `from` and `to` have the same length, a nonzero multiple of [`BLOCK_WORDS`]. `from`
+/// is aligned to 16 bytes. The processor has AVX.
 #[inline]
 unsafe fn copy_blocks(from: &[Word], to: &mut [i64]) {
     let source = from.as_ptr();

@@ -85,7 +85,7 @@ pub struct Context {
 }
 
 impl Context {
-    /// Creates a context. Its descriptor is closed on exec.
+    /// Creates a context. The file descriptor of the context is closed on exec.
     pub fn create(scope: Scope) -> io::Result<Self> {
         let file = File::options().read(true).write(true).open(DEVICE)?;
         let flags = match scope {

@@ -68,7 +68,7 @@ impl std::error::Error for ScheduleError {}
 /// Maximum number of steps of the search for one number of sets.
 const MAX_STEPS: usize = 20_000;
 
-/// A matching of events and PMDs in all event sets.
+/// A matching of events and PMDs (data registers) in all event sets.
 struct Matching<'a> {
     events: &'a [Constraint],
     /// PMDs in use in each set, with the index of the event that uses the PMD.

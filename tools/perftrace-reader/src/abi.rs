@@ -12,15 +12,15 @@ use rustix::ioctl::{ioctl, NoArg, Setter, Updater};
 
 /// Calls `PERFTRACE_NEXT_TRACE`.
 pub fn next_trace(fd: BorrowedFd<'_>, info: &mut Info) -> io::Result<()> {
-    // SAFETY: The call reads and writes an `Info`, which is borrowed until the call returns. All
-    // bit patterns of an `Info` are valid.
+    // SAFETY: `PERFTRACE_NEXT_TRACE` reads and writes an `Info`, which is borrowed until the call
+    // returns. All bit patterns of an `Info` are valid.
     unsafe { ioctl(fd, Updater::<{ call::NEXT_TRACE }, Info>::new(info)) }
 }
 
 /// Calls `PERFTRACE_NEXT_MARKER`.
 pub fn next_marker(fd: BorrowedFd<'_>, describe: &mut Describe) -> io::Result<()> {
-    // SAFETY: The call reads and writes a `Describe`, which is borrowed until the call returns. All
-    // bit patterns of a `Describe` are valid.
+    // SAFETY: `PERFTRACE_NEXT_MARKER` reads and writes a `Describe`, which is borrowed until the
+    // call returns. All bit patterns of a `Describe` are valid.
     unsafe {
         ioctl(
             fd,
@@ -33,24 +33,24 @@ pub fn next_marker(fd: BorrowedFd<'_>, describe: &mut Describe) -> io::Result<()
 pub fn create(fd: BorrowedFd<'_>, create: &mut Create, filter: &[u8]) -> io::Result<()> {
     create.filter = filter.as_ptr() as u64;
     create.filter_bytes = u32::try_from(filter.len()).map_err(|_| io::Errno::TOOBIG)?;
-    // SAFETY: The call reads and writes a `Create`, which is borrowed until the call returns. The
-    // call also reads `filter_bytes` bytes of the filter, which is borrowed as well. All bit
-    // patterns of a `Create` are valid.
+    // SAFETY: `PERFTRACE_CREATE` reads and writes a `Create`, which is borrowed until the call
+    // returns. The call also reads `filter_bytes` bytes of the filter, which is borrowed as well.
+    // All bit patterns of a `Create` are valid.
     unsafe { ioctl(fd, Updater::<{ call::CREATE }, Create>::new(create)) }
 }
 
 /// Calls `PERFTRACE_OPEN`.
 pub fn open(fd: BorrowedFd<'_>, create: &mut Create) -> io::Result<()> {
     (create.filter, create.filter_bytes) = (0, 0);
-    // SAFETY: The call reads and writes a `Create`, which is borrowed until the call returns. The
-    // structure has no filter. All bit patterns of a `Create` are valid.
+    // SAFETY: `PERFTRACE_OPEN` reads and writes a `Create`, which is borrowed until the call
+    // returns. The structure has no filter. All bit patterns of a `Create` are valid.
     unsafe { ioctl(fd, Updater::<{ call::OPEN }, Create>::new(create)) }
 }
 
 /// Calls `PERFTRACE_INFO`.
 pub fn info(fd: BorrowedFd<'_>, info: &mut Info) -> io::Result<()> {
-    // SAFETY: The call reads and writes an `Info`, which is borrowed until the call returns. All
-    // bit patterns of an `Info` are valid.
+    // SAFETY: `PERFTRACE_INFO` reads and writes an `Info`, which is borrowed until the call
+    // returns. All bit patterns of an `Info` are valid.
     unsafe { ioctl(fd, Updater::<{ call::INFO }, Info>::new(info)) }
 }
 
@@ -58,43 +58,43 @@ pub fn info(fd: BorrowedFd<'_>, info: &mut Info) -> io::Result<()> {
 pub fn read(fd: BorrowedFd<'_>, read: &mut Read, to: &mut [u8]) -> io::Result<()> {
     read.to = to.as_mut_ptr() as u64;
     read.bytes = u32::try_from(to.len()).unwrap_or(u32::MAX);
-    // SAFETY: The call reads and writes a `Read`, which is borrowed until the call returns. The
-    // call also writes at most `bytes` bytes at `to`, which is borrowed and has at least `bytes`
-    // bytes. All bit patterns of a `Read` are valid.
+    // SAFETY: `PERFTRACE_READ` reads and writes a `Read`, which is borrowed until the call returns.
+    // The call also writes at most `bytes` bytes at `to`, which is borrowed and has at least
+    // `bytes` bytes. All bit patterns of a `Read` are valid.
     unsafe { ioctl(fd, Updater::<{ call::READ }, Read>::new(read)) }
 }
 
 /// Calls `PERFTRACE_RELEASE`.
 pub fn release(fd: BorrowedFd<'_>, release: &mut Release) -> io::Result<()> {
-    // SAFETY: The call reads and writes a `Release`, which is borrowed until the call returns. All
-    // bit patterns of a `Release` are valid.
+    // SAFETY: `PERFTRACE_RELEASE` reads and writes a `Release`, which is borrowed until the call
+    // returns. All bit patterns of a `Release` are valid.
     unsafe { ioctl(fd, Updater::<{ call::RELEASE }, Release>::new(release)) }
 }
 
 /// Calls `PERFTRACE_PROCESS`.
 pub fn process(fd: BorrowedFd<'_>, process: &mut Process) -> io::Result<()> {
-    // SAFETY: The call reads and writes a `Process`, which is borrowed until the call returns. All
-    // bit patterns of a `Process` are valid.
+    // SAFETY: `PERFTRACE_PROCESS` reads and writes a `Process`, which is borrowed until the call
+    // returns. All bit patterns of a `Process` are valid.
     unsafe { ioctl(fd, Updater::<{ call::PROCESS }, Process>::new(process)) }
 }
 
 /// Calls `PERFTRACE_DESCRIBE`.
 pub fn describe(fd: BorrowedFd<'_>, describe: &mut Describe) -> io::Result<()> {
-    // SAFETY: The call reads and writes a `Describe`, which is borrowed until the call returns. All
-    // bit patterns of a `Describe` are valid.
+    // SAFETY: `PERFTRACE_DESCRIBE` reads and writes a `Describe`, which is borrowed until the call
+    // returns. All bit patterns of a `Describe` are valid.
     unsafe { ioctl(fd, Updater::<{ call::DESCRIBE }, Describe>::new(describe)) }
 }
 
 /// Calls `PERFTRACE_PAUSE`.
 pub fn pause(fd: BorrowedFd<'_>, on: bool) -> io::Result<()> {
-    // SAFETY: The call reads a `u32` at the address that `Setter` passes, which is valid during the
-    // call.
+    // SAFETY: `PERFTRACE_PAUSE` reads a `u32` at the address that `Setter` passes, which is valid
+    // during the call.
     unsafe { ioctl(fd, Setter::<{ call::PAUSE }, u32>::new(u32::from(on))) }
 }
 
 /// Calls `PERFTRACE_END`.
 pub fn end(fd: BorrowedFd<'_>) -> io::Result<()> {
-    // SAFETY: The call takes no argument.
+    // SAFETY: `PERFTRACE_END` takes no argument.
     unsafe { ioctl(fd, NoArg::<{ call::END }>::new()) }
 }
 

@@ -191,8 +191,8 @@ impl Reader {
                         None => packet.cut += record.bytes as u64,
                     }
                 }
-                // The count in a `LOST` record only grows. It cannot be higher than the buffer's
-                // count, which was read later.
+                // The count in a `LOST` record only grows. The count cannot be higher than the
+                // buffer's count, which was read later.
                 Item::Lost { time, total } => {
                     let total = total.min(lost);
                     if total > stream.reported_lost {

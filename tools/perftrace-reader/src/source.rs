@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The trait [`Source`] of a trace that can be read. Its implementations are a trace in the kernel
-//! and, in tests, a fake trace.
+//! The trait [`Source`] of a trace that can be read. The trait is implemented by a trace in the
+//! kernel and, in tests, a fake trace.
 
 use crate::error::Error;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The ABI between a traced process and the kernel. It follows `include/uapi/linux/perftrace.h`,
-//! which documents each field.
+//! The ABI between a traced process and the kernel. This file follows
+//! `include/uapi/linux/perftrace.h`, which documents each field.
 
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU32, AtomicU64};

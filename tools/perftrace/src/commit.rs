@@ -18,8 +18,8 @@ use crate::abi::{Buffer, Slot};
 /// # Invariants
 ///
 /// `dst` points into the records of `buffer`: to the bytes from `head` on or, in flight recorders,
-/// to the bytes that end at `head`. There is space for both lists of words without overwriting
-/// records that have not been read.
+/// to the bytes that end at `head`. The buffer has space for both lists of words at `dst` without
+/// overwriting records that have not been read.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Update<'a> {

@@ -170,8 +170,8 @@ pub(crate) fn map_at(
 ) -> Result<*mut u8, Errno> {
     let fixed = if at.is_null() { 0 } else { libc::MAP_FIXED };
     let flags = libc::MAP_SHARED | fixed;
-    // SAFETY: If `at` is null, the kernel chooses free addresses. Otherwise a whole earlier mapping
-    // of the same kind is replaced.
+    // SAFETY: If `at` is null, the kernel chooses free addresses. If `at` is not null, the call
+    // replaces a whole earlier mapping of the same kind.
     let at = unsafe { libc::mmap(at.cast(), bytes, protection, flags, fd, offset as i64) };
     match at == libc::MAP_FAILED {
         true => Err(errno()),
@@ -342,7 +342,7 @@ pub(crate) fn sleep_1ms() {
             tv_sec: 0,
             tv_nsec: 1_000_000,
         };
-        // SAFETY: The call reads `time`, and the null pointer is allowed. A signal may end the
+        // SAFETY: nanosleep() reads `time`, and the null pointer is allowed. A signal may end the
         // sleep early, which does no harm.
         unsafe { libc::syscall(libc::SYS_nanosleep, &raw const time, null_mut::<c_void>()) };
     });
@@ -381,7 +381,8 @@ pub(crate) fn timestamp() -> u64 {
 fn monotonic_ns() -> u64 {
     // SAFETY: `timespec` consists of integers, for which all zeroes are valid.
     let mut now: libc::timespec = unsafe { zeroed() };
-    // SAFETY: clock_gettime() writes to `now`, which is valid for writes. This clock always exists.
+    // SAFETY: clock_gettime() writes to `now`, which is valid for writes. CLOCK_MONOTONIC always
+    // exists.
     preserve_errno(|| _ = unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) });
     (now.tv_sec as u64)
         .wrapping_mul(1_000_000_000)

@@ -114,8 +114,8 @@ pub mod c {
     ///
     /// # Safety
     ///
-    /// `site` is live, and its invariants hold. There is a value for each field, and the texts can
-    /// be read.
+    /// `site` is live, and its invariants hold. `values` has a value for each field of the event,
+    /// and the texts can be read.
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn write_values(site: *const Site, values: *const Value<'_>, n: usize) {

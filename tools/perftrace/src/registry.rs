@@ -92,7 +92,7 @@ enum AttachState {
     New,
     /// The process is traced.
     Attached,
-    /// The device does not exist. The words of the wake file change when it appears.
+    /// The device does not exist. The words of the wake file change when the device appears.
     Waiting,
     /// The process is not traced.
     Off,
@@ -224,8 +224,8 @@ pub(crate) fn attach_on_wake(value: u32) {
     });
 }
 
-/// Attaches to the simulated kernel that a test has set up. With `replace`, it replaces the current
-/// simulated kernel.
+/// Attaches to the simulated kernel that a test has set up. With `replace`, the new kernel replaces
+/// the current simulated kernel.
 #[cfg(feature = "simulate")]
 pub(crate) fn attach_simulated(replace: bool) {
     with_registry(|registry| {
@@ -249,15 +249,15 @@ impl Registry {
         if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
             return self.log_off(c"the program has more privileges than its user");
         }
-        // A process without restartable sequences does not use shared buffers. It would lock a
-        // buffer by `owner`, which the sequences of other processes do not check.
+        // A process without restartable sequences does not use shared buffers. Such a process would
+        // lock a buffer by `owner`, which the sequences of other processes do not check.
         self.shared = env_starts_with(c"PERFTRACE_SHARED", b'1') && thread::detect_rseq(true);
         self.process = device::getpid();
         self.attach();
         if self.attach_state != AttachState::Off && !self.has_fork_handlers {
             self.has_fork_handlers = true;
-            // SAFETY: The handlers are functions of this library. The C library removes them when
-            // this library is unmapped.
+            // SAFETY: The handlers are functions of this library. The C library removes the
+            // handlers when this library is unmapped.
             let result = unsafe {
                 libc::pthread_atfork(Some(fork_prepare), Some(fork_parent), Some(fork_child))
             };

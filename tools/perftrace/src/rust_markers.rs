@@ -14,8 +14,8 @@ use crate::site::{Site, OFF};
 ///
 /// # Invariants
 ///
-/// Before its registration, only the constructor accesses the entry. After its registration, the
-/// entry is accessed only with the registry's lock held.
+/// Before the registration of the entry, only the constructor accesses it. After the registration,
+/// the entry is accessed only with the registry's lock held.
 struct RustModule(UnsafeCell<Module>);
 
 // SAFETY: By the invariant of `RustModule`, accesses of several threads are serialised by the
@@ -32,7 +32,7 @@ static RUST_MODULE: RustModule = RustModule(UnsafeCell::new(Module {
 }));
 
 /// Returns the beginning and the end of the section in which the macro places sites, as the linker
-/// defines them. Both addresses are null if the program has no such section.
+/// defines them. The two addresses are null if the program has no such section.
 fn section_bounds() -> (*const Site, *const Site) {
     let (first, last);
     // SAFETY: The instructions load the addresses of weak symbols. The addresses are not

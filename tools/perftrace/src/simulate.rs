@@ -351,8 +351,8 @@ impl Kernel {
         assert!((trace as usize) < abi::NR_TRACES && cpu < self.config.nr_cpus);
         let number = trace as usize * self.config.nr_cpus as usize + cpu as usize;
         let offset = abi::BUFFERS + (number << self.config.stride);
-        // SAFETY: Both numbers were checked, so the buffer lies in the mapping. The buffer consists
-        // of atomics only.
+        // SAFETY: The numbers of the trace and the CPU were checked, so the buffer lies in the
+        // mapping. The buffer consists of atomics only.
         unsafe { &*self.base.add(offset).cast() }
     }
 

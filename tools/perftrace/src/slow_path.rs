@@ -36,11 +36,11 @@ enum Outcome {
     Retry,
     /// The buffer has no room until the reader has read beyond this `tail`.
     Full(u64),
-    /// Other threads own all buffers. This result occurs only without restartable sequences.
+    /// Other threads own all buffers. `AllOwned` occurs only without restartable sequences.
     AllOwned,
     /// No buffer is free, and waiting might not end because this thread owns a buffer. The thread
     /// is in a signal handler that has interrupted its own write, and handlers of other threads may
-    /// wait for that buffer. This result is also returned if the thread has unregistered its
+    /// wait for that buffer. `CannotWait` is also returned if the thread has unregistered its
     /// restartable sequence.
     CannotWait,
 }
@@ -173,8 +173,8 @@ impl Record<'_> {
             return false;
         };
         let position = tail.wrapping_add(1);
-        // Relaxed: `stalled` is a hint. It contains the position at which a wait has timed out, so
-        // a stale value does not match.
+        // Relaxed: `stalled` is a hint. `stalled` contains the position at which a wait has timed
+        // out, so a stale value does not match.
         if buffer.stalled.load(Relaxed) == position {
             return false;
         }
@@ -295,8 +295,8 @@ impl Record<'_> {
         let to_end = size - (head & self.mask);
         let (bytes, lost_due) = match lost == told {
             true => (bytes, false),
-            // A `LOST` record is written only if there is also room for the event and pads.
-            // Otherwise each event would need another `LOST` record.
+            // A `LOST` record is written only if there is also room for the event and pads. With
+            // less room, each event would need another `LOST` record.
             false if room >= LOST_WORDS * 8 + 2 * bytes || room == size => (LOST_WORDS * 8, true),
             false => return Outcome::Full(tail),
         };
@@ -415,8 +415,8 @@ impl Record<'_> {
         let Some(buffer) = self.trace.buffer(cpu).filter(|_| self.flags & FLIGHT == 0) else {
             return;
         };
-        // A limit of 0 is at worst too low, as it sends the next event to the slow path. The same
-        // holds if this store is late and the buffer belongs to a flight recorder by now.
+        // A limit of 0 is at worst too low, as it sends the next event to the slow path. A late
+        // store of the limit is also harmless if the buffer belongs to a flight recorder by now.
         buffer.limit.store(0, Relaxed);
         if lost == buffer.told.load(Relaxed) {
             let _ = device::notify(self.number, cpu);

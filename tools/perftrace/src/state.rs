@@ -81,7 +81,7 @@ static NO_SLOT: Slot = Slot {
     wait_ms: AtomicU32::new(0),
 };
 
-/// The value of [`CURRENT`] while no trace is selected. This entry has no buffers.
+/// The value of [`CURRENT`] while no trace is selected. `NO_TRACE` has no buffers.
 static NO_TRACE: Trace = Trace::new(!0, &raw const NO_SLOT as *mut Slot);
 
 /// The traces of the current and the previous mappings, in two banks. A thread that writes an event
@@ -91,8 +91,8 @@ static TRACES: [[Trace; NR_TRACES]; 2] =
 /// Index of the current bank.
 static BANK: AtomicUsize = AtomicUsize::new(0);
 
-/// The trace to which the fast path writes. It is the trace of the last event on the slow path that
-/// only one trace recorded.
+/// The trace to which the fast path writes. This trace is that of the last event on the slow path
+/// that only one trace recorded.
 pub(crate) static CURRENT: AtomicPtr<Trace> = AtomicPtr::new(&raw const NO_TRACE as *mut Trace);
 
 static CONTROL: AtomicPtr<Control> = AtomicPtr::new(null_mut());
@@ -121,7 +121,7 @@ pub(crate) unsafe fn set_mappings(control: *mut u8, buffers: *mut u8) {
     for (n, (trace, slot)) in traces.zip(&control.slots).enumerate() {
         let offset = (n * nr_cpus as usize) << stride;
         // INVARIANT: The second mapping has nr_cpus buffers for each trace, so the buffers of trace
-        // n begin at `offset`. Neither mapping is ever unmapped.
+        // n begin at `offset`. The two mappings are never unmapped.
         trace.slot.store(&raw const *slot as *mut Slot, Relaxed);
         trace.buffers.store(buffers.wrapping_add(offset), Relaxed);
         trace.stride.store(1 << stride, Relaxed);

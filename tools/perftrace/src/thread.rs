@@ -16,7 +16,7 @@ use crate::abi::THREAD_SHARED;
 use crate::state;
 
 // perftrace_thread: two words. The first is the offset of the thread's struct rseq from the thread
-// pointer, or 0 while the fast path must not be taken, as in a new thread. The second has the
+// pointer, or 0 while the fast path must not be taken, as in a new thread. The second word has the
 // thread id in its upper half.
 global_asm!(
     ".pushsection .tbss.perftrace_thread,\"awT\",@nobits",
@@ -93,9 +93,9 @@ pub(crate) fn rseq_cpu(rseq: u64) -> u32 {
 
 /// Returns the id of the calling thread, in the upper half of a word as in the header of records.
 /// The first call in a thread gets the id from the kernel and enables the fast path for the thread.
-/// Returns `None` in another process that shares this memory, such as a child of vfork(). That
-/// process has no restartable sequence, so it must not access the data that restartable sequences
-/// protect.
+/// Returns `None` in another process that shares this memory, such as a child of vfork(). A child
+/// of vfork() has no restartable sequence, so it must not access the data that restartable
+/// sequences protect.
 pub(crate) fn thread_id() -> Option<u64> {
     let stored: u64;
     // SAFETY: The instruction reads a word of this thread's static storage, which exists as long as

@@ -42,7 +42,7 @@ fn write_forever(thread_nr: u32, last_written: &AtomicU64) {
     }
 }
 
-/// Runs the threads that write events. This function is the main function of the processes that are
+/// Runs the threads that write events. `run_writers` is the main function of the processes that are
 /// killed.
 fn run_writers(progress: &str) {
     let file = File::options()
@@ -145,8 +145,8 @@ impl Writer {
 }
 
 /// Kills 40 writers, or 200 in a long run, and checks the events of each writer. `read` reads
-/// records. It is called repeatedly while the writer runs, and once more, with `true`, after the
-/// writer was killed.
+/// records. `read` is called repeatedly while the writer runs, and once more, with `true`, after
+/// the writer was killed.
 fn check_kills(test: &str, flags: u32, tunables: &str, read: fn(&Kernel, bool) -> Vec<Record>) {
     if let Ok(progress) = std::env::var(CHILD) {
         return run_writers(&progress);
@@ -194,8 +194,8 @@ fn read_forward(kernel: &Kernel, _: bool) -> Vec<Record> {
 }
 
 /// Returns the records of the flight recorders after the writer was killed. Threads move between
-/// CPUs, so the list of events before the oldest event of a full buffer may have gaps. These
-/// earlier events are left out.
+/// CPUs, so the list of events before the oldest event of a full buffer may have gaps. The earlier
+/// events are left out.
 fn read_flight(kernel: &Kernel, dead: bool) -> Vec<Record> {
     if !dead {
         return Vec::new();

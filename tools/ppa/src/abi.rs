@@ -163,16 +163,16 @@ const GETTASK: Opcode = opcode::read_write::<Task>(b'A', 0xa1);
 
 /// Calls `PPA_GETINFO`.
 pub fn info(fd: BorrowedFd<'_>) -> io::Result<Info> {
-    // SAFETY: The call writes one `struct ppa_info`, whose size is asserted above. The structure
-    // has integers only, so any bits are valid.
+    // SAFETY: `PPA_GETINFO` writes one `struct ppa_info`, whose size is asserted above. The
+    // structure has integers only, so any bits are valid.
     unsafe { ioctl(fd, Getter::<GETINFO, Info>::new()) }
 }
 
 /// Calls `PPA_GETTASK`, for the task in the field `pid`.
 pub fn task(fd: BorrowedFd<'_>, task: &mut Task) -> io::Result<()> {
-    // SAFETY: The call reads and writes one `struct ppa_task`, whose size is asserted above. The
-    // structure is mutably borrowed until the call returns, and has integers only, so any bits are
-    // valid.
+    // SAFETY: `PPA_GETTASK` reads and writes one `struct ppa_task`, whose size is asserted above.
+    // The structure is mutably borrowed until the call returns, and has integers only, so any bits
+    // are valid.
     unsafe { ioctl(fd, Updater::<GETTASK, Task>::new(task)) }
 }
 

@@ -5,10 +5,10 @@
  *	PERFTRACE(app, request, (u32, size, length), (str, path, request->path));
  *
  * An event has a provider, a name, and up to 16 fields, each with type, name and value. While no
- * trace wants the event, the macro costs two loads, a comparison and a branch, and the values are
- * not evaluated. Otherwise the macro writes a record to memory, usually without a system call.
- * Events may be recorded in signal handlers. The types of fields are u8 u16 u32 u64 s8 s16 s32 s64,
- * x8 x16 x32 x64 (shown in hex), f32, f64 and str.
+ * trace records the event, the macro costs two loads, a comparison and a branch, and the values are
+ * not evaluated. While a trace records the event, the macro writes a record to memory, usually
+ * without a system call. Events may be recorded in signal handlers. The types of fields are u8 u16
+ * u32 u64 s8 s16 s32 s64, x8 x16 x32 x64 (shown in hex), f32, f64 and str.
  *
  * The header requires C11 or C++11 or later, and gcc or clang. On other systems than x86-64 Linux
  * the macro expands to nothing. Link with -lperftrace.

@@ -87,7 +87,7 @@ pub struct Packet<'a> {
     pub buffer: BufferId,
     /// The events in the packet.
     pub events: Vec<Event<'a>>,
-    /// The losses before and between the events.
+    /// The reports of events that were lost before and between the events of the packet.
     pub losses: Vec<Loss>,
     /// Number of events that the buffer had lost when it was read, including those of `losses`.
     pub lost: u64,

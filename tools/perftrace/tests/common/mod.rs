@@ -99,7 +99,7 @@ pub fn interrupt_self(signal: i32) {
 
 /// Runs `f` in a child process. Returns true if `f` returned true.
 pub fn in_child(f: impl FnOnce() -> bool) -> bool {
-    // SAFETY: The child has only this thread. It runs `f` and exits.
+    // SAFETY: The child has only this thread. The child runs `f` and exits.
     unsafe {
         match libc::fork() {
             0 => {
