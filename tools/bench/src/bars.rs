@@ -13,7 +13,7 @@ const READ: f64 = 3.5;
 /// in the guest with the fewest CPUs.
 const FLAT: f64 = 1.1;
 
-/// The verdict on a bar.
+/// The verdict: whether a result meets the limit of a bar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -32,7 +32,7 @@ pub enum Verdict {
 pub struct Bar {
     /// Name of the operation or comparison that has the limit.
     pub what: String,
-    /// The limit as text.
+    /// The limit of the bar as text.
     pub must: String,
     /// The result as text, or the reason why the bar has no result.
     pub was: String,
@@ -81,8 +81,8 @@ pub struct Parts {
     pub host: bool,
 }
 
-/// Returns all bars of `parts`. `again` has the results of the guests' second boot, if there was a
-/// second boot.
+/// Returns the bars of all parts that were run. `again` has the results of the guests' second boot,
+/// if there was a second boot.
 pub fn bars(results: &Results, again: Option<&Results>, parts: Parts) -> Vec<Bar> {
     let mut bars = Vec::new();
     if parts.host {
@@ -329,8 +329,8 @@ impl Ratio {
     }
 }
 
-/// Makes a bar. `was` has the result with true if it meets the limit, or the reason why there is no
-/// result.
+/// Makes a bar from its name, its limit and its result. `was` has the result with true if it meets
+/// the limit, or the reason why there is no result.
 fn bar(what: &str, must: &str, was: Result<(String, bool), String>) -> Bar {
     let (was, verdict) = match was {
         Ok((was, true)) => (was, Verdict::Met),

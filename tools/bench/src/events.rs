@@ -17,8 +17,8 @@ const ALL: u32 = 2 * BYTES / 32;
 /// Slot of the trace that records the measured events.
 const TRACE: u32 = 3;
 
-/// A loop that executes this number of events. The loop contains nothing but the events, whose
-/// arguments are in registers.
+/// A loop that executes as many events as its argument says. The loop contains nothing but the
+/// events, whose arguments are in registers.
 pub type Run = fn(u32) -> io::Result<()>;
 
 #[inline(never)]

@@ -56,8 +56,8 @@ fn tried(mut measure: impl FnMut() -> io::Result<Count>) -> io::Result<()> {
     Ok(())
 }
 
-/// The guest in which the operations are measured. Each method measures an operation and prints the
-/// record; `name` is the name of the operation.
+/// The guest (virtual machine) in which the operations are measured. Each method measures an
+/// operation and prints the record; `name` is the name of the operation.
 #[derive(Clone, Copy)]
 pub struct Guest {
     cpus: u32,

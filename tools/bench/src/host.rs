@@ -21,7 +21,7 @@ use crate::sys::{map_words, Lines, PerCpuArray};
 
 /// Number of runs of each pair of loops. A run gives one ratio of times.
 const RUNS: usize = 15;
-/// Number of turns (timed loops) of each side in a run. The shortest turn counts.
+/// Number of turns (timed loops) of each side in a run. The shortest turn of each side counts.
 const TURNS: usize = 31;
 /// Intended duration of a turn (a timed loop) in nanoseconds.
 const TURN_NS: f64 = 100_000.0;

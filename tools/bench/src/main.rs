@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! make bench: measures the instructions that counting costs, compares the cost of reading with
-//! other interfaces, and checks the bars. Run by tests/bench/run.
+//! other interfaces, and checks the bars. tests/bench/run runs this program.
 //!
 //! | file | contents |
 //! |---|---|

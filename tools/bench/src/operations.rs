@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The table of all operations and comparisons, in the order of the report: name, label, and the
-//! program that runs it, which also decides the unit. `bars.rs` has the limits.
+//! program that runs it, which also decides the unit. `bars.rs` has the limits of the results.
 
 use std::io;
 
@@ -51,8 +51,8 @@ impl Run {
 pub enum Stage {
     /// Operations that do not use the PMU. These operations run before the PMU is first used.
     First,
-    /// Operations on contexts. Operations on contexts run before operations of perf, which releases
-    /// the PMU only some time after its last event.
+    /// Operations on contexts, which run before operations of perf, which releases the PMU only
+    /// some time after its last event.
     Context,
     /// Switches of threads and of event sets, with contexts or without.
     ContextSwitch,
@@ -96,7 +96,7 @@ pub enum Run {
 
 /// An operation or a comparison.
 pub struct Operation {
-    /// Name in the records.
+    /// Name of the operation in the records.
     pub name: &'static str,
     /// Label of the row in the report; empty if there is none.
     pub label: &'static str,

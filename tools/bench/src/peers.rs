@@ -75,7 +75,7 @@ pub fn numbers(text: &[u8]) -> (u64, u64) {
     }
 }
 
-/// A perf event: `type` and `config` of its `struct perf_event_attr`.
+/// A perf event, given by `type` and `config` of its `struct perf_event_attr`.
 #[derive(Clone, Copy)]
 pub struct PerfEvent(u64, u64);
 
@@ -100,7 +100,7 @@ pub struct PerfSelf {
 }
 
 impl PerfSelf {
-    /// Opens the event. The event counts from this call on.
+    /// Opens a perf event for the calling thread. The event counts from this call on.
     pub fn new(event: PerfEvent) -> io::Result<Self> {
         let event = perf_event_open(&event.attr(0), 0, -1, None)?;
         Ok(Self {

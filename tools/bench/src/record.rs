@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The records of measurements, as lines from the guest and in the JSON file.
-//! Documentation/performance.md has the schema.
+//! Documentation/performance.md has the schema of the JSON file.
 
 use serde::{Deserialize, Serialize};
 
@@ -95,11 +95,11 @@ impl Count {
 /// The ticks of single calls of perf_add().
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Adds {
-    /// CPUs online in the guest.
+    /// Number of CPUs online in the guest.
     pub cpus: u32,
     /// Number of the instance that the first call added.
     pub from: u32,
-    /// Ticks of each call.
+    /// Ticks that each call of perf_add() took.
     pub ticks: Vec<u64>,
     /// The reason why the median and the smallest value are not valid, set by the report when it
     /// compares two boots.
@@ -157,9 +157,9 @@ pub fn median(numbers: &[f64]) -> f64 {
 /// A test of the machine code, run by tests/host/objdump.sh.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Code {
-    /// Name of the test.
+    /// Name of the test of the machine code.
     pub test: String,
-    /// Whether the test passed.
+    /// True if the test of the machine code passed.
     pub ok: bool,
 }
 

@@ -13,7 +13,7 @@ use crate::operations::{rows, Unit};
 use crate::record::{Adds, Code, Count, Failure, Ratio};
 use crate::results::{cpus_of, Results, ONCE};
 
-/// The JSON file. Fields that follow from others are written, but not read.
+/// The content of the JSON file. Fields that follow from others are written, but not read.
 #[derive(Serialize, Deserialize)]
 struct Document {
     schema: u32,

@@ -17,11 +17,11 @@ pub struct Results {
     pub adds: Vec<Adds>,
     /// Ratios of times, measured on this machine.
     pub ratios: Vec<Ratio>,
-    /// Tests of the machine code.
+    /// Results of tests of the machine code.
     pub code: Vec<Code>,
     /// Operations that could not be measured.
     pub failures: Vec<Failure>,
-    /// Properties of the machine.
+    /// Properties of the machine, such as its kernel.
     pub places: Vec<(String, String)>,
 }
 
@@ -174,7 +174,7 @@ impl Results {
     }
 }
 
-/// Formats a number of CPUs.
+/// Formats a number of CPUs as text.
 pub fn cpus_of(cpus: u32) -> String {
     match cpus {
         1 => "1 CPU".into(),

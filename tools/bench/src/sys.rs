@@ -103,7 +103,7 @@ pub fn perf_event_open(
 pub struct PerfPage(&'static [AtomicU64]);
 
 impl PerfPage {
-    /// Maps the page of an event. The page is never unmapped.
+    /// Maps the page of an event. The mapped page is never unmapped.
     pub fn new(event: &File) -> io::Result<Self> {
         Ok(Self(map(event, 512)?))
     }
@@ -341,7 +341,7 @@ fn map(file: &File, words: usize) -> io::Result<&'static [AtomicU64]> {
 
 /// Values in 16 cache lines of this thread, addressed by %gs like per-CPU values in the kernel.
 pub struct Lines {
-    // The first line is for the seqflag.
+    // The first cache line holds the seqflag.
     lines: Box<[Line; 17]>,
 }
 

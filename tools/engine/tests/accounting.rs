@@ -179,8 +179,8 @@ proptest! {
                 }
                 Event::Wake(t) => {
                     tasks[t].wake(clock.get());
-                    // If a task is woken more than once, the last wakeup counts. A task that is
-                    // ready to run has not slept, so its wakeup is ignored.
+                    // If a task is woken more than once, the time of the last wakeup counts. A task
+                    // that is ready to run has not slept, so its wakeup is ignored.
                     if ready[t].is_none() {
                         woken[t] = Some((clock.get(), t != running));
                     }

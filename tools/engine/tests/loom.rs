@@ -15,9 +15,9 @@
 //! protocols below passed such tests. The writers in this file therefore keep the value in
 //! `OwnedWord` and only store; `ChangeWriter::Engine` runs the engine's own writer as well.
 //!
-//! The writer is one CPU. The updates of a task, of an interrupt and of an NMI are nested calls on
+//! One CPU is the writer. The updates of a task, of an interrupt and of an NMI are nested calls on
 //! one thread; the nested updates are tried at every point where they can occur. Each update adds
-//! one to both counters of a group. The reader is another CPU. The tests of protocols that are
+//! one to both counters of a group. Another CPU is the reader. The tests of protocols that are
 //! broken at A, B, C or D (the steps of the seqflag protocol) expect a panic.
 #![cfg(loom)]
 
@@ -76,7 +76,7 @@ impl<'a> OwnedWord<'a> {
         self.value.get()
     }
 
-    /// Adds to the word. A real CPU does this in one instruction.
+    /// Adds `delta` to the word. A real CPU does this in one instruction.
     fn add(&self, delta: u64) {
         self.word.store_relaxed(self.advance(delta));
     }
@@ -86,7 +86,7 @@ impl<'a> OwnedWord<'a> {
     }
 }
 
-/// The defect of a writer.
+/// The defect of a broken writer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum WriterDefect {
     None,
@@ -463,7 +463,7 @@ fn loom_finds_a_count_without_barrier() {
     growth(true, false);
 }
 
-/// The defect of a revival.
+/// The defect of a broken revival.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Revival {
     Correct,

@@ -52,8 +52,9 @@ impl Ring {
         }
     }
 
-    /// Writes records of these sizes in words. Each word after the header of a record is the number
-    /// of the record, from 1 on. Returns the number of lost records.
+    /// Writes a record for each size in `records`, which are sizes in words. Each word after the
+    /// header of a record is the number of the record, from 1 on. Returns the number of lost
+    /// records.
     fn write(&self, records: &[usize]) -> u64 {
         let mut writer = Writer::new(self.flags, BYTES, 0);
         let mut lost = 0;

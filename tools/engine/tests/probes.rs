@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Counts the cost of the registry's operations: the number of descriptors read, and the number of
-//! all calls of the store. No clock is used.
+//! all calls of the store. The tests use no clock.
 #![cfg(not(loom))]
 
 use std::cell::Cell;

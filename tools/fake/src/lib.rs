@@ -42,7 +42,7 @@ struct Shared {
     live: Vec<Word>,
 }
 
-/// The registry's store. Descriptors and counters are in the file, the hash chains in vectors.
+/// The store of the registry. Descriptors and counters are in the file, the hash chains in vectors.
 struct FakeStore {
     shared: Arc<Shared>,
     heads: Vec<u32>,
@@ -177,7 +177,7 @@ impl Cpu {
     /// Begins an update of any number of counters.
     pub fn begin(&self) {
         let flag = self.slot(0);
-        // A of the seqflag protocol.
+        // This store is step A of the seqflag protocol.
         flag.store_relaxed(flag.load_relaxed().wrapping_add(seqflag::BEGIN));
         fence_release();
     }
@@ -185,7 +185,7 @@ impl Cpu {
     /// Ends the update that [`Self::begin`] began.
     pub fn end(&self) {
         let flag = self.slot(0);
-        // B of the seqflag protocol.
+        // This store is step B of the seqflag protocol.
         flag.store_release(flag.load_relaxed().wrapping_add(seqflag::END));
     }
 

@@ -149,8 +149,8 @@ int main(int argc, char **argv)
 			others++;
 		process_smpl_buf(hdr, pid, period);
 		/*
-		 * EBUSY or ESRCH means that the thread has ended meanwhile. The buffer has been
-		 * processed.
+		 * EBUSY or ESRCH means that the thread has ended meanwhile. All entries of the
+		 * buffer have been processed.
 		 */
 		if (pfm_restart(fd) && errno != EBUSY && errno != ESRCH)
 			err(1, "pfm_restart");

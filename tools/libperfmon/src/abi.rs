@@ -299,7 +299,8 @@ pub unsafe extern "C" fn pfm_ring_close(ring: Option<NonNull<Ring>>) -> c_int {
     }
 }
 
-/// Takes a snapshot of a backward ring: the next record read is the newest one at this time.
+/// Takes a snapshot of a backward ring: the next call of [`pfm_ring_read`] returns the record that
+/// is the newest one now.
 ///
 /// # Safety
 ///

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The ioctls of `/dev/perfmon`. Functions return -1 and set errno on failure, like C functions.
+//! Calls the ioctls of `/dev/perfmon`. Functions return -1 and set errno on failure, like C
+//! functions.
 //!
 //! The functions use libc instead of rustix, because the program must find the error in errno and
 //! may pass any number as a file descriptor.
@@ -39,7 +40,7 @@ pub(crate) struct Format {
     pub(crate) arg_size: usize,
 }
 
-/// Creates a context on the open device `fd` and returns `fd`. On failure it closes `fd`.
+/// Creates a context on the open device `fd` and returns `fd`. On failure the function closes `fd`.
 ///
 /// # Safety
 ///

@@ -56,7 +56,7 @@ struct EncodeArg {
     idx: c_int,
 }
 
-/// C's `pfm_event_info_t`: an event.
+/// C's `pfm_event_info_t`: the description of an event.
 #[repr(C)]
 struct EventInfo {
     name: *const c_char,
@@ -129,7 +129,7 @@ pub struct Table {
     pub name: String,
     /// Description of the PMU or processor.
     pub description: String,
-    /// Number of events.
+    /// Number of events in the table.
     pub events: u32,
     /// Number of general counters according to libpfm.
     pub counters: u32,
@@ -162,8 +162,8 @@ pub fn tables() -> Result<Vec<Table>, Error> {
     Ok(tables)
 }
 
-/// Returns the error code of pfm_get_pmu_info() and the description of table `number`. The library
-/// must be initialized.
+/// Returns the error code of pfm_get_pmu_info() and the description of table `number`. The caller
+/// must have initialized the library.
 fn pmu_info(number: c_int) -> (c_int, PmuInfo) {
     let mut info = PmuInfo {
         name: ptr::null(),

@@ -35,12 +35,13 @@ impl State {
 /// The description of one instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Instance {
-    /// The number of the instance. A name keeps its number while `perfcounters.ko` is loaded,
-    /// unless it is added again with more slots than there is room for at the old number.
+    /// The instance's number. A name keeps its number while `perfcounters.ko` is loaded, unless it
+    /// is added again with more slots than there is room for at the old number.
     pub number: u32,
-    /// The name of the instance, such as `block/sda1/read_bytes`. Control characters are replaced.
+    /// The name of the instance, such as `block/sda1/read_bytes`. Control characters in the name
+    /// are replaced.
     pub name: String,
-    /// The help text: one sentence, or empty. Control characters are replaced.
+    /// The help text: one sentence, or empty. Control characters in the text are replaced.
     pub help: String,
     /// The kind, which determines how the values of several CPUs, and of two snapshots, are
     /// combined. A kind that this reader does not know is treated as a gauge, or as a histogram if
@@ -377,8 +378,8 @@ fn word_matches(word: &str, name: &str) -> bool {
     }
 }
 
-/// Matches a glob. The function backtracks to the last star only, so that the time does not grow
-/// exponentially with the number of stars.
+/// Returns true if a name matches a glob. The function backtracks to the last star only, so that
+/// the time does not grow exponentially with the number of stars.
 fn match_glob(word: &[char], name: &[char]) -> bool {
     let (mut w, mut n) = (0, 0);
     let mut star: Option<(usize, usize)> = None;

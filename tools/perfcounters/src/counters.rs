@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The opened device. [`Counters`] tracks the growth of the file, copies values, and retries copies
-//! that are not consistent.
+//! The opened device `/dev/perfcounters`. [`Counters`] tracks the growth of the file, copies
+//! values, and retries copies that are not consistent.
 //!
 //! Two checks make a copy consistent:
 //!
@@ -29,8 +29,8 @@ use crate::wide;
 /// The device through which the kernel exports its counters.
 pub const DEVICE: &str = "/dev/perfcounters";
 
-/// Maximum number of attempts. The first 16 attempts spin, the next 984 yield the CPU, and all
-/// others sleep for 50 us, which takes about one second in total.
+/// Maximum number of attempts to make a consistent copy. The first 16 attempts spin, the next 984
+/// yield the CPU, and all others sleep for 50 us, which takes about one second in total.
 const MAX_TRIES: u32 = 10_000;
 
 /// The counters of this machine, mapped for reading.
@@ -166,7 +166,7 @@ impl Counters {
     /// # Errors
     ///
     /// [`Error::Changed`] if the set of instances differs from that of the selection; the caller
-    /// has to select again. [`Error::Busy`] as in [`Self::snapshot`].
+    /// has to select again. [`Error::Busy`] has the same reason as in [`Self::snapshot`].
     pub fn fill(&self, selection: &Selection, values: &mut Vec<i64>) -> Result<Stamp, Error> {
         self.copy_values(selection, values, true)
     }

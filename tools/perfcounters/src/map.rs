@@ -97,7 +97,8 @@ impl Drop for Region {
     }
 }
 
-/// The mapped file. The geometry of the file was checked when the file was opened.
+/// The mapped `/dev/perfcounters`, or a file with its layout. The geometry of the file was checked
+/// when the file was opened.
 ///
 /// # Invariants
 ///
@@ -281,7 +282,8 @@ fn file_size(file: &File) -> Result<u64, Error> {
 
 /// Checks that this library can read the file. Returns the geometry of the file.
 fn check_header(h: &Header) -> Result<Layout, Error> {
-    // Versions are small numbers. A file of zeroes or text does not begin with a small number.
+    // The versions of the layout are small numbers. A file of zeroes or text does not begin with a
+    // small number.
     if !(1..0x10000).contains(&h.version) {
         return Err(Error::NotCounters(
             "it does not start with a version number",

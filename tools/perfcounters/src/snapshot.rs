@@ -150,7 +150,7 @@ pub enum Since {
     /// added, or the module was loaded again, after the earlier snapshot.
     Created,
     /// The start is unknown: the life of the instance had begun before the earlier snapshot, but
-    /// was not selected there. All differences are 0.
+    /// was not selected there. All differences of an instance with an unknown start are 0.
     Unknown,
 }
 

@@ -49,7 +49,7 @@ fn open_error(path: &Path) -> Error {
     }
 }
 
-/// Opens and reads a file. The result does not matter, but the library must not crash.
+/// Opens a file and reads all counters. The result does not matter, but the library must not crash.
 fn read_everything(path: &Path) -> Result<(), Error> {
     let mut counters = Counters::open_path(path)?;
     let snapshot = counters.snapshot_any(&Pattern::all().dormant(true))?;

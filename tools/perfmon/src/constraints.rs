@@ -28,7 +28,7 @@ const fn rule(first: u16, last: u16, mask: u16, counters: u64) -> Rule {
 /// An event that is counted correctly only if a second register is programmed besides the control
 /// register of the counter.
 struct Extra {
-    /// Event number and unit mask.
+    /// Event number and unit mask of the event.
     code: u16,
     /// The name that perf uses for the second register, an MSR.
     register: &'static str,

@@ -78,7 +78,7 @@ impl Reading {
     }
 }
 
-/// An open context. Dropping the value detaches the context and destroys it.
+/// An open context of `/dev/perfmon`. Dropping the value detaches the context and destroys it.
 #[derive(Debug)]
 pub struct Context {
     file: File,
@@ -157,8 +157,8 @@ impl Context {
         Ok(values)
     }
 
-    /// Creates or changes event sets. The context must be detached. Timeouts that the kernel has
-    /// rounded up are written back.
+    /// Creates or changes event sets. The context must not be attached. Timeouts that the kernel
+    /// has rounded up are written back.
     pub fn create_sets(&self, sets: &mut [SetDesc]) -> io::Result<()> {
         for chunk in sets.chunks_mut(4096 / size_of::<SetDesc>()) {
             abi::create_sets(self.file.as_fd(), chunk)?;
@@ -291,7 +291,7 @@ pub enum Message {
     },
     /// The monitored thread has exited or may no longer be monitored, or the CPU is offline.
     End,
-    /// A CPU lacks a register of the context. The context has ended.
+    /// A CPU lacks a register of the context. A context with this message has ended.
     Fault,
     /// The context has ended, because a context of the administrator needed its registers or its
     /// thread.

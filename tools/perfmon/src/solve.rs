@@ -44,7 +44,7 @@ pub enum ScheduleError {
     NoCounter(usize),
     /// The events of a group compete for the same PMDs and do not fit into one set.
     GroupConflict {
-        /// The number of the group.
+        /// The number of the group that has the conflict.
         group: usize,
         /// The first event of the group that gets no PMD.
         event: usize,
@@ -128,8 +128,8 @@ impl<'a> Matching<'a> {
         false
     }
 
-    /// Removes an event from all sets and PMDs except `pmd` in `set`. The function is called before
-    /// the event is moved.
+    /// Removes an event from all sets and PMDs except `pmd` in `set`. The caller moves the event
+    /// afterwards.
     fn remove_elsewhere(&mut self, event: usize, set: u16, pmd: u16) {
         for (n, in_use) in self.in_use.iter_mut().enumerate() {
             in_use.retain(|(p, e)| *e != event || (n == usize::from(set) && *p == pmd));

@@ -72,7 +72,8 @@ impl Program {
         }
     }
 
-    /// Assembles nodes in order. `each` gets the label of the next node, or none for the last node.
+    /// Assembles nodes in the order of the text. `each` gets the label of the next node, or none
+    /// for the last node.
     fn emit_chain(&mut self, nodes: &[Node], each: impl Fn(&mut Self, &Node, Option<Target>)) {
         let Some((last, others)) = nodes.split_last() else {
             return;

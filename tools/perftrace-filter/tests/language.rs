@@ -237,7 +237,7 @@ fn r3_10_as_much_as_fits() {
         .unwrap()
         .len();
     assert_eq!(two, one + STEP);
-    // Only comparisons become steps.
+    // Comparisons become steps of the program, but operators such as `!` and `&&` do not.
     let bytes = compile("!(a == 1 && !(b == 2)) || c == 3").unwrap();
     assert_eq!(bytes.len(), HEADER + 3 * STEP + "a\0b\0c\0".len());
     assert!(compile(&"!".repeat(1_000_001)).is_err());

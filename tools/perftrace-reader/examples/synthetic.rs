@@ -81,7 +81,7 @@ fn concat(parts: &[&[u8]]) -> Vec<u8> {
     parts.concat()
 }
 
-/// Formats a time as babeltrace2 does, in nanoseconds. Tick 0 is 22:13:20.
+/// Formats a time as babeltrace2 does, in nanoseconds. The real time of tick 0 is 22:13:20.
 fn babeltrace_time(time: u64) -> String {
     format!("[22:13:20.{:09}]", time * 1_000_000 / u64::from(fake::KHZ))
 }

@@ -30,7 +30,7 @@ impl Clock {
         u64::from(self.khz) * 1000
     }
 
-    /// Converts ticks to nanoseconds since 1970. Earlier times become 0.
+    /// Converts ticks to nanoseconds since 1970. A time before 1970 becomes 0.
     pub fn realtime(&self, time: u64) -> u64 {
         let since = i128::from(time) - i128::from(self.ticks);
         let ns = i128::from(self.realtime) + since * 1_000_000 / i128::from(self.khz);

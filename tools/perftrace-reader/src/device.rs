@@ -17,7 +17,7 @@ use engine::trace::{
     self as raw, Create, Describe, Process, Read, Release, Zero, BYTES_MAX, ENDED,
 };
 
-/// Path of the device.
+/// Path of the device for user-space tracing.
 pub const DEVICE: &str = "/dev/perftrace";
 
 /// Maximum number of attempts to read a buffer. A signal may end an attempt, and the buffer may
@@ -43,7 +43,7 @@ pub struct TraceConfig {
     pub filter: Vec<u8>,
 }
 
-/// The open device.
+/// The open device `/dev/perftrace`.
 #[derive(Debug)]
 pub struct Device {
     file: File,

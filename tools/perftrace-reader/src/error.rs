@@ -22,7 +22,7 @@ pub enum Error {
     TracesExist,
     /// Another file reads the trace.
     Busy,
-    /// The caller lacks this permission.
+    /// The caller lacks the permission with this name.
     Denied(&'static str),
     /// The kernel has refused this step of the filter.
     Filter(u32),

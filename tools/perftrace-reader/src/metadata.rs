@@ -155,10 +155,10 @@ impl Metadata {
         Some(marker)
     }
 
-    /// Begins another round. In every `every`-th round, checks the processes that were not looked
-    /// up for more than `every` rounds, and removes the processes that no longer exist from the
-    /// cache. The kernel never reuses the keys of processes. Returns the keys of the removed
-    /// processes.
+    /// Begins another round of reading. In every `every`-th round, checks the processes that were
+    /// not looked up for more than `every` rounds, and removes the processes that no longer exist
+    /// from the cache. The kernel never reuses the keys of processes. Returns the keys of the
+    /// removed processes.
     pub fn begin_round(&mut self, source: &impl Source, every: u64) -> Result<Vec<u64>, Error> {
         self.round += 1;
         self.last = None;

@@ -31,7 +31,7 @@ pub struct Record<'a> {
     pub time: u64,
     /// The process's key, in shared buffers.
     pub key: Option<u64>,
-    /// The fields, followed by zeroes.
+    /// The bytes of the fields, followed by zeroes.
     pub payload: &'a [u8],
     /// Number of bytes of the whole record.
     pub bytes: usize,

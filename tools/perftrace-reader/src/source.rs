@@ -104,9 +104,9 @@ pub struct ProcessInfo {
 /// The meaning of a marker's number in a process's records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MarkerInfo {
-    /// The process's key.
+    /// The key of the process that registered the marker.
     pub key: u64,
-    /// The marker's number.
+    /// The number of the marker in its process.
     pub number: u32,
     /// The number of registrations of the marker.
     pub refs: u32,

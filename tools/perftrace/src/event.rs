@@ -43,7 +43,7 @@ pub fn emit<const SHAPE: u64, const N: usize>(site: &'static Site, values: [Valu
 }
 
 /// The functions that the macros call, with C's calling convention. `perftrace/perftrace.h`
-/// declares them.
+/// declares these functions.
 pub mod c {
     use super::*;
     pub use crate::registry::{register, unregister};

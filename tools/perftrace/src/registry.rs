@@ -65,7 +65,7 @@ const MAX_MARKERS_PER_CALL: usize = 512;
 struct Registry {
     /// The registered modules, as a linked list.
     modules: *mut Module,
-    /// The progress of attaching.
+    /// The state of this process's attachment to the device.
     attach_state: AttachState,
     /// True if `PERFTRACE_SHARED=1` is in the environment and the process has restartable
     /// sequences.
@@ -85,7 +85,7 @@ struct Registry {
     mappings: (*mut u8, *mut u8),
 }
 
-/// The state of attaching.
+/// The state of this process's attachment to the device.
 #[derive(Clone, Copy, PartialEq)]
 enum AttachState {
     /// Attaching was not tried yet, or the last module was unregistered.

@@ -32,7 +32,7 @@ use crate::abi::{self, Buffer, Control, Marker};
 pub use crate::abi::{FILTERED, FLIGHT, LOST, PAD, SHARED, WAIT};
 use crate::device::{map_at, Errno, Mappings};
 
-/// Maximum number of markers.
+/// Maximum number of markers in a simulated kernel.
 const MAX_MARKERS: usize = 256;
 
 /// The table of registered markers, which follows the buffers in the file.
@@ -454,8 +454,8 @@ impl Kernel {
         0..self.config.nr_cpus
     }
 
-    /// Reads and removes the new records of a buffer. Pads are left out. Panics at an invalid
-    /// record.
+    /// Reads and removes the new records of a buffer. Pads are left out of the result. The function
+    /// panics at an invalid record.
     pub fn read(&self, trace: u32, cpu: u32) -> Vec<Record> {
         let buffer = self.buffer(trace, cpu);
         let mut tail = buffer.tail.load(Relaxed);
@@ -474,8 +474,8 @@ impl Kernel {
         records
     }
 
-    /// Removes all records from the buffers of a trace without reading them. Flight recorders are
-    /// not changed.
+    /// Removes all records from the buffers of a trace without reading them. The function does not
+    /// change flight recorders.
     pub fn discard(&self, trace: u32) {
         for cpu in 0..self.config.nr_cpus {
             let buffer = self.buffer(trace, cpu);
@@ -497,8 +497,8 @@ impl Kernel {
             .map(|n| self.load_word(buffer, n * 8))
             .collect();
         fence(Ordering::Acquire);
-        // Positions count downwards from 2^64. `reserved` bytes were written or are being written,
-        // and the first `overwritten` of these bytes are lost.
+        // The positions in a flight recorder count downwards from 2^64. `reserved` bytes were
+        // written or are being written, and the first `overwritten` of these bytes are lost.
         let reserved = buffer.reserve.load(Relaxed).wrapping_neg();
         let overwritten = reserved.saturating_sub(mask + 1);
         let word = |at: u64| copy[((at & mask) / 8) as usize];

@@ -21,7 +21,7 @@ const FIXED_WORDS: usize = MAX_NR_FIELDS;
 /// The word of markers that no trace can record, which is always 0.
 pub(crate) static OFF: AtomicU32 = AtomicU32::new(0);
 
-/// A marker's site: `struct perftrace_site` of `perftrace/perftrace.h`.
+/// The site of a marker, `struct perftrace_site` of `perftrace/perftrace.h`.
 ///
 /// # Invariants
 ///

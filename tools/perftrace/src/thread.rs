@@ -15,9 +15,9 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use crate::abi::THREAD_SHARED;
 use crate::state;
 
-// perftrace_thread: two words. The first is the offset of the thread's struct rseq from the thread
-// pointer, or 0 while the fast path must not be taken, as in a new thread. The second word has the
-// thread id in its upper half.
+// perftrace_thread is the thread's storage of two words. The first is the offset of the thread's
+// struct rseq from the thread pointer, or 0 while the fast path must not be taken, as in a new
+// thread. The second word has the thread id in its upper half.
 global_asm!(
     ".pushsection .tbss.perftrace_thread,\"awT\",@nobits",
     ".balign 16",

@@ -59,7 +59,7 @@ pub const TASK_LATENCIES: u32 = 0x08;
 /// The version of the structures [`Task`] and [`Info`].
 pub const VERSION: u32 = 1;
 
-/// The accounting of one task: `struct ppa_task`.
+/// The accounting values of one task, `struct ppa_task`.
 #[repr(C)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Task {
@@ -123,7 +123,7 @@ impl Default for Task {
     }
 }
 
-/// The state of accounting: `struct ppa_info`.
+/// The state of process accounting, `struct ppa_info`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Info {
@@ -131,7 +131,7 @@ pub struct Info {
     pub size: u32,
     /// Version of the structures, [`VERSION`].
     pub version: u32,
-    /// Ticks per millisecond.
+    /// Frequency of the ticks, in ticks per millisecond.
     pub khz: u32,
     /// Levels that are measured now (`LEVEL_*`); 0 if accounting is off.
     pub levels: u32,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The mappings of a ring.
+//! Maps the memory of a ring.
 #![expect(unsafe_code, reason = "mmap")]
 
 use std::io;

@@ -36,7 +36,7 @@ pub enum Record {
     },
 }
 
-/// A sample; C's `struct perfmon_sample`.
+/// A sample (`struct perfmon_sample` in C).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sample {
     /// Address of the interrupted instruction, or [`IN_GUEST`].

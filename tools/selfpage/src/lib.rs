@@ -101,7 +101,7 @@ mod tests {
         registers
     }
 
-    /// Thread pointer of the reader.
+    /// Thread pointer of the reading thread in these tests.
     const OWN_THREAD: u64 = 0x7000;
 
     fn no_rdpmc(_: u32) -> u64 {

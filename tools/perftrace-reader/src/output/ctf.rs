@@ -111,7 +111,8 @@ impl Ctf {
         }
     }
 
-    /// Closes a stream. Writes an empty packet if no packet reports some of the lost events.
+    /// Closes the data stream of a buffer. Writes an empty packet if no packet reports some of the
+    /// lost events.
     fn close_stream(&mut self, buffer: BufferId) -> io::Result<()> {
         if let Some(mut stream) = self.streams.remove(&buffer) {
             if stream.lost > stream.reported_lost {
@@ -124,7 +125,7 @@ impl Ctf {
 }
 
 impl Stream {
-    /// Writes a packet with these events. Returns its size in bytes.
+    /// Writes a packet with these events. Returns the size of the packet in bytes.
     fn write(
         &mut self,
         cpu: u32,
@@ -156,8 +157,8 @@ impl Stream {
             .custom_flags(NOFOLLOW)
             .open(&self.path)?;
         if let Err(error) = file.write_all_at(&bytes, self.len) {
-            // The disk may be full. Remove the incomplete packet, which would make the whole stream
-            // unreadable.
+            // The write may have failed because the disk is full. Remove the incomplete packet,
+            // which would make the whole stream unreadable.
             let _ = file.set_len(self.len);
             return Err(error);
         }

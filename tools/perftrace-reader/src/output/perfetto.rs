@@ -71,7 +71,8 @@ impl Perfetto {
         if self.regular {
             self.pending.extend(CLOSING);
             if let Err(error) = self.file.write_all_at(&self.pending, self.written) {
-                // The disk may be full. Restore the content that the file had before the write.
+                // The write may have failed because the disk is full. Restore the content that the
+                // file had before the write.
                 self.pending.clear();
                 let _ = self.file.set_len(self.written);
                 let _ = self.file.write_all_at(CLOSING, self.written);

@@ -11,7 +11,7 @@ use perftrace_reader::{
     SHARED,
 };
 
-/// Ticks per millisecond.
+/// Frequency of the fake trace's clock in ticks per millisecond.
 pub const KHZ: u32 = 2_000_000;
 /// The time of reading, in ticks.
 pub const NOW: u64 = 10_000_000_000;
