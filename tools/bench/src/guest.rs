@@ -214,8 +214,8 @@ impl Guest {
         Ok(self.shortest(name, (callback.ticks, callback.agree)))
     }
 
-    /// Measures a hundred calls of close(-1), the operation with which overwritten rings were
-    /// measured first. `begin` is called before the calls of each window.
+    /// Measures a hundred calls of close(-1), the system call with which rings that are overwritten
+    /// were first measured. `begin` is called before the calls of each window.
     pub fn closes<T>(
         &self,
         name: &str,

@@ -63,7 +63,7 @@ pub enum Stage {
     /// Rotations and lives of perf's groups. The stage runs before the next two stages, because
     /// after these stages the life of a group took a tenth more instructions.
     PerfGroups,
-    /// Operations that take samples with perf.
+    /// Operations that record samples with perf.
     PerfSample,
     /// Operations that read perf events of the PMU, or BPF maps.
     Last,

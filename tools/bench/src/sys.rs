@@ -114,7 +114,8 @@ impl PerfPage {
     pub fn read(&self) -> Option<u64> {
         const USER_RDPMC: u64 = 1 << 2;
         loop {
-            // The words are lock (lower half) and index; offset; capabilities; pmc_width.
+            // The first word holds lock (lower half) and index; the others are offset, capabilities
+            // and pmc_width.
             let [lock, offset, capabilities, width] =
                 [1, 2, 5, 6].map(|n| self.0[n].load(Ordering::Acquire));
             let counter = ((lock >> 32) as u32).checked_sub(1)?;
@@ -123,8 +124,8 @@ impl PerfPage {
             }
             let (low, high): (u32, u32);
             // SAFETY: RDPMC accesses no memory, and the kernel has allowed this thread to read this
-            // counter. If the counter is taken away after the check, RDPMC returns another value,
-            // which the loop discards, or raises a fault that ends the program.
+            // counter. If the kernel reassigns the counter after the check, RDPMC returns another
+            // value, which the loop discards, or raises a fault that ends the program.
             unsafe {
                 asm!("rdpmc", in("ecx") counter, out("eax") low, out("edx") high,
                     options(nostack))
@@ -139,7 +140,7 @@ impl PerfPage {
     }
 }
 
-/// A per-CPU array of 64-bit values in the kernel's BPF.
+/// A per-CPU array of 64-bit values in a BPF map of the kernel.
 pub struct PerCpuArray {
     fd: OwnedFd,
     keys: Vec<u32>,
@@ -170,7 +171,7 @@ impl PerCpuArray {
         })
     }
 
-    /// Returns all CPUs' values of one key.
+    /// Returns all CPUs' values of the key `key`.
     pub fn lookup(&mut self, key: u32) -> io::Result<&[u64]> {
         let values = &mut self.values[..self.possible_cpus];
         let mut attr = [
@@ -220,7 +221,7 @@ impl PerCpuArray {
 pub struct Map(OwnedFd);
 
 impl Map {
-    /// Creates a map with one value of this size for each CPU.
+    /// Creates a map with one value of `bytes` bytes for each CPU.
     pub fn of_cpus(bytes: u32) -> io::Result<Self> {
         Ok(Self(new_fd(bpf(
             MAP_CREATE,
@@ -228,7 +229,7 @@ impl Map {
         ))?))
     }
 
-    /// Creates a hash map of values of this size, with 64-bit keys.
+    /// Creates a hash map with 64-bit keys and values of `bytes` bytes.
     pub fn by_number(bytes: u32) -> io::Result<Self> {
         const HASH: u32 = 1;
         Ok(Self(new_fd(bpf(
@@ -237,13 +238,13 @@ impl Map {
         ))?))
     }
 
-    /// Returns the number of the map for an instruction: its descriptor.
+    /// Returns the file descriptor of the map, by which instructions refer to the map.
     pub fn number(&self) -> u32 {
         self.0.as_raw_fd() as u32
     }
 }
 
-/// A BPF program that runs at each hit of a tracepoint, until this is dropped.
+/// A BPF program that runs at each hit of a tracepoint, until the value is dropped.
 pub struct Attached {
     _link: OwnedFd,
 }
@@ -272,8 +273,8 @@ impl Attached {
     }
 }
 
-/// The ring of a perf event, mapped read-only so that it is overwritten. The event ends when this
-/// is dropped.
+/// The ring of a perf event, mapped read-only so that it is overwritten. The event ends when the
+/// value is dropped.
 pub struct Ring {
     _event: File,
     at: *mut libc::c_void,

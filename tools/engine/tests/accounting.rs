@@ -27,7 +27,7 @@ enum Event {
     Wake(usize),
     /// The running task gets new words, as if its accounting began now.
     Replace,
-    /// All values are read and compared.
+    /// All values are read and compared with the model.
     Read,
 }
 

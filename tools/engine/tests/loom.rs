@@ -29,8 +29,8 @@ use engine::sync::{fence_acquire, fence_release, Word};
 use loom::sync::Arc;
 use loom::thread;
 
-/// Maximum number of preemptions: enough to detect every broken protocol below. A higher maximum
-/// would take hours for nested updates.
+/// Maximum number of preemptions: enough to detect every broken protocol below. A higher number of
+/// preemptions would take hours for nested updates.
 const PREEMPTIONS: usize = 3;
 const PREEMPTIONS_NESTED: usize = 2;
 

@@ -184,7 +184,7 @@ fn pmu_info(number: c_int) -> (c_int, PmuInfo) {
     (code, info)
 }
 
-/// Copies a string of the library. `at` is null or a static string.
+/// Copies a string of libpfm. `at` is null or a static string.
 fn string_of(at: *const c_char) -> String {
     if at.is_null() {
         return String::new();

@@ -83,8 +83,8 @@ impl Region {
         assert!(from.checked_add(count).is_some_and(|end| end <= self.words));
         // SAFETY: The range is inside the mapping (asserted), which lives as long as `self` and is
         // aligned for a word. By the function's contract the file has these words. The kernel
-        // writes them concurrently, as whole words; `Word` is an atomic with the size and alignment
-        // of u64.
+        // writes the words concurrently, as whole words; `Word` is an atomic with the size and
+        // alignment of u64.
         unsafe { std::slice::from_raw_parts(self.addr.as_ptr().add(from), count) }
     }
 }

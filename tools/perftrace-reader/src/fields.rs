@@ -7,13 +7,13 @@ use std::fmt;
 /// The type of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Type {
-    /// Unsigned integer of this many bytes.
+    /// Unsigned integer, with its number of bytes.
     Unsigned(u8),
-    /// Signed integer of this many bytes.
+    /// Signed integer, with its number of bytes.
     Signed(u8),
-    /// Unsigned integer of this many bytes, shown in hex.
+    /// Unsigned integer that is shown in hex, with its number of bytes.
     Hex(u8),
-    /// Floating-point number of 4 or 8 bytes.
+    /// Floating-point number, with its number of bytes (4 or 8).
     Float(u8),
     /// Text: bytes that end with a NUL.
     Text,

@@ -534,8 +534,8 @@ impl Kernel {
     fn load_word(&self, buffer: &Buffer, offset: u64) -> u64 {
         let base = (&raw const *buffer).cast::<u8>();
         let at = base.wrapping_add(abi::RECORDS + offset as usize);
-        // SAFETY: `offset` is below the size of the records, so the word lies in the mapping. The
-        // word is read as an atomic.
+        // SAFETY: `offset` is below the size of the records, so the word lies in the mapping. Each
+        // word of the records is read as an atomic.
         unsafe { (*at.cast::<AtomicU64>()).load(Relaxed) }
     }
 
