@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Tests of the ring's writer and reader in every order that the memory model allows. `loom.rs`
-//! describes what loom does not explore. The tests use the engine's own writer and reader, neither
-//! of which loads a word that it stores to.
+//! describes how to run tests with loom, and what loom does not explore. The tests use the engine's
+//! own writer and reader, neither of which loads a word that it stores to.
 //!
 //! The rings have four words and few records. Each position is overwritten at least once.
 #![cfg(loom)]
