@@ -105,8 +105,8 @@ static int run_traced_user(int slot)
 }
 
 /*
- * Tests that ended processes count for the owner of the trace that keeps them, and not for the user
- * who ran them.
+ * Tests that ended processes count for the owner of the trace that keeps them, and not for the
+ * user of the processes.
  */
 static void test_ended_charged_to_owner(void)
 {

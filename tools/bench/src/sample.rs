@@ -13,16 +13,17 @@ use crate::sys::{map_ring, nops, perf_event_open, PerfAttr, NOPS};
 
 /// Rounds of nops() between two samples.
 const ROUNDS: u32 = 20;
-/// User-mode instructions between two samples.
+/// Number of user-mode instructions between two samples.
 pub const PERIOD: u64 = ROUNDS as u64 * NOPS;
-/// Instructions between two samples of a [`deep_context`]: enough that it is not throttled.
+/// Number of instructions between two samples of a [`deep_context`], large enough that the context
+/// is not throttled.
 const DEEP_PERIOD: u64 = 20_000;
 /// The event code of AMD's retired instructions in user mode.
 const INSTRUCTIONS: u64 = 0xc0 | (1 << 16) | (1 << 22);
-/// Pages of data of a ring.
+/// Number of data pages in a ring.
 const PAGES: usize = 16;
 
-/// Runs the instructions of `n` periods.
+/// Executes the instructions of `n` sampling periods.
 pub fn periods(n: u32) {
     nops(n * ROUNDS);
 }
@@ -31,7 +32,7 @@ pub fn periods(n: u32) {
 fn started(format: &str, pmcs: &[RegisterValue], pmd: perfmon::Pmd) -> io::Result<Context> {
     let mut argument = [0u8; 64];
     argument[..8].copy_from_slice(&(PAGES as u64 * 4096).to_ne_bytes());
-    // perfmon_ring_arg.flags: the ring is overwritten.
+    // The value 2 in perfmon_ring_arg.flags means that the ring is overwritten.
     argument[8] = 2;
     let context = Context::create_format(Scope::Thread, format, &argument)?;
     context.write_pmcs(pmcs)?;
@@ -48,7 +49,7 @@ pub fn deep_context(format: &str) -> io::Result<Context> {
 }
 
 /// Restarts the first period of a [`deep_context`], so that the following instructions are sampled
-/// at the same places each time.
+/// at the same addresses each time.
 pub fn begin_again(context: &Context) -> io::Result<()> {
     context.stop()?;
     context.write_sampling_pmds(&[sampling_pmd(0, DEEP_PERIOD, 0)])?;
@@ -67,8 +68,8 @@ pub fn context(format: &str) -> io::Result<Context> {
     started(format, &pmcs, pmd)
 }
 
-/// Opens perf events with the same fields: PERF_SAMPLE_IP, TID, TIME, CPU and READ of a group of
-/// two.
+/// Opens perf events that record the same fields as the samples of [`context`]: PERF_SAMPLE_IP,
+/// TID, TIME, CPU and READ of a group of two.
 pub fn events() -> io::Result<Vec<File>> {
     const IP_TID_TIME_READ_CPU: u64 = 1 | 2 | 4 | 16 | 128;
     const FORMAT_GROUP: u64 = 8;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Tests accounting with random sequences of all events of a CPU, against a model that adds each
-//! tick to the sums where it belongs.
+//! tick to the sums of its kind.
 
 use std::cell::Cell;
 
@@ -16,18 +16,18 @@ const IDLE: usize = TASKS;
 #[derive(Clone, Debug)]
 enum Event {
     Advance(u64),
-    /// A switch to another task, and the index of the reason.
+    /// A switch to the task with this index, and the index of the reason.
     Switch(usize, u8),
     SyscallEnter,
     SyscallExit,
-    /// An interrupt: ticks per handler, and number of handlers.
+    /// An interrupt: ticks that each handler takes, and number of handlers.
     Interrupt(u64, u8),
-    /// A softirq: ticks before an interrupt, in the interrupt, and after it.
+    /// A softirq that an interrupt interrupts: ticks before, in and after the interrupt.
     Softirq(u64, u64, u64),
     Wake(usize),
     /// The running task gets new words, as if its accounting began now.
     Replace,
-    /// All values are read and compared.
+    /// All values are read and compared with the model.
     Read,
 }
 
@@ -179,8 +179,8 @@ proptest! {
                 }
                 Event::Wake(t) => {
                     tasks[t].wake(clock.get());
-                    // The last wakeup counts. A task that is ready has not slept, so its wakeup is
-                    // ignored.
+                    // If a task is woken more than once, the time of the last wakeup counts. A task
+                    // that is ready to run has not slept, so its wakeup is ignored.
                     if ready[t].is_none() {
                         woken[t] = Some((clock.get(), t != running));
                     }
@@ -217,8 +217,8 @@ proptest! {
             prop_assert_eq!(value_of(value::SCHED), model.sched[t]);
             prop_assert_eq!(value_of(value::SYSTEM), model.syscall_time[t]);
             prop_assert_eq!(value_of(value::INTERRUPTS), model.interrupted[t]);
-            // A task that waits now has waited until now: since its wakeup, or since it became
-            // ready.
+            // A task that waits for a CPU has waited until now, from its wakeup or from the time
+            // when it became ready.
             let (waits, is_ready) = match (running == t, woken[t], ready[t]) {
                 (false, Some((then, true)), _) => (now - then, 0),
                 (false, None, Some(then)) => (0, now - then),
@@ -237,7 +237,7 @@ proptest! {
 
 #[test]
 fn r4_4_lengths_of_latencies() {
-    // One tick is 10 ns.
+    // The clock of this test has ticks of 10 ns.
     let bounds = LatencyBounds::new(100_000);
     let us = 100;
     for (ticks, place) in [
@@ -283,8 +283,8 @@ fn r4_9_no_time_falls_where_a_call_begins() {
         || false,
         1100,
     );
-    // The CPU stalls after it has read the clock and before it writes that it is in a call. A
-    // reader in this gap must not report user time beyond the begin of the call.
+    // The CPU stalls after it has read the clock and before it stores that it is in a system call.
+    // A reader at that moment must not report user time beyond the beginning of the system call.
     let observed = Cell::new((None, None));
     cpu.syscall_enter(Some(&task), || {
         let read = task.read(|| 1500, |_| Some(&cpu));
@@ -325,7 +325,8 @@ fn r4_9_a_cpu_that_is_off_has_no_time() {
         );
     };
     switch(&cpu, None, Some(&last), 1100);
-    // The CPU is about to go offline. The running task still counts, but idle time does not.
+    // The CPU is about to go offline. The time of the running task is still accounted, but idle
+    // time is not.
     cpu.set_offline(true);
     assert_eq!(all(true, 1130), [30, 0, 0, 100]);
     assert_eq!(all(false, 1140), [40, 0, 0, 100]);
@@ -335,13 +336,13 @@ fn r4_9_a_cpu_that_is_off_has_no_time() {
         .read(|| 5000, |_| Some(&cpu))
         .expect("nobody changes it");
     assert_eq!((read.values[value::SCHED], read.running), (50, false));
-    // Back online: the first switch is from the idle task to `first`.
+    // The CPU is online again: its first switch is from the idle task to `first`.
     switch(&cpu, None, Some(&first), 6000);
     assert_eq!(all(true, 6020), [70, 0, 0, 100]);
     cpu.set_offline(false);
     switch(&cpu, Some(&first), None, 6050);
     assert_eq!(all(true, 6100), [100, 0, 0, 150]);
-    // A CPU on which accounting has not begun can go offline and come back, too.
+    // A CPU on which accounting has not begun can also go offline and online.
     let other = Cpu::default();
     other.finish_offline(1, None::<&Task<Vec<Word>>>, 7000);
     switch(&other, None, Some(&last), 8000);
@@ -358,8 +359,8 @@ fn r4_4_each_group_of_cpus_has_its_part() {
     let bounds = LatencyBounds::new(100);
     assert_eq!(task.nr_groups(), 3);
     let mut now = 1000;
-    // The task runs on all CPUs in turn. The last CPU is a group of its own, on which the task
-    // still runs.
+    // The task runs on all CPUs in turn. The last CPU is the only one of its group, and the task
+    // still runs there.
     for (cpu, n) in cpus.iter().zip(0..) {
         cpu.begin(true, now);
         cpu.begin_switch();
@@ -418,21 +419,22 @@ fn r4_4_a_wait_begins_when_the_task_was_woken_last() {
     };
     cpu.begin(true, 1000);
     switch_task(&cpu, &task, true, SwitchReason::Blocked, 1000);
-    // Woken twice while it runs: long before it leaves the CPU, and shortly before.
+    // The task is woken twice while it runs: long before it is switched out, and shortly before.
     task.wake(1100);
     task.wake(9000);
     switch_task(&cpu, &task, false, SwitchReason::Blocked, 9010);
     assert_eq!(latency(9100), 0, "it may sleep");
     switch_task(&cpu, &task, true, SwitchReason::Blocked, 9200);
     assert_eq!(latency(9300), 200);
-    // Woken while it runs, and again while it sleeps.
+    // The task is woken while it runs, and again while it sleeps.
     task.wake(9400);
     switch_task(&cpu, &task, false, SwitchReason::Blocked, 9500);
     task.wake(20_000);
     assert_eq!(latency(20_050), 250);
     switch_task(&cpu, &task, true, SwitchReason::Blocked, 20_100);
     assert_eq!(latency(30_000), 300);
-    // Preempted: it has not slept, so its wakeup does not begin a latency.
+    // The task is preempted. A preempted task has not slept, so its wakeup does not begin a
+    // latency.
     switch_task(&cpu, &task, false, SwitchReason::Preempted, 30_000);
     task.wake(30_100);
     switch_task(&cpu, &task, true, SwitchReason::Blocked, 30_500);
@@ -457,8 +459,8 @@ fn r4_9_a_wait_that_was_told_does_not_fall() {
     cpus[1].begin(true, 1000);
     task.wake(1000);
     assert_eq!(latencies(1400), Some([400, 0]));
-    // The clock of a switch is read after comes(). From there to the end of the switch no value is
-    // returned.
+    // The clock of a switch is read after begin_switch(). From that call to the end of the switch,
+    // readers get no value.
     cpus[1].begin_switch();
     task.begin_switch_in();
     assert_eq!(latencies(1500), None);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests of a context's registers: the values that may be written, the resulting program of the
-//! hardware, and narrow counters, compared with a model that counts in 64 bits.
+//! Tests of a context's registers: the values that may be written to registers, the resulting
+//! program of the hardware, and narrow counters, which are compared with a model that counts in 64
+//! bits.
 #![cfg(not(loom))]
 
 use engine::calls::{Ctx, Load, Pmc, Pmd, Start};
@@ -204,7 +205,8 @@ fn r1_3_the_hardware_is_told_what_was_written() {
     r.set_pmc(1, 0, ENABLE | 0xc0);
     r.set_pmd(&map, 2, 7);
     r.build_program(&map, Scope::Thread);
-    // PMD 2 was written, so PMC 2 is reset: another context may have left it counting.
+    // PMD 2 (data register) was written, so PMC 2 (control register) is reset: another context may
+    // have left PMC 2 enabled.
     let controls: Vec<_> = r
         .program
         .controls()
@@ -263,7 +265,7 @@ fn r1_5_a_counter_can_be_as_wide_as_it_is() {
     assert_eq!(r.pmd(&map, 0), (1 << 40) + 2);
 }
 
-/// A virtual counter that the first PMC of its own table controls.
+/// A virtual counter that the first PMC (control register) of its own table controls.
 fn virtual_counter(width: u16) -> Register {
     Register {
         pmcs: 1,
@@ -415,16 +417,16 @@ fn r1_3_reserved_fields_are_zero() {
     );
 }
 
-/// An event of a context on a machine with narrow counters.
+/// A step of the test of a context on a machine with narrow counters.
 #[derive(Clone, Debug)]
 enum Step {
-    /// Counter 0 moves by less than its full range.
+    /// Counter 0 is incremented by less than its full range.
     Count(u64),
-    /// The counters are folded and compared.
+    /// The counters are folded into 64-bit values and compared with the model.
     Read,
     /// The thread is switched out and in again.
     Switch,
-    /// PMD 0 is written.
+    /// PMD 0 (data register) is written.
     Write(u64),
 }
 
@@ -450,8 +452,8 @@ proptest! {
         for step in steps {
             match step {
                 Step::Count(n) => {
-                    // Two wraps of the counter between two reads cannot be detected, so it is read
-                    // before the second.
+                    // Two wraps of the counter between two reads cannot be detected, so the counter
+                    // is read before the second wrap.
                     let n = n & mask;
                     if unseen.checked_add(n).is_none_or(|sum| sum > mask) {
                         r.fold(|_| Some(hardware));
@@ -468,7 +470,7 @@ proptest! {
                 }
                 Step::Switch => {
                     r.fold(|_| Some(hardware));
-                    // Switched in again: the counter starts at 0.
+                    // The thread is switched in again, and its hardware counter starts at 0.
                     hardware = 0;
                     unseen = 0;
                     r.start_hardware(|_| ());
@@ -500,8 +502,8 @@ proptest! {
     }
 }
 
-/// Returns three virtual counters: one that counts while the context is in a PMU, one that follows
-/// the thread, and one whose PMC selects what it counts.
+/// Returns three virtual counters: a counter that counts while the context is in a PMU, a counter
+/// that follows the thread, and a counter whose PMC (control register) selects its event.
 fn virtual_counters() -> Pmu {
     let row = Register {
         kind: kind::VIRTUAL | kind::COUNTER,
@@ -543,12 +545,13 @@ fn r1_13_virtual_counters_count_what_they_grow_by() {
     r.sync_virtual(false, at(13));
     r.sync_virtual(true, at(4));
     assert_eq!((r.value(in_pmu), r.value(of_thread)), (103, 105));
-    // Switched in again: the first counter starts at the new value, the thread's goes on.
+    // The thread is switched in again: the first counter starts at the new value, and the counter
+    // that follows the thread continues.
     r.start_virtual(false, at(1000));
     r.sync_virtual(false, at(1001));
     r.sync_virtual(true, at(5));
     assert_eq!((r.value(in_pmu), r.value(of_thread)), (104, 106));
-    // In a context of a CPU both count only while the context is in a PMU.
+    // In a context of a CPU, both counters count only while the context is in a PMU.
     r.build_program(&map, Scope::System);
     r.start_virtual(false, at(0));
     r.sync_virtual(true, at(77));
@@ -641,7 +644,7 @@ fn storage(needs: &MemorySize) -> RegisterMemory<Heap> {
     }
 }
 
-/// Lets all counters count once.
+/// Loads the context, lets every counter count one step, and unloads the context.
 fn count_once<M: Allocator>(r: &mut Registers<M>, step: u64) {
     r.start_hardware(|_| ());
     r.fold(|c| Some(c.start.wrapping_add(step) & c.mask));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests of event filters: which ones are rejected, and that the result of the others agrees with a
-//! naive model.
+//! Tests of event filters: which filters are rejected, and that the results of valid filters agree
+//! with a naive model.
 #![cfg(not(loom))]
 
 use engine::filter::{
@@ -86,7 +86,7 @@ fn r3_10_fields_are_compared_by_their_values() {
     );
     assert!(!accepts_number(EQ, "count", 259) && !accepts_number(GT, "count", 3));
     assert!(accepts_number(ANY, "count", 2) && !accepts_number(ANY, "count", 4));
-    // price is -10, less than any unsigned number.
+    // The field price is -10, which a signed comparison finds less than any unsigned number.
     assert!(accepts_number(EQ | SIGNED, "price", -10i64 as u64));
     assert!(accepts_number(LT, "price", 0) && accepts_number(LT, "price", u64::MAX));
     assert!(!accepts_number(EQ, "price", -10i64 as u64));
@@ -119,7 +119,7 @@ fn r3_10_what_a_marker_has_not_makes_any_comparison_false() {
     for field in ["size", "count", "weight", "$thread", "$process"] {
         assert!(!accepts_text(field, "*"), "{field}");
     }
-    // A field of another type, and payloads that end too early.
+    // The filter rejects a field of the wrong type, and a payload that is too short.
     let bytes = build_filter(&[step(GE, 0, 0)], &["a"]);
     let filter = Filter::new(&bytes[..]);
     for (fields, payload) in [
@@ -158,7 +158,7 @@ fn r3_10_steps_lead_to_one_another() {
     let bytes = build_filter(&steps, &texts);
     assert_eq!(check_filter(&bytes), Ok(()));
     assert!(Filter::new(&bytes[..]).accepts(&EVENT));
-    // In a whole page, bytes behind the filter are ignored.
+    // Bytes that follow the filter in its page are ignored.
     let mut page = bytes.clone();
     page.resize(FILTER_MAX, 0xaa);
     assert!(Filter::new(&page[..]).accepts(&EVENT));
@@ -193,7 +193,8 @@ fn r3_10_a_bad_filter_is_refused_with_its_step() {
     assert_eq!(check_filter(&good), Ok(()));
     let texts = HEADER + 3 * STEP;
     let none = u32::MAX;
-    // Offset, bytes to write there, and the step that is refused.
+    // Each case has an offset in the filter, the bytes to write there, and the number of the step
+    // that is refused.
     let cases: &[(usize, &[u8], u32)] = &[
         (0, &[good.len() as u8 - 1], none),
         (0, &[good.len() as u8 + 1], none),
@@ -219,19 +220,20 @@ fn r3_10_a_bad_filter_is_refused_with_its_step() {
         (HEADER + 2, &[texts as u8 - 1], 0),
         (HEADER + 2, &[good.len() as u8], 0),
         (HEADER + 2, &[0xff, 0xff], 0),
-        // An empty name, and a name with a character that no field has.
+        // The following cases have an empty field name, and a name with a character that is not
+        // allowed.
         (HEADER + 2, &[texts as u8 + 5], 0),
         (HEADER + 2, &[texts as u8 + 6], 0),
         (texts, b"$", 0),
         (texts, b"a-b", 0),
-        // Jumps to the step itself, backwards, and beyond the end.
+        // Steps of the following cases jump to the step itself, backwards, and beyond the end.
         (HEADER + 4, &[0, 0], 0),
         (HEADER + STEP + 4, &[1, 0], 1),
         (HEADER + STEP + 4, &[0, 0], 1),
         (HEADER + STEP + 6, &[3, 0], 1),
         (HEADER + STEP + 6, &[0xfd, 0xff], 1),
         (HEADER + 2 * STEP + 6, &[2, 0], 2),
-        // Offsets of the pattern.
+        // The following cases have invalid offsets of the pattern.
         (HEADER + STEP + 8, &[texts as u8 - 1], 1),
         (HEADER + STEP + 8, &[good.len() as u8], 1),
         (HEADER + STEP + 15, &[1], 1),
@@ -401,7 +403,7 @@ fn r3_8_names_and_fields_of_markers() {
     assert_eq!(text(b"abc"), None);
 }
 
-/// The value of a field, for the model.
+/// The value of a field as the model represents it.
 #[derive(Clone, Debug)]
 enum FieldValue {
     Integer(i128),
@@ -409,7 +411,7 @@ enum FieldValue {
     Text(String),
 }
 
-/// Generates the type of a field, its bytes, and their value.
+/// Generates the type of a field, its bytes, and the value that these bytes encode.
 fn field_value() -> impl Strategy<Value = (&'static str, Vec<u8>, FieldValue)> {
     let small = prop_oneof![any::<u64>(), 0u64..8, Just(u64::MAX), Just(1 << 63)];
     let kinds = select(vec![
@@ -523,7 +525,8 @@ fn naive_step(step: &Step, actual: Option<&FieldValue>) -> bool {
     }
 }
 
-/// Generates steps that [`check`] accepts. Fields are texts 0 to 3, patterns the texts behind them.
+/// Generates steps that [`check`] accepts. Fields are texts 0 to 3, patterns are the texts after
+/// these.
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let one = (
         (EQ..=GLOB, 0usize..3, 0u16..4, any::<prop::sample::Index>()),
@@ -565,7 +568,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     })
 }
 
-/// Returns whether this is the long form of the test (`LONG`, see Documentation/testing.md).
+/// Returns true if the long form of the test runs (`LONG`, see Documentation/testing.md).
 fn long_run() -> bool {
     std::env::var_os("LONG").is_some_and(|value| !value.is_empty())
 }

@@ -36,7 +36,7 @@ struct Pmu {
     soft: Vec<Register>,
 }
 
-/// Four counters with a control register each, and one virtual register.
+/// Returns a PMU of four counters with a control register each, and one virtual register.
 fn pmu() -> Pmu {
     Pmu {
         pmcs: (0..4).map(event_select).collect(),
@@ -68,7 +68,8 @@ fn registers() -> Box<Registers<FixedArrays>> {
     Box::default()
 }
 
-/// Adds four counters that share PMC 4, like Intel's fixed counters. Some CPUs lack the last.
+/// Adds four counters that share PMC 4 (control register), like Intel's fixed counters. Some CPUs
+/// lack the last of these counters.
 fn shared() -> Pmu {
     let mut pmu = pmu();
     pmu.pmcs.push(Register {
@@ -112,7 +113,7 @@ fn r1_4_a_counter_that_nobody_asked_for_does_not_keep_others_from_cpus_that_lack
         (vec![0x22], 3)
     );
     assert!(!r.is_any_incomplete());
-    // The bits of counter 7 in the PMC are set, but its PMD was not written.
+    // The bits of counter 7 in PMC 4 are set, but its PMD was not written.
     r.set_pmc(4, 0, 0x2022);
     assert_eq!(uses(&r), claims(0x70));
     r.build_program(&map, Scope::Thread);
@@ -131,7 +132,7 @@ fn r1_4_a_counter_that_nobody_asked_for_does_not_keep_others_from_cpus_that_lack
         (vec![0x2022], 4)
     );
     assert!(!r.is_any_incomplete());
-    // If all CPUs have the counter, it is treated like any other.
+    // If all CPUs have the counter, the counter is treated like every other counter.
     let mut r = registers();
     r.set_pmc(4, 0, 0x2022);
     assert_eq!(

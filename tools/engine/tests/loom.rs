@@ -11,14 +11,14 @@
 //! `Documentation/barriers.md`.
 //!
 //! loom 0.7 remembers only the last access to a word. If a thread loads a word before it stores to
-//! it, other threads' earlier loads are lost, and some orders are not explored: the broken
-//! protocols below passed then. The writers here therefore keep the value in `OwnedWord` and only
-//! store; `ChangeWriter::Engine` runs the engine's own writer as well.
+//! it, loom forgets earlier loads by other threads, and does not explore some orders: the broken
+//! protocols below passed such tests. The writers in this file therefore keep the value in
+//! `OwnedWord` and only store; `ChangeWriter::Engine` runs the engine's own writer as well.
 //!
-//! The writer is one CPU. The updates of a task, of an interrupt in it and of an NMI in that are
-//! nested calls on one thread, tried at every point where they can occur. Each update adds one to
-//! both counters of a group. The reader is another CPU. Protocols that are broken at A, B, C or D
-//! must be detected: their tests expect a panic.
+//! One CPU is the writer. The updates of a task, of an interrupt and of an NMI are nested calls on
+//! one thread; the nested updates are tried at every point where they can occur. Each update adds
+//! one to both counters of a group. Another CPU is the reader. The tests of protocols that are
+//! broken at A, B, C or D (the steps of the seqflag protocol) expect a panic.
 #![cfg(loom)]
 
 use std::cell::Cell;
@@ -29,8 +29,8 @@ use engine::sync::{fence_acquire, fence_release, Word};
 use loom::sync::Arc;
 use loom::thread;
 
-/// Limit of preemptions: enough to detect every broken protocol below. A higher limit would take
-/// hours for nested updates.
+/// Maximum number of preemptions: enough to detect every broken protocol below. A higher number of
+/// preemptions would take hours for nested updates.
 const PREEMPTIONS: usize = 3;
 const PREEMPTIONS_NESTED: usize = 2;
 
@@ -40,7 +40,7 @@ fn model(preemptions: usize, f: impl Fn() + Sync + Send + 'static) {
     builder.check(f);
 }
 
-/// The flag of a CPU, and a group of two of its counters.
+/// The seqflag of a CPU, and a group of two counters of that CPU.
 struct Cpu {
     flag: Word,
     a: Word,
@@ -57,7 +57,7 @@ impl Cpu {
     }
 }
 
-/// A word, with the value that its only writer stored last.
+/// A word, with a copy of the value that the word's only writer stored last.
 struct OwnedWord<'a> {
     word: &'a Word,
     value: Cell<u64>,
@@ -76,7 +76,7 @@ impl<'a> OwnedWord<'a> {
         self.value.get()
     }
 
-    /// Adds to the word. On the real CPU this is one instruction.
+    /// Adds `delta` to the word. A real CPU does this in one instruction.
     fn add(&self, delta: u64) {
         self.word.store_relaxed(self.advance(delta));
     }
@@ -86,7 +86,7 @@ impl<'a> OwnedWord<'a> {
     }
 }
 
-/// The defect of a writer.
+/// The defect of a broken writer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum WriterDefect {
     None,
@@ -96,17 +96,18 @@ enum WriterDefect {
     BBeforeValues,
 }
 
-/// The words of a CPU as their writer sees them.
+/// The words of a CPU, each with the copy that only the writer uses.
 struct CpuWriter<'a> {
     flag: OwnedWord<'a>,
     a: OwnedWord<'a>,
     b: OwnedWord<'a>,
 }
 
-/// Number of points of an update at which an interrupt is tried.
+/// Number of points in an update at which an interrupt is tried.
 const POINTS: usize = 5;
 
-/// Makes an update with others nested in it. `nested[0]` is the point at which the next one occurs.
+/// Makes an update in which other updates are nested. `nested[0]` is the point at which the first
+/// nested update occurs.
 fn update(cpu: &CpuWriter<'_>, writer: WriterDefect, nested: &[usize]) {
     let interrupt_at = |point: usize| {
         if let Some((first, rest)) = nested.split_first() {
@@ -131,7 +132,8 @@ fn update(cpu: &CpuWriter<'_>, writer: WriterDefect, nested: &[usize]) {
     cpu.b.add(1);
     interrupt_at(3);
     let end = match writer {
-        // One more completed, and in flight as before, since no BEGIN was added.
+        // END counts one more completed update. BEGIN keeps the number of updates in flight, since
+        // no BEGIN was added before.
         WriterDefect::NoA => END + BEGIN,
         _ => END,
     };
@@ -154,7 +156,8 @@ fn read(cpu: &Cpu) -> Option<Copy> {
     try_read(&cpu.flag, || copy(cpu))
 }
 
-/// Reads without C: the first load of the flag does not hold back the loads of the copy.
+/// Reads without step C of the seqflag protocol: the first load of the flag does not hold back the
+/// loads of the copy.
 fn read_without_c(cpu: &Cpu) -> Option<Copy> {
     let before = cpu.flag.load_relaxed();
     if !is_idle(before) {
@@ -165,7 +168,8 @@ fn read_without_c(cpu: &Cpu) -> Option<Copy> {
     (cpu.flag.load_relaxed() == before).then_some(copied)
 }
 
-/// Reads without D: the second load of the flag may come before the loads of the copy.
+/// Reads without step D of the seqflag protocol: the second load of the flag may be executed before
+/// the loads of the copy.
 fn read_without_d(cpu: &Cpu) -> Option<Copy> {
     let before = cpu.flag.load_acquire();
     if !is_idle(before) {
@@ -175,8 +179,8 @@ fn read_without_d(cpu: &Cpu) -> Option<Copy> {
     (cpu.flag.load_relaxed() == before).then_some(copied)
 }
 
-/// Reads as the 2002 proposal did: no update is in flight before and after the copy, but an update
-/// that completed in between is not detected.
+/// Reads as the 2002 proposal did: the function checks that no update is in flight before and after
+/// the copy, but does not detect an update that completed in between.
 fn read_without_count(cpu: &Cpu) -> Option<Copy> {
     if !is_idle(cpu.flag.load_acquire()) {
         return None;
@@ -186,7 +190,7 @@ fn read_without_count(cpu: &Cpu) -> Option<Copy> {
     is_idle(cpu.flag.load_relaxed()).then_some(copied)
 }
 
-/// Runs a writer with nested updates against a reader that reads up to twice.
+/// Runs a writer with nested updates concurrently with a reader that reads up to twice.
 fn race(writer: WriterDefect, reader: fn(&Cpu) -> Option<Copy>, nested: &'static [usize]) {
     // With two nested updates a second read would take too long.
     let (preemptions, nr_reads) = match nested.len() {
@@ -291,7 +295,7 @@ fn loom_finds_the_hole_of_a_flag_that_does_not_count() {
     race(WriterDefect::None, read_without_count, &[]);
 }
 
-/// The two generation words of a header, and metadata of two words.
+/// The two generation words of the file's header, and metadata of two words.
 struct Header {
     gen1: Word,
     gen2: Word,
@@ -312,7 +316,8 @@ impl Header {
     }
 }
 
-/// The writer of a change: the engine's, the same with `OwnedWord` words, or a broken one.
+/// The writer of a change: the engine's own writer, a copy of it that uses `OwnedWord` words, or a
+/// broken writer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ChangeWriter {
     Engine,
@@ -346,7 +351,7 @@ fn change_twice(header: &Header, changer: ChangeWriter) {
     }
 }
 
-/// Runs two changes against a reader that reads twice.
+/// Runs two changes concurrently with a reader that reads twice.
 fn change(changer: ChangeWriter, enter: fn(&Header) -> u64, holds: fn(&Header, u64) -> bool) {
     model(PREEMPTIONS, move || {
         let header = Header::new();
@@ -408,8 +413,9 @@ fn loom_finds_a_look_at_gen1_that_does_not_wait() {
     });
 }
 
-/// A chunk of two words, and the count that says that it exists. In the model its memory exists
-/// from the start. A reader that sees the count must not see memory that is not ready (0).
+/// Models growth: a writer fills a chunk of two words and then raises the count of chunks. In the
+/// model the memory of the chunk exists from the start. A reader that sees the raised count must
+/// not see a word of the chunk that is not ready (0).
 fn growth(count_last: bool, barrier: bool) {
     const READY: u64 = 1;
     model(PREEMPTIONS, move || {
@@ -457,11 +463,11 @@ fn loom_finds_a_count_without_barrier() {
     growth(true, false);
 }
 
-/// The defect of a revival.
+/// The defect of a broken revival.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Revival {
     Correct,
-    /// The value is zeroed without waiting for updates in flight.
+    /// The value is zeroed without waiting for updates in flight to end.
     NoSettle,
     /// The instance is live again before its value is zeroed.
     LiveBeforeZero,
@@ -469,19 +475,19 @@ enum Revival {
     ZeroBeforeChange,
 }
 
-/// An instance that is updated by number, deleted and revived, and a reader of its incarnation and
-/// value.
+/// Models an instance that is updated by number, deleted and revived, with a reader of the
+/// instance's incarnation and value.
 ///
-/// The grace period is a join: updates that began before it have ended after it. Updates that begin
-/// later are made by another thread.
+/// Joining a thread models the grace period: updates that began before the join have ended after
+/// it. Another thread makes the updates that begin later.
 fn revive(revival: Revival) {
     struct Instance {
         header: Header,
         live: Word,
         value: Word,
     }
-    /// Models perf_adjust(): stores 10 in the first life and 1 in the second, if the instance is
-    /// live.
+    /// Models perf_adjust(): stores 10 in the first life of the instance and 1 in the second life,
+    /// if the instance is live.
     fn adjust(i: &Instance, delta: u64) -> bool {
         let live = i.live.load_acquire() == 1;
         if live {
@@ -540,15 +546,15 @@ fn revive(revival: Revival) {
             i.header.meta[0].store_relaxed(2);
             i.value.store_relaxed(0);
         }
-        // The kernel publishes a live instance after a write barrier, too.
+        // The kernel also executes a write barrier before it publishes a live instance.
         fence_release();
         i.live.store_relaxed(1);
         i.header.gen2.store_release(1);
         let counted = new.join().expect("it ends");
         old.take().map(thread::JoinHandle::join);
         reader_thread.join().expect("the reader ends");
-        // All updates have ended: the count of the first life is gone and that of the second is
-        // complete.
+        // After all updates the value has no counts of the first life, and all counts of the second
+        // life.
         assert_eq!(i.value.load_relaxed(), u64::from(counted));
     });
 }

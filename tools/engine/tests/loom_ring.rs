@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Tests of the ring's writer and reader in every order that the memory model allows. `loom.rs`
-//! says how to run them and what loom does not explore. The engine's own writer and reader are run:
-//! neither loads a word that it stores to.
+//! describes how to run tests with loom, and what loom does not explore. The tests use the engine's
+//! own writer and reader, neither of which loads a word that it stores to.
 //!
 //! The rings have four words and few records. Each position is overwritten at least once.
 #![cfg(loom)]
@@ -52,8 +52,9 @@ impl Ring {
         }
     }
 
-    /// Writes records of these sizes in words. All words of a record but the header are its number,
-    /// from 1 on. Returns the number of lost records.
+    /// Writes a record for each size in `records`, which are sizes in words. Each word after the
+    /// header of a record is the number of the record, from 1 on. Returns the number of lost
+    /// records.
     fn write(&self, records: &[usize]) -> u64 {
         let mut writer = Writer::new(self.flags, BYTES, 0);
         let mut lost = 0;
@@ -66,7 +67,7 @@ impl Ring {
     }
 }
 
-/// Checks that a record is one of `records` and not torn. Returns its number.
+/// Checks that a record is one of `records` and not torn, and returns the number of the record.
 fn check_record(copied: &[u64], records: &[usize]) -> u64 {
     let n = copied[1];
     let size = records.get(n as usize - 1).copied();
@@ -80,8 +81,8 @@ fn check_record(copied: &[u64], records: &[usize]) -> u64 {
     n
 }
 
-/// Takes snapshots of a backward ring: each must hold whole records, newest first, without gaps,
-/// and none that is newer than the head.
+/// Takes snapshots of a backward ring: each snapshot must hold whole records, newest first, without
+/// gaps, and no record that is newer than the head.
 fn backward(records: &'static [usize]) {
     model(move || {
         let ring = Ring::new(BACKWARD | OVERWRITE);
@@ -92,7 +93,7 @@ fn backward(records: &'static [usize]) {
         let take_snapshot = || {
             let mut to = [0; WORDS];
             let head = head(&ring.shared());
-            // The sizes are known, so the head tells how many records were written up to it.
+            // The sizes are known, so the head determines how many records were written up to it.
             let mut up_to = 0;
             let mut nr_written = 0;
             for words in records {
@@ -122,7 +123,7 @@ fn backward(records: &'static [usize]) {
         };
         take_snapshot();
         writer_thread.join().expect("the writer ends");
-        // The writer has ended: the snapshot holds the newest records that fit.
+        // After the writer has ended, the snapshot holds the newest records that fit into the ring.
         let mut left = WORDS;
         let fit = records.iter().rev().take_while(|words| {
             let fits = **words <= left;
@@ -148,8 +149,8 @@ fn r2_5_backward_a_small_one_over_a_large_one() {
     backward(&[4, 2, 3]);
 }
 
-/// A consumer must get every record whole and in order, and the number of lost ones. It reads
-/// `nr_reads` times during the writes.
+/// Checks that a consumer gets every record whole and in order, and the number of lost records. The
+/// consumer reads `nr_reads` times during the writes.
 fn forward_with_tail(records: &'static [usize], nr_reads: usize) {
     model(move || {
         let ring = Ring::new(0);
@@ -204,7 +205,8 @@ fn r2_7_forward_with_a_tail_records_across_the_end() {
     forward_with_tail(&[3, 3, 2], 2);
 }
 
-/// A consumer of a backward ring: it takes the records from the newest back to those that it has.
+/// Checks a consumer of a backward ring, which takes the records from the newest back to the last
+/// record that it took before.
 fn backward_with_tail(records: &'static [usize]) {
     model(move || {
         let ring = Ring::new(BACKWARD);
@@ -248,8 +250,8 @@ fn r2_7_backward_with_a_tail() {
     backward_with_tail(&[3, 3, 2]);
 }
 
-/// A reader of a forward ring with overwriting follows it record by record. When the writer has
-/// overtaken it, it continues at the head.
+/// Checks a reader of a forward ring with overwriting, which reads record by record. When the
+/// writer has overtaken the reader, the reader continues at the head.
 fn forward_overwritten(records: &'static [usize]) {
     model(move || {
         let ring = Ring::new(OVERWRITE);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Counts the cost of the registry's operations: descriptors read, and all calls of the store. No
-//! clock is used.
+//! Counts the cost of the registry's operations: the number of descriptors read, and the number of
+//! all calls of the store. The tests use no clock.
 #![cfg(not(loom))]
 
 use std::cell::Cell;
@@ -15,15 +15,15 @@ use engine::registry::{Registry, Store, BUCKETS};
 use engine::spec::Spec;
 use proptest::prelude::*;
 
-/// A store that counts its calls.
+/// A store that counts the calls of its functions.
 struct CountingStore {
     heads: Vec<u32>,
     nexts: Vec<u32>,
     descs: Vec<Desc>,
-    /// Descriptors read: one for each probe of a name, and one for each instance looked up by
-    /// number.
+    /// Number of descriptors read: one for each probe of a name, and one for each instance looked
+    /// up by number.
     desc_reads: Cell<u32>,
-    /// Calls of all functions.
+    /// Number of calls of all functions of the store.
     calls: Cell<u32>,
 }
 
@@ -105,7 +105,7 @@ fn registry(key: (u64, u64)) -> CountedRegistry {
     Registry::new(layout, key, CountingStore::new()).expect("nothing is allocated")
 }
 
-/// Returns the cost of an operation: descriptors read, and calls of the store.
+/// Returns the cost of an operation: the number of descriptors read and of calls of the store.
 fn cost(r: &mut CountedRegistry, operation: impl FnOnce(&mut CountedRegistry)) -> (u32, u32) {
     r.store().desc_reads.set(0);
     r.store().calls.set(0);
@@ -119,7 +119,7 @@ fn add(r: &mut CountedRegistry, name: &str) -> (u32, u32) {
     })
 }
 
-/// Descriptors read by a number of operations.
+/// Statistics of the descriptors that a number of operations read.
 #[derive(Clone, Copy, Debug, Default)]
 struct ProbeStats {
     count: u32,
@@ -143,7 +143,7 @@ impl ProbeStats {
 
 const NR_NAMES: u32 = 60_000;
 
-/// Typical names: numbered ones, names of disks, names with hexadecimal digits in the middle, and
+/// Typical names: numbered names, names of disks, names with hexadecimal digits in the middle, and
 /// long names that differ in the last 16 characters only.
 const NAME_FAMILIES: [fn(u32) -> String; 4] = [
     |n| format!("n{n}"),
@@ -164,7 +164,7 @@ fn scale_a_name_costs_the_same_at_the_10th_and_the_60000th() {
     for (family, name) in NAME_FAMILIES.iter().enumerate().take(families) {
         let mut r = registry((0x0123_4567_89ab_cdef, 0xfedc_ba98_7654_3210));
         let costs: Vec<_> = (0..NR_NAMES).map(|n| add(&mut r, &name(n))).collect();
-        // Apart from the chain of its bucket each addition takes the same steps.
+        // Each addition takes the same steps, apart from those in the chain of the name's bucket.
         let steps = |(looks, calls): (u32, u32)| calls - 2 * looks;
         assert!(costs.iter().all(|c| steps(*c) == steps(costs[10])));
         let first = ProbeStats::from_costs(costs[..1000].iter().map(|c| c.0));
@@ -173,7 +173,7 @@ fn scale_a_name_costs_the_same_at_the_10th_and_the_60000th() {
         // With 60,000 names in 65,536 buckets 0.92 descriptors are read on average.
         assert!(last.mean() < 1.1, "{last:?}");
         assert!(last.max <= 8, "{last:?}");
-        // Lookups of names that exist, and of names that do not.
+        // Lookups of names that exist, and of names that do not exist.
         let found = ProbeStats::from_costs((0..NR_NAMES).map(|n| {
             cost(&mut r, |r| {
                 assert_eq!(r.find(name(n).as_bytes()), Some(n + 1))
@@ -215,7 +215,7 @@ fn scale_deleting_and_reviving_cost_the_same_too() {
     let many: Vec<_> = (NR_NAMES - 100..NR_NAMES)
         .map(|n| delete_and_revive(&mut r, n))
         .collect();
-    // Deletion is by number, so its cost does not depend on the number of instances.
+    // An instance is deleted by its number, so the cost does not depend on the number of instances.
     assert!(few.iter().chain(&many).all(|c| c.0 == few[0].0));
     let steps = |(stats, calls): (u32, u32)| calls - 2 * stats;
     assert!(few
@@ -250,23 +250,23 @@ fn scale_names_made_to_collide_do_not_without_the_key() {
         let mut r = registry(key);
         ProbeStats::from_costs(names.iter().map(|name| add(&mut r, name).0)).max
     };
-    // With the known key the attack works: each addition reads all earlier names.
+    // If the key is known, the names collide: each addition reads all earlier names.
     assert_eq!(longest_chain(known_key), names.len() as u32 - 1);
-    // Every load of the module has a key of its own.
+    // Every load of the module chooses a different key.
     for other in 0..32 {
         let key = (other * 0x9e37_79b9 + 5, other ^ 0xdead_beef);
         assert!(longest_chain(key) <= 3, "{other}");
     }
 }
 
-/// Returns whether this is the long form of the test (`LONG`, see Documentation/testing.md).
+/// Returns true if the long form of the test runs (`LONG`, see Documentation/testing.md).
 fn long_run() -> bool {
     std::env::var_os("LONG").is_some_and(|value| !value.is_empty())
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(if long_run() { 24 } else { 6 }))]
-    /// No chain is long, for any key and any family of names.
+    /// Checks that no hash chain is long, for any key and any family of names.
     #[test]
     fn scale_no_chain_is_long_whatever_the_key(
         key: (u64, u64), family in 0..NAME_FAMILIES.len(), stride in 1..97u32,

@@ -25,7 +25,7 @@ fn r1_11_every_seed_is_one() {
         assert_eq!(random.step(), 16807);
     }
     assert_eq!(Random::default(), Random::new(1));
-    // The largest state.
+    // The generator also works with its largest state.
     assert_eq!(
         Random::new(MODULUS as u32 - 1).step(),
         (MODULUS - 16807) as u32
@@ -50,9 +50,9 @@ proptest! {
         }
     }
 
-    /// Masks numbers as for a random period. Each bit of the mask is set half the time, the mean is
-    /// half the mask, and each eighth of the range has an eighth of the numbers. The chance that
-    /// this fails is below 1e-9.
+    /// Checks numbers that are masked as for a random sampling period. Each bit of the mask is set
+    /// half the time, the mean is half the mask, and each eighth of the range has an eighth of the
+    /// numbers. The probability that this test fails by chance is below 1e-9.
     #[test]
     fn r1_11_masked_numbers_are_spread(seed: u32, bits in 4u32..63, shift in 0u32..40) {
         const N: u32 = 20_000;

@@ -16,10 +16,10 @@ use proptest::prelude::*;
 
 const CPUS: u32 = 2;
 
-/// A store in memory that asserts the registry's use of it.
+/// A store in memory that asserts that the registry uses the store correctly.
 struct VecStore {
     layout: Layout,
-    /// Number of slots that exist.
+    /// Number of slots that the store has.
     slots: u32,
     max_slots: u32,
     nr_slots: u32,
@@ -30,7 +30,7 @@ struct VecStore {
     values: Vec<[i64; CPUS as usize]>,
     gen1: Word,
     gen2: Word,
-    /// The instance of the last call of is_settled().
+    /// The instance that was passed to the last call of is_settled().
     settled: std::cell::Cell<u32>,
     unsettled: bool,
     clock: std::cell::Cell<u64>,
@@ -235,7 +235,7 @@ fn r0_10_a_name_takes_another_shape_with_its_next_life() {
     let n = r.add(&histogram("h", 8)).expect("room");
     let next_number = add(&mut r, "behind").expect("room");
     r.del(n).expect("live");
-    // The number is kept for fewer slots, and for as many as before.
+    // A revived instance keeps its number if it needs at most as many slots as before.
     assert_eq!(r.add(&histogram("h", 4)), Ok(n));
     assert_eq!(r.store().desc(n).nr_slots, 4);
     r.del(n).expect("live");
@@ -243,7 +243,8 @@ fn r0_10_a_name_takes_another_shape_with_its_next_life() {
     assert_eq!(r.store().desc(n).incarnation, 3);
     assert_eq!(r.add(&histogram("h", 16)), Err(Error::Exists));
     r.del(n).expect("live");
-    // More slots do not fit at this number: another number is used, in one change.
+    // With more slots the instance does not fit at its old number, and gets another number in a
+    // single change.
     let before = r.store().generations();
     let larger = r.add(&histogram("h", 16)).expect("room");
     assert_eq!(larger, next_number + 1);
@@ -254,7 +255,7 @@ fn r0_10_a_name_takes_another_shape_with_its_next_life() {
     assert_eq!(r.store().desc(n).state, FREE);
     assert_eq!(r.del(n), Err(Error::Unknown));
     assert_eq!(r.store().desc(next_number).state, LIVE);
-    // Without memory for more slots the addition fails, and nothing has changed.
+    // If there is no memory for more slots, the addition fails and changes nothing.
     r.del(larger).expect("live");
     r.store_mut().max_slots = r.nr_slots();
     let before = r.store().generations();
@@ -281,7 +282,8 @@ fn r0_10_nothing_changes_while_the_last_life_is_not_over() {
 
 #[test]
 fn r0_10_another_shape_leaves_the_others_of_its_chain() {
-    // Some of the names share a chain. Names whose next slot is in use get another number.
+    // Some of the names share a chain. A name moves to another number if the slot after its own is
+    // in use.
     let mut r = registry(MAX_INSTANCES);
     let names: Vec<String> = (0..1000).map(|n| format!("n{n}")).collect();
     let old: Vec<u32> = names
@@ -314,7 +316,8 @@ fn registry_no_memory_changes_nothing() {
     assert_eq!(r.find(b"more"), None);
     let after = (r.nr_slots(), r.store().generations(), r.store().nr_slots);
     assert_eq!(before, after);
-    // Existing instances work as before, and so do additions once there is memory.
+    // Existing instances still work after a failed addition, and additions work again once there is
+    // memory.
     r.del(7).expect("live");
     assert_eq!(add(&mut r, "n7"), Ok(7));
     r.store_mut().max_slots = 1024;
@@ -332,7 +335,7 @@ fn registry_every_number_can_be_used_and_found() {
     for n in (1..MAX_INSTANCES).step_by(997) {
         assert_eq!(r.find(format!("n{n}").as_bytes()), Some(n));
     }
-    // Only new names fail: a dormant one can be revived.
+    // Only additions of new names fail: a dormant instance can still be revived.
     r.del(65_535).expect("live");
     assert_eq!(add(&mut r, "n65535"), Ok(65_535));
 }
@@ -355,7 +358,7 @@ fn operations() -> impl Strategy<Value = Operation> {
     ]
 }
 
-/// The model of a name.
+/// The state of a name in the model.
 #[derive(Clone, Copy)]
 struct ModelEntry {
     number: u32,
@@ -364,7 +367,7 @@ struct ModelEntry {
     live: bool,
 }
 
-/// Returns whether this is the long form of the test (`LONG`, see Documentation/testing.md).
+/// Returns true if the long form of the test runs (`LONG`, see Documentation/testing.md).
 fn long_run() -> bool {
     std::env::var_os("LONG").is_some_and(|value| !value.is_empty())
 }
@@ -467,7 +470,7 @@ fn check_model(
         prop_assert_eq!(desc.incarnation, entry.life);
         prop_assert_eq!(desc.state == LIVE, entry.live);
         let end = entry.number + u32::from(entry.slots);
-        // All slots are in one chunk.
+        // All slots of an instance are in one chunk.
         prop_assert_eq!(entry.number / 512, (end - 1) / 512);
         for slot in entry.number..end {
             prop_assert_eq!(r.store().live[slot as usize], entry.live);

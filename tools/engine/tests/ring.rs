@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests the ring against a model, the list of records written. All four kinds of rings, with 2 to
-//! 64 words, also with positions around the wrap at 2^64.
+//! Tests the ring against a model, the list of records written. The tests use all four kinds of
+//! rings, with 2 to 64 words, and also positions near the wrap at 2^64.
 #![cfg(not(loom))]
 
 use std::collections::VecDeque;
@@ -15,13 +15,13 @@ use proptest::prelude::*;
 
 const SAMPLE: u16 = 1;
 const CANARY: u64 = 0x00ca_9a47_00ca_9a47;
-/// Number of words before and behind the data that must not change.
+/// Number of guard words before and after the ring's data, which must not change.
 const GUARD_WORDS: usize = 64;
 
 /// A record as it should be read: its kind, and its words without the header.
 type Record = (u16, Vec<u64>);
 
-/// A ring, its writer, and the records written.
+/// A ring with its writer, and the model: the list of the records written.
 struct TestRing {
     page: Page,
     tail: Word,
@@ -31,7 +31,7 @@ struct TestRing {
     writer: Writer,
     begin: u64,
     head: u64,
-    /// Position and contents of each record, the newest last.
+    /// Position and contents of each record, in the order of writing.
     written_records: Vec<(u64, Record)>,
     written: u64,
     kept: u64,
@@ -87,7 +87,7 @@ impl TestRing {
         self.flags & BACKWARD != 0
     }
 
-    /// Returns the bytes that may be written, as the header file defines it.
+    /// Returns the number of bytes that may be written, as the header file defines this number.
     fn free_bytes(&self) -> u64 {
         if self.flags & OVERWRITE != 0 {
             return self.bytes();
@@ -178,7 +178,7 @@ impl TestRing {
         assert!(self.memory_words()[..GUARD_WORDS]
             .iter()
             .all(|w| *w == CANARY));
-        // The writer has not overwritten words that belong to the reader.
+        // The writer must not have overwritten words that belong to the reader.
         assert!(
             grown <= room,
             "{grown} bytes were written where {room} may be"
@@ -191,7 +191,7 @@ impl TestRing {
         self.page.pause(paused);
     }
 
-    /// Returns the words of a record of the model.
+    /// Returns the words of a record in the model, with its header.
     fn record_words(record: &Record) -> Vec<u64> {
         let size = 8 + record.1.len() as u64 * 8;
         let mut words = vec![size | (u64::from(record.0) << 32)];
@@ -199,8 +199,8 @@ impl TestRing {
         words
     }
 
-    /// Reads the record at a position and compares it. With one word less room its size must be
-    /// returned.
+    /// Reads the record at the position `at` and compares it with `record`. Checks also that a read
+    /// into a buffer that is one word too short returns the size of the record.
     fn check_record_at(&self, head: u64, at: u64, record: &Record) -> u64 {
         let expected = Self::record_words(record);
         let mut to = vec![0; expected.len()];
@@ -213,15 +213,15 @@ impl TestRing {
         words as u64 * 8
     }
 
-    /// Reads a whole backward ring, which must give exactly the records that are not overwritten,
-    /// newest first.
+    /// Reads a whole backward ring and checks that it holds exactly the records that are not
+    /// overwritten, newest first.
     fn snapshot(&self, head: u64, log: &[(u64, Record)]) {
         let mut at = head;
         let mut left = self.bytes();
         for (position, record) in log.iter().rev() {
             let bytes = 8 + record.1.len() as u64 * 8;
             if bytes > left {
-                // The first record that is partly overwritten.
+                // The first record that is partly overwritten cannot be read.
                 let mut to = vec![0; self.words];
                 assert_eq!(
                     read(&self.shared(), head, at, &mut to),
@@ -379,7 +379,7 @@ proptest! {
         b.snapshot(head(&b.shared()), &b.written_records);
     }
 
-    /// Reads a snapshot although the writer has continued after its head was read.
+    /// Reads a snapshot after the writer has written more records.
     #[test]
     fn r2_5_of_an_old_snapshot_only_what_is_whole_is_read(
         (words, begin) in ring(),
@@ -415,7 +415,7 @@ proptest! {
     ) {
         let mut b = TestRing::new(BACKWARD, words, begin);
         let mut nr_consumed = 0;
-        // A snapshot that is being read: its head and its number of records.
+        // The snapshot that is being read, with its head and the number of its records.
         let mut open: Option<(u64, usize)> = None;
         for step in steps {
             match step {
@@ -439,7 +439,8 @@ proptest! {
         }
     }
 
-    /// The tail has arbitrary values; TestRing::write() checks that only free words are written.
+    /// A hostile reader stores arbitrary values in the tail; TestRing::write() checks that only
+    /// free words are written.
     #[test]
     fn r1_9_a_hostile_tail_only_loses_records(
         backward in any::<bool>(),
@@ -479,7 +480,7 @@ proptest! {
     ) {
         let page = Page::new();
         page.init(flags, 4096, fields[0]);
-        // A writer stores arbitrary head and reserve positions.
+        // A hostile writer stores arbitrary head and reserve positions.
         let mut hostile = Writer::new(flags | OVERWRITE, fields[1], 0);
         let nowhere = Shared { page: &page, tail: &Word::new(fields[3]), data: &[][..] };
         hostile.begin(&nowhere, fields[2]);
@@ -534,14 +535,14 @@ fn r1_9_the_reader_is_woken_at_the_watermark_and_before_the_ring_is_full() {
         [WriteResult::Kept, WriteResult::Kept, WriteResult::Due]
     );
     assert_eq!(write(4), WriteResult::Kept);
-    // There is no room for another record of this size.
+    // After a record of 3 words there is no room for a second record of 3 words.
     assert_eq!(write(3), WriteResult::Due);
     assert_eq!(write(2), WriteResult::Lost);
     release(&ring, 120);
-    // The record of losses counts for the watermark, too: 16 of 64 bytes.
+    // The record of the losses adds 16 bytes to the 64 bytes of the watermark.
     assert_eq!([write(2), write(4)], [WriteResult::Kept, WriteResult::Due]);
 
-    // If the watermark is larger than the room left, the first lost record wakes the reader.
+    // If the watermark is larger than the free room, the first lost record wakes the reader.
     let mut late = Writer::new(0, 128, 128);
     page.init(0, 0, 128);
     tail.store_relaxed(0);
@@ -555,7 +556,7 @@ fn r1_9_the_reader_is_woken_at_the_watermark_and_before_the_ring_is_full() {
         [WriteResult::Full, WriteResult::Lost]
     );
 
-    // The watermark is not reached by whole records: the last one that fits wakes the reader.
+    // If whole records cannot reach the watermark, the last record that fits wakes the reader.
     let mut write = Writer::new(BACKWARD, 128, 128);
     page.init(BACKWARD, 0, 128);
     tail.store_relaxed(0);
@@ -583,18 +584,18 @@ fn r2_4_paused_nothing_is_written_and_all_is_counted() {
     }
 }
 
-/// Flags by which reader and writer end.
+/// Flags by which the reader and the writer of a test end each other.
 #[derive(Default)]
 struct StopFlags {
-    /// The reader has seen enough, so the writer may end.
+    /// Set when the reader has read enough records, so that the writer may end.
     enough: AtomicBool,
-    /// The writer has ended.
+    /// Set when the writer has ended.
     done: AtomicBool,
 }
 
-/// Runs a writer and a reader on two real threads: no model of memory, but far more records than
-/// with loom. The writer does not end before the reader has seen enough. On a loaded machine it
-/// could otherwise write everything before the reader is scheduled.
+/// Runs a writer and a reader on two real threads, with far more records than in a test with loom.
+/// The writer ends only when the reader has read enough records. On a loaded machine the writer
+/// could otherwise write all records before the reader is scheduled.
 fn run_threads(flags: u32, records: u64, mut reader: impl FnMut(&Shared<'_>, &StopFlags)) {
     let page = Page::new();
     let data: Vec<Word> = (0..64).map(|_| Word::new(0)).collect();
@@ -626,12 +627,13 @@ fn run_threads(flags: u32, records: u64, mut reader: impl FnMut(&Shared<'_>, &St
     });
 }
 
-/// Returns whether this is the long form of the test (`LONG`, see Documentation/testing.md).
+/// Returns true if the long form of the test runs (`LONG`, see Documentation/testing.md).
 fn long_run() -> bool {
     std::env::var_os("LONG").is_some_and(|value| !value.is_empty())
 }
 
-/// Checks that a record is one that `run_threads` writes and not torn. Returns its number.
+/// Checks that a record was written by `run_threads` and is not torn, and returns the number of the
+/// record.
 fn record_number(copied: &[u64]) -> u64 {
     let n = copied[1];
     assert!(copied[1..].iter().all(|w| *w == n), "torn: {copied:?}");
@@ -668,7 +670,8 @@ fn r2_7_every_record_arrives_while_it_is_written() {
     run_threads(0, records, |ring, ends| {
         let mut to = [0; 64];
         let (mut at, mut last) = (0u64, 0);
-        // The writer may end at once: the ring is full until the reader reads.
+        // The writer need not wait for the reader before it ends, because the ring stays full until
+        // the reader reads.
         ends.enough.store(true, Ordering::Relaxed);
         loop {
             let ended = ends.done.load(Ordering::Acquire);

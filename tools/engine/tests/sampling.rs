@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests of the queue of messages: it is as deep as its format says, with room for a fault and the
-//! end of a context.
+//! Tests of the queue of messages: the queue is as deep as its sampling format requires, with room
+//! for a fault message and the message that the context has ended.
 #![cfg(not(loom))]
 
 use engine::sampling::{Message, Queue, END, EVICTED, FAULT, OVFL};
@@ -14,7 +14,8 @@ fn message(msg_type: u32, pid: u32) -> Message {
     }
 }
 
-/// Fills a queue of this depth with overflow messages. Returns the number that it accepted.
+/// Fills a queue of this depth with overflow messages. Returns the queue and the number of messages
+/// that it accepted.
 fn filled_queue(depth: usize) -> (Queue, usize) {
     let mut queue = Queue::default();
     queue.set_depth(depth);
@@ -29,7 +30,7 @@ fn r9_4_as_many_messages_as_the_depth_and_no_more() {
     for depth in [1, 2, 8, 29, 30] {
         assert_eq!(filled_queue(depth).1, depth);
     }
-    // A deeper queue would have no room for a fault and the end.
+    // A deeper queue would have no room for a fault message and the end message.
     assert_eq!(filled_queue(31).1, 30);
     assert_eq!(filled_queue(0).1, 1);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests of the self page: a reader gets values of one update only. With loom (see `loom.rs`) in
-//! every order, otherwise on one thread.
+//! Tests of the self page: a reader gets values of one update only. With loom (see `loom.rs`) the
+//! tests run in every order, otherwise on one thread.
 
 use engine::context::Registers;
 use engine::pmu::{kind, Map, Register, Scope, Tables};
@@ -54,7 +54,7 @@ mod alone {
             0,
             0,
         );
-        // The counter has wrapped since the update.
+        // The hardware counter has wrapped since the page was updated.
         let read = page.read(0, READER_THREAD, |counter| {
             assert_eq!(counter, (1 << 30) | 5);
             3
@@ -116,7 +116,7 @@ mod alone {
                 page.read(last, READER_THREAD, |_| 0),
                 Some(Reading::Value(last.into()))
             );
-            // A counter beyond the page's room is read by a call of the kernel.
+            // A counter for which the page has no room is read by a system call.
             assert_eq!(
                 page.read(last + 1, READER_THREAD, |_| 0),
                 Some(Reading::UseSyscall)
@@ -168,8 +168,8 @@ mod alone {
     }
 }
 
-/// A reader runs while the kernel updates the page: it gets the value of the update or none. The
-/// time is compared after the update.
+/// Runs a reader while the kernel updates the page. The reader must get the value of the update or
+/// no value. The time is compared after the update.
 #[cfg(loom)]
 #[test]
 fn r1_18_what_is_read_is_of_one_moment() {

@@ -74,8 +74,8 @@ proptest! {
         prop_assert_eq!(next_index(&terms, at, ids.len(), index_of), Err(Error::NoSet));
     }
 
-    /// A context is loaded and unloaded, and its set's runs end at random. The model keeps the time
-    /// and the count of each run.
+    /// Loads and unloads a context, and ends the runs of its event set at random. The model keeps
+    /// the time and the count of each run.
     #[test]
     fn r1_12_turns_are_added_up(
         steps in prop::collection::vec((0u64..1 << 34, 0u64..1 << 40, 0u8..8), 1..80),
@@ -86,7 +86,8 @@ proptest! {
         turns.policy = policy;
         let (mut now, mut value, mut is_loaded) = (1_000, 0u64, false);
         let mut moments = RunningMoments::new(3, value);
-        // Time and count of each run. The last one is in progress if `run_started` is set.
+        // The model has the time and the count of each run. The last run is in progress if
+        // `run_started` is set.
         let mut runs: Vec<(u64, u64)> = Vec::new();
         let mut run_started = false;
         for (time, counted, action) in steps {
@@ -113,7 +114,7 @@ proptest! {
                     is_loaded = false;
                 }
                 (true, _) => {}
-                // A switch, or another set was selected.
+                // The run ends by a switch to another set, or because another set was selected.
                 (false, _) => {
                     let spent = turns.end_run();
                     let run_time = if run_started { runs.last().expect("begun").0 } else { 0 };

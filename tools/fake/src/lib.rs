@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! A substitute for `/dev/perfcounters`: an ordinary file with the same layout, maintained by the
-//! engine's registry. For tests, and to try `pfc` without the module. Not shipped.
+//! engine's registry. The crate is used by tests and to try `pfc` without the module, and is not
+//! shipped.
 //!
 //! A [`Fake`] adds and deletes instances, one at a time, as the kernel does under its lock. A
-//! [`Cpu`] updates counters as that CPU would. At most one thread may update the counters of a CPU,
-//! because updates are not atomic.
+//! [`Cpu`] updates counters as one CPU of the kernel would. At most one thread may update the
+//! counters of a CPU, because updates are not atomic.
 
 mod memory;
 
@@ -27,7 +28,7 @@ use engine::sync::{fence_release, Word};
 
 use memory::{desc_of, desc_words, header_words, Memory};
 
-/// The set of instances, in a file.
+/// A file with a set of instances, like `/dev/perfcounters`.
 pub struct Fake {
     registry: Registry<FakeStore>,
     shared: Arc<Shared>,
@@ -36,11 +37,12 @@ pub struct Fake {
 struct Shared {
     memory: Memory,
     layout: Layout,
-    /// Whether each instance number is live. Kept outside the file: readers do not need it.
+    /// One word for each instance number, 1 if the instance is live. The words are not in the file,
+    /// because readers do not need them.
     live: Vec<Word>,
 }
 
-/// The registry's store. Descriptors and counters are in the file, the hash chains in vectors.
+/// The store of the registry. Descriptors and counters are in the file, the hash chains in vectors.
 struct FakeStore {
     shared: Arc<Shared>,
     heads: Vec<u32>,
@@ -48,8 +50,8 @@ struct FakeStore {
 }
 
 impl Fake {
-    /// Creates or truncates a file and writes the structures into it. All CPUs are possible and
-    /// online.
+    /// Creates or truncates a file and writes the structures of `/dev/perfcounters` into the file.
+    /// All CPUs are possible and online.
     pub fn create(path: &Path, nr_cpus: u32, pages_per_chunk: u32) -> io::Result<Self> {
         let file = File::options()
             .read(true)
@@ -60,7 +62,7 @@ impl Fake {
         Self::new(file, nr_cpus, pages_per_chunk)
     }
 
-    /// Creates a file in memory. Also returns the path to open it, which is valid in this process.
+    /// Creates the file in memory. Returns also a path by which this process can open the file.
     pub fn in_memory(nr_cpus: u32, pages_per_chunk: u32) -> io::Result<(Self, String)> {
         let fd = rustix::fs::memfd_create("perfcounters", rustix::fs::MemfdFlags::CLOEXEC)?;
         // The descriptor is never closed, so that the path stays valid for as long as the test
@@ -108,7 +110,7 @@ impl Fake {
         self.registry.del(instance)
     }
 
-    /// Returns the number of a name, live or dormant.
+    /// Returns the number of the live or dormant instance with this name.
     pub fn find(&self, name: &str) -> Option<u32> {
         self.registry.find(name.as_bytes())
     }
@@ -175,15 +177,15 @@ impl Cpu {
     /// Begins an update of any number of counters.
     pub fn begin(&self) {
         let flag = self.slot(0);
-        // A of the seqflag protocol.
+        // This store is step A of the seqflag protocol.
         flag.store_relaxed(flag.load_relaxed().wrapping_add(seqflag::BEGIN));
         fence_release();
     }
 
-    /// Ends the update.
+    /// Ends the update that [`Self::begin`] began.
     pub fn end(&self) {
         let flag = self.slot(0);
-        // B of the seqflag protocol.
+        // This store is step B of the seqflag protocol.
         flag.store_release(flag.load_relaxed().wrapping_add(seqflag::END));
     }
 
@@ -193,7 +195,7 @@ impl Cpu {
         slot.store_relaxed(slot.load_relaxed().wrapping_add(delta as u64));
     }
 
-    /// Adds if the instance is live, like the kernel's `perf_adjust`.
+    /// Adds `delta` to an instance if the instance is live, like the kernel's `perf_adjust`.
     pub fn adjust(&self, instance: u32, delta: i64) {
         self.add_group(&[(instance, delta)]);
     }
@@ -212,7 +214,7 @@ impl Cpu {
         self.end();
     }
 
-    /// Returns the value of a slot.
+    /// Returns the value of a slot on this CPU.
     pub fn get(&self, slot: u32) -> i64 {
         self.slot(slot).load_relaxed() as i64
     }
@@ -289,7 +291,7 @@ impl Store for FakeStore {
         if slots > abi::MAX_INSTANCES {
             return Err(Error::NoMemory);
         }
-        // The file is sparse, so all chunks exist already. Readers may access them only after
+        // The file is sparse, so all chunks exist already. Readers may access a chunk only after
         // nr_chunks has been raised.
         let chunks = self.shared.layout.chunks_for(slots);
         let at = std::mem::offset_of!(Header, nr_chunks) as u64;
@@ -336,7 +338,7 @@ impl Store for FakeStore {
     /// Waits until every CPU has ended the update that is in flight, then returns true. Unlike in
     /// the kernel, waiting here delays no other caller.
     fn is_quiescent(&self, _instance: u32) -> bool {
-        // Pairs with the fence in group.
+        // Pairs with the fence in add_group.
         fence(Ordering::SeqCst);
         for cpu in 0..self.shared.layout.nr_cpus() {
             let flag = self.shared.word(self.shared.layout.offset(cpu, 0));

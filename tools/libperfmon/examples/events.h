@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Code shared by the examples: counts two events, instructions and cycles, on
- * counters 0 and 1. The kernel interface has registers but no event names; the
- * event codes are from the processors' manuals.
+ * Code shared by the examples: counts two events, instructions and cycles, on counters 0 and 1. The
+ * kernel interface has no event names, only registers; the event codes are from the processors'
+ * manuals.
  */
 #ifndef EVENTS_H
 #define EVENTS_H
@@ -15,7 +15,7 @@
 
 #define EVENTS	2
 
-/* Bits of a PMC, the same on Intel and AMD processors. */
+/* Bits of a PMC (control register), which are the same on Intel and AMD processors. */
 #define USER	(1 << 16)
 #define KERNEL	(1 << 17)
 #define ENABLE	(1 << 22)

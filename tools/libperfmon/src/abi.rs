@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The functions of the C library. They return 0 unless the text says otherwise, and -1 with errno
-//! on failure.
+//! The functions of the C library. The functions return 0 unless their descriptions say otherwise,
+//! and -1 with errno on failure.
 #![expect(unsafe_code, reason = "functions of the C ABI, given C's pointers")]
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
@@ -19,11 +19,12 @@ use crate::ring::Ring;
 
 /// Creates a context and returns its file descriptor.
 ///
-/// `smpl_name` is null or the name of a sampling format. The argument is ignored if it is null.
+/// `smpl_name` is null or the name of a sampling format. The argument of the format is ignored if
+/// `smpl_name` is null.
 ///
 /// # Safety
 ///
-/// `ctx` is null or valid for reads. `smpl_name` is null or a NUL-terminated string, and then
+/// `ctx` is null or valid for reads. `smpl_name` is null or a NUL-terminated string, in which case
 /// `smpl_arg` has `smpl_size` bytes.
 #[no_mangle]
 pub unsafe extern "C" fn pfm_create_context(
@@ -44,7 +45,7 @@ pub unsafe extern "C" fn pfm_create_context(
     }
 }
 
-/// Writes PMCs.
+/// Writes PMCs (control registers) of a context.
 ///
 /// # Safety
 ///
@@ -55,7 +56,7 @@ pub unsafe extern "C" fn pfm_write_pmcs(fd: c_int, pmcs: *mut Pmc, n: c_int) -> 
     unsafe { ioctl_vector(fd, WRITE_PMCS, pmcs, n) }
 }
 
-/// Writes PMDs.
+/// Writes PMDs (data registers) of a context.
 ///
 /// # Safety
 ///
@@ -66,7 +67,7 @@ pub unsafe extern "C" fn pfm_write_pmds(fd: c_int, pmds: *mut Pmd, n: c_int) -> 
     unsafe { ioctl_vector(fd, WRITE_PMDS, pmds, n) }
 }
 
-/// Reads PMDs.
+/// Reads PMDs (data registers) of a context.
 ///
 /// # Safety
 ///
@@ -89,14 +90,14 @@ pub unsafe extern "C" fn pfm_load_context(fd: c_int, load: *const Load) -> c_int
     unsafe { ioctl(fd, LOAD, load.cast()) }
 }
 
-/// Detaches a context.
+/// Detaches a context from its thread or CPU.
 #[no_mangle]
 pub extern "C" fn pfm_unload_context(fd: c_int) -> c_int {
     // SAFETY: The ioctl has no argument, and the kernel does not access memory.
     unsafe { ioctl(fd, UNLOAD, null()) }
 }
 
-/// Starts counting.
+/// Starts counting in a context.
 ///
 /// # Safety
 ///
@@ -107,7 +108,7 @@ pub unsafe extern "C" fn pfm_start(fd: c_int, start: *const Start) -> c_int {
     unsafe { ioctl(fd, START, start.cast()) }
 }
 
-/// Stops counting.
+/// Stops counting in a context.
 #[no_mangle]
 pub extern "C" fn pfm_stop(fd: c_int) -> c_int {
     // SAFETY: The ioctl has no argument, and the kernel does not access memory.
@@ -115,7 +116,7 @@ pub extern "C" fn pfm_stop(fd: c_int) -> c_int {
 }
 
 /// Returns the state of a context since it was attached: `PERFMON_STATUS_*`, how often and how long
-/// sampling was throttled, and how many samples were lost meanwhile.
+/// sampling was throttled, and how many samples were lost while it was throttled.
 ///
 /// # Safety
 ///
@@ -141,7 +142,7 @@ pub extern "C" fn pfm_pause(fd: c_int, paused: c_int) -> c_int {
     unsafe { ioctl(fd, PAUSE, (&raw const paused).cast()) }
 }
 
-/// Creates event sets, or changes them.
+/// Creates or changes event sets.
 ///
 /// # Safety
 ///
@@ -202,7 +203,7 @@ pub unsafe extern "C" fn pfm_self_map(fd: c_int, page: *mut NonNull<SelfPage>) -
             unsafe { page.write(mapping.into_raw()) };
             0
         }
-        // The file cannot be mapped, so it is not a context.
+        // ENODEV means that the file cannot be mapped, so the file is not a context.
         Err(libc::ENODEV) => fail(libc::EBADF),
         Err(error) => fail(error),
     }
@@ -225,7 +226,7 @@ pub unsafe extern "C" fn pfm_self_unmap(page: Option<NonNull<SelfPage>>) -> c_in
     }
 }
 
-/// Reads a PMD of the calling thread's context, without a system call if that is
+/// Reads a PMD (data register) of the calling thread's context, without a system call if that is
 /// possible.
 ///
 /// # Safety
@@ -275,7 +276,7 @@ pub unsafe extern "C" fn pfm_ring_open(fd: c_int, ring: *mut NonNull<Ring>) -> c
             unsafe { ring.write(opened) };
             0
         }
-        // The file cannot be mapped, so it is not a context.
+        // ENODEV means that the file cannot be mapped, so the file is not a context.
         Err(libc::ENODEV) => fail(libc::EBADF),
         Err(error) => fail(error),
     }
@@ -298,7 +299,8 @@ pub unsafe extern "C" fn pfm_ring_close(ring: Option<NonNull<Ring>>) -> c_int {
     }
 }
 
-/// Takes a snapshot of a backward ring: the next record read is the newest one at this time.
+/// Takes a snapshot of a backward ring: the next call of [`pfm_ring_read`] returns the record that
+/// is the newest one now.
 ///
 /// # Safety
 ///

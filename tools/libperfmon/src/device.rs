@@ -1,28 +1,29 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The ioctls of `/dev/perfmon`. Functions return -1 and set errno on failure, like C functions.
+//! Calls the ioctls of `/dev/perfmon`. Functions return -1 and set errno on failure, like C
+//! functions.
 //!
-//! They use libc and not rustix, because the program must find the error in errno, and may pass any
-//! number as a descriptor.
+//! The functions use libc instead of rustix, because the program must find the error in errno and
+//! may pass any number as a file descriptor.
 #![expect(unsafe_code, reason = "ioctl, errno")]
 
 use core::ffi::{c_char, c_int, c_void};
 
 use engine::calls::{Create, Ctx, Vector, CREATE, CREATE_FORMAT};
 
-/// Opens the device. The file has no context yet.
+/// Opens `/dev/perfmon`. The new file has no context yet.
 ///
 /// `O_CLOEXEC` is not set, because file descriptors of perfmon2 stayed open across execve().
 ///
 /// # Errors
 ///
-/// `ENOSYS` if there is no device, `EPERM` if it may not be opened.
+/// `ENOSYS` if `/dev/perfmon` does not exist, `EPERM` if the caller may not open it.
 #[expect(
     clippy::disallowed_methods,
     reason = "the lint is for the kernel, whose char is unsigned"
 )]
 pub(crate) fn open() -> c_int {
-    // SAFETY: The path is a NUL-terminated string that is static.
+    // SAFETY: The path is a static NUL-terminated string.
     let fd = unsafe { libc::open(c"/dev/perfmon".as_ptr(), libc::O_RDWR) };
     match errno() {
         _ if fd >= 0 => fd,
@@ -39,7 +40,7 @@ pub(crate) struct Format {
     pub(crate) arg_size: usize,
 }
 
-/// Creates a context on the open device `fd` and returns `fd`. On failure it closes `fd`.
+/// Creates a context on the open device `fd` and returns `fd`. On failure the function closes `fd`.
 ///
 /// # Safety
 ///
@@ -70,20 +71,20 @@ pub(crate) unsafe fn create(fd: c_int, ctx: *const Ctx, format: Option<Format>) 
         return fd;
     }
     let error = errno();
-    // SAFETY: The caller opened `fd` for this function. It was not returned to the program yet, so
-    // no other code uses it.
+    // SAFETY: The caller opened `fd` for this function. `fd` was not returned to the program yet,
+    // so no other code uses it.
     unsafe { libc::close(fd) };
     fail(error)
 }
 
 /// Executes the ioctl `number`. Returns 0, or -1 with errno.
 ///
-/// The kernel checks the address. `EBADF` if `fd` is not a context, as in perfmon2.
+/// The kernel checks `argument`. As in perfmon2, the error is `EBADF` if `fd` is not a context.
 ///
 /// # Safety
 ///
-/// The kernel may read the memory at `argument`, and the memory that it points to. It may also
-/// write this memory, if the ioctl returns data.
+/// The kernel may read the memory at `argument`, and the memory to which that memory points. The
+/// kernel may also write to this memory if the ioctl returns data.
 pub(crate) unsafe fn ioctl(fd: c_int, number: u32, argument: *const c_void) -> c_int {
     // SAFETY: By the function's contract the kernel may access the memory at `argument`.
     let result = unsafe { libc::ioctl(fd, number.into(), argument) };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The mapped ring of a context, and its reader. The protocol and its memory barriers are in
-//! [`engine::ring`]; this file has the mappings and the position of the reader.
+//! [`engine::ring`]; this file maintains the mappings and the reader's position.
 #![expect(unsafe_code, reason = "mmap, malloc")]
 
 use core::ffi::c_int;
@@ -16,7 +16,7 @@ use libc::{off_t, MAP_ANONYMOUS, MAP_PRIVATE, MAP_SHARED, PROT_READ, PROT_WRITE}
 
 use crate::device::errno;
 
-/// Mapped memory.
+/// Memory that is mapped, and unmapped when the value is dropped.
 ///
 /// # Invariants
 ///
@@ -70,8 +70,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: By the type's invariant only this value unmaps the memory. No reference to it
-        // outlives `self`.
+        // SAFETY: By the type's invariant only this value unmaps the memory. No reference to the
+        // memory outlives `self`.
         let _ = unsafe { libc::munmap(self.addr.as_ptr().cast(), self.bytes) };
     }
 }
@@ -86,19 +86,19 @@ impl PrivateMapping {
     }
 
     fn words(&mut self) -> &mut [u64] {
-        // SAFETY: By the mapping's invariant the memory is mapped. It is private, so neither the
-        // kernel nor another process writes it, and `self` is borrowed exclusively.
+        // SAFETY: By the mapping's invariant the memory is mapped. The mapping is private, so
+        // neither the kernel nor another process writes it, and `self` is borrowed exclusively.
         unsafe { slice::from_raw_parts_mut(self.0.addr.as_ptr().cast(), self.0.bytes / 8) }
     }
 }
 
 /// The memory of a ring.
 struct RingMemory {
-    /// The control page and the data, read-only.
+    /// The control page and the data of the ring, mapped read-only.
     ring: Mapping,
     /// The page that the reader writes; `None` for rings that are overwritten.
     tail: Option<Mapping>,
-    /// Stands in for the tail if there is no tail page. The kernel does not see it.
+    /// Used as the tail if the ring has no tail page. The kernel does not access this word.
     private_tail: Word,
     /// Offset of the data in `ring`, in bytes.
     offset: usize,
@@ -128,11 +128,12 @@ pub struct Ring {
     copy: PrivateMapping,
     /// Flags of the ring, `PERFMON_RING_*`.
     flags: u32,
-    /// The head that was loaded last; in a backward ring, at the time of the snapshot.
+    /// The head at the last load. In a backward ring, the last load was at the time of the
+    /// snapshot.
     head: u64,
     /// Position of the next record to read.
     position: u64,
-    /// Backward rings only: all records of the snapshot were read.
+    /// True if all records of the snapshot were read. Always false in forward rings.
     exhausted: bool,
 }
 
@@ -151,13 +152,13 @@ fn geometry(page: &Page) -> Option<(usize, usize, u32)> {
 }
 
 impl Ring {
-    /// Maps the ring of a context and takes the first snapshot. The result is allocated with
-    /// malloc().
+    /// Maps the ring of a context and takes the first snapshot. The returned `Ring` is in memory
+    /// from malloc().
     ///
     /// # Errors
     ///
-    /// An errno: `EPROTO` if the buffer is not a ring, or one of an unknown version; `ENOMEM`;
-    /// errors of mmap().
+    /// An errno: `EPROTO` if the buffer is not a ring, or is a ring of an unknown version;
+    /// `ENOMEM`; errors of mmap().
     pub(crate) fn open(fd: c_int) -> Result<NonNull<Self>, c_int> {
         let page = Mapping::new(PAGE_SIZE, PROT_READ, MAP_SHARED, fd, 0)?;
         let (offset, bytes, flags) = geometry(page.page()).ok_or(libc::EPROTO)?;
@@ -198,7 +199,7 @@ impl Ring {
         Ok(ptr)
     }
 
-    /// Unmaps a ring and frees it.
+    /// Unmaps a ring and frees its memory.
     ///
     /// # Safety
     ///
@@ -217,8 +218,8 @@ impl Ring {
         self.memory.ring.page().lost()
     }
 
-    /// Takes a snapshot of a backward ring: its present records are read, the newest first. Does
-    /// nothing for a forward ring.
+    /// Takes a snapshot of a backward ring: the following calls of [`next`](Self::next) return the
+    /// present records, the newest first. Does nothing for a forward ring.
     pub(crate) fn snapshot(&mut self) {
         if self.flags & BACKWARD != 0 {
             self.head = head(&self.memory.shared());
@@ -227,7 +228,7 @@ impl Ring {
         }
     }
 
-    /// Copies the next record. Returns `None` if there is none.
+    /// Copies the next record. Returns `None` if no record is left.
     ///
     /// # Errors
     ///

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Measures an event of a program, by perftrace and by LTTng-UST in turns, and prints a line of
- * the JSON of make bench. Both overwrite the oldest events, as lttng.sh has set it up. perftrace
- * writes into the memory of a simulated kernel, because the kernel takes no part in an event.
+ * Measures an event of a program, recorded alternately by perftrace and by LTTng-UST, and prints a
+ * line of JSON for make bench. Both tracers overwrite the oldest events, as configured by lttng.sh.
+ * perftrace writes into the memory of a simulated kernel, because the kernel takes no part in an
+ * event.
  */
 #define _GNU_SOURCE
 #include <inttypes.h>
@@ -75,7 +76,9 @@ int main(int argc, char **argv)
 	CPU_ZERO(&cpus);
 	CPU_SET(sched_getcpu(), &cpus);
 	sched_setaffinity(0, sizeof(cpus), &cpus);
-	/* Touch the pages first: they are allocated at the first access. */
+	/*
+	 * Access the pages before the measurement, because a page is allocated at its first access.
+	 */
 	for (int n = 0; n < 50; n++) {
 		measure_perftrace();
 		measure_lttng();

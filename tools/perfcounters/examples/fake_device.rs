@@ -8,8 +8,8 @@
 //! pfc --device /dev/shm/counters watch
 //! ```
 //!
-//! A disk is added and removed every 10 seconds, CPU 1 goes offline every 14 seconds for 7 seconds,
-//! and a new network device appears every 10 seconds.
+//! A simulated disk is added and removed every 10 seconds, CPU 1 goes offline every 14 seconds for
+//! 7 seconds, and a new network device appears every 10 seconds.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -21,7 +21,8 @@ use fake::{Cpu, Fake};
 /// Milliseconds between two updates.
 const TICK_MS: u64 = 10;
 
-/// Name, events per second on CPU 0, help text. CPU n counts n + 1 times as many events.
+/// Each counter's name, its events per second on CPU 0, and its help text. CPU n counts n + 1 times
+/// as many events.
 const EVENTS: &[(&str, i64, &str)] = &[
     (
         "sched/context_switches",

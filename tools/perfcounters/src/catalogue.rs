@@ -13,12 +13,12 @@ use crate::error::Error;
 use crate::map::Map;
 use crate::raw;
 
-/// Whether the owner of an instance still counts with it.
+/// The state of an instance: whether its owner still counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// The instance counts.
+    /// The instance exists and its owner counts.
     Live,
-    /// The owner has deleted the instance. Its number and its last values are kept.
+    /// The owner has deleted the instance. The number and the last values of the instance are kept.
     Dormant,
 }
 
@@ -35,31 +35,32 @@ impl State {
 /// The description of one instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Instance {
-    /// The number. A name keeps its number while `perfcounters.ko` is loaded, unless it is added
-    /// again with more slots than there is room for at its number.
+    /// The instance's number. A name keeps its number while `perfcounters.ko` is loaded, unless it
+    /// is added again with more slots than there is room for at the old number.
     pub number: u32,
-    /// The name, such as `block/sda1/read_bytes`. Control characters are replaced.
+    /// The name of the instance, such as `block/sda1/read_bytes`. Control characters in the name
+    /// are replaced.
     pub name: String,
-    /// One sentence, or empty. Control characters are replaced.
+    /// The help text: one sentence, or empty. Control characters in the text are replaced.
     pub help: String,
-    /// Determines how the values of several CPUs, and of two snapshots, are combined. A kind that
-    /// this reader does not know is treated as a gauge, or as a histogram if there are several
-    /// slots.
+    /// The kind, which determines how the values of several CPUs, and of two snapshots, are
+    /// combined. A kind that this reader does not know is treated as a gauge, or as a histogram if
+    /// the instance has several slots.
     pub kind: Kind,
     /// The raw number of a kind that this reader does not know.
     pub unknown_kind: Option<u16>,
-    /// The unit: a value stands for value * 10^exponent of it. An unknown unit is read as
-    /// `Unit::None`.
+    /// The unit of the values: `value` means `value * 10^exponent` units. An unknown unit is read
+    /// as `Unit::None`.
     pub unit: Unit,
     /// The power of ten of the unit: -9 for nanoseconds.
     pub exponent: i8,
     /// Number of 64-bit slots per CPU: the number of buckets of a histogram, otherwise 1.
     pub slots: u16,
-    /// Counts the lives of the name: 1 at first, one more each time it is added again.
+    /// Number of times that the name was added: the first life of the name has the incarnation 1.
     pub incarnation: u32,
     /// Whether the instance is live or dormant.
     pub state: State,
-    /// CLOCK_REALTIME in nanoseconds when this life began.
+    /// CLOCK_REALTIME in nanoseconds when this life of the instance began.
     pub created_ns: u64,
     /// CLOCK_REALTIME in nanoseconds when the instance became dormant; 0 while it is live.
     pub ended_ns: u64,
@@ -70,7 +71,7 @@ impl Instance {
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupt`] if number, kind and slots contradict each other.
+    /// [`Error::Corrupt`] if the number, kind and slots contradict each other.
     fn from_desc(number: u32, desc: &Desc) -> Result<Option<Self>, Error> {
         let state = match desc.state {
             abi::LIVE => State::Live,
@@ -146,8 +147,8 @@ pub struct Catalogue {
 }
 
 impl Catalogue {
-    /// Creates an empty catalogue. Its generation is `u64::MAX`, which the kernel does not reach:
-    /// it counts up from zero.
+    /// Creates an empty catalogue. The catalogue's generation is `u64::MAX`, which the kernel never
+    /// reaches, because it counts up from zero.
     pub(crate) fn empty(boot_id: [u8; 16], cpus: Arc<[u32]>) -> Self {
         Self {
             generation: u64::MAX,
@@ -159,8 +160,8 @@ impl Catalogue {
         }
     }
 
-    /// Copies the descriptors. If the generation has changed meanwhile, the caller must discard the
-    /// result, an error included.
+    /// Copies all descriptors from the mapping. If the generation has changed meanwhile, the caller
+    /// must discard the result, even if it is an error.
     pub(crate) fn copy(
         map: &Map,
         generation: u64,
@@ -200,7 +201,7 @@ impl Catalogue {
         })
     }
 
-    /// Returns the generation of this set of instances.
+    /// Returns the generation of the set of instances.
     pub fn generation(&self) -> u64 {
         self.generation
     }
@@ -211,7 +212,8 @@ impl Catalogue {
         self.boot_id
     }
 
-    /// Returns the possible CPUs in ascending order. Every snapshot has one row for each.
+    /// Returns the possible CPUs in ascending order. Every snapshot has one row for each possible
+    /// CPU.
     pub fn cpus(&self) -> &[u32] {
         &self.cpus
     }
@@ -221,12 +223,12 @@ impl Catalogue {
         &self.instances
     }
 
-    /// Returns the instance with this name, live or dormant.
+    /// Returns the live or dormant instance with this name.
     pub fn find(&self, name: &str) -> Option<&Instance> {
         self.instances.get(*self.by_name.get(name)?)
     }
 
-    /// Returns the instance with this number, live or dormant.
+    /// Returns the live or dormant instance with this number.
     pub fn get(&self, number: u32) -> Option<&Instance> {
         let at = self
             .instances
@@ -268,7 +270,7 @@ impl Catalogue {
     }
 }
 
-/// Adjacent slots in one chunk, copied together.
+/// A range of adjacent slots in one chunk, which are copied together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SlotRange {
     pub chunk: u32,
@@ -283,7 +285,7 @@ pub(crate) struct SelectedInstance {
     pub column: usize,
 }
 
-/// A part of a catalogue, and the position of its values in the mapping.
+/// A part of a catalogue, with the position of its values in the mapping.
 #[derive(Debug)]
 pub struct Selection {
     pub(crate) catalogue: Arc<Catalogue>,
@@ -293,7 +295,7 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// Returns the catalogue from which this was selected.
+    /// Returns the catalogue from which the selection was made.
     pub fn catalogue(&self) -> &Arc<Catalogue> {
         &self.catalogue
     }
@@ -326,8 +328,9 @@ impl Selection {
 
 /// Selects instances by state and by name. A name is selected if it matches at least one word.
 ///
-/// A word with `*`, `?` or `[` is a glob that must match the whole name; its `*` also matches
-/// slashes. Any other word matches if the name contains it. Without words every name matches.
+/// A word with `*`, `?` or `[` is a glob that must match the whole name. In a glob, `*` also
+/// matches slashes. Any other word matches if the name contains it. Without words every name
+/// matches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pattern {
     words: Vec<String>,
@@ -354,7 +357,7 @@ impl Pattern {
         self
     }
 
-    /// Returns true if an instance is selected.
+    /// Returns true if the pattern selects the instance.
     pub fn matches(&self, instance: &Instance) -> bool {
         (self.dormant || instance.state == State::Live) && self.matches_name(&instance.name)
     }
@@ -375,8 +378,8 @@ fn word_matches(word: &str, name: &str) -> bool {
     }
 }
 
-/// Matches a glob. Backtracks to the last star only, so that the time does not grow exponentially
-/// with the number of stars.
+/// Returns true if a name matches a glob. The function backtracks to the last star only, so that
+/// the time does not grow exponentially with the number of stars.
 fn match_glob(word: &[char], name: &[char]) -> bool {
     let (mut w, mut n) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
@@ -412,8 +415,8 @@ fn match_element(word: &[char], w: usize, c: char) -> Option<usize> {
     }
 }
 
-/// Matches a class such as `[abc]`, `[a-z]`, `[!a]` or `[^a]`. Returns whether the character
-/// matches and the index behind the class, or `None` if the class is not closed.
+/// Matches a class such as `[abc]`, `[a-z]`, `[!a]` or `[^a]`. Returns true if the character
+/// matches, with the index after the class, or `None` if the class is not closed.
 fn match_class(word: &[char], w: usize, c: char) -> Option<(bool, usize)> {
     let mut at = w + 1;
     let negated = matches!(word.get(at), Some('!' | '^'));

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! An opened device: tracks growth of the file, copies values, and retries.
+//! The opened device `/dev/perfcounters`. [`Counters`] tracks the growth of the file, copies
+//! values, and retries copies that are not consistent.
 //!
 //! Two checks make a copy consistent:
 //!
-//! - The seqflag of each CPU is read before and after that CPU's values. No value is torn and no
-//!   group of counters is copied halfway.
-//! - The generation is read before and after the whole copy. No instance was added, deleted or
-//!   revived meanwhile.
+//! - The seqflag of each CPU is read before and after that CPU's values. The check of the seqflag
+//!   ensures that no value is torn and no group of counters is copied halfway through its update.
+//! - The generation is read before and after the whole copy. The check of the generation ensures
+//!   that no instance was added, deleted or revived during the copy.
 //!
 //! A copy that fails a check is discarded and repeated, at most `MAX_TRIES` times.
 
@@ -28,8 +29,8 @@ use crate::wide;
 /// The device through which the kernel exports its counters.
 pub const DEVICE: &str = "/dev/perfcounters";
 
-/// Limit of attempts. The first 16 spin, the next 984 yield the CPU, all others sleep for 50 us:
-/// about one second in all.
+/// Maximum number of attempts to make a consistent copy. The first 16 attempts spin, the next 984
+/// yield the CPU, and all others sleep for 50 us, which takes about one second in total.
 const MAX_TRIES: u32 = 10_000;
 
 /// The counters of this machine, mapped for reading.
@@ -45,14 +46,15 @@ pub struct Counters {
 pub struct Stamp {
     /// The generation of the set of instances.
     pub generation: u64,
-    /// The load of `perfcounters.ko`: a new identifier each time the module is loaded.
+    /// Identifier of the load of `perfcounters.ko`, which is new each time the module is loaded.
     pub boot_id: [u8; 16],
     /// CLOCK_MONOTONIC in nanoseconds, right after the copy.
     pub monotonic_ns: u64,
     /// CLOCK_REALTIME in nanoseconds, right after the copy.
     pub realtime_ns: u64,
-    /// The values of each CPU were copied with no update of that CPU in between. If false, each
-    /// value is correct by itself, but a group may have been copied halfway through its update.
+    /// True if the values of each CPU were copied while no update of that CPU was in flight. If
+    /// false, each value is correct by itself, but a group may have been copied halfway through its
+    /// update.
     pub consistent: bool,
 }
 
@@ -106,7 +108,7 @@ impl Counters {
         cpu_bitmap(&self.map, self.map.header().online_offset)
     }
 
-    /// Returns the current set of instances, copied again if the generation has changed.
+    /// Returns the current set of instances, which is copied again if the generation has changed.
     pub fn catalogue(&mut self) -> Result<Arc<Catalogue>, Error> {
         let generation = self.map.generation();
         let now = generation.read_begin();
@@ -116,8 +118,8 @@ impl Counters {
         Ok(Arc::clone(&self.catalogue))
     }
 
-    /// Returns the current instances that match. The last selection is reused while pattern and
-    /// generation stay the same.
+    /// Selects the current instances that match a pattern. The last selection is reused while the
+    /// pattern and the generation stay the same.
     pub fn select(&mut self, pattern: &Pattern) -> Result<Arc<Selection>, Error> {
         let catalogue = self.catalogue()?;
         if let Some((selected, selection)) = &self.last_selection {
@@ -130,8 +132,9 @@ impl Counters {
         Ok(selection)
     }
 
-    /// Copies the values of the instances that match, at one generation; the values of each CPU are
-    /// consistent. If the set of instances changes meanwhile, the selection is repeated.
+    /// Copies the values of the instances that match a pattern. All values are of one generation,
+    /// and the values of each CPU are consistent. If the set of instances changes meanwhile, the
+    /// selection is repeated.
     ///
     /// # Errors
     ///
@@ -141,14 +144,14 @@ impl Counters {
         self.retry(pattern, Self::fill)
     }
 
-    /// Copies values like [`Self::snapshot`], but without the check of the seqflag. It therefore
-    /// succeeds even if a CPU updates groups of counters without a pause.
+    /// Copies values like [`Self::snapshot`], but without the check of the seqflag. The copy
+    /// therefore succeeds even if a CPU updates groups of counters without a pause.
     pub fn snapshot_each(&mut self, pattern: &Pattern) -> Result<Snapshot, Error> {
         self.retry(pattern, Self::fill_each)
     }
 
-    /// Calls [`Self::snapshot`], and [`Self::snapshot_each`] if that fails with [`Error::Busy`].
-    /// [`Stamp::consistent`] tells the two apart.
+    /// Calls [`Self::snapshot`]. If that fails with [`Error::Busy`], calls [`Self::snapshot_each`]
+    /// instead. [`Stamp::consistent`] shows which of the two functions made the copy.
     pub fn snapshot_any(&mut self, pattern: &Pattern) -> Result<Snapshot, Error> {
         match self.snapshot(pattern) {
             Err(Error::Busy(_)) => self.snapshot_each(pattern),
@@ -158,12 +161,12 @@ impl Counters {
 
     /// Copies the values of a selection into a buffer of the caller, one row of
     /// [`Selection::width`] values for each possible CPU. The buffer can be reused: it is
-    /// reallocated only if it is too small.
+    /// reallocated only if the capacity is too small.
     ///
     /// # Errors
     ///
-    /// [`Error::Changed`] if the set of instances is no longer the one of the selection; the caller
-    /// selects again. [`Error::Busy`] as in [`Self::snapshot`].
+    /// [`Error::Changed`] if the set of instances differs from that of the selection; the caller
+    /// has to select again. [`Error::Busy`] has the same reason as in [`Self::snapshot`].
     pub fn fill(&self, selection: &Selection, values: &mut Vec<i64>) -> Result<Stamp, Error> {
         self.copy_values(selection, values, true)
     }
@@ -229,7 +232,7 @@ impl Counters {
         })
     }
 
-    /// Copies one CPU's values, with no update of that CPU in between.
+    /// Copies one CPU's values while no update of that CPU is in flight.
     fn copy_row_consistent(
         &self,
         cpu: u32,
@@ -248,7 +251,7 @@ impl Counters {
         Err(Error::Busy(cpu))
     }
 
-    /// Copies one CPU's values, one run of adjacent slots at a time.
+    /// Copies one CPU's values, one range of adjacent slots at a time.
     #[inline]
     fn copy_row(&self, cpu: u32, selection: &Selection, mut row: &mut [i64]) {
         for range in &selection.ranges {
@@ -294,7 +297,7 @@ impl Counters {
     }
 }
 
-/// Returns the CPUs whose bits are set in a bitmap of page 0, below `nr_cpus`.
+/// Returns the CPUs whose bits are set in a bitmap of page 0, without bits from `nr_cpus` on.
 fn cpu_bitmap(map: &Map, offset: u32) -> Vec<u32> {
     let nr_cpus = map.layout().nr_cpus();
     let words = map.page0(offset as usize / 8, nr_cpus.div_ceil(64) as usize);
@@ -304,7 +307,8 @@ fn cpu_bitmap(map: &Map, offset: u32) -> Vec<u32> {
         .collect()
 }
 
-/// Waits for a writer: spins at first, for about the length of an update, then yields, then sleeps.
+/// Waits for a writer to end its update. The first calls spin for about the length of an update,
+/// later calls yield the CPU, and the last calls sleep.
 fn back_off(tries: u32) {
     match tries {
         0..16 => std::hint::spin_loop(),
@@ -320,7 +324,8 @@ fn clock_ns(clock: ClockId) -> u64 {
         .wrapping_add(t.tv_nsec as u64)
 }
 
-/// Combines the values of one slot of two CPUs: the maximum for a peak, otherwise the wrapping sum.
+/// Combines the values of one slot from two CPUs: the maximum for a peak, otherwise the wrapping
+/// sum.
 pub(crate) fn combine(kind: Kind, a: i64, b: i64) -> i64 {
     match kind {
         Kind::Peak => a.max(b),

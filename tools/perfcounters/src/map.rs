@@ -2,13 +2,14 @@
 
 //! The read-only mapping of `/dev/perfcounters`. Only this file and `wide.rs` have unsafe code.
 //!
-//! The file is mapped at once at its largest possible size, shared, in two parts: page 0 with all
-//! chunks that may ever be appended, and the descriptors. Growth needs no new mapping: an appended
-//! chunk is faulted in at the first access. A page that does not exist yet raises SIGBUS, so a word
-//! is handed out only after the header (and the size of a regular file) has shown that it exists.
+//! The file is mapped shared, at its largest possible size, in two parts: page 0 with all chunks
+//! that can ever be appended, and the descriptors. Growth needs no new mapping: the pages of an
+//! appended chunk are mapped by page faults at the first access. A page that does not exist yet
+//! raises SIGBUS, so the library accesses a word only after the header (and the size of a regular
+//! file) has shown that the word exists.
 //!
-//! The kernel writes these pages while they are read. They are therefore accessed as [`Word`]s
-//! only, atomics that are loaded one by one, never as plain integers.
+//! The kernel writes these pages while they are read. The library therefore accesses them as
+//! [`Word`]s only, which are atomics and are loaded one by one.
 #![expect(unsafe_code, reason = "mmap; every other file goes through this one")]
 
 use std::fs::File;
@@ -32,7 +33,7 @@ const PAGE: u64 = abi::PAGE_SIZE as u64;
 const HEADER_WORDS: usize = size_of::<Header>() / size_of::<u64>();
 const DESC_WORDS: usize = size_of::<Desc>() / size_of::<u64>();
 
-/// A mapping that is unmapped when dropped.
+/// A mapping that is unmapped when the value is dropped.
 ///
 /// # Invariants
 ///
@@ -81,29 +82,30 @@ impl Region {
     unsafe fn words(&self, from: usize, count: usize) -> &[Word] {
         assert!(from.checked_add(count).is_some_and(|end| end <= self.words));
         // SAFETY: The range is inside the mapping (asserted), which lives as long as `self` and is
-        // aligned for a word. The file has these words, by the function's contract. They are
-        // written concurrently, as whole words; `Word` is an atomic with the size and alignment of
-        // u64.
+        // aligned for a word. By the function's contract the file has these words. The kernel
+        // writes the words concurrently, as whole words; `Word` is an atomic with the size and
+        // alignment of u64.
         unsafe { std::slice::from_raw_parts(self.addr.as_ptr().add(from), count) }
     }
 }
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: By the invariant this is a whole mapping that nothing else unmaps. No slice of it
-        // outlives `self`.
+        // SAFETY: By the invariant of `Region` this is a whole mapping that nothing else unmaps. No
+        // slice of the mapping outlives `self`.
         let _ = unsafe { munmap(self.addr.as_ptr().cast(), self.words * size_of::<Word>()) };
     }
 }
 
-/// The mapped file. Its geometry was checked when it was opened.
+/// The mapped `/dev/perfcounters`, or a file with its layout. The geometry of the file was checked
+/// when the file was opened.
 ///
 /// # Invariants
 ///
 /// - Page 0 exists.
-/// - The first `extent.chunks` chunks exist, and the pages with the descriptors of the first
-///   `extent.slots` slots. The kernel never removes them; a regular file must not be truncated
-///   while it is open here.
+/// - The first `extent.chunks` chunks and the pages with the descriptors of the first
+///   `extent.slots` slots exist. The kernel never removes these pages; a regular file must not be
+///   truncated while the library has it open.
 pub(crate) struct Map {
     counters: Region,
     descs: Region,
@@ -112,7 +114,7 @@ pub(crate) struct Map {
     first_slot_word: usize,
     desc_stride: usize,
     header: Header,
-    /// The file, if it is a regular one. A device has no size that could be checked.
+    /// The file, if it is a regular file. A device has no size that could be checked.
     file: Option<File>,
     extent: Extent,
 }
@@ -180,7 +182,7 @@ impl Map {
         Ok(map)
     }
 
-    /// Updates the extent to what the header and, for a regular file, its size show.
+    /// Updates the extent from the header and, for a regular file, from the size of the file.
     ///
     /// # Errors
     ///
@@ -236,7 +238,7 @@ impl Map {
     /// Returns words of page 0.
     pub(crate) fn page0(&self, from: usize, count: usize) -> &[Word] {
         assert!(from + count <= abi::PAGE_SIZE / size_of::<Word>());
-        // SAFETY: Page 0 exists by the invariant, and the range is inside it (asserted).
+        // SAFETY: Page 0 exists by the invariant of `Map`, and the range is inside it (asserted).
         unsafe { self.counters.words(from, count) }
     }
 
@@ -260,8 +262,8 @@ impl Map {
         Some(unsafe { self.counters.words(self.first_slot_word + index * len, len) })
     }
 
-    /// Returns the words of a descriptor, or `None` if the number is not below `nr_slots`. The
-    /// descriptor may be free.
+    /// Returns the words of a descriptor, or `None` if the number of the instance is not below
+    /// `nr_slots`. The descriptor may be free.
     pub(crate) fn desc(&self, instance: u32) -> Option<&[Word]> {
         if instance >= self.extent.slots {
             return None;
@@ -278,9 +280,10 @@ fn file_size(file: &File) -> Result<u64, Error> {
     Ok(file.metadata().map_err(|e| Error::Io("stat", e))?.len())
 }
 
-/// Checks that this library can read the file. Returns its geometry.
+/// Checks that this library can read the file. Returns the geometry of the file.
 fn check_header(h: &Header) -> Result<Layout, Error> {
-    // Versions are small numbers. A file of zeroes or text does not begin with one.
+    // The versions of the layout are small numbers. A file of zeroes or text does not begin with a
+    // small number.
     if !(1..0x10000).contains(&h.version) {
         return Err(Error::NotCounters(
             "it does not start with a version number",

@@ -30,8 +30,8 @@ macro_rules! int {
     };
 }
 
-/// Copies a header. No field is torn, but fields may be of different generations: the caller checks
-/// the generation where it matters.
+/// Copies the words of a header to the structure. No field is torn, but fields may be of different
+/// generations, so the caller has to check the generation.
 pub(crate) fn header(words: &[Word]) -> Header {
     let b: [u8; size_of::<Header>()] = to_bytes(words);
     Header {
@@ -58,8 +58,8 @@ pub(crate) fn header(words: &[Word]) -> Header {
     }
 }
 
-/// Copies a descriptor. No integer field is torn, but name, help and integers may be of different
-/// generations: the caller checks the generation.
+/// Copies the words of a descriptor to the structure. No integer field is torn, but name, help and
+/// integers may be of different generations, so the caller has to check the generation.
 pub(crate) fn desc(words: &[Word]) -> Desc {
     let b: [u8; size_of::<Desc>()] = to_bytes(words);
     Desc {

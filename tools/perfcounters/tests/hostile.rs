@@ -14,7 +14,7 @@ use perfcounters::{Counters, Error, Pattern};
 use proptest::prelude::*;
 use std::mem::offset_of;
 
-/// The path of a temporary file, in /dev/shm if there is one. The file is removed on drop.
+/// The path of a temporary file, in /dev/shm if that directory exists. The file is removed on drop.
 struct TempFile(PathBuf);
 
 impl TempFile {
@@ -49,7 +49,7 @@ fn open_error(path: &Path) -> Error {
     }
 }
 
-/// Opens and reads a file. The result does not matter, but it must not crash.
+/// Opens a file and reads all counters. The result does not matter, but the library must not crash.
 fn read_everything(path: &Path) -> Result<(), Error> {
     let mut counters = Counters::open_path(path)?;
     let snapshot = counters.snapshot_any(&Pattern::all().dormant(true))?;
@@ -60,8 +60,8 @@ fn read_everything(path: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Creates a valid file with five instances. Returns the first three pages as well: the header and
-/// the first chunk.
+/// Creates a valid file with five instances. Returns also the first three pages: the header and the
+/// first chunk.
 fn valid_file() -> (Fake, String, Vec<u8>) {
     let (mut fake, path) = Fake::in_memory(2, 1).expect("memory");
     for n in 0..5 {
@@ -102,7 +102,7 @@ fn library_truncated_files_are_refused() {
     let (_fake, _, bytes) = valid_file();
     for len in [1, 100, 112, 4095, 4096, 4097, 8192, 12_287, 12_288] {
         let file = TempFile::with_content(&format!("cut{len}"), &bytes[..len]);
-        // All of these lengths end before the descriptors.
+        // A file of each of these lengths ends before the descriptors.
         assert!(
             matches!(
                 open_error(&file.0),
@@ -111,7 +111,8 @@ fn library_truncated_files_are_refused() {
             "{len}"
         );
     }
-    // The file is valid from the end of the last descriptor on, and not one byte below.
+    // The file is valid if it ends at or after the end of the last descriptor, and invalid if it is
+    // one byte shorter.
     let file = TempFile::with_content("grown", &bytes);
     let f = File::options().write(true).open(&file.0).expect("ours");
     f.set_len(DESC_OFFSET + 6 * 256 - 1).expect("sparse");
@@ -161,7 +162,7 @@ fn library_instances_that_overlap_are_refused() {
             "{slots}"
         );
     }
-    // A kind that this library does not know is shown by its number.
+    // A kind that this library does not know is reported by its number.
     fake.write_word(at, 77 | (4 << 48));
     let mut counters = Counters::open_path(&path).expect("good");
     let all = counters.catalogue().expect("settled");
@@ -171,7 +172,7 @@ fn library_instances_that_overlap_are_refused() {
     assert_eq!(all.find("after").expect("there").unknown_kind, None);
 }
 
-/// Returns whether this is the long form of the test (`LONG`, see Documentation/testing.md).
+/// Returns true if the long form of the test runs (`LONG`, see Documentation/testing.md).
 fn long_run() -> bool {
     std::env::var_os("LONG").is_some_and(|value| !value.is_empty())
 }
@@ -190,7 +191,8 @@ proptest! {
         let file = TempFile::with_content("lies", &bytes);
         let f = File::options().write(true).open(&file.0).expect("ours");
         for (at, word) in words.iter().filter(|(at, _)| ![2, 3].contains(at)) {
-            // Words 2 and 3, the generation, stay: a set that never settles only costs time.
+            // Words 2 and 3, the generation, are not changed, because a set of instances that never
+            // settles would only cost time.
             f.write_at(&word.to_ne_bytes(), at * 8).expect("ours");
         }
         f.set_len(len).expect("sparse");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The largest possible machine: 8,192 CPUs and 65,536 slots, in a sparse file. Only pages that are
-//! accessed use memory.
+//! Tests the largest possible machine, with 8,192 CPUs and 65,536 slots in a sparse file. Only
+//! pages that are accessed use memory.
 
 use engine::abi::{Kind, MAX_CPUS, MAX_INSTANCES};
 use engine::error::Error;
@@ -15,7 +15,8 @@ const BUCKETS: u32 = 64;
 fn scale_8192_cpus_are_mapped_and_added_up() {
     for pages_per_chunk in [1, 8] {
         let (mut fake, path) = Fake::in_memory(MAX_CPUS, pages_per_chunk).expect("address space");
-        // CPUs that are not possible, at both ends of a word of the bitmap and inside.
+        // The CPUs that are not possible are at both ends of a word of the bitmap and inside a
+        // word.
         for absent in [63, 64, 4095, 8190] {
             fake.set_possible(absent, false);
             fake.set_online(absent, false);

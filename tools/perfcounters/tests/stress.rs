@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Reads while counters, groups, the set of instances and the size of the file change.
+//! Tests readers while counters, groups, the set of instances and the size of the file change.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,10 +10,11 @@ use fake::Fake;
 use perfcounters::{Counters, Error, Pattern, Snapshot, State};
 
 const CPUS: u32 = 2;
-/// Limit of one test, so long that even on a loaded machine every thread has run often enough.
+/// Maximum duration of one test, long enough that every thread runs often enough even on a loaded
+/// machine.
 const TIMEOUT: Duration = Duration::from_secs(900);
 
-/// Returns whether this is the long form of the test (`LONG`, see Documentation/testing.md).
+/// Returns true if the long form of the test runs (`LONG`, see Documentation/testing.md).
 fn long_run() -> bool {
     std::env::var_os("LONG").is_some_and(|value| !value.is_empty())
 }
@@ -65,8 +66,8 @@ fn r0_9_groups_are_seen_whole() {
         .map(|cpu| {
             let write: Box<dyn FnMut() + Send> = Box::new(move || {
                 cpu.add_group(&[(a, 1), (b, 1)]);
-                // A pause after each update, as on a real CPU: a reader needs a gap as long as its
-                // own copy.
+                // The writer pauses after each update, as a real CPU does, because a reader needs a
+                // gap that is longer than its copy.
                 for _ in 0..200 {
                     std::hint::spin_loop();
                 }
@@ -103,7 +104,7 @@ fn r0_14_the_file_grows_while_it_is_read() {
     let cpu = fake.cpu(0);
     let mut n = 0;
     let grow: Box<dyn FnMut() + Send> = Box::new(|| {
-        // Adds up to 8,000 instances, which need 16 chunks, then only counts.
+        // Adds up to 8,000 instances, which need 16 chunks, then only updates them.
         if n < 8000 {
             let number = fake.add_counter(&format!("n/{n}")).expect("room");
             cpu.adjust(number, i64::from(n));
@@ -166,8 +167,9 @@ fn r0_14_instances_come_and_go_while_they_are_read() {
     workers.push(Box::new(move || {
         let p = round % 4;
         round += 1;
-        // Both are deleted before the first is added again. Otherwise the pair would count the new
-        // life of one with the old life of the other, and the two would differ.
+        // Both instances of a pair are deleted before the first one is added again. If they were
+        // deleted one by one, an update would count in the new life of one instance and the old
+        // life of the other, and their values would differ.
         for number in pairs[p] {
             fake.del(number).expect("live");
             std::thread::sleep(Duration::from_micros(200));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Compares the values that the library reads with those that were counted.
+//! Compares the values that the library reads with the values that were counted.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -46,10 +46,11 @@ fn operations() -> impl Strategy<Value = Operation> {
     ]
 }
 
-/// The model of an instance: incarnation, whether it is live, the value of each CPU.
+/// The model: for each instance its incarnation, true if the instance is live, and the value of
+/// each CPU.
 type Model = HashMap<u8, (u32, bool, [i64; 3])>;
 
-/// Returns whether this is the long form of the test (`LONG`, see Documentation/testing.md).
+/// Returns true if the long form of the test runs (`LONG`, see Documentation/testing.md).
 fn long_run() -> bool {
     std::env::var_os("LONG").is_some_and(|value| !value.is_empty())
 }
@@ -199,7 +200,7 @@ fn library_changes_know_what_they_count_from() {
         (change(new).since(), change(new).delta()),
         (Since::Created, 9)
     );
-    // A dormant instance does not count: its delta is 0.
+    // A dormant instance is not updated, so its delta is 0.
     assert_eq!(
         (change(other).since(), change(other).delta()),
         (Since::EarlierSnapshot, 0)
@@ -233,7 +234,7 @@ fn r0_14_offline_cpus_keep_their_values_and_impossible_ones_do_not_count() {
     assert!(!snapshot.cpus().contains(&5) && !snapshot.cpus().contains(&69));
     assert!(!snapshot.online().contains(&64) && snapshot.online().contains(&63));
     assert_eq!(snapshot.reading(n).expect("selected").total(), 68);
-    // The online bitmap is read again at each call.
+    // The online bitmap is read again at each snapshot.
     fake.set_online(64, true);
     assert!(counters.online().contains(&64));
 }
@@ -258,7 +259,7 @@ fn r0_7_values_copied_across_a_change_are_discarded() {
         Err(Error::Unstable)
     ));
     fake.end_change();
-    // After the change the old selection is rejected and a new one works.
+    // After the change the old selection is rejected and a new selection works.
     assert!(matches!(
         counters.fill(&selection, &mut values),
         Err(Error::Changed)
@@ -284,8 +285,8 @@ fn r0_9_a_cpu_in_an_update_is_waited_for_or_said_to_be_busy() {
     let each = counters.snapshot_any(&everything).expect("each by itself");
     assert!(!each.stamp().consistent);
     assert_eq!(each.reading(n).expect("selected").total(), 3);
-    // The update ends while a reader waits. The reader may return Busy before that if the other
-    // thread is not scheduled in time; then it tries again.
+    // The update ends while a reader waits. The reader may return Busy earlier if the other thread
+    // is not scheduled in time; the test then reads again.
     let ended = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -325,7 +326,7 @@ fn library_another_boot_is_noticed() {
     let after = reopened.snapshot(&Pattern::all()).expect("quiet");
     let change = after.since(&before).next().expect("one instance");
     assert_eq!((change.since(), change.delta()), (Since::Created, 40));
-    // A selection from the old mapping is rejected by the new one.
+    // A selection from the old mapping is rejected by the new mapping.
     assert!(matches!(
         reopened.fill(before.selection(), &mut Vec::new()),
         Err(Error::Reloaded)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The general counters that can count an event. On some processors only part of the counters can;
-//! the others count nothing, or something else.
+//! Determines the general counters that can count an event. On some processors only part of the
+//! counters can count an event; the other counters count nothing, or other events.
 
 mod amd;
 mod intel;
@@ -25,12 +25,12 @@ const fn rule(first: u16, last: u16, mask: u16, counters: u64) -> Rule {
     }
 }
 
-/// An event that is counted correctly only if a second register is programmed besides the
-/// counter's.
+/// An event that is counted correctly only if a second register is programmed besides the control
+/// register of the counter.
 struct Extra {
-    /// Event number and unit mask.
+    /// Event number and unit mask of the event.
     code: u16,
-    /// perf's name of the register, an MSR.
+    /// The name that perf uses for the second register, an MSR.
     register: &'static str,
 }
 
@@ -38,7 +38,8 @@ const fn extra(code: u16, register: &'static str) -> Extra {
     Extra { code, register }
 }
 
-/// Family, model, tables of rules, and tables of events that need a second register.
+/// A processor model: family, model, tables of rules, and tables of events that need a second
+/// register.
 type Model = (
     u32,
     u32,
@@ -49,14 +50,14 @@ type Model = (
 /// The reason why a processor's counters alone cannot count an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Missing {
-    /// Intel: this register would have to be programmed as well.
+    /// This register of an Intel processor must be programmed as well.
     Register(&'static str),
-    /// AMD: two counters would have to be merged into one.
+    /// Two counters of an AMD processor must be merged into one counter.
     Merge,
 }
 
-/// Returns what is missing to count an event on an Intel model. `None` if nothing is, or if the
-/// model is unknown.
+/// Returns what is missing to count an event on an Intel model. Returns `None` if nothing is
+/// missing, or if the model is unknown.
 pub fn intel_missing(family: u32, model: u32, code: u64) -> Option<Missing> {
     let models = intel::MODELS
         .iter()
@@ -66,7 +67,8 @@ pub fn intel_missing(family: u32, model: u32, code: u64) -> Option<Missing> {
     Some(Missing::Register(found.register))
 }
 
-/// Returns what is missing to count an event on an AMD family. `None` if nothing is.
+/// Returns what is missing to count an event on an AMD family. Returns `None` if nothing is
+/// missing.
 pub fn amd_missing(family: u32, code: u64) -> Option<Missing> {
     amd::is_merged(family, code).then_some(Missing::Merge)
 }
@@ -77,7 +79,8 @@ pub fn amd_counters(family: u32, code: u64) -> u64 {
 }
 
 /// Returns the mask of Intel's general counters that can count an event on a model: all of them, if
-/// no rule is known. On a model with two kinds of CPU only counters that can on both kinds.
+/// no rule is known. On a model with two kinds of CPU the mask has only the counters that can count
+/// the event on both kinds.
 pub fn intel_counters(family: u32, model: u32, code: u64) -> u64 {
     let models = intel::MODELS
         .iter()
@@ -98,15 +101,17 @@ mod tests {
 
     #[test]
     fn r1_16_some_counters_count_some_events() {
-        // Haswell: L1D_PEND_MISS.PENDING, and another unit mask of the same event.
+        // On Haswell, L1D_PEND_MISS.PENDING needs certain counters, but another unit mask of the
+        // same event does not.
         assert_eq!(intel_counters(6, 0x3c, 0x0148), 4);
         assert_eq!(intel_counters(6, 0x3c, 0x0248), u64::MAX);
-        // Ice Lake: loads retired, a range of codes. Of several rules that match the first is used.
+        // On Ice Lake, the codes of retired loads are a range. If several rules match a code, the
+        // first rule is used.
         assert_eq!(intel_counters(6, 0x7e, 0x81d0), 0xf);
         assert_eq!(intel_counters(6, 0x7e, 0x04a3), 0xff);
         assert_eq!(intel_counters(6, 0x7e, 0x01a3), 0xf);
         assert_eq!(intel_counters(6, 0x7e, 0x00c0), u64::MAX);
-        // Unknown models.
+        // All counters can count every event of an unknown model.
         assert_eq!(intel_counters(6, 0x01, 0x0148), u64::MAX);
         assert_eq!(intel_counters(0x17, 0x3c, 0x0148), u64::MAX);
     }
@@ -115,7 +120,7 @@ mod tests {
     fn r1_16_some_events_need_a_second_register() {
         let missing = |model, code| intel_missing(6, model, code);
         let register = |name| Some(Missing::Register(name));
-        // Skylake.
+        // On Skylake, these events need a second register.
         assert_eq!(missing(0x5e, 0x01b7), register("OFFCORE_RSP_0"));
         assert_eq!(missing(0x5e, 0x01bb), register("OFFCORE_RSP_1"));
         assert_eq!(missing(0x5e, 0x01cd), register("PEBS_LD_LAT_THRESHOLD"));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A context: the registers of a thread or a CPU, for counting and sampling.
+//! Contexts, each of which holds the registers of a thread or a CPU for counting and sampling.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -19,27 +19,27 @@ use crate::abi::{self, MESSAGE_BYTES};
 /// The device whose open files are contexts.
 pub const DEVICE: &str = "/dev/perfmon";
 
-/// Registers per call: the kernel accepts 4096 bytes of them.
+/// Maximum number of registers per call: the kernel accepts 4096 bytes of register structures.
 const MAX_PMDS_PER_CALL: usize = 4096 / size_of::<Pmd>();
 
-/// The target of a context.
+/// The kind of target that a context has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// A thread.
+    /// The target is a thread.
     Thread,
-    /// A CPU. While the context is attached, registers can be accessed on that CPU only: see
-    /// [`on_cpu`].
+    /// The target is a CPU. While the context is attached, registers can be accessed on that CPU
+    /// only: see [`on_cpu`].
     System,
 }
 
 /// A value to write to a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegisterValue {
-    /// The event set.
+    /// The event set of the register.
     pub set: u16,
-    /// The logical register number.
+    /// The logical number of the register.
     pub number: u16,
-    /// The value.
+    /// The value to write.
     pub value: u64,
 }
 
@@ -62,10 +62,10 @@ impl RegisterValue {
 /// The value of a register, as it was read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reading {
-    /// The value.
+    /// The value of the register.
     pub value: u64,
-    /// Some counts are missing in the value, because the register was not available on some CPU
-    /// (`PERFMON_REGFL_SHORT`).
+    /// True if some counts are missing in the value, because the register was not available on some
+    /// CPU (`PERFMON_REGFL_SHORT`).
     pub is_short: bool,
 }
 
@@ -78,14 +78,14 @@ impl Reading {
     }
 }
 
-/// An open context. Dropping it detaches the context and destroys it.
+/// An open context of `/dev/perfmon`. Dropping the value detaches the context and destroys it.
 #[derive(Debug)]
 pub struct Context {
     file: File,
 }
 
 impl Context {
-    /// Creates a context. Its descriptor is closed on exec.
+    /// Creates a context. The file descriptor of the context is closed on exec.
     pub fn create(scope: Scope) -> io::Result<Self> {
         let file = File::options().read(true).write(true).open(DEVICE)?;
         let flags = match scope {
@@ -96,8 +96,8 @@ impl Context {
         Ok(Self { file })
     }
 
-    /// Creates a context that samples in a format. `argument` has the layout that this format
-    /// defines. The error is `NotFound` if there is no such format.
+    /// Creates a context that samples in a format. `argument` has the layout that the format
+    /// `format` defines. The error is `NotFound` if the kernel has no format of this name.
     pub fn create_format(scope: Scope, format: &str, argument: &[u8]) -> io::Result<Self> {
         let file = File::options().read(true).write(true).open(DEVICE)?;
         let flags = match scope {
@@ -109,7 +109,7 @@ impl Context {
         Ok(Self { file })
     }
 
-    /// Writes PMCs, in several calls if they do not fit in one.
+    /// Writes PMCs (control registers), in several calls if the values do not fit in one call.
     pub fn write_pmcs(&self, values: &[RegisterValue]) -> io::Result<()> {
         for chunk in values.chunks(MAX_PMDS_PER_CALL) {
             let args: Vec<Pmc> = chunk
@@ -125,7 +125,7 @@ impl Context {
         Ok(())
     }
 
-    /// Writes PMDs. A counter counts only after it has been written.
+    /// Writes PMDs (data registers). A counter counts only after it has been written.
     pub fn write_pmds(&self, values: &[RegisterValue]) -> io::Result<()> {
         for chunk in values.chunks(MAX_PMDS_PER_CALL) {
             let args: Vec<Pmd> = chunk
@@ -157,8 +157,8 @@ impl Context {
         Ok(values)
     }
 
-    /// Creates or changes event sets. The context must be detached. Timeouts that the kernel has
-    /// rounded up are written back.
+    /// Creates or changes event sets. The context must not be attached. Timeouts that the kernel
+    /// has rounded up are written back.
     pub fn create_sets(&self, sets: &mut [SetDesc]) -> io::Result<()> {
         for chunk in sets.chunks_mut(4096 / size_of::<SetDesc>()) {
             abi::create_sets(self.file.as_fd(), chunk)?;
@@ -179,8 +179,8 @@ impl Context {
         Ok(infos)
     }
 
-    /// Returns sums over the runs of event sets, from which variances follow. Only for PMDs that
-    /// count and do not sample.
+    /// Returns sums over the runs of event sets, from which the caller can compute variances. The
+    /// PMDs must count, not sample.
     pub fn read_runs(&self, registers: &[(u16, u16)]) -> io::Result<Vec<Runs>> {
         let runs = |(set, number): &(u16, u16)| Runs {
             reg_num: *number,
@@ -194,7 +194,7 @@ impl Context {
         Ok(all)
     }
 
-    /// Reads PMDs in place, in one call: at most 4096 bytes of them.
+    /// Reads PMDs in place, in one call, which accepts at most 4096 bytes of structures.
     pub fn read_pmds_in_place(&self, pmds: &mut [Pmd]) -> io::Result<()> {
         Ok(abi::read_pmds(self.file.as_fd(), pmds)?)
     }
@@ -212,38 +212,40 @@ impl Context {
         Ok(abi::status(self.file.as_fd())?)
     }
 
-    /// Attaches the context to a thread, or to the CPU on which the caller runs. Counting begins
-    /// with [`Self::start`].
+    /// Attaches the context to a thread, or to the CPU on which the caller runs. The context does
+    /// not count before [`Self::start`].
     pub fn load(&self, target: u32) -> io::Result<()> {
         self.load_set(target, 0)
     }
 
-    /// Attaches the context like [`Self::load`], with another active event set.
+    /// Attaches the context like [`Self::load`], with `set` as the active event set.
     pub fn load_set(&self, target: u32, set: u16) -> io::Result<()> {
         Ok(abi::load(self.file.as_fd(), target, set)?)
     }
 
-    /// Starts counting.
+    /// Starts counting in the context.
     pub fn start(&self) -> io::Result<()> {
         Ok(abi::start(self.file.as_fd())?)
     }
 
-    /// Stops counting.
+    /// Stops counting in the context.
     pub fn stop(&self) -> io::Result<()> {
         Ok(abi::stop(self.file.as_fd())?)
     }
 
-    /// Continues after a notification.
+    /// Resumes counting after a notification has masked the context.
     pub fn restart(&self) -> io::Result<()> {
         Ok(abi::restart(self.file.as_fd())?)
     }
 
-    /// While the context is paused, records are dropped and counted as lost.
+    /// Pauses or resumes the ring of the context. While the ring is paused, records are dropped and
+    /// counted as lost.
     pub fn pause(&self, paused: bool) -> io::Result<()> {
         Ok(abi::pause(self.file.as_fd(), paused)?)
     }
 
-    /// Returns the next message, or `None` if there is no message yet. Does not wait.
+    /// Returns the next message, or `None` if there is no message yet. The function does not wait
+    /// for messages.
     pub fn read_message(&self) -> io::Result<Option<Message>> {
         let mut fds = [PollFd::new(&self.file, PollFlags::IN)];
         if retry_on_intr(|| poll(&mut fds, Some(&Timespec::default())))? == 0
@@ -259,7 +261,7 @@ impl Context {
         }
     }
 
-    /// Detaches the context. Its values can still be read.
+    /// Detaches the context. The values of its registers can still be read.
     pub fn unload(&self) -> io::Result<()> {
         Ok(abi::unload(self.file.as_fd())?)
     }
@@ -274,7 +276,7 @@ impl AsFd for Context {
 /// A message from a context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// PMDs have overflowed, or there is data in the ring buffer.
+    /// PMDs have overflowed, or the ring buffer contains data.
     Overflow {
         /// The process that was interrupted.
         pid: u32,
@@ -289,10 +291,10 @@ pub enum Message {
     },
     /// The monitored thread has exited or may no longer be monitored, or the CPU is offline.
     End,
-    /// A CPU lacks a register of the context. The context has ended.
+    /// A CPU lacks a register of the context. A context with this message has ended.
     Fault,
-    /// A context of the administrator needed registers or the thread of this context, which has
-    /// ended.
+    /// The context has ended, because a context of the administrator needed its registers or its
+    /// thread.
     Evicted,
     /// A message of a type that this library does not know.
     Other(u32),

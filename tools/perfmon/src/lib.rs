@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Contexts of `/dev/perfmon`: registers of a PMU for a thread or a CPU.
+//! Library for contexts of `/dev/perfmon`, which count and sample a thread or a CPU with the
+//! registers of a PMU.
 //!
 //! ```no_run
 //! use perfmon::{Context, Map, RegisterValue, Scope};

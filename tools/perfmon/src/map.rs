@@ -1,67 +1,70 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `/proc/perfmon_map`: the logical registers of this machine.
+//! Parser of `/proc/perfmon_map`, the list of the logical registers of this machine.
 
 use std::io;
 
 use crate::abi::FIRST_SOFT;
 use crate::context::{Context, Scope};
 
-/// Path of the map.
+/// Path of the register map.
 const MAP_PATH: &str = "/proc/perfmon_map";
 
-/// A PMC: a register that configures.
+/// A PMC: a register that configures a counter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PmcInfo {
-    /// The logical number.
+    /// The logical number of the PMC.
     pub number: u16,
-    /// The name in the processor's manual.
+    /// The name of the PMC in the processor's manual.
     pub name: String,
-    /// The address of the MSR.
+    /// The address of the PMC's MSR.
     pub address: u64,
-    /// The value at reset, before the first write.
+    /// The value of the PMC before the first write.
     pub reset: u64,
-    /// Bits that a write does not change.
+    /// Bits of the PMC that a write does not change.
     pub reserved: u64,
-    /// `thread` or `system-wide` if only such contexts may use the register; empty if both may.
+    /// `thread` or `system-wide` if only contexts of this kind may use the register; empty if both
+    /// kinds may use it.
     pub scope: String,
-    /// The CPUs that have the register, such as 0,2-3; empty if all have it.
+    /// The CPUs that have the register, such as 0,2-3; empty if all CPUs have the register.
     pub cpus: String,
 }
 
 /// A PMD: a register that holds data.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PmdInfo {
-    /// The logical number.
+    /// The logical number of the PMD.
     pub number: u16,
-    /// The name in the processor's manual.
+    /// The name of the PMD in the processor's manual.
     pub name: String,
-    /// The address of the MSR; `None` if the register is not in the hardware.
+    /// The address of the PMD's MSR; `None` if the register is not in the hardware.
     pub address: Option<u64>,
     /// Width of the counter in bits.
     pub width: u32,
-    /// Bit n is set if the n-th PMC of the description controls the PMD.
+    /// Bit n is set if the n-th PMC of the PMU description controls the PMD.
     pub pmcs: u64,
     /// The index of the counter for RDPMC.
     pub rdpmc: Option<u32>,
     /// True for a counter; false for a register that shows a current value.
     pub is_counter: bool,
-    /// `thread` or `system-wide` if only such contexts may use the register; empty if both may.
+    /// `thread` or `system-wide` if only contexts of this kind may use the register; empty if both
+    /// kinds may use it.
     pub scope: String,
-    /// The CPUs that have the register, such as 0,2-3; empty if all have it.
+    /// The CPUs that have the register, such as 0,2-3; empty if all CPUs have the register.
     pub cpus: String,
 }
 
-/// The registers of one description.
+/// The registers of one PMU description.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PmuDescription {
-    /// The name of the description.
+    /// The name of the PMU description.
     pub name: String,
-    /// The registers that configure.
+    /// The PMCs (control registers).
     pub pmcs: Vec<PmcInfo>,
-    /// The registers that hold data.
+    /// The PMDs (data registers).
     pub pmds: Vec<PmdInfo>,
-    /// The core types of a hybrid processor: 0x20 is Intel's Atom, 0x40 its Core. Otherwise empty.
+    /// The core types of a hybrid processor, such as Intel's 0x20 (Atom) and 0x40 (Core); empty for
+    /// other processors.
     pub cores: Vec<String>,
 }
 
@@ -94,14 +97,14 @@ pub struct Map {
 }
 
 impl Map {
-    /// Reads the current map. The error is `NotFound` if the module is not loaded.
+    /// Reads the current register map. The error is `NotFound` if the module is not loaded.
     pub fn read() -> io::Result<Self> {
         let text = std::fs::read_to_string(MAP_PATH)?;
         if !text.is_empty() {
             return Ok(Self::parse(&text));
         }
-        // The kernel loads descriptions when the first context is created, also if that fails
-        // later.
+        // The kernel loads descriptions when the first context is created, even if the creation
+        // fails later.
         drop(Context::create(Scope::Thread));
         Ok(Self::parse(&std::fs::read_to_string(MAP_PATH)?))
     }
@@ -125,7 +128,7 @@ impl Map {
         self.descriptions().find_map(|d| d.pmd(number))
     }
 
-    /// Returns all descriptions, the processor's first.
+    /// Returns all PMU descriptions. The processor's description is the first one.
     pub fn descriptions(&self) -> impl Iterator<Item = &PmuDescription> {
         self.hardware.iter().chain(&self.soft)
     }

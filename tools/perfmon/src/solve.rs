@@ -3,19 +3,19 @@
 //! Assigns events to counters (PMDs), in as few event sets as possible.
 //!
 //! Once each group has an event set, the assignment is a bipartite matching of events and counters,
-//! which is solved exactly. The sets of the groups are found by backtracking, with the smallest
-//! number of sets first; single events take any counter that is left. For each number of sets the
-//! search ends after `MAX_STEPS` steps, so with many large groups the result may have more sets
-//! than necessary.
+//! which is solved exactly. Backtracking finds the sets of the groups and tries the smallest number
+//! of sets first; single events take any counter that is left. For each number of sets the search
+//! ends after `MAX_STEPS` steps, so with many large groups the result may have more sets than
+//! necessary.
 
 use std::fmt;
 
 /// An event to be counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Constraint {
-    /// The PMDs that can count the event, the best first.
+    /// The PMDs that can count the event, in order of preference.
     pub choices: Vec<u16>,
-    /// Events of the same group must be in the same event set.
+    /// The group of the event. Events of the same group must be in the same event set.
     pub group: Option<usize>,
 }
 
@@ -24,27 +24,27 @@ pub struct Constraint {
 pub struct Assignment {
     /// Index of the event set, from 0.
     pub set: u16,
-    /// The logical number of the PMD.
+    /// The logical number of the PMD (data register).
     pub pmd: u16,
 }
 
-/// An assignment of all events.
+/// The assignment of all events to event sets and PMDs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Schedule {
-    /// One entry per event, in the order of the events.
+    /// The assignment of each event, in the order of the events.
     pub assignments: Vec<Assignment>,
-    /// Number of event sets.
+    /// Number of event sets in the schedule.
     pub sets: u16,
 }
 
-/// The reason why there is no assignment.
+/// The reason why the events cannot be assigned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ScheduleError {
-    /// No PMD can count this event.
+    /// No PMD can count the event with this index.
     NoCounter(usize),
-    /// The events of this group compete for the same PMDs and do not fit into one set.
+    /// The events of a group compete for the same PMDs and do not fit into one set.
     GroupConflict {
-        /// The group.
+        /// The number of the group that has the conflict.
         group: usize,
         /// The first event of the group that gets no PMD.
         event: usize,
@@ -65,10 +65,10 @@ impl fmt::Display for ScheduleError {
 
 impl std::error::Error for ScheduleError {}
 
-/// Limit of steps of the search for one number of sets.
+/// Maximum number of steps of the search for one number of sets.
 const MAX_STEPS: usize = 20_000;
 
-/// A matching of events and PMDs in all event sets.
+/// A matching of events and PMDs (data registers) in all event sets.
 struct Matching<'a> {
     events: &'a [Constraint],
     /// PMDs in use in each set, with the index of the event that uses the PMD.
@@ -86,7 +86,8 @@ impl<'a> Matching<'a> {
     }
 
     /// Finds a PMD for an event, by moving other events if necessary (an augmenting path). `tried`
-    /// holds the places that this search has tried. On failure the matching is unchanged.
+    /// holds the pairs of set and PMD that this search has tried. On failure the matching is
+    /// unchanged.
     fn assign(&mut self, event: usize, tried: &mut Vec<(u16, u16)>) -> bool {
         let sets: Vec<u16> = match self.set_of[event] {
             Some(set) => vec![set],
@@ -127,7 +128,8 @@ impl<'a> Matching<'a> {
         false
     }
 
-    /// Removes an event from all places except this one. Called before the event is moved.
+    /// Removes an event from all sets and PMDs except `pmd` in `set`. The caller moves the event
+    /// afterwards.
     fn remove_elsewhere(&mut self, event: usize, set: u16, pmd: u16) {
         for (n, in_use) in self.in_use.iter_mut().enumerate() {
             in_use.retain(|(p, e)| *e != event || (n == usize::from(set) && *p == pmd));
@@ -151,8 +153,8 @@ impl<'a> Matching<'a> {
     }
 }
 
-/// Matches the events `selected`, each in the set that `set_of` returns, or in any set. The error
-/// is the first event that gets no PMD.
+/// Matches the events `selected`. Each event is matched in the set that `set_of` returns, or in any
+/// set. The error is the first event that gets no PMD.
 fn match_events(
     events: &[Constraint],
     selected: impl Iterator<Item = usize>,
@@ -192,7 +194,7 @@ impl Search<'_> {
         if nr == self.groups.len() {
             return Some(found.schedule());
         }
-        // Empty sets are interchangeable, so only the first of them is tried.
+        // Empty sets are interchangeable, so only the first empty set is tried.
         let used = set_of_group.iter().map(|set| set + 1).max().unwrap_or(0);
         for set in 0..(used + 1).min(self.sets as u16) {
             set_of_group.push(set);
@@ -206,8 +208,8 @@ impl Search<'_> {
     }
 }
 
-/// Returns a lower bound of the number of sets: events that can use no PMDs but those of a certain
-/// list need as many sets as it takes to have one PMD each.
+/// Returns a lower bound of the number of sets. If n events can use only the same m PMDs, they need
+/// at least n / m sets.
 fn min_nr_sets(events: &[Constraint]) -> usize {
     let mut choices: Vec<Vec<u16>> = events.iter().map(|e| e.choices.clone()).collect();
     choices.push(choices.concat());
@@ -230,7 +232,8 @@ fn min_nr_sets(events: &[Constraint]) -> usize {
     kinds.iter().map(sets).max().unwrap_or(1).max(1)
 }
 
-/// Assigns all events, groups together, to as few event sets as possible.
+/// Assigns all events to as few event sets as possible. The events of a group are assigned to the
+/// same set.
 pub fn solve(events: &[Constraint]) -> Result<Schedule, ScheduleError> {
     if let Some(event) = events.iter().position(|e| e.choices.is_empty()) {
         return Err(ScheduleError::NoCounter(event));
@@ -255,7 +258,7 @@ pub fn solve(events: &[Constraint]) -> Result<Schedule, ScheduleError> {
             });
         }
     }
-    // The largest groups are placed first, as they have the fewest possible places.
+    // The largest groups are placed first, as they fit into the fewest sets.
     groups.sort_by_key(|(_, members)| std::cmp::Reverse(members.len()));
     let mut group_of = vec![None; events.len()];
     for (n, (_, members)) in groups.iter().enumerate() {
@@ -263,7 +266,8 @@ pub fn solve(events: &[Constraint]) -> Result<Schedule, ScheduleError> {
             group_of[*event] = Some(n);
         }
     }
-    // Without groups each event may be in any set. The number of sets needed then is a lower bound.
+    // The number of sets that is needed without groups, when each event may be in any set, is a
+    // lower bound.
     let min_sets = (min_nr_sets(events)..=events.len())
         .find(|sets| match_events(events, 0..events.len(), *sets, |_| None).is_ok())
         .unwrap_or(events.len());
@@ -279,7 +283,7 @@ pub fn solve(events: &[Constraint]) -> Result<Schedule, ScheduleError> {
             return Ok(found);
         }
     }
-    // The search for the last number of sets was cut off. Each group has a set of its own then.
+    // If the search for the last number of sets was cut off, each group gets a separate set.
     let own_set = |event: usize| group_of[event].map(|g| g as u16);
     match_events(events, 0..events.len(), events.len(), own_set)
         .map(|found| found.schedule())
@@ -322,10 +326,10 @@ mod tests {
         let found = solve(&events).expect("fits");
         check_schedule(&events, &found);
         assert_eq!(found.sets, 3);
-        // All three events need the same counter: three sets.
+        // Three events that need the same counter need three sets.
         let events = vec![constraint(&[2], None); 3];
         assert_eq!(solve(&events).expect("fits").sets, 3);
-        // The first event moves to counter 1, because the second can use counter 0 only.
+        // The first event moves to counter 1, because the second event can use counter 0 only.
         let events = [constraint(&[0, 1], None), constraint(&[0], None)];
         assert_eq!(solve(&events).expect("fits").sets, 1);
         // Three pairs and two single events fit into two sets of four counters.
@@ -336,7 +340,7 @@ mod tests {
         assert_eq!(found.sets, 2);
     }
 
-    /// 2,000 events are placed in the smallest number of sets.
+    /// Checks that 2,000 events are assigned to the smallest number of sets.
     #[test]
     fn r1_12_thousands() {
         let events: Vec<Constraint> = (0..2000)
@@ -351,7 +355,8 @@ mod tests {
         assert_eq!(found.sets, 500);
     }
 
-    /// 210 groups need the same counter. The search for their sets ends at its limit.
+    /// Checks the schedule of groups that need the same counter and are too many for the search of
+    /// their sets.
     #[test]
     fn r1_12_groups_beyond_the_search() {
         let events: Vec<Constraint> = (0..210).map(|n| constraint(&[0], Some(n))).collect();

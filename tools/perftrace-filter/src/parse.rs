@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Parses a filter's text into a tree.
+//! Parses the text of a filter into a syntax tree.
 
 use engine::filter::{ANY, EQ, FIELD_NAME_MAX, FLOAT, GE, GT, LE, LT, NE, SIGNED};
 
@@ -11,7 +11,7 @@ const MAX_DEPTH: u32 = 100;
 
 const OPERATORS: &str = "== != < <= > >= & ~ !~";
 
-/// A node of the tree.
+/// A node of the syntax tree.
 #[derive(Debug)]
 pub(crate) enum Node {
     All(Vec<Node>),
@@ -23,7 +23,7 @@ pub(crate) enum Node {
 /// A comparison of a field with a constant.
 #[derive(Debug)]
 pub(crate) struct Compare {
-    /// The offset in the text, in bytes.
+    /// The byte offset of the comparison in the text.
     pub position: usize,
     pub field: String,
     pub condition: Condition,
@@ -36,7 +36,7 @@ pub(crate) enum Condition {
     Glob { pattern: String, matches: bool },
 }
 
-/// An operator as it is written, before the kind of the constant is known.
+/// An operator whose constant was not parsed yet.
 #[derive(Clone, Copy, PartialEq)]
 enum Operator {
     Number(u8),
@@ -68,7 +68,7 @@ impl<'t> Parser<'t> {
         &self.text[self.at..]
     }
 
-    /// Skips blanks and returns the next character.
+    /// Skips blanks and returns the next character, which is not consumed.
     fn peek(&mut self) -> Option<char> {
         self.at = self.text.len() - self.rest().trim_start().len();
         self.rest().chars().next()
@@ -83,7 +83,7 @@ impl<'t> Parser<'t> {
         found
     }
 
-    /// Takes characters as long as they are good.
+    /// Consumes characters for which `is_accepted` returns true, and returns them.
     fn word(&mut self, is_accepted: impl Fn(char) -> bool) -> &'t str {
         let rest = self.rest();
         let end = rest.find(|c| !is_accepted(c)).unwrap_or(rest.len());
@@ -283,8 +283,8 @@ impl<'t> Parser<'t> {
         })
     }
 
-    /// Takes a text in quotes. Returns its offset, and what is between the quotes, escapes
-    /// included.
+    /// Consumes a text in quotes. Returns the offset of the text, and the characters between the
+    /// quotes with their escapes.
     fn quoted(&mut self) -> Result<(usize, &'t str), Error> {
         let opened = self.at;
         self.at += 1;
@@ -307,7 +307,8 @@ impl<'t> Parser<'t> {
 
     fn glob(&mut self) -> Result<String, Error> {
         let (from, inner) = self.quoted()?;
-        // The kernel would take a [ without a ] as a character, but it is more likely a mistake.
+        // The kernel would treat a [ without a ] as an ordinary character, but it is more likely a
+        // mistake.
         let mut class = None;
         let mut skipped = false;
         for (at, byte) in inner.bytes().enumerate() {
@@ -331,7 +332,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// Takes a text in quotes, and returns a glob that matches only this text.
+    /// Consumes a text in quotes, and returns a glob that matches only this text.
     fn literal_glob(&mut self) -> Result<String, Error> {
         let (from, inner) = self.quoted()?;
         let mut pattern = String::new();

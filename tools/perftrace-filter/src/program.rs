@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Assembles a tree into steps. Each comparison names the steps that follow it, so `&&`, `||` and
-//! `!` need no steps of their own.
+//! Assembles a syntax tree into steps. The step of a comparison contains the numbers of the steps
+//! that follow it, so `&&`, `||` and `!` need no steps.
 
 use std::collections::HashMap;
 
@@ -11,14 +11,14 @@ use engine::trace::FILTER_MAX;
 use crate::parse::{Compare, Condition, Node};
 use crate::{error, Error};
 
-/// The step that follows another one: an end, or a label that is bound to a step later.
+/// The target of a step's branch: the end of the filter, or a label that is bound to a step later.
 #[derive(Clone, Copy)]
 enum Target {
     End(u16),
     Label(usize),
 }
 
-/// A step before the places of its texts and targets are known.
+/// A step before the offsets of its texts and the numbers of its targets are known.
 struct UnboundStep {
     op: u8,
     field: usize,
@@ -72,7 +72,8 @@ impl Program {
         }
     }
 
-    /// Assembles nodes in order. `each` gets the label of the next node; the last node has none.
+    /// Assembles nodes in the order of the text. `each` gets the label of the next node, or none
+    /// for the last node.
     fn emit_chain(&mut self, nodes: &[Node], each: impl Fn(&mut Self, &Node, Option<Target>)) {
         let Some((last, others)) = nodes.split_last() else {
             return;
@@ -106,7 +107,7 @@ impl Program {
     }
 
     fn emit_compare(&mut self, compare: &Compare, yes: Target, no: Target) {
-        // Comparisons that do not fit are not collected.
+        // The steps of comparisons that do not fit are not stored.
         if self.too_large_at.is_some() {
             return;
         }
@@ -123,8 +124,8 @@ impl Program {
                 pattern,
                 matches: true,
             } => self.emit_glob(field, pattern, yes, no),
-            // If there is no such text field, `!=` and `!~` are false, too. The glob `*` checks for
-            // the field. `$marker` is always there.
+            // `!=` and `!~` are false if the event has no text field of this name. A step with the
+            // glob `*` checks that the field exists. `$marker` always exists.
             Condition::Glob { pattern, .. } => {
                 if compare.field != "$marker" {
                     let label = self.new_label();

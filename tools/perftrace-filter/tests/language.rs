@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests the meaning of filters. Each one is evaluated by the engine, as in traced programs and in
-//! the kernel.
+//! Tests the meaning of filters. The engine evaluates each filter, as in traced programs and in the
+//! kernel.
 
 use engine::filter::{check, Event, Filter, HEADER, STEP};
 use engine::trace::FILTER_MAX;
 use perftrace_filter::compile;
 
-/// An event: piece `pear`, code `a*[b"\`, count 3, flags 0x14, price -10, weight 2.5, big 2^64 - 1.
+/// An event with these fields: piece `pear`, code `a*[b"\`, count 3, flags 0x14, price -10, weight
+/// 2.5, big 2^64 - 1.
 const EVENT: Event<'_> = Event {
     marker: b"shop:sold",
     fields: b"piece:str code:str count:u8 flags:x16 price:s32 weight:f64 big:u64 7up:u8",
@@ -236,7 +237,7 @@ fn r3_10_as_much_as_fits() {
         .unwrap()
         .len();
     assert_eq!(two, one + STEP);
-    // Only comparisons become steps.
+    // Comparisons become steps of the program, but operators such as `!` and `&&` do not.
     let bytes = compile("!(a == 1 && !(b == 2)) || c == 3").unwrap();
     assert_eq!(bytes.len(), HEADER + 3 * STEP + "a\0b\0c\0".len());
     assert!(compile(&"!".repeat(1_000_001)).is_err());

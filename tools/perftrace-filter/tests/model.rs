@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Compares compiled filters with a naive evaluation of the expressions that they were written
-//! from.
+//! Compares compiled filters with a naive evaluation of the expressions from which the filters were
+//! written.
 
 use engine::filter::{check, Event, Filter};
 use perftrace_filter::compile;
@@ -19,7 +19,7 @@ enum Expr {
     Any(Vec<Expr>),
 }
 
-/// The fields: two numbers, two texts, and one that the event does not have.
+/// The names of the fields: two numbers, two texts, and a field that the event does not have.
 const FIELDS: [&str; 5] = ["low", "high", "first", "second", "none"];
 
 #[derive(Clone, Debug)]
@@ -66,8 +66,8 @@ fn expr() -> impl Strategy<Value = Expr> {
     })
 }
 
-/// Writes an expression as text, with parentheses where they are needed. `precedence` is that
-/// of the operator around it.
+/// Writes an expression as text, with parentheses where they are needed. `precedence` is the
+/// precedence of the operator around the expression.
 fn to_text(node: &Expr, precedence: u8) -> String {
     let parenthesize = |own_precedence: u8, text: String| match own_precedence < precedence {
         true => format!("({text})"),
@@ -124,7 +124,7 @@ fn evaluate(node: &Expr, values: &FieldValues) -> bool {
             _ => ordered(sign, actual.cmp(value)),
         }),
         Expr::Fraction(field, sign, halves) => number(*field).is_some_and(|actual| {
-            // Exact: both sides are doubled, so that halves become integers.
+            // The comparison is exact: both sides are doubled, so that halves become integers.
             ordered(sign, (actual * 2).cmp(&i128::from(*halves)))
         }),
         Expr::Text(field, sign, text) => {
@@ -146,7 +146,7 @@ fn evaluate(node: &Expr, values: &FieldValues) -> bool {
     }
 }
 
-/// Whether this is the long form of the test (`LONG`, see Documentation/testing.md).
+/// Returns true if the long form of the test runs (`LONG`, see Documentation/testing.md).
 fn long_run() -> bool {
     std::env::var_os("LONG").is_some_and(|value| !value.is_empty())
 }

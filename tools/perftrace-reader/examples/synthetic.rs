@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Writes synthetic traces as CTF, and the output that a reader of CTF must give for each:
+//! Writes synthetic traces as CTF, and for each trace the output that a reader of CTF must give:
 //!
 //! ```text
 //! synthetic DIRECTORY
@@ -26,13 +26,13 @@ struct Expected {
     line: String,
 }
 
-/// A trace, and the expected output of a reader.
+/// A test case: a trace, and the expected output of a reader.
 struct Case {
     name: &'static str,
     fake: Fake,
     expected: Vec<Expected>,
     discarded: Vec<String>,
-    /// The output is not finished, as if the recorder was killed.
+    /// True if the output is not finished, as if the recorder was killed.
     killed: bool,
 }
 
@@ -81,12 +81,12 @@ fn concat(parts: &[&[u8]]) -> Vec<u8> {
     parts.concat()
 }
 
-/// Formats a time as babeltrace2 does, in nanoseconds. Tick 0 is 22:13:20.
+/// Formats a time as babeltrace2 does, in nanoseconds. The real time of tick 0 is 22:13:20.
 fn babeltrace_time(time: u64) -> String {
     format!("[22:13:20.{:09}]", time * 1_000_000 / u64::from(fake::KHZ))
 }
 
-/// Every type, with a small and a large value.
+/// Returns a case with fields of every type, each with a small and a large value.
 fn types() -> Case {
     let fields = "a:u8 b:u16 c:u32 d:u64 e:s8 f:s16 g:s32 h:s64 i:x8 j:x16 k:x32 l:x64 m:f32 n:f64";
     let fake = Fake::new()
@@ -141,7 +141,8 @@ fn texts() -> Case {
         .marker(17, 2, "text:none", "");
     let long = "x".repeat(1900);
     let mixed = concat(&[&[7], b"\xc3\xa9\0", &513_u16.to_ne_bytes(), b"\0"]);
-    // Not UTF-8; the byte before this text could be the first one of a letter.
+    // The first text is not UTF-8, but the byte before the text and its first byte are a letter in
+    // UTF-8.
     let broken = concat(&[&[0xc3], b"\xa9x\0", &0xffff_u16.to_ne_bytes(), b"y\0"]);
     let all = RecordBytes::default()
         .event(0, 100, 2000, b"hello\0")
@@ -181,7 +182,7 @@ fn texts() -> Case {
     case
 }
 
-/// 64 CPUs, 3 processes and 5 rounds. The times of a round's buffers overlap.
+/// Returns a case with 64 CPUs, 3 processes and 5 rounds. The times of a round's buffers overlap.
 fn many_buffers() -> Case {
     let mut fake = Fake::new();
     for key in 17..20 {
@@ -219,7 +220,7 @@ fn many_buffers() -> Case {
     case
 }
 
-/// Losses before the first event, between events, and at the end.
+/// Returns a case with losses before the first event, between events, and at the end.
 fn lost() -> Case {
     let fake = Fake::new()
         .process(17, 100, "app")
@@ -256,7 +257,7 @@ fn lost() -> Case {
     case
 }
 
-/// Invalid records are left out, and the valid records around them are kept.
+/// Returns a case with invalid records, which the output must leave out, among valid records.
 fn corrupt() -> Case {
     let fake = Fake::new()
         .process(17, 100, "app")
@@ -273,13 +274,14 @@ fn corrupt() -> Case {
         .raw(&[0; 64])
         .event(0, 2, 2002, &n(3));
     let odd = RecordBytes::default()
-        // An unknown marker, invalid fields, a text without an end, too many bytes, too few bytes.
+        // These events have an unknown marker, invalid fields, a text without a NUL, too many
+        // bytes, and too few bytes.
         .event(9, 2, 2003, &n(4))
         .event(1, 2, 2004, &n(5))
         .event(2, 2, 2005, b"12345678")
         .event(0, 2, 2006, &[0; 16])
         .event(0, 2, 2006, &[])
-        // A time in the future, and a time before the previous one.
+        // These events have a time in the future, and a time before that of the previous event.
         .event(0, 2, u64::MAX, &n(6))
         .event(0, 2, 5, &n(7))
         .raw(&[0xff; 8]);
@@ -296,7 +298,8 @@ fn corrupt() -> Case {
     case
 }
 
-/// A flight recorder: the newest record is first, and the oldest one is partly overwritten.
+/// Returns a case with a flight recorder, in which the newest record is first and the oldest record
+/// is partly overwritten.
 fn flight() -> Case {
     let fake = Fake::flight()
         .process(17, 100, "app")
@@ -320,7 +323,7 @@ fn flight() -> Case {
     case
 }
 
-/// Several processes in one buffer, with markers of the same name.
+/// Returns a case with several processes in one buffer, whose markers have the same name.
 fn shared() -> Case {
     let fake = Fake::shared()
         .process(17, 100, "one")

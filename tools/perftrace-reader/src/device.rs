@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The device: lists traces and markers, creates traces, and opens existing ones.
+//! The device `/dev/perftrace`: lists traces and markers, creates traces, and opens existing
+//! traces.
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -16,11 +17,11 @@ use engine::trace::{
     self as raw, Create, Describe, Process, Read, Release, Zero, BYTES_MAX, ENDED,
 };
 
-/// Path of the device.
+/// Path of the device for user-space tracing.
 pub const DEVICE: &str = "/dev/perftrace";
 
 /// Maximum number of attempts to read a buffer. A signal may end an attempt, and the buffer may
-/// have more bytes than the memory for them.
+/// have more bytes than the memory for the bytes.
 const MAX_READ_ATTEMPTS: usize = 1000;
 
 /// The configuration of a new trace.
@@ -28,28 +29,28 @@ const MAX_READ_ATTEMPTS: usize = 1000;
 pub struct TraceConfig {
     /// The name of the trace.
     pub name: String,
-    /// Globs of markers' names with single blanks between them. If empty, all markers but the
-    /// kernel's are wanted.
+    /// Globs of markers' names with single blanks between them. If the text is empty, the trace
+    /// records all markers except those of the kernel.
     pub markers: String,
     /// A combination of [`crate::FLIGHT`], `WAIT`, `SHARED`, `KEEP`, `PAUSED` and `ALL_USERS`.
     pub flags: u32,
-    /// Bytes of a buffer's records; 0 for the default.
+    /// Size of a buffer's records in bytes; 0 for the default.
     pub bytes: u32,
-    /// Maximum number of milliseconds that a thread waits, with `WAIT`; 0 for the default, all ones
-    /// for no limit.
+    /// Maximum number of milliseconds that a thread waits for room with the flag `WAIT`; 0 for the
+    /// default, all ones for no limit.
     pub wait_ms: u32,
     /// A filter that the crate perftrace-filter has compiled; empty for none.
     pub filter: Vec<u8>,
 }
 
-/// The open device.
+/// The open device `/dev/perftrace`.
 #[derive(Debug)]
 pub struct Device {
     file: File,
 }
 
 impl Device {
-    /// Opens the device. The error is `NotFound` if the module is not loaded.
+    /// Opens `/dev/perftrace`. The error is `NotFound` if the module is not loaded.
     pub fn open() -> Result<Self, Error> {
         let file = File::options().read(true).write(true).open(DEVICE);
         Ok(Self {
@@ -86,7 +87,8 @@ impl Device {
                 Err(Errno::NOENT) => return Ok(all),
                 Err(e) => return Err(Error::Call("list markers", e.into())),
             }
-            // Processes may be in any order, but the numbers of a process's markers must increase.
+            // The kernel may return processes in any order, but the numbers of a process's markers
+            // must increase.
             if raw.key == next.0 && raw.number < next.1 {
                 return Err(Error::Corrupt("marker listed twice".to_owned()));
             }
@@ -104,12 +106,12 @@ impl Device {
     }
 
     /// Asks all traced processes to release the device, and to map the file `wake` in its place.
-    /// Returns how many have not done so yet.
+    /// Returns the number of processes that have not released the device yet.
     pub fn release(&self, wake: &File) -> Result<u32, Error> {
         self.ioctl_release(0, wake.as_raw_fd())
     }
 
-    /// Allows processes to be traced, and traces to be created, again.
+    /// Allows again that processes are traced and traces are created.
     pub fn resume(&self) -> Result<(), Error> {
         self.ioctl_release(raw::RESUME, -1).map(|_| ())
     }
@@ -157,7 +159,7 @@ impl Device {
     /// Opens an existing trace.
     pub fn open_trace(self, name: &str) -> Result<Trace, Error> {
         let mut raw = raw_create();
-        // No trace has a name that cannot be one.
+        // A name that is too long, or otherwise invalid, is not the name of any trace.
         if copy_text(&mut raw.name, name, "").is_err() {
             return Err(Error::NoTrace(name.to_owned()));
         }
@@ -177,19 +179,19 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Ends the trace: it wants no more events.
+    /// Ends the trace, which then records no more events.
     pub fn end(&self) -> Result<(), Error> {
         retry_on_intr(|| abi::end(self.file.as_fd()))
             .map_err(|e| Error::Call("end the trace", e.into()))
     }
 
-    /// Pauses the trace, or resumes it.
+    /// Pauses or resumes the trace.
     pub fn pause(&self, on: bool) -> Result<(), Error> {
         retry_on_intr(|| abi::pause(self.file.as_fd(), on))
             .map_err(|e| Error::Call("pause the trace", e.into()))
     }
 
-    /// Returns whether the trace has ended.
+    /// Returns true if the trace has ended.
     pub fn has_ended(&self) -> Result<bool, Error> {
         let mut fds = [PollFd::new(&self.file, PollFlags::IN)];
         let now = Timespec {
@@ -332,8 +334,8 @@ fn raw_info(slot: u32) -> raw::Info {
 fn raw_create() -> Create {
     Create {
         size: size_of::<Create>() as u32,
-        // If the filter is wrong, the kernel stores the number of a step here. Otherwise the value
-        // stays.
+        // If the filter is invalid, the kernel stores the number of the invalid step in `position`.
+        // Otherwise the kernel does not change `position`.
         position: u32::MAX,
         ..Zero::ZERO
     }

@@ -10,25 +10,25 @@ use crate::device::DEVICE;
 /// The reason why a trace cannot be created, opened or read.
 #[derive(Debug)]
 pub enum Error {
-    /// The device could not be opened.
+    /// `/dev/perftrace` could not be opened.
     Open(io::Error),
-    /// There is no such trace, or none that the caller may open.
+    /// No trace has this name, or the caller may not open the trace.
     NoTrace(String),
-    /// There is already a trace of this name.
+    /// A trace of this name already exists.
     Exists(String),
     /// The maximum number of traces exists.
     TooManyTraces,
-    /// The call needs that there are no traces.
+    /// The call is possible only while no traces exist.
     TracesExist,
-    /// Another file reads this trace.
+    /// Another file reads the trace.
     Busy,
-    /// The caller lacks this permission.
+    /// The caller lacks the permission with this name.
     Denied(&'static str),
     /// The kernel has refused this step of the filter.
     Filter(u32),
     /// The kernel has refused a name, globs, a size or flags.
     Invalid(String),
-    /// The call has failed for another reason.
+    /// A system call has failed for another reason.
     Call(&'static str, io::Error),
     /// The kernel's answer is invalid.
     Corrupt(String),

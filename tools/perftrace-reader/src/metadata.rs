@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A cache of processes and markers, so that each is requested from the kernel only once.
+//! A cache of processes and markers, so that the reader requests each process and marker from the
+//! kernel only once.
 
 use std::collections::hash_map::Entry;
 use std::collections::HashMap;
@@ -11,18 +12,18 @@ use crate::fields::{self, Field, Value};
 use crate::source::{ProcessInfo, Source};
 use engine::trace::KEY_KERNEL;
 
-/// Maximum number of classes, that is of distinct names with fields. Events of further classes are
+/// Maximum number of classes, which are distinct names with fields. Events of further classes are
 /// not read.
 const MAX_CLASSES: usize = 1 << 16;
 
 /// A class of events. Markers with the same name and fields are one class.
 #[derive(Debug)]
 pub struct Marker {
-    /// The number by which outputs know the class: 0, 1 and so on.
+    /// The number by which outputs identify the class: 0, 1 and so on.
     pub class: u32,
-    /// `provider:event`.
+    /// The name of the class, `provider:event`.
     pub name: String,
-    /// The fields, in the order of a record.
+    /// The fields, in the order of their values in a record.
     pub fields: Vec<Field>,
 }
 
@@ -42,7 +43,7 @@ impl Marker {
 /// A process that wrote events.
 #[derive(Debug)]
 pub struct Process {
-    /// The key by which the trace knows the process.
+    /// The key by which the trace identifies the process.
     pub key: u64,
     /// The kernel's description of the process.
     pub info: ProcessInfo,
@@ -99,14 +100,15 @@ impl Metadata {
         Ok(Some(cached))
     }
 
-    /// Looks up a process and one of its markers. Returns `None` if one of them does not exist.
+    /// Looks up a process and one of its markers. Returns `None` if the process or the marker does
+    /// not exist.
     pub fn look_up(
         &mut self,
         source: &impl Source,
         key: u64,
         number: u16,
     ) -> Result<Option<ProcessAndMarker>, Error> {
-        // Most events are of the same process and marker as the one before.
+        // Most events are of the same process and marker as the previous event.
         if let Some((last, found)) = &self.last {
             if *last == (key, number) {
                 return Ok(Some(found.clone()));
@@ -140,7 +142,7 @@ impl Metadata {
         if let Some(marker) = self.classes.get(&key) {
             return Some(Rc::clone(marker));
         }
-        // Without this limit, the programs of all users could add classes for ever.
+        // Without this limit, the programs of all users could add classes without end.
         if next >= MAX_CLASSES {
             return None;
         }
@@ -153,9 +155,10 @@ impl Metadata {
         Some(marker)
     }
 
-    /// Begins another round. In every `every`-th round, checks the processes that were not looked
-    /// up for more than that many rounds, and forgets those that do not exist any more. Keys are
-    /// never used again. Returns the keys of the forgotten processes.
+    /// Begins another round of reading. In every `every`-th round, checks the processes that were
+    /// not looked up for more than `every` rounds, and removes the processes that no longer exist
+    /// from the cache. The kernel never reuses the keys of processes. Returns the keys of the
+    /// removed processes.
     pub fn begin_round(&mut self, source: &impl Source, every: u64) -> Result<Vec<u64>, Error> {
         self.round += 1;
         self.last = None;

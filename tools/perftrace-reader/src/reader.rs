@@ -16,28 +16,30 @@ use engine::trace::KEY_SHARED;
 
 /// Number of rounds without events after which the reader checks whether a process still exists.
 const IDLE_ROUNDS: u64 = 64;
-/// Maximum number of milliseconds that a record's time may be later than its reading. The clocks of
-/// different CPUs differ by less.
+/// Maximum number of milliseconds by which the time of a record may be later than the time at which
+/// it was read. The clocks of different CPUs differ by less than this maximum.
 const MAX_AHEAD_MS: u64 = 1000;
-/// Number of milliseconds within which a record is committed after its time was read, as a rule.
+/// Number of milliseconds after the clock was read within which a record is usually committed.
 const MAX_LATE_MS: u64 = 10;
 
-/// Totals of what was read.
+/// Totals over all events that were read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Number of events.
+    /// Number of events that were read.
     pub events: u64,
-    /// Bytes of records.
+    /// Number of bytes of records.
     pub bytes: u64,
-    /// Events that found no room, as far as the buffers have reported them.
+    /// Number of lost events for which a buffer had no room, as far as the buffers have reported
+    /// them.
     pub lost: u64,
-    /// Bytes that are not part of a valid record.
+    /// Number of bytes that are not part of a valid record.
     pub cut: u64,
-    /// Events with an impossible time: before that of the previous event, or in the future.
+    /// Number of events with an impossible time, which is before the time of the previous event or
+    /// in the future.
     pub bad_times: u64,
 }
 
-/// The state of a buffer.
+/// The state of a buffer that the reader has read.
 #[derive(Debug, Default)]
 struct Stream {
     last_time: u64,
@@ -75,7 +77,7 @@ impl Reader {
         self.totals
     }
 
-    /// Reads each buffer that has something once. Returns the number of these buffers.
+    /// Reads each buffer that has new records once. Returns the number of these buffers.
     pub fn read_round(
         &mut self,
         source: &impl Source,
@@ -112,7 +114,7 @@ impl Reader {
         result
     }
 
-    /// Processes what was read from a buffer.
+    /// Processes the records that were read from a buffer.
     fn process_chunk(
         &mut self,
         source: &impl Source,
@@ -129,8 +131,8 @@ impl Reader {
         self.totals.events += packet.events.len() as u64;
         self.totals.cut += packet.cut;
         let is_empty = packet.events.is_empty() && packet.losses.is_empty() && packet.cut == 0;
-        // The last losses have no `LOST` record yet, so they may be new although there are no
-        // bytes.
+        // The latest losses have no `LOST` record yet, so the count of losses may have grown
+        // although no bytes were read.
         if is_empty && packet.lost == lost {
             return Ok(());
         }
@@ -153,7 +155,7 @@ impl Reader {
         let new_bytes = chunk.position.wrapping_sub(stream.position);
         loop {
             let at = bytes.len() - records.remaining();
-            // A flight recorder returns old records again, behind the new ones.
+            // A flight recorder returns old records again, after the new records.
             if self.flight && at as u64 >= new_bytes {
                 break;
             }
@@ -184,12 +186,13 @@ impl Reader {
                             let time = self.correct_time(stream, chunk, record.time);
                             packet.events.push(Event { time, ..event });
                         }
-                        // The record's length is valid, so the next record can be read.
+                        // The record's length is valid, so parsing can continue with the next
+                        // record.
                         None => packet.cut += record.bytes as u64,
                     }
                 }
-                // The count only grows. It cannot be higher than that of the buffer, which was read
-                // later.
+                // The count in a `LOST` record only grows. The count cannot be higher than the
+                // buffer's count, which was read later.
                 Item::Lost { time, total } => {
                     let total = total.min(lost);
                     if total > stream.reported_lost {
@@ -208,7 +211,7 @@ impl Reader {
         Ok(packet)
     }
 
-    /// Returns the event if its marker exists and can have written this payload.
+    /// Returns the event of a record, if its marker exists and can have written this payload.
     fn resolve_event<'a>(
         &mut self,
         source: &impl Source,
@@ -234,8 +237,8 @@ impl Reader {
     }
 
     /// Corrects the time of a record. Readers of the output rely on times that do not decrease
-    /// along a buffer. A time that is more than [`MAX_AHEAD_MS`] later than the reading becomes
-    /// that of the reading.
+    /// along a buffer. A time that is more than [`MAX_AHEAD_MS`] later than the time of reading is
+    /// replaced by the time of reading.
     fn correct_time(&mut self, stream: &mut Stream, chunk: &Chunk, time: u64) -> u64 {
         let latest = chunk
             .ticks

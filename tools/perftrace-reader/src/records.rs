@@ -1,38 +1,39 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Parses the records of a buffer. The program that wrote them may be hostile, so nothing in them
-//! is trusted. An invalid record ends the parsing, and the remaining bytes are counted as cut.
+//! Parses the records of a buffer. The program that wrote them may be hostile, so the parser trusts
+//! no byte of them. An invalid record ends the parsing, and the remaining bytes are counted as cut.
 
 use engine::trace::{LOST, PAD, RECORD_MAX};
 
-/// Bytes before the fields, without the key.
+/// Number of bytes before the fields of a record, without the key.
 const HEADER_BYTES: usize = 16;
-/// Bytes of a `LOST` record.
+/// Number of bytes of a `LOST` record.
 const LOST_BYTES: usize = HEADER_BYTES + 8;
 
 /// The kind of buffer from which bytes were read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
-    /// A shared buffer: each record has its process's key.
+    /// True for a shared buffer, in which each record has the key of its process.
     pub shared: bool,
-    /// A flight recorder: the newest record is first, and the oldest may be incomplete.
+    /// True for a flight recorder, in which the newest record is first and the oldest record may be
+    /// incomplete.
     pub flight: bool,
 }
 
-/// An event, as the program has written it.
+/// The record of an event, as the program has written it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
     /// The marker's number in its process.
     pub marker: u16,
     /// The thread id, as the program has written it.
     pub thread: u32,
-    /// The time in ticks.
+    /// The time of the event in ticks.
     pub time: u64,
     /// The process's key, in shared buffers.
     pub key: Option<u64>,
-    /// The fields, followed by zeroes.
+    /// The bytes of the fields, followed by zeroes.
     pub payload: &'a [u8],
-    /// Bytes of the whole record.
+    /// Number of bytes of the whole record.
     pub bytes: usize,
 }
 
@@ -43,7 +44,7 @@ pub enum Item<'a> {
     Event(Record<'a>),
     /// A report of the number of events that this buffer has lost so far.
     Lost {
-        /// The time of the report.
+        /// The time of the report in ticks.
         time: u64,
         /// The number of lost events.
         total: u64,
@@ -77,7 +78,7 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
 enum Parsed<'a> {
     Pad(usize),
     Item(usize, Item<'a>),
-    /// The record begins before the oldest byte that is left.
+    /// The record begins before the oldest byte that is not overwritten.
     Overwritten,
     Corrupt,
 }
@@ -114,7 +115,8 @@ impl<'a> Records<'a> {
         if bytes == 0 {
             return Parsed::Corrupt;
         }
-        // No record is longer, and the pad at the end of a buffer is shorter than a record.
+        // No record is longer than RECORD_MAX, and the pad at the end of a buffer is shorter than a
+        // record.
         if bytes > RECORD_MAX {
             return Parsed::Corrupt;
         }
@@ -166,7 +168,7 @@ impl<'a> Iterator for Records<'a> {
     fn next(&mut self) -> Option<Item<'a>> {
         while !self.rest.is_empty() {
             match self.parse_next() {
-                // Each step takes at least 8 bytes, so the loop ends.
+                // Each step consumes at least 8 bytes, so the loop ends.
                 Parsed::Pad(bytes) => self.rest = self.rest.get(bytes..).unwrap_or_default(),
                 Parsed::Item(bytes, item) => {
                     self.rest = self.rest.get(bytes..).unwrap_or_default();
@@ -212,7 +214,7 @@ mod tests {
     #[test]
     fn r3_7_records_are_read_and_pads_left_out() {
         let mut bytes = record(3, 3, 100, &[5]);
-        // A pad of which only 8 bytes were written.
+        // The buffer ends with a pad of which only 8 bytes were written.
         bytes.extend(&record(PAD, 2, 0xdead, &[])[..]);
         bytes.extend(&record(PAD, 1, 0, &[])[..8]);
         bytes.extend(record(LOST, 3, 110, &[9]));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Feeds arbitrary bytes to the reader. Nothing may panic, every loop must end, and invalid bytes
-//! must be counted as cut.
+//! Feeds arbitrary bytes to the reader. The reader must not panic, every loop must end, and invalid
+//! bytes must be counted as cut.
 
 mod fake;
 
@@ -55,7 +55,7 @@ const LAYOUTS: [Layout; 4] = [
     },
 ];
 
-/// An output that checks what all outputs rely on.
+/// An output that checks the guarantees on which all outputs rely.
 #[derive(Default)]
 struct CheckedOutput {
     last: std::collections::HashMap<(u64, u32), (u64, u64)>,
@@ -168,7 +168,7 @@ fn read_rounds(bytes: &[u8], key: u64, flight: bool, lost: u64) -> (u64, u64) {
     (totals.cut, totals.events)
 }
 
-/// Whether this is the long form of the test (`LONG`, see Documentation/testing.md).
+/// Returns true if the long form of the test runs (`LONG`, see Documentation/testing.md).
 fn long_run() -> bool {
     std::env::var_os("LONG").is_some_and(|value| !value.is_empty())
 }
@@ -225,7 +225,7 @@ proptest! {
         let ends = record_ends(&bytes).into_iter().filter(|end| *end <= len);
         let valid_len = ends.max().unwrap_or(0);
         prop_assert_eq!(parse_all(&bytes[..len], LAYOUTS[0]).1, len - valid_len);
-        // In a flight recorder the incomplete record is the oldest one, the rest of which was
+        // In a flight recorder the incomplete record is the oldest record, whose other bytes were
         // overwritten.
         if len % 8 == 0 {
             prop_assert_eq!(parse_all(&bytes[..len], LAYOUTS[2]).1, 0);
@@ -242,7 +242,8 @@ proptest! {
     }
 }
 
-/// Changes each byte to each value, in a buffer with all kinds of records.
+/// Checks that no change of a byte does harm: changes each byte to each value, in a buffer with all
+/// kinds of records.
 #[test]
 fn r3_7_any_changed_byte_does_no_harm() {
     let bytes = RecordBytes::default()
@@ -264,7 +265,7 @@ fn r3_7_any_changed_byte_does_no_harm() {
     }
 }
 
-/// Each output is well-formed although the events are hostile, and the text has no escape
+/// Checks that each output of hostile events is well-formed, and that the text has no escape
 /// character.
 #[test]
 fn r3_7_outputs_of_hostile_events_are_whole() {

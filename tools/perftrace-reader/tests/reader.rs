@@ -74,7 +74,7 @@ fn r3_11_lines_of_several_buffers_are_in_order() {
 
 #[test]
 fn r3_11_what_came_later_but_is_older_waits() {
-    // The second round has an event that is older than the last one of the first round.
+    // The second round has an event that is older than the last event of the first round.
     let mut fake = two_processes();
     let late = NOW - 1000;
     let first = RecordBytes::default().event(0, 1, late + 10, b"\x02\0");

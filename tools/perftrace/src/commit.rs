@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The slow path's update of a buffer. Words are written into free space of the buffer, then one
-//! store publishes them. If the state from which the update was computed has changed, nothing is
-//! published. The update runs in a restartable sequence, or in a thread that owns the buffer.
+//! store publishes them. If the state from which the update was computed has changed, the words are
+//! not published. The update runs in a restartable sequence, or in a thread that owns the buffer.
 #![expect(unsafe_code, reason = "a restartable sequence, records")]
 
 use core::arch::asm;
@@ -13,13 +13,13 @@ use core::sync::atomic::{compiler_fence, AtomicU64, Ordering};
 
 use crate::abi::{Buffer, Slot};
 
-/// An update of a buffer.
+/// An update of a buffer, computed by the slow path.
 ///
 /// # Invariants
 ///
 /// `dst` points into the records of `buffer`: to the bytes from `head` on or, in flight recorders,
-/// to those that end at `head`. There is space for both lists of words without overwriting records
-/// that have not been read.
+/// to the bytes that end at `head`. The buffer has space for both lists of words at `dst` without
+/// overwriting records that have not been read.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Update<'a> {
@@ -36,10 +36,10 @@ pub(crate) struct Update<'a> {
     pub(crate) first_words: u64,
     pub(crate) second: *const u64,
     pub(crate) second_words: u64,
-    /// If not 0, `reserve` is lowered to `value` before anything is written. Set for flight
-    /// recorders.
+    /// If not 0, `reserve` is lowered to `value` before any word is written. Flight recorders use
+    /// this field.
     pub(crate) backwards: u64,
-    /// The value that is stored last, and where it is stored.
+    /// The value that is stored last, and the word to which it is stored.
     pub(crate) value: u64,
     pub(crate) target: &'a AtomicU64,
 }
@@ -47,16 +47,16 @@ pub(crate) struct Update<'a> {
 /// The way in which a thread has exclusive access to a buffer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Exclusion {
-    /// Until it is interrupted, by a restartable sequence. The value is the offset of its `struct
-    /// rseq` from the thread pointer.
+    /// A restartable sequence gives the thread exclusive access until the thread is interrupted.
+    /// The value is the offset of the thread's `struct rseq` from the thread pointer.
     Rseq(u64),
-    /// Until it gives the buffer back. Its thread id is in `owner`.
+    /// The thread owns the buffer until it releases the buffer. The thread id is in `owner`.
     Owner,
 }
 
 impl Update<'_> {
-    /// Carries out the update. Returns false, with nothing published, if a precondition does not
-    /// hold or the sequence was interrupted.
+    /// Carries out the update. Returns false, without publishing the words, if a precondition does
+    /// not hold or the sequence was interrupted.
     pub(crate) fn commit(&self, exclusion: Exclusion) -> bool {
         match exclusion {
             Exclusion::Rseq(rseq) => self.commit_rseq(rseq),
@@ -66,12 +66,12 @@ impl Update<'_> {
 
     fn commit_rseq(&self, rseq: u64) -> bool {
         let committed: u64;
-        // SAFETY: By the invariant of `Update` the words go to free space in the buffer, as long as
-        // `head` is unchanged. The sequence checks that, and that the thread runs on the CPU to
-        // which the buffer belongs. Another writer on this CPU would have interrupted the sequence,
-        // which aborts it. `rseq` is the offset of this thread's struct rseq. After an abort
-        // the sequence is not repeated, because anything that the update was computed from may have
-        // changed.
+        // SAFETY: By the invariant of `Update` the words are written to free space in the buffer,
+        // as long as `head` is unchanged. The sequence checks `head`, and checks that the thread
+        // runs on the CPU to which the buffer belongs. Another writer on this CPU would have
+        // interrupted the thread, which aborts the sequence. `rseq` is the offset of this thread's
+        // struct rseq. After an abort the sequence is not repeated, because the state from which
+        // the update was computed may have changed.
         unsafe {
             asm!(
                 rseq_descriptor!(),
@@ -166,8 +166,8 @@ impl Update<'_> {
         committed != 0
     }
 
-    /// Carries out the update as the owner of the buffer. Other threads write no records into it,
-    /// but may count lost events.
+    /// Carries out the update as the owner of the buffer. Other threads write no records into the
+    /// buffer, but may count lost events.
     fn commit_owned(&self) -> bool {
         let buffer = self.buffer;
         // Acquire: pairs with the kernel's store of the next generation.
@@ -179,13 +179,13 @@ impl Update<'_> {
         }
         if self.backwards != 0 && (self.value as i64) < buffer.reserve.load(Relaxed) as i64 {
             buffer.reserve.store(self.value, Relaxed);
-            // The kernel copies records and then reads `reserve`. If it has copied a byte of this
-            // record, it must see the lowered value. x86 keeps stores in order; this fence keeps
-            // the compiler from reordering them.
+            // The kernel copies records and then reads `reserve`. If the kernel has copied a byte
+            // of this record, it must see the lowered value. x86 keeps stores in order; this fence
+            // prevents the compiler from reordering the stores.
             compiler_fence(Ordering::SeqCst);
         }
-        // SAFETY: By the invariant of `Update` there is space for both lists at `dst`. The owner is
-        // the only writer, and the program's other threads do not read records.
+        // SAFETY: By the invariant of `Update` there is space for both lists of words at `dst`. The
+        // owner is the only writer, and the program's other threads do not read records.
         unsafe {
             ptr::copy_nonoverlapping(self.first, self.dst, self.first_words as usize);
             let second_dst = self.dst.add(self.first_words as usize);

@@ -11,7 +11,7 @@ use crate::abi::{HEAD_WORDS, PAYLOAD_MAX};
 use crate::site::{kind_size, pack, payload_words, Site, Value, STR};
 use crate::{fast_path, slow_path};
 
-/// Marks a branch as rarely taken, because it calls a cold function.
+/// Marks the branch that calls this cold function as rarely taken.
 #[cold]
 #[inline]
 pub fn unlikely() {}
@@ -21,7 +21,7 @@ pub fn unlikely() {}
 pub fn emit<const SHAPE: u64, const N: usize>(site: &'static Site, values: [Value<'_>; N]) {
     let packed;
     // SAFETY: The macro has made `site` and `SHAPE` from the same fields, so the sizes agree. The
-    // texts are as long as their values say.
+    // texts have the lengths in their values.
     unsafe {
         match const { payload_words(SHAPE) } {
             Some(0) => c::write_0(site),
@@ -43,7 +43,7 @@ pub fn emit<const SHAPE: u64, const N: usize>(site: &'static Site, values: [Valu
 }
 
 /// The functions that the macros call, with C's calling convention. `perftrace/perftrace.h`
-/// declares them.
+/// declares these functions.
 pub mod c {
     use super::*;
     pub use crate::registry::{register, unregister};
@@ -52,7 +52,7 @@ pub mod c {
     ///
     /// # Safety
     ///
-    /// `site` is live, its invariants hold, and it has no fields.
+    /// `site` is live, its invariants hold, and its event has no fields.
     #[inline]
     pub unsafe extern "C" fn write_0(site: *const Site) {
         // SAFETY: The caller guarantees a live site without fields.
@@ -67,7 +67,7 @@ pub mod c {
     ///
     /// # Safety
     ///
-    /// `site` is live, its invariants hold, and its fields have that size.
+    /// `site` is live, its invariants hold, and its fields take 1 to 8 bytes.
     #[inline]
     pub unsafe extern "C" fn write_1(site: *const Site, first: u64) {
         // SAFETY: The caller guarantees a live site with one word of fields.
@@ -82,7 +82,7 @@ pub mod c {
     ///
     /// # Safety
     ///
-    /// `site` is live, its invariants hold, and its fields have that size.
+    /// `site` is live, its invariants hold, and its fields take 9 to 16 bytes.
     #[inline]
     pub unsafe extern "C" fn write_2(site: *const Site, first: u64, second: u64) {
         // SAFETY: The caller guarantees a live site with two words of fields.
@@ -93,7 +93,7 @@ pub mod c {
         }
     }
 
-    /// Writes an event with more bytes of fields, none of which is a text.
+    /// Writes an event with any number of fields, none of which is a text.
     ///
     /// # Safety
     ///
@@ -109,13 +109,13 @@ pub mod c {
         }
     }
 
-    /// Writes an event with texts. A text is truncated if the record would become too large with it
-    /// and the smallest possible fields behind it.
+    /// Writes an event with texts. A text is truncated if the record would become too large with
+    /// the whole text and the smallest possible fields after it.
     ///
     /// # Safety
     ///
-    /// `site` is live, and its invariants hold. There is a value for each field, and the texts can
-    /// be read.
+    /// `site` is live, and its invariants hold. `values` has a value for each field of the event,
+    /// and the texts can be read.
     #[cold]
     #[inline(never)]
     pub unsafe extern "C" fn write_values(site: *const Site, values: *const Value<'_>, n: usize) {
@@ -132,7 +132,8 @@ pub mod c {
             (rest, shape) = (tail, shape >> 4);
         }
         let fields = payload.padded_words();
-        // The fast path reads only these parts of a site. The header has the size of this record.
+        // The fast path reads only the parts of a site that `with_size` copies. The header of the
+        // copy has the size of this record.
         let words = ((fields.len() + HEAD_WORDS) as u32) << 16;
         let sized_site = site.with_size(words);
         // SAFETY: The caller guarantees that the site and its word are live. `sized_site` has the
@@ -149,13 +150,13 @@ pub mod c {
     }
 }
 
-// These are functions of their own, so that their callers need no stack frame.
+// The slow functions are not inlined, so that their callers need no stack frame.
 
 /// Writes an event without fields by the slow path.
 ///
 /// # Safety
 ///
-/// `site` is live, its invariants hold, and it has no fields.
+/// `site` is live, its invariants hold, and its event has no fields.
 #[cold]
 #[inline(never)]
 unsafe extern "C" fn write_0_cold(site: *const Site) {
@@ -171,7 +172,7 @@ unsafe extern "C" fn write_0_cold(site: *const Site) {
 #[cold]
 #[inline(never)]
 unsafe extern "C" fn write_1_cold(site: *const Site, first: u64) {
-    // SAFETY: The caller guarantees a live site with one word of fields, which `first` is.
+    // SAFETY: The caller guarantees a live site with one word of fields, which is `first`.
     unsafe { write_cold(site, [first].as_ptr(), 1) };
 }
 
@@ -220,7 +221,7 @@ unsafe extern "C" fn write_cold(site: *const Site, fields: *const u64, words: us
     }
 }
 
-/// Returns the bytes that the fields of a shape take at least.
+/// Returns the minimum number of bytes that the fields of a shape take.
 fn min_size(shape: u64) -> usize {
     let (mut bytes, mut shape_left) = (0, shape);
     while shape_left != 0 {
@@ -235,8 +236,8 @@ fn min_size(shape: u64) -> usize {
 
 const PAYLOAD_WORDS: usize = PAYLOAD_MAX / 8;
 
-/// Memory in which fields are put together. The first `bytes` bytes of `words` are initialised;
-/// they are at most [`PAYLOAD_MAX`].
+/// Memory in which the fields of a record are collected. The first `bytes` bytes of `words` are
+/// initialised, and `bytes` is at most [`PAYLOAD_MAX`].
 struct Payload {
     words: [MaybeUninit<u64>; PAYLOAD_WORDS],
     bytes: usize,
@@ -256,7 +257,7 @@ impl Payload {
         PAYLOAD_MAX.saturating_sub(self.bytes)
     }
 
-    /// Appends bytes, as far as there is room.
+    /// Appends bytes, as many as there is room for.
     ///
     /// # Safety
     ///
@@ -269,20 +270,21 @@ impl Payload {
             .as_mut_ptr()
             .cast::<u8>()
             .wrapping_add(self.bytes);
-        // SAFETY: The caller guarantees that the bytes can be read, and there is room for as many.
+        // SAFETY: The caller guarantees that the bytes can be read, and `words` has room for
+        // `bytes` bytes.
         unsafe { to.copy_from_nonoverlapping(from, bytes) };
         self.bytes += bytes;
     }
 
     #[inline]
     fn append_number(&mut self, bits: u64, bytes: usize) {
-        // SAFETY: No caller asks for more than the 8 bytes of an integer. On x86 the low bytes are
-        // first.
+        // SAFETY: No caller asks for more than the 8 bytes of an integer. On x86 the low bytes of
+        // an integer come first.
         unsafe { self.append((&raw const bits).cast(), bytes) };
     }
 
     /// Appends a text, up to its NUL or its length, and a NUL. `after` is the number of bytes that
-    /// the fields behind it need at least. A null pointer is written as "(null)".
+    /// the fields after the text need at least. A null pointer is written as "(null)".
     ///
     /// # Safety
     ///
@@ -296,8 +298,8 @@ impl Payload {
                 max.min(usize::try_from(value.bytes).unwrap_or(max)),
             ),
         };
-        // SAFETY: The caller guarantees that the text can be read. strnlen() reads nothing behind
-        // its NUL or `max` bytes.
+        // SAFETY: The caller guarantees that the text can be read. strnlen() reads no byte after
+        // the text's NUL or its first `max` bytes.
         unsafe {
             let bytes = libc::strnlen(from.cast(), max);
             self.append(from, bytes);
@@ -309,13 +311,14 @@ impl Payload {
     fn padded_words(&mut self) -> &[u64] {
         let words = self.bytes.div_ceil(8).min(PAYLOAD_WORDS);
         self.append_number(0, (words * 8).saturating_sub(self.bytes));
-        // SAFETY: All bytes of these words are initialised: the zeroes fill the last one.
+        // SAFETY: All bytes of the returned words are initialised: zeroes fill the last word.
         unsafe { slice::from_raw_parts(self.words.as_ptr().cast(), words) }
     }
 }
 
 impl Site {
-    /// Returns a copy of the parts that the fast path reads, with the size of a record.
+    /// Returns a copy of the parts of the site that the fast path reads, with the size of a record
+    /// in the header.
     fn with_size(&self, words: u32) -> Self {
         Self {
             word: self.word.load(Relaxed).into(),

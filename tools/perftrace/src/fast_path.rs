@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The fast path of an event. It is taken if only one trace wants the event, the trace has no
-//! filter, the buffer is the process's own, and there is room. Records are written forwards or, in
-//! flight recorders, backwards. All other events take the slow path (`slow_path.rs`).
+//! The fast path of an event. The fast path is taken if only one trace records the event, the trace
+//! has no filter, the buffer is not shared with other processes, and the buffer has room. Records
+//! are written forwards or, in flight recorders, backwards. All other events take the slow path
+//! (`slow_path.rs`).
 //!
 //! ```text
 //! thread                                  kernel: a trace ends, the next one begins in its slot
@@ -11,16 +12,17 @@
 //! C: generation again, in the sequence    F: generation odd;  G: sets marker words
 //! ```
 //!
-//! A thread that sees a word of G at B and the generation of F at A writes into the buffers of F,
-//! or sees at C that the generation has changed. x86 keeps the order of loads and the order of
-//! stores; nothing else orders them here. A pairs with E and F, B with D and G, C with E and F.
-//! Whether the generation is even is not checked: no word has the bit between D and G, so a thread
-//! that reads the same even number at A and C has seen no such word at B.
+//! In the table above, a thread that reads a word of G at B and the generation of F at A writes
+//! into the buffers of F, or sees at C that the generation has changed. x86 keeps the order of
+//! loads and the order of stores; nothing else orders the loads and stores of this path. A pairs
+//! with E and F, B with D and G, C with E and F. Whether the generation is even is not checked: no
+//! word has the bit between D and G, so a thread that reads the same even number at A and C has
+//! seen no such word at B.
 //!
 //! The sequence ends with the store of `head`. If the thread is preempted, migrated or interrupted
-//! by a signal before that, the kernel clears `rseq_cs` and lets it start again at the top. After
-//! the sequence the thread clears `rseq_cs` itself, because this code may be unmapped before the
-//! kernel reads `rseq_cs` again.
+//! by a signal before that, the kernel clears `rseq_cs` and lets the thread start again at the top.
+//! After the sequence the thread clears `rseq_cs` itself, because this code may be unmapped before
+//! the kernel reads `rseq_cs` again.
 #![expect(unsafe_code, reason = "a restartable sequence")]
 
 use core::arch::asm;
@@ -29,12 +31,12 @@ use crate::abi::{FILTERED, FLIGHT, SHARED};
 use crate::site::Site;
 use crate::state::CURRENT;
 
-/// The flags of a trace that decide about the path. `PERFTRACE_WAIT` is not among them: it only
-/// matters if there is no room.
+/// The flags of a trace that select the path. `PERFTRACE_WAIT` is not one of these flags, because
+/// it matters only if there is no room.
 const PATH_FLAGS: u32 = FLIGHT | SHARED | FILTERED;
 
-/// Emits the restartable sequence. `$mode` checks the trace's flags, `$end` computes the next
-/// `head` in r9 and checks it against the limit, `$fields` stores the fields. Instructions that run
+/// Emits the restartable sequence. `$mode` checks the trace's flags. `$end` computes the next
+/// `head` in r9 and checks it against the limit. `$fields` stores the fields. Instructions that run
 /// only after a failure or an interruption are in another section.
 ///
 /// | register | contents |
@@ -52,8 +54,8 @@ macro_rules! fast_path {
         let done: u64;
         // SAFETY: By the invariant of `Trace`, r9 points to a trace with a live slot and live
         // buffers, and the CPU number is compared with the number of buffers. The record does not
-        // go beyond `limit`, which the kernel and the slow path keep inside the records and off the
-        // records that have not been read. The caller guarantees that the site and its word are
+        // go beyond `limit`, which the kernel and the slow path keep inside the records and outside
+        // the records that have not been read. The caller guarantees that the site and its word are
         // live.
         unsafe {
             asm!(
@@ -138,7 +140,7 @@ macro_rules! forwards {
     };
 }
 
-/// Writes an event without fields. Returns false if it was not written.
+/// Writes an event without fields. Returns false if the event was not written.
 ///
 /// # Safety
 ///
@@ -148,7 +150,7 @@ pub(crate) unsafe fn event_0(site: *const Site) -> bool {
     forwards!(site, 0u64, 0u64, "lea r9, [r10 + 16]", [])
 }
 
-/// Writes an event with 8 bytes of fields. Returns false if it was not written.
+/// Writes an event with 8 bytes of fields. Returns false if the event was not written.
 ///
 /// # Safety
 ///
@@ -165,7 +167,7 @@ pub(crate) unsafe fn event_1(site: *const Site, first: u64) -> bool {
     )
 }
 
-/// Writes an event with 16 bytes of fields. Returns false if it was not written.
+/// Writes an event with 16 bytes of fields. Returns false if the event was not written.
 ///
 /// # Safety
 ///
@@ -181,8 +183,8 @@ pub(crate) unsafe fn event_2(site: *const Site, first: u64, second: u64) -> bool
     )
 }
 
-/// Writes an event with `words` words of fields, at least one. Returns false if it was not written.
-/// The loop that copies the fields counts in rdx, which is free by then.
+/// Writes an event with `words` words of fields, at least one. Returns false if the event was not
+/// written. The loop that copies the fields counts in rdx, which is unused at that point.
 ///
 /// # Safety
 ///
@@ -209,12 +211,12 @@ pub(crate) unsafe fn event(site: *const Site, fields: *const u64, words: usize) 
 }
 
 /// Writes backwards: the record is written if the next `head` is not below `limit`, after `reserve`
-/// has been lowered to it. If `reserve` is that low already, because an attempt was interrupted
-/// after lowering it, the record takes the slow path.
+/// has been lowered to it. If an interrupted attempt has already lowered `reserve` that far, the
+/// record takes the slow path.
 ///
-/// The values are compared as signed, and each `head` here is below 0. A limit of 0 therefore sends
-/// every record to the slow path, as it does forwards. A thread that has lost an event may store
-/// that 0 late, in the buffer of the next trace.
+/// The values are compared as signed, and each `head` of a flight recorder is below 0. A limit of 0
+/// therefore sends every record to the slow path, as it does in buffers that are written forwards.
+/// A thread that has lost an event may store the limit 0 late, in the buffer of the next trace.
 macro_rules! backwards {
     ($site:expr, $first:expr, $second:expr, [$($begin:literal),*], [$($fields:literal),*]) => {
         fast_path!(
@@ -237,8 +239,8 @@ macro_rules! backwards {
     };
 }
 
-/// Writes an event with 16 bytes of fields into a flight recorder. Returns false if it was not
-/// written.
+/// Writes an event with 16 bytes of fields into a flight recorder. Returns false if the event was
+/// not written.
 ///
 /// # Safety
 ///
@@ -255,7 +257,7 @@ pub(crate) unsafe fn flight_2(site: *const Site, first: u64, second: u64) -> boo
 }
 
 /// Writes an event with `words` words of fields, at least one, into a flight recorder. Returns
-/// false if it was not written.
+/// false if the event was not written.
 ///
 /// # Safety
 ///

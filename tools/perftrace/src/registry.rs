@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The registry of the programs and libraries of this process that have markers, from their
-//! constructors to their destructors. A child of fork() inherits it. The kernel makes the child a
-//! process of its own when it reaches its first marker.
+//! constructors to their destructors. A child of fork() inherits the registry. The kernel treats
+//! the child as a separate process from its first marker on.
 #![expect(
     clippy::disallowed_methods,
     reason = "the lint is for the kernel, whose char is unsigned"
@@ -29,12 +29,12 @@ extern "C" {
     fn dprintf(fd: c_int, format: *const c_char, ...) -> c_int;
 }
 
-/// A program or library with markers: `struct perftrace_module` of `perftrace/perftrace.h`.
+/// A program or library with markers, `struct perftrace_module` of `perftrace/perftrace.h`.
 ///
 /// # Invariants
 ///
-/// `first` to `last` are its sites, and `off` points to a word that is 0. All of them are live
-/// while the module is registered.
+/// `first` to `last` are the module's sites, and `off` points to a word that is 0. The sites and
+/// the word are live while the module is registered.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Module {
@@ -42,7 +42,7 @@ pub struct Module {
     pub(crate) first: *const Site,
     pub(crate) last: *const Site,
     pub(crate) off: *const AtomicU32,
-    /// The number of its objects whose constructors have run. Only the C macro uses it.
+    /// The number of the module's objects whose constructors have run. Only the C macro uses it.
     pub(crate) users: u32,
     pub(crate) reserved: u32,
 }
@@ -63,35 +63,36 @@ const MAX_MARKERS_PER_CALL: usize = 512;
 
 /// The registered modules, and the state of this process's attachment.
 struct Registry {
-    /// The registered modules, as a list.
+    /// The registered modules, as a linked list.
     modules: *mut Module,
-    /// The progress of attaching.
+    /// The state of this process's attachment to the device.
     attach_state: AttachState,
-    /// `PERFTRACE_SHARED=1` is in the environment, and the process has restartable sequences.
+    /// True if `PERFTRACE_SHARED=1` is in the environment and the process has restartable
+    /// sequences.
     shared: bool,
-    /// `PERFTRACE_DEBUG=1` is in the environment.
+    /// True if `PERFTRACE_DEBUG=1` is in the environment.
     debug: bool,
-    /// The handlers for fork() are installed.
+    /// True if the handlers for fork() are installed.
     has_fork_handlers: bool,
-    /// The id of the process that owns the registry. A process that only shares its memory has
-    /// another id.
+    /// The id of the process that owns the registry. A process that only shares this process's
+    /// memory has another id.
     process: u32,
     /// A word of the wake file (`device::map_wake_file()`), or null if the file is not mapped.
     wake: *const AtomicU32,
-    /// The value of that word on which this process has acted last.
+    /// The value of the word `wake` on which this process has acted last.
     last_wake_value: u32,
     #[cfg(feature = "simulate")]
     mappings: (*mut u8, *mut u8),
 }
 
-/// The state of attaching.
+/// The state of this process's attachment to the device.
 #[derive(Clone, Copy, PartialEq)]
 enum AttachState {
     /// Attaching was not tried yet, or the last module was unregistered.
     New,
     /// The process is traced.
     Attached,
-    /// There is no device. The wake file says when there is one.
+    /// The device does not exist. The words of the wake file change when the device appears.
     Waiting,
     /// The process is not traced.
     Off,
@@ -101,8 +102,8 @@ enum AttachState {
 ///
 /// # Invariants
 ///
-/// `registry` is accessed only with the lock held. In the child of fork(), the parent has taken it
-/// before the fork.
+/// `registry` is accessed only with the lock held. In the child of fork(), the lock is held because
+/// the parent has taken it before the fork.
 struct LockedRegistry {
     lock: UnsafeCell<libc::pthread_mutex_t>,
     registry: UnsafeCell<Registry>,
@@ -130,7 +131,7 @@ static REGISTRY: LockedRegistry = LockedRegistry {
 
 fn with_registry(f: impl FnOnce(&mut Registry)) {
     // SAFETY: The lock is held while the registry is accessed, as the invariant of `LockedRegistry`
-    // requires. No `f` takes it again.
+    // requires. No `f` takes the lock again.
     unsafe {
         libc::pthread_mutex_lock(REGISTRY.lock.get());
         f(&mut *REGISTRY.registry.get());
@@ -142,7 +143,8 @@ fn with_registry(f: impl FnOnce(&mut Registry)) {
 ///
 /// # Safety
 ///
-/// The module's invariants hold until it is passed to [`unregister`]. It is not registered yet.
+/// The module's invariants hold until it is passed to [`unregister`]. The module is not registered
+/// yet.
 pub unsafe extern "C" fn register(module: *mut Module) {
     with_registry(|registry| {
         // SAFETY: The caller guarantees that the module is live and not registered, so nothing else
@@ -155,7 +157,7 @@ pub unsafe extern "C" fn register(module: *mut Module) {
         registry.modules = module;
         match registry.attach_state {
             AttachState::New => registry.init(),
-            // The device may exist by now.
+            // The device may have appeared since the last attempt.
             AttachState::Waiting => return registry.reattach(),
             AttachState::Attached if state::is_released() => return registry.reattach(),
             _ => {}
@@ -172,8 +174,8 @@ pub unsafe extern "C" fn register(module: *mut Module) {
 pub unsafe extern "C" fn unregister(module: *mut Module) {
     with_registry(|registry| {
         let mut at = &raw mut registry.modules;
-        // SAFETY: By the invariant of `Module`, those in the list are live. The lock protects the
-        // list.
+        // SAFETY: By the invariant of `Module`, the modules in the list are live. The lock protects
+        // the list.
         unsafe {
             while !(*at).is_null() && *at != module {
                 at = &raw mut (**at).next;
@@ -183,7 +185,7 @@ pub unsafe extern "C" fn unregister(module: *mut Module) {
                 registry.unregister(old);
             }
             if registry.modules.is_null() && registry.attach_state == AttachState::Attached {
-                // The next module that is registered attaches again.
+                // The next module that is registered attaches to the device again.
                 device::close();
                 registry.attach_state = AttachState::New;
             }
@@ -191,14 +193,14 @@ pub unsafe extern "C" fn unregister(module: *mut Module) {
     });
 }
 
-/// Attaches because a marker's word says that there is a device. `value` is that word. Called on
-/// the path of an event, so possibly in a signal handler.
+/// Attaches because the word of a marker shows that the device has appeared. `value` is the value
+/// of that word. The function is called on the path of an event, so possibly in a signal handler.
 #[cold]
 pub(crate) fn attach_on_wake(value: u32) {
     device::without_cancellation(|| {
         // SAFETY: The registry is accessed only with the lock, as the invariant of `LockedRegistry`
-        // requires. trylock does not wait: if this is a signal handler of the thread that has the
-        // lock, it fails with EBUSY.
+        // requires. trylock does not wait: in a signal handler of the thread that holds the lock,
+        // it fails with EBUSY.
         unsafe {
             if libc::pthread_mutex_trylock(REGISTRY.lock.get()) != 0 {
                 return;
@@ -222,8 +224,8 @@ pub(crate) fn attach_on_wake(value: u32) {
     });
 }
 
-/// Attaches to the simulated kernel that a test has set up. With `replace`, it replaces the current
-/// one.
+/// Attaches to the simulated kernel that a test has set up. With `replace`, the new kernel replaces
+/// the current simulated kernel.
 #[cfg(feature = "simulate")]
 pub(crate) fn attach_simulated(replace: bool) {
     with_registry(|registry| {
@@ -247,15 +249,15 @@ impl Registry {
         if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
             return self.log_off(c"the program has more privileges than its user");
         }
-        // A process without sequences takes no part in shared traces. It would lock a buffer by
-        // `owner`, which the sequences of other processes do not check.
+        // A process without restartable sequences does not use shared buffers. Such a process would
+        // lock a buffer by `owner`, which the sequences of other processes do not check.
         self.shared = env_starts_with(c"PERFTRACE_SHARED", b'1') && thread::detect_rseq(true);
         self.process = device::getpid();
         self.attach();
         if self.attach_state != AttachState::Off && !self.has_fork_handlers {
             self.has_fork_handlers = true;
-            // SAFETY: The handlers are functions of this library. The C library removes them when
-            // this library is unmapped.
+            // SAFETY: The handlers are functions of this library. The C library removes the
+            // handlers when this library is unmapped.
             let result = unsafe {
                 libc::pthread_atfork(Some(fork_prepare), Some(fork_parent), Some(fork_child))
             };
@@ -278,11 +280,11 @@ impl Registry {
         }
     }
 
-    /// Prepares for a device that appears later: maps the wake file, whose words announce it.
+    /// Maps the wake file, whose words announce a device that appears later.
     fn wait_for_device(&mut self) {
         if self.wake.is_null() {
             match device::map_wake_file() {
-                // All words have the same value; the first one will do.
+                // All words of the file have the same value, so the first word is used.
                 Ok(at) => self.wake = at.wrapping_add(abi::WORDS).cast::<AtomicU32>(),
                 // The missing device was reported already.
                 Err(Errno(libc::ENOENT)) => return,
@@ -293,7 +295,8 @@ impl Registry {
         self.log_off(c"waiting for /dev/perftrace");
     }
 
-    /// Attaches from the beginning, with all markers, because the device has appeared or may have.
+    /// Attaches again and registers all markers, because the device has appeared or may have
+    /// appeared.
     fn reattach(&mut self) {
         self.for_each_module(|module| {
             for site in module.sites() {
@@ -307,7 +310,7 @@ impl Registry {
     }
 
     fn finish_attach(&mut self, mappings: Mappings) {
-        // SAFETY: The attach has returned these mappings, and they are never unmapped.
+        // SAFETY: The attach has returned these mappings, which are never unmapped.
         unsafe { state::set_mappings(mappings.control, mappings.buffers) };
         #[cfg(feature = "simulate")]
         {
@@ -318,7 +321,8 @@ impl Registry {
         };
         match control.version.load(Relaxed) {
             VERSION => {}
-            // The mappings were another copy's, and the kernel has taken them back meanwhile.
+            // The mappings were made by another copy of the library, and the kernel has removed
+            // them meanwhile.
             0 => return self.wait_for_device(),
             _ => return self.log_off(c"the kernel uses another version of the interface"),
         }
@@ -326,8 +330,8 @@ impl Registry {
         self.attach_state = AttachState::Attached;
     }
 
-    /// Registers all markers of a module. Each site is asked for once, and those that the kernel
-    /// refuses stay off.
+    /// Registers all markers of a module. Each site is registered once, and sites that the kernel
+    /// refuses stay disabled.
     fn register(&self, module: &Module) {
         let is_unregistered = |site: &&Site| site.state.load(Relaxed) == UNREGISTERED;
         match self.attach_state {
@@ -370,13 +374,14 @@ impl Registry {
         }
     }
 
-    /// Sends a registration. If the program has closed the descriptor, the device is opened again.
+    /// Sends the registration of markers to the kernel. If the program has closed the descriptor,
+    /// the device is opened again.
     fn register_markers(&self, markers: &mut [Marker]) -> Result<(), Errno> {
         match device::register(markers) {
             Err(Errno(libc::EBADF)) => {
                 let mappings = device::attach(self.shared)?;
-                // If the kernel did not know this process, it has made a new one with mappings
-                // elsewhere, which are of no use here.
+                // If the kernel did not know this process, it has created a new process entry with
+                // other mappings, which this process does not use.
                 match state::control()
                     .is_some_and(|at| ptr::from_ref(at).cast() == mappings.control)
                 {
@@ -411,13 +416,14 @@ impl Registry {
             }
             device::unregister(markers);
         });
-        // Whether or not the call succeeded, threads must not use the old words any more.
+        // Threads must no longer use the old words, whether or not the call succeeded.
         for site in module.sites() {
             site.switch_off(module.off, UNREGISTERED);
         }
     }
 
-    /// Attaches a child of fork() to a simulated kernel. The real kernel does that by itself.
+    /// Attaches a child of fork() to a simulated kernel. The real kernel attaches the child without
+    /// the library.
     #[cfg(feature = "simulate")]
     fn attach_child(&mut self) {
         if self.attach_state != AttachState::Attached {
@@ -445,7 +451,7 @@ impl Registry {
 
     fn for_each_module(&self, f: impl Fn(&Module)) {
         let mut next = self.modules;
-        // SAFETY: By the invariant of `Module`, those in the list are live.
+        // SAFETY: By the invariant of `Module`, all modules in the list are live.
         while let Some(module) = unsafe { next.as_ref() } {
             f(module);
             next = module.next;
@@ -474,18 +480,19 @@ impl Registry {
     }
 }
 
-/// Returns whether a variable of the environment begins with a character.
+/// Returns true if the value of an environment variable begins with `first_char`.
 fn env_starts_with(name: &CStr, first_char: u8) -> bool {
-    // SAFETY: `name` is a C string, and the value is read at once. Constructors run before main(),
-    // or in dlopen(), during which the program must not change its environment.
+    // SAFETY: `name` is a C string, and the value is read at once. The caller is a constructor,
+    // which runs before main() or in dlopen(), and the program must not change its environment in
+    // dlopen().
     unsafe {
         let value = libc::getenv(name.as_ptr());
         !value.is_null() && *value as u8 == first_char
     }
 }
 
-/// Calls `f` with memory for `count` markers. The memory is mapped for that time, because the
-/// program's allocator may not be usable in a child of fork() or in a signal handler.
+/// Calls `f` with memory for `count` markers. The memory is mapped for the duration of the call,
+/// because the program's allocator may not be usable in a child of fork() or in a signal handler.
 fn with_marker_memory(count: usize, f: impl FnOnce(&mut [Marker])) -> Result<(), Errno> {
     if count == 0 {
         return Ok(());
@@ -494,7 +501,7 @@ fn with_marker_memory(count: usize, f: impl FnOnce(&mut [Marker])) -> Result<(),
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     // SAFETY: The kernel chooses the address. The memory is zeroed, which is a valid state of
-    // markers, and nothing uses it after `f`.
+    // markers, and no code uses the memory after `f` has returned.
     unsafe {
         let at = libc::mmap(null_mut(), bytes, protection, flags, -1, 0);
         if at == libc::MAP_FAILED {
@@ -506,7 +513,7 @@ fn with_marker_memory(count: usize, f: impl FnOnce(&mut [Marker])) -> Result<(),
     Ok(())
 }
 
-/// Returns a marker's name and fields, or `None` if one of them is too long.
+/// Returns a marker's name and fields, or `None` if the name or the fields are too long.
 ///
 /// # Safety
 ///
@@ -521,7 +528,7 @@ unsafe fn name_and_fields<'a>(text: *const c_char) -> Option<(&'a [u8], &'a [u8]
     (name.len() < NAME_MAX && fields.len() < FIELDS_MAX).then_some((name, fields))
 }
 
-/// Fills in what is asked for: a marker's name and fields, without a number.
+/// Fills in a request to register a marker: its name and fields, without a number.
 ///
 /// # Safety
 ///
@@ -539,7 +546,7 @@ unsafe fn init_marker(marker: &mut Marker, text: *const c_char) {
 }
 
 extern "C" fn fork_prepare() {
-    // SAFETY: The lock is initialised, and no thread calls fork() while it holds it.
+    // SAFETY: The lock is initialised, and no thread calls fork() while it holds the lock.
     unsafe { libc::pthread_mutex_lock(REGISTRY.lock.get()) };
 }
 

@@ -2,8 +2,9 @@
 
 //! The parts of an `asm!` block that describe a restartable sequence (rseq(2)) to the kernel.
 
-/// Emits the descriptor (`struct rseq_cs`) at label 92. The sequence is the code from label 3 to
-/// label 4. If the thread is interrupted there, the kernel lets it continue at label 5.
+/// Emits the descriptor (`struct rseq_cs`) at label 92. The restartable sequence is the code from
+/// label 3 to label 4. If the thread is interrupted in this code, the kernel lets the thread
+/// continue at label 5.
 macro_rules! rseq_descriptor {
     () => {
         concat!(
@@ -21,7 +22,7 @@ macro_rules! rseq_descriptor {
 }
 
 /// Emits label 5, the abort handler. The kernel checks the four bytes before it for glibc's
-/// signature, which is here the operand of a `ud1` instruction.
+/// signature, which is the operand of a `ud1` instruction.
 macro_rules! rseq_abort_handler {
     () => {
         concat!(".byte 0x0f, 0xb9, 0x3d\n", ".long 0x53053053\n", "5:")

@@ -14,7 +14,8 @@ use crate::site::{Site, OFF};
 ///
 /// # Invariants
 ///
-/// It is accessed by the constructor and, once registered, only with the registry's lock held.
+/// Before the registration of the entry, only the constructor accesses it. After the registration,
+/// the entry is accessed only with the registry's lock held.
 struct RustModule(UnsafeCell<Module>);
 
 // SAFETY: By the invariant of `RustModule`, accesses of several threads are serialised by the
@@ -30,12 +31,12 @@ static RUST_MODULE: RustModule = RustModule(UnsafeCell::new(Module {
     reserved: 0,
 }));
 
-/// Returns the begin and the end of the macro's section, as the linker defines them. Both are null
-/// if there is no such section.
+/// Returns the beginning and the end of the section in which the macro places sites, as the linker
+/// defines them. The two addresses are null if the program has no such section.
 fn section_bounds() -> (*const Site, *const Site) {
     let (first, last);
-    // SAFETY: The instructions load the addresses of weak symbols. Nothing is read through them
-    // here.
+    // SAFETY: The instructions load the addresses of weak symbols. The addresses are not
+    // dereferenced.
     unsafe {
         asm!(
             ".weak __start_perftrace_rust", ".hidden __start_perftrace_rust",

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! A simulated kernel for tests: a file with the layout of the mappings of `/dev/perftrace`. A test
-//! performs the kernel's part in it. The rest of the library is the code that is shipped.
+//! changes the file as the kernel would change its memory. The other files of the library are used
+//! as they are shipped.
 //!
-//! The registered markers are stored behind the buffers. A process with
-//! `PERFTRACE_SIMULATE=DIRECTORY` in its environment creates the file in that directory, named by
-//! its process id. It starts trace 0, which wants all markers and has the flags of
-//! `PERFTRACE_SIMULATE_FLAGS`. With `PERFTRACE_SIMULATE_READ` everything is read as soon as the
-//! library wakes the reader.
+//! The registered markers are stored after the buffers in the file. A process with
+//! `PERFTRACE_SIMULATE=DIRECTORY` in its environment creates the file in that directory, with the
+//! process id as its name. The process starts trace 0, which records all markers and has the flags
+//! of `PERFTRACE_SIMULATE_FLAGS`. With `PERFTRACE_SIMULATE_READ`, the simulated reader reads all
+//! records as soon as the library wakes the reader.
 #![expect(
     clippy::disallowed_methods,
     reason = "the lint is for the kernel, whose char is unsigned"
@@ -31,13 +32,14 @@ use crate::abi::{self, Buffer, Control, Marker};
 pub use crate::abi::{FILTERED, FLIGHT, LOST, PAD, SHARED, WAIT};
 use crate::device::{map_at, Errno, Mappings};
 
-/// Maximum number of markers.
+/// Maximum number of markers in a simulated kernel.
 const MAX_MARKERS: usize = 256;
 
-/// The data behind the buffers.
+/// The table of registered markers, which follows the buffers in the file.
 #[repr(C)]
 struct MarkerTable {
-    /// The traces that want the markers which are registered from now on, one bit for each.
+    /// The traces that record markers which are registered from now on, with one bit for each
+    /// trace.
     wanted: AtomicU32,
     nr: AtomicU32,
     notified: AtomicU64,
@@ -48,13 +50,13 @@ struct MarkerTable {
 /// The parameters of a simulated kernel.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// Number of CPUs.
+    /// Number of simulated CPUs.
     pub nr_cpus: u32,
-    /// log2 of the bytes from one buffer to the next.
+    /// Base-2 logarithm of the distance in bytes between two buffers.
     pub stride: u32,
-    /// `PERFTRACE_CLOCK_*`.
+    /// The clock of the traces, `PERFTRACE_CLOCK_*`.
     pub clock: u32,
-    /// A child of fork() writes into its parent's buffers, as if all traces were shared.
+    /// True if a child of fork() writes into its parent's buffers, as if all traces were shared.
     pub shared: bool,
 }
 
@@ -81,7 +83,7 @@ impl Config {
 
 /// The simulated kernel to which this process is attached.
 static KERNEL: AtomicPtr<Kernel> = AtomicPtr::new(ptr::null_mut());
-/// The parameters of the next attach, or null if no test has set any.
+/// The parameters of the simulated kernel for the next attach, or null if no test has set them.
 static CONFIG: AtomicPtr<Config> = AtomicPtr::new(ptr::null_mut());
 
 /// The kernel's side of a simulated device.
@@ -92,7 +94,7 @@ pub struct Kernel {
     base: *mut u8,
     /// The addresses of the process's two mappings.
     mapped: [AtomicPtr<u8>; 2],
-    /// The simulated reader reads everything whenever it is woken.
+    /// True if the simulated reader reads all records whenever it is woken.
     auto_read: bool,
 }
 
@@ -104,17 +106,17 @@ unsafe impl Sync for Kernel {}
 /// A copy of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// The number of its marker, or [`PAD`] or [`LOST`].
+    /// The number of the record's marker, or [`PAD`] or [`LOST`].
     pub marker: u16,
-    /// The thread that wrote it.
+    /// The id of the thread that wrote the record.
     pub thread: u32,
-    /// The time at which it was written.
+    /// The time of the record in ticks.
     pub time: u64,
-    /// The key, if the buffer is shared, and the fields.
+    /// The words after the header: the key, if the buffer is shared, and the fields.
     pub payload: Vec<u64>,
 }
 
-/// Attaches this process to a new simulated kernel. No trace wants its markers yet.
+/// Attaches this process to a new simulated kernel. No trace records the process's markers yet.
 pub fn attach_to(config: Config) -> &'static Kernel {
     CONFIG.store(Box::into_raw(Box::new(config)), Release);
     crate::registry::attach_simulated(attached().is_some());
@@ -128,7 +130,8 @@ pub fn attached() -> Option<&'static Kernel> {
 }
 
 fn create_memfd() -> io::Result<File> {
-    // SAFETY: The name is a C string. The descriptor is new, so the file becomes its only owner.
+    // SAFETY: The name is a C string. The file descriptor is new, so the `File` becomes its only
+    // owner.
     unsafe {
         match libc::memfd_create(c"perftrace".as_ptr(), libc::MFD_CLOEXEC) {
             fd if fd >= 0 => Ok(File::from_raw_fd(fd)),
@@ -137,10 +140,11 @@ fn create_memfd() -> io::Result<File> {
     }
 }
 
-/// Simulates opening the device and attaching. `replace`: the mappings to replace. Returns `None`
-/// if no simulation was set up.
+/// Simulates opening the device and attaching. `replace` has the mappings to replace. Returns
+/// `None` if no simulation was set up.
 pub(crate) fn attach(replace: Option<&Mappings>) -> Option<Result<Mappings, i32>> {
-    // This copy of the library has attached before, and has unregistered all of its markers since.
+    // The last attach of this copy of the library is still valid, but all of its markers were
+    // unregistered since.
     if let (None, Some(kernel)) = (replace, attached()) {
         let [control, buffers] = kernel.mapped.each_ref().map(|at| at.load(Relaxed));
         return Some(Ok(Mappings { control, buffers }));
@@ -171,8 +175,8 @@ pub(crate) fn attach(replace: Option<&Mappings>) -> Option<Result<Mappings, i32>
         }
         let parent = attached().filter(|_| replace.is_some() && config.shared);
         if let Some(parent) = parent {
-            // The child has its parent's words and slots, but a key and an id of its own.
-            // SAFETY: Both files are mapped, and longer than this.
+            // The child has the marker words and slots of its parent, but a different key and id.
+            // SAFETY: Both files are mapped, and both mappings are longer than the copied bytes.
             unsafe { ptr::copy_nonoverlapping(parent.base, kernel.base, abi::READ_BYTES) };
             kernel.control().key.store(process::id().into(), Relaxed);
             kernel.control().pid.store(process::id(), Relaxed);
@@ -193,8 +197,8 @@ pub(crate) fn register(markers: &mut [Marker]) -> bool {
     };
     let table = kernel.table();
     for marker in markers {
-        // SAFETY: Only one process registers at a time, so nothing else accesses the markers. They
-        // consist of integers.
+        // SAFETY: Only one process registers at a time, so nothing else accesses the markers. The
+        // markers consist of integers.
         let registered = unsafe { &mut *(&raw const table.markers).cast_mut() };
         let nr = table.nr.load(Relaxed) as usize;
         let is_same = |registered: &Marker| {
@@ -244,8 +248,8 @@ pub(crate) fn notify() -> bool {
 }
 
 impl Kernel {
-    /// Opens the file as a simulated kernel. Also returns whether another copy of the library in
-    /// this process has made it; if not, it is new.
+    /// Opens the file as a simulated kernel. Returns also true if another copy of the library in
+    /// this process has created the simulated kernel, or false if the kernel is new.
     fn open_or_create(file: File, config: Config) -> io::Result<(Self, bool)> {
         if file.metadata()?.len() == config.file_size() as u64 {
             let kernel = Self::map(file.try_clone()?, config)?;
@@ -290,14 +294,14 @@ impl Kernel {
         })
     }
 
-    /// Opens the file that another process has made.
+    /// Opens the file that another process has created.
     pub fn open(path: &Path) -> io::Result<Self> {
         let file = OpenOptions::new().read(true).write(true).open(path)?;
         Self::map(file, Config::default())
     }
 
-    /// Maps the file as a process does, over the mappings `replace` if there are any. With
-    /// `keep_buffers` the mapping of the buffers is kept.
+    /// Maps the file as a traced process maps the device. The new mappings replace the mappings
+    /// `replace`, if any. With `keep_buffers`, the mapping of the buffers is kept.
     fn map_process(&self, replace: Option<&Mappings>, keep_buffers: bool) -> io::Result<Mappings> {
         let none = ptr::null_mut();
         let fd = self.file.as_raw_fd();
@@ -326,8 +330,8 @@ impl Kernel {
     }
 
     fn table(&self) -> &MarkerTable {
-        // SAFETY: The table lies in the mapping, behind the buffers. A marker is written before
-        // `nr` includes it, and does not change afterwards.
+        // SAFETY: The table lies in the mapping, after the buffers. A marker is written before `nr`
+        // includes it, and does not change afterwards.
         unsafe {
             &*self
                 .base
@@ -339,7 +343,7 @@ impl Kernel {
     /// Returns a marker's word.
     pub fn word(&self, marker: u32) -> &AtomicU32 {
         assert!((marker as usize) < abi::NR_MARKERS);
-        // SAFETY: The number was checked, so the word lies in the mapping. It is an atomic.
+        // SAFETY: The number was checked, so the word lies in the mapping. The word is an atomic.
         unsafe { &*self.base.add(abi::WORDS + marker as usize * 4).cast() }
     }
 
@@ -347,12 +351,12 @@ impl Kernel {
         assert!((trace as usize) < abi::NR_TRACES && cpu < self.config.nr_cpus);
         let number = trace as usize * self.config.nr_cpus as usize + cpu as usize;
         let offset = abi::BUFFERS + (number << self.config.stride);
-        // SAFETY: Both numbers were checked, so the buffer lies in the mapping. It consists of
-        // atomics only.
+        // SAFETY: The numbers of the trace and the CPU were checked, so the buffer lies in the
+        // mapping. The buffer consists of atomics only.
         unsafe { &*self.base.add(offset).cast() }
     }
 
-    /// Starts a trace in a slot. It wants all markers.
+    /// Starts a trace, which records all markers, in a slot.
     pub fn start(&self, trace: u32, flags: u32, bytes: u32) {
         assert!(
             bytes.is_power_of_two() && bytes as usize + abi::RECORDS <= 1 << self.config.stride
@@ -392,7 +396,7 @@ impl Kernel {
         unsafe { ptr::copy_nonoverlapping(filter.as_ptr(), self.base.add(at), filter.len()) };
     }
 
-    /// Ends a trace: clears its bit in the words, then makes the generation even.
+    /// Ends a trace: clears the trace's bit in the marker words, then makes the generation even.
     pub fn end(&self, trace: u32) {
         let bit = 1 << trace;
         self.table().wanted.fetch_and(!bit, Relaxed);
@@ -407,7 +411,8 @@ impl Kernel {
         }
     }
 
-    /// Returns "provider:event fields" of each marker, by number, and how often it is registered.
+    /// Returns "provider:event fields" and the number of registrations of each marker, in the order
+    /// of the markers' numbers.
     pub fn markers(&self) -> Vec<(String, u32)> {
         let table = self.table();
         let text = |bytes: &[u8]| {
@@ -428,29 +433,29 @@ impl Kernel {
         .collect()
     }
 
-    /// Returns how often the reader was woken.
+    /// Returns the number of times that the reader was woken.
     pub fn nr_notified(&self) -> u64 {
         self.table().notified.load(Relaxed)
     }
 
-    /// Returns how many events of a CPU found no room.
+    /// Returns the number of events that a CPU's buffer has lost for lack of room.
     pub fn lost(&self, trace: u32, cpu: u32) -> u64 {
         self.buffer(trace, cpu).lost.load(Relaxed)
     }
 
-    /// Stores a limit of 0, as a thread does that has lost an event of the previous trace in the
-    /// slot and is late.
+    /// Stores a limit of 0, as a late thread does that has lost an event of the previous trace in
+    /// the slot.
     pub fn store_late_limit(&self, trace: u32, cpu: u32) {
         self.buffer(trace, cpu).limit.store(0, Relaxed);
     }
 
-    /// Returns the numbers of the CPUs.
+    /// Returns the numbers of the simulated CPUs.
     pub fn cpus(&self) -> impl Iterator<Item = u32> {
         0..self.config.nr_cpus
     }
 
-    /// Reads what is new in a buffer, and removes it. Pads are left out. Panics at an invalid
-    /// record.
+    /// Reads and removes the new records of a buffer. Pads are left out of the result. The function
+    /// panics at an invalid record.
     pub fn read(&self, trace: u32, cpu: u32) -> Vec<Record> {
         let buffer = self.buffer(trace, cpu);
         let mut tail = buffer.tail.load(Relaxed);
@@ -463,13 +468,14 @@ impl Kernel {
             records.extend(record.filter(|record| record.marker != PAD));
             tail += words * 8;
         }
-        // Release: pairs with the writer's load, after which it overwrites what was read.
+        // Release: pairs with the writer's load, after which the writer overwrites the records that
+        // were read.
         buffer.tail.store(tail, Release);
         records
     }
 
-    /// Removes everything from the buffers of a trace, without reading it. Flight recorders are
-    /// left alone.
+    /// Removes all records from the buffers of a trace without reading them. The function does not
+    /// change flight recorders.
     pub fn discard(&self, trace: u32) {
         for cpu in 0..self.config.nr_cpus {
             let buffer = self.buffer(trace, cpu);
@@ -485,13 +491,14 @@ impl Kernel {
         let buffer = self.buffer(trace, cpu);
         let mask = self.mask(trace);
         let head = buffer.head.load(Acquire);
-        // The whole buffer is copied first. Then `reserve` says which part of the copy is valid.
+        // The whole buffer is copied before `reserve` is read, which determines the valid part of
+        // the copy.
         let copy: Vec<u64> = (0..=mask / 8)
             .map(|n| self.load_word(buffer, n * 8))
             .collect();
         fence(Ordering::Acquire);
-        // Positions count downwards from 2^64. `reserved` bytes were written or are being written,
-        // and the first `overwritten` of these are lost.
+        // The positions in a flight recorder count downwards from 2^64. `reserved` bytes were
+        // written or are being written, and the first `overwritten` of these bytes are lost.
         let reserved = buffer.reserve.load(Relaxed).wrapping_neg();
         let overwritten = reserved.saturating_sub(mask + 1);
         let word = |at: u64| copy[((at & mask) / 8) as usize];
@@ -523,12 +530,12 @@ impl Kernel {
         u64::from(slot.mask.load(Relaxed))
     }
 
-    /// Reads a word of a buffer's records, which may be written at the same time.
+    /// Reads a word of a buffer's records, which the writer may store at the same time.
     fn load_word(&self, buffer: &Buffer, offset: u64) -> u64 {
         let base = (&raw const *buffer).cast::<u8>();
         let at = base.wrapping_add(abi::RECORDS + offset as usize);
-        // SAFETY: `offset` is below the size of the records, so the word lies in the mapping. It is
-        // read as an atomic.
+        // SAFETY: `offset` is below the size of the records, so the word lies in the mapping. Each
+        // word of the records is read as an atomic.
         unsafe { (*at.cast::<AtomicU64>()).load(Relaxed) }
     }
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The slow path of an event. It handles several traces, filters, flight recorders, shared buffers,
-//! the end of a buffer, a full buffer, and threads without restartable sequences.
+//! The slow path of an event, which handles several traces, filters, flight recorders, shared
+//! buffers, the end of a buffer, a full buffer, and threads without restartable sequences.
 //!
-//! An update is computed from plain loads, and [`Update::commit`] carries it out only if what was
-//! loaded has not changed. The time is read after `head`. If `head` is unchanged at the commit, no
-//! other record was committed in between, so times do not decrease along a buffer.
+//! An update is computed from plain loads, and [`Update::commit`] carries the update out only if
+//! the loaded words have not changed. The time is read after `head`. If `head` is unchanged at the
+//! commit, no other record was committed in between, so times do not decrease along a buffer.
 
 use core::ptr::null;
 use core::sync::atomic::AtomicU32;
@@ -20,31 +20,33 @@ use crate::site::Site;
 use crate::state::{self, Trace, CURRENT};
 use crate::thread;
 
-/// Number of passes in which a thread without restartable sequences looks for a free buffer.
+/// Number of passes in which a thread without restartable sequences searches for a free buffer.
 const MAX_PASSES: u32 = 100;
 /// Number of attempts in a shared buffer until the event is lost, and of attempts to count a loss
 /// in a restartable sequence.
 const MAX_TRIES: u32 = 1000;
-/// Words of a `LOST` record.
+/// Number of words of a `LOST` record.
 const LOST_WORDS: u64 = 3;
 
 /// The result of an attempt to write a record.
 enum Outcome {
     Done,
-    /// The state has changed, or only a record that precedes the event was written: try again.
+    /// The caller has to try again, because the state has changed or only a record that precedes
+    /// the event was written.
     Retry,
-    /// There is no room until the buffer has been read beyond this `tail`.
+    /// The buffer has no room until the reader has read beyond this `tail`.
     Full(u64),
-    /// Other threads own all buffers. This happens only without restartable sequences.
+    /// Other threads own all buffers. `AllOwned` occurs only without restartable sequences.
     AllOwned,
-    /// There is no free buffer, and waiting might not end: this thread owns one of them. It is in a
-    /// signal handler that has interrupted its own write, and handlers of other threads may wait
-    /// for that buffer. Also returned if the thread has unregistered its restartable sequence.
+    /// No buffer is free, and waiting might not end because this thread owns a buffer. The thread
+    /// is in a signal handler that has interrupted its own write, and handlers of other threads may
+    /// wait for that buffer. `CannotWait` is also returned if the thread has unregistered its
+    /// restartable sequence.
     CannotWait,
 }
 
-/// Writes an event with these fields into each trace that wants it. If the marker's word announces
-/// a device, attaches first.
+/// Writes an event with these fields into each trace that records the marker. If the marker's word
+/// announces a device, the function first attaches to the device.
 #[cold]
 #[inline(never)]
 pub(crate) fn write(site: &Site, fields: &[u64]) {
@@ -64,7 +66,7 @@ pub(crate) fn write(site: &Site, fields: &[u64]) {
     if traces.is_power_of_two() {
         if let Some(trace) = state::trace(traces.trailing_zeros()) {
             let trace = &raw const *trace as *mut Trace;
-            // Relaxed: the contents of the trace were set before any marker was switched on.
+            // Relaxed: the contents of the trace were set before any marker was enabled.
             if CURRENT.load(Relaxed) != trace {
                 CURRENT.store(trace, Relaxed);
             }
@@ -72,7 +74,7 @@ pub(crate) fn write(site: &Site, fields: &[u64]) {
     }
 }
 
-/// A record for one trace: the parts that stay the same in all attempts.
+/// The parts of a record for one trace that stay the same in all attempts.
 struct Record<'a> {
     trace: &'a Trace,
     number: u32,
@@ -91,8 +93,9 @@ fn write_to(trace: &Trace, number: u32, site: &Site, fields: &[u64]) {
     let mut deadline = device::Deadline::new();
     let mut tries = 0u32;
     loop {
-        // Loads A and B of the fast path; C is in the steps. Acquire: pairs with the kernel's
-        // stores to slot and words, whose order `fast_path.rs` describes.
+        // The generation and the marker's word are the loads A and B of the fast path; the updates
+        // do load C. Acquire: pairs with the kernel's stores to the slot and the words, whose order
+        // `fast_path.rs` describes.
         let generation = slot.generation.load(Acquire);
         if site.enabled_traces() & trace.bit.load(Relaxed) == 0 || generation & 1 == 0 {
             return;
@@ -100,8 +103,8 @@ fn write_to(trace: &Trace, number: u32, site: &Site, fields: &[u64]) {
         let (flags, mask) = (slot.flags.load(Relaxed), slot.mask.load(Relaxed));
         let thread = thread::thread_id();
         if flags & FILTERED != 0 {
-            // A filter that is being changed gives an arbitrary answer. The generation changes,
-            // too, so a record that it accepts is not committed.
+            // A filter that is being changed gives an arbitrary result. The generation changes,
+            // too, so a record that the filter accepts is not committed.
             let accepted = state::filter(number as usize).is_some_and(|filter| {
                 let thread = (thread.unwrap_or(0) >> 32) as u32;
                 let process = state::process_id();
@@ -130,8 +133,8 @@ fn write_to(trace: &Trace, number: u32, site: &Site, fields: &[u64]) {
         }
         match record.try_write() {
             (Outcome::Done, _) => return,
-            // Another process may change the counts of a shared buffer at any time: limit the
-            // attempts.
+            // Another process may change the counts of a shared buffer at any time, so the number
+            // of attempts is limited.
             (Outcome::Retry, cpu) if flags & SHARED != 0 && tries >= MAX_TRIES => {
                 return record.drop_event(cpu);
             }
@@ -142,7 +145,8 @@ fn write_to(trace: &Trace, number: u32, site: &Site, fields: &[u64]) {
             (Outcome::Full(tail), cpu) if flags & WAIT != 0 && record.fits() => {
                 match device::wait_for_room(number, cpu, tail) {
                     WaitResult::Retry => {}
-                    // Without the device's descriptor the kernel cannot wake this thread, so poll.
+                    // Without the device's file descriptor the kernel cannot wake this thread, so
+                    // the thread polls.
                     WaitResult::Unknown if record.may_poll(cpu, tail, &mut deadline) => {
                         device::sleep_1ms()
                     }
@@ -161,16 +165,16 @@ impl Record<'_> {
         (self.header >> 16) & 0xffff
     }
 
-    /// Returns whether the thread may go on polling for room, where the kernel cannot wait for it.
-    /// A wait that has timed out is noted in `stalled`, so that no other event waits at the same
-    /// position before the reader has read.
+    /// Returns true if the thread may continue to poll for room, if the thread cannot wait in the
+    /// kernel. A wait that has timed out is recorded in `stalled`, so that no other event waits at
+    /// the same position before the reader has read.
     fn may_poll(&self, cpu: u32, tail: u64, deadline: &mut device::Deadline) -> bool {
         let Some(buffer) = self.trace.buffer(cpu) else {
             return false;
         };
         let position = tail.wrapping_add(1);
-        // Relaxed: this is a hint. It contains the position at which a wait has timed out, so a
-        // stale value does not match.
+        // Relaxed: `stalled` is a hint. `stalled` contains the position at which a wait has timed
+        // out, so a stale value does not match.
         if buffer.stalled.load(Relaxed) == position {
             return false;
         }
@@ -181,14 +185,15 @@ impl Record<'_> {
         !timed_out
     }
 
-    /// Returns whether the record fits into an empty buffer and is not larger than a record may be.
+    /// Returns true if the record fits into an empty buffer and does not exceed the maximum size of
+    /// a record.
     fn fits(&self) -> bool {
         let bytes = self.words() * 8;
         bytes <= abi::RECORD_MAX as u64 && bytes <= self.mask + 1
     }
 
-    /// Makes one attempt, in a buffer to which the thread has exclusive access. Also returns the
-    /// CPU to which that buffer belongs.
+    /// Makes one attempt to write the record into a buffer to which the thread has exclusive
+    /// access. Returns also the CPU to which the buffer belongs.
     fn try_write(&self) -> (Outcome, u32) {
         match thread::rseq_offset() {
             Some(rseq) => {
@@ -205,7 +210,7 @@ impl Record<'_> {
     }
 
     /// Makes an attempt without restartable sequences, in the buffer of this CPU or else in any
-    /// buffer that has no owner. This thread may itself own buffers, if its signal handler
+    /// buffer that has no owner. This thread may already own buffers, if its signal handler
     /// interrupted a write.
     fn try_write_owned(&self) -> (Outcome, u32) {
         let thread = (self.header >> 32) as u32;
@@ -229,7 +234,7 @@ impl Record<'_> {
             device::sched_yield();
         }
         // Signal handlers of several threads may wait for each other's buffers, so a thread that
-        // owns one must not wait.
+        // owns a buffer must not wait.
         let owns = |cpu| {
             let buffer = self.trace.buffer(cpu);
             // Relaxed: only this thread stores its own id.
@@ -243,8 +248,8 @@ impl Record<'_> {
 
     /// Writes one record: the event, or a pad or `LOST` record that has to precede it.
     fn write(&self, buffer: &Buffer, cpu: u32, exclusion: Exclusion) -> Outcome {
-        // The step compares these values again. Acquire on `tail`: pairs with the kernel's store
-        // after it has copied records, which may be overwritten from then on.
+        // The commit compares `head` and `lost` again. Acquire on `tail`: pairs with the kernel's
+        // store after it has copied records, which may be overwritten from then on.
         let head = buffer.head.load(Relaxed);
         let lost = buffer.lost.load(Relaxed);
         let size = self.mask + 1;
@@ -259,7 +264,8 @@ impl Record<'_> {
             ..self.update(buffer, cpu, head, lost)
         };
         if self.flags & FLIGHT != 0 {
-            // The lower end of the current pass over the buffer, which is filled downwards.
+            // The buffer is filled downwards, and `floor` is the lower end of the current pass over
+            // the buffer.
             let floor = head.wrapping_sub(1) & !self.mask;
             let to_end = head.wrapping_sub(floor);
             if to_end < bytes {
@@ -277,7 +283,7 @@ impl Record<'_> {
                     target: &buffer.limit,
                     ..update(begin, limit)
                 };
-                // If this step fails, the next event on the slow path sets the limit.
+                // If this update fails, the next event on the slow path sets the limit.
                 update.commit(exclusion);
             }
             return Outcome::Done;
@@ -289,8 +295,8 @@ impl Record<'_> {
         let to_end = size - (head & self.mask);
         let (bytes, lost_due) = match lost == told {
             true => (bytes, false),
-            // There must be room for the event and pads as well. Otherwise each event would need a
-            // `LOST` record of its own.
+            // A `LOST` record is written only if there is also room for the event and pads. With
+            // less room, each event would need another `LOST` record.
             false if room >= LOST_WORDS * 8 + 2 * bytes || room == size => (LOST_WORDS * 8, true),
             false => return Outcome::Full(tail),
         };
@@ -315,9 +321,9 @@ impl Record<'_> {
             return Outcome::Retry;
         }
         if end > limit {
-            // `tail` only grows, so this limit is at worst too low. It is stored by a step, which
-            // fails if a thread has lost an event meanwhile: the limit of 0 that such a thread
-            // stores must not be overwritten.
+            // `tail` only grows, so this limit is at worst too low. An update stores the limit and
+            // fails if a thread has lost an event meanwhile, because the limit of 0 that this
+            // thread stores must not be overwritten.
             let used = end.wrapping_sub(tail);
             let max = if used > size / 2 { size } else { size / 2 };
             let pass_end = (end | self.mask).wrapping_add(1);
@@ -335,7 +341,8 @@ impl Record<'_> {
         Outcome::Done
     }
 
-    /// Returns a step that writes no words and stores 0 in `head`. Callers override its fields.
+    /// Returns an update that writes no words and stores 0 in `head`. Callers override fields of
+    /// the update.
     fn update<'a>(&'a self, buffer: &'a Buffer, cpu: u32, head: u64, lost: u64) -> Update<'a> {
         Update {
             slot: self.slot,
@@ -380,7 +387,7 @@ impl Record<'_> {
         Outcome::Retry
     }
 
-    /// Writes a `LOST` record, which says how many events were lost before the next one.
+    /// Writes a `LOST` record, which has the number of events that were lost before the next event.
     fn write_lost_record(&self, update: Update<'_>, exclusion: Exclusion) -> bool {
         let header = u64::from(abi::LOST) | (LOST_WORDS << 16) | self.thread_bits();
         let first = [header, device::timestamp(), update.lost];
@@ -396,7 +403,7 @@ impl Record<'_> {
         self.header & !0xffff_ffff
     }
 
-    /// Counts the event as lost, because there was no room. The next event that finds room is
+    /// Counts the event as lost, because the buffer had no room. The next event that finds room is
     /// preceded by a `LOST` record.
     fn drop_event(&self, cpu: u32) {
         let Some((cpu, lost)) = self
@@ -408,16 +415,17 @@ impl Record<'_> {
         let Some(buffer) = self.trace.buffer(cpu).filter(|_| self.flags & FLIGHT == 0) else {
             return;
         };
-        // A limit of 0 is at worst too low: it sends the next event to the slow path. That also
-        // holds if this store is late and the buffer is a flight recorder's by now.
+        // A limit of 0 is at worst too low, as it sends the next event to the slow path. A late
+        // store of the limit is also harmless if the buffer belongs to a flight recorder by now.
         buffer.limit.store(0, Relaxed);
         if lost == buffer.told.load(Relaxed) {
             let _ = device::notify(self.number, cpu);
         }
     }
 
-    /// Counts the event as lost in another process that shares this memory and has no sequence,
-    /// such as a child of vfork(). The next thread that writes into the buffer reports the loss.
+    /// Counts the event as lost in another process that shares this memory and has no restartable
+    /// sequence, such as a child of vfork(). The next thread that writes into the buffer reports
+    /// the loss.
     fn drop_event_vfork(&self) {
         let lost = self.count_lost_atomic(device::current_cpu());
         let buffer = lost.and_then(|(cpu, _)| self.trace.buffer(cpu));
@@ -426,11 +434,12 @@ impl Record<'_> {
         }
     }
 
-    /// Counts a loss without a restartable sequence. Returns the CPU where it was counted, and the
-    /// count before. Relaxed: it is a count, which each step compares again. It is atomic because
-    /// another process may change it at the same time.
+    /// Counts a loss without a restartable sequence. Returns the CPU in whose buffer the loss was
+    /// counted, and the count before. Relaxed: each update compares the count again. The addition
+    /// is atomic because another process may change it at the same time.
     fn count_lost_atomic(&self, cpu: u32) -> Option<(u32, u64)> {
-        // The CPU number of a thread that has unregistered its sequence is not valid. Use CPU 0.
+        // The CPU number of a thread that has unregistered its restartable sequence is not valid,
+        // so CPU 0 is used.
         let cpu = self.trace.buffer(cpu).map_or(0, |_| cpu);
         let buffer = self.trace.buffer(cpu)?;
         // A thread that is interrupted after this check may still count in the next trace of the
@@ -439,15 +448,16 @@ impl Record<'_> {
         unchanged.then(|| (cpu, buffer.lost.fetch_add(1, Relaxed)))
     }
 
-    /// Counts a loss on the thread's CPU, in a sequence, so that it is not counted in the next
-    /// trace of this slot. Returns the CPU and the count before. Returns `None` if there is no
-    /// sequence or no buffer, if the buffer has changed in each attempt, or if the trace has ended.
+    /// Counts a loss on the thread's CPU in a restartable sequence, so that the loss is not counted
+    /// in the next trace of this slot. Returns the CPU and the count before. Returns `None` if the
+    /// thread has no restartable sequence or no buffer, if the buffer has changed in each attempt,
+    /// or if the trace has ended.
     fn count_lost_rseq(&self) -> Option<(u32, u64)> {
         let rseq = thread::rseq_offset()?;
         for _ in 0..MAX_TRIES {
             let cpu = thread::rseq_cpu(rseq);
             let buffer = self.trace.buffer(cpu)?;
-            // Relaxed: the sequence compares both.
+            // Relaxed: the restartable sequence compares `head` and `lost` again.
             let (head, lost) = (buffer.head.load(Relaxed), buffer.lost.load(Relaxed));
             let update = Update {
                 value: lost.wrapping_add(1),

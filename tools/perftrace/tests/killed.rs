@@ -20,12 +20,13 @@ use perftrace::simulate::{Kernel, Record, FLIGHT, WAIT};
 const THREADS: u32 = 3;
 const CHILD: &str = "PERFTRACE_TEST_CHILD";
 
-/// Whether this is the long form of the test (`LONG`, see Documentation/testing.md).
+/// Returns true if the long form of the test runs (`LONG`, see Documentation/testing.md).
 fn long_run() -> bool {
     std::env::var_os("LONG").is_some_and(|value| !value.is_empty())
 }
 
-/// Writes events until the process is killed. Stores the number of the last one in `last_written`.
+/// Writes events until the process is killed. Stores the number of the last event in
+/// `last_written`.
 fn write_forever(thread_nr: u32, last_written: &AtomicU64) {
     for n in 1u64.. {
         if n % 500 == 0 {
@@ -41,7 +42,8 @@ fn write_forever(thread_nr: u32, last_written: &AtomicU64) {
     }
 }
 
-/// Runs the writers. This is the main function of the processes that are killed.
+/// Runs the threads that write events. `run_writers` is the main function of the processes that are
+/// killed.
 fn run_writers(progress: &str) {
     let file = File::options()
         .read(true)
@@ -124,7 +126,7 @@ impl Writer {
         self.child.wait().expect("it is gone");
     }
 
-    /// Returns the thread and the number of an event, after a check of its marker.
+    /// Returns the thread and the number of an event, after a check of the event's marker.
     fn event(&self, record: &Record) -> (u32, u64) {
         let (a, b) = (record.payload[0], record.payload[1]);
         let (thread_nr, n) = (a as u32, (a >> 32) | ((b & 0xffff_ffff) << 32));
@@ -142,8 +144,9 @@ impl Writer {
     }
 }
 
-/// Kills 40 writers, or 200 in a long run, and checks the events of each. `read` reads records:
-/// repeatedly while the writer runs, then once more with `true` after its death.
+/// Kills 40 writers, or 200 in a long run, and checks the events of each writer. `read` reads
+/// records. `read` is called repeatedly while the writer runs, and once more, with `true`, after
+/// the writer was killed.
 fn check_kills(test: &str, flags: u32, tunables: &str, read: fn(&Kernel, bool) -> Vec<Record>) {
     if let Ok(progress) = std::env::var(CHILD) {
         return run_writers(&progress);
@@ -152,7 +155,7 @@ fn check_kills(test: &str, flags: u32, tunables: &str, read: fn(&Kernel, bool) -
     for round in 0..if long_run() { 200 } else { 40 } {
         let mut writer = Writer::new(test, flags, tunables, &directory);
         let mut records = Vec::new();
-        // Write for 50 microseconds to 3 milliseconds, a different time in each round.
+        // The writer runs for 50 microseconds to 3 milliseconds, a different time in each round.
         let run_time = Duration::from_nanos(50_000 + (round * 7919 * 1009) % 3_000_000);
         let begin = Instant::now();
         while begin.elapsed() < run_time {
@@ -190,8 +193,9 @@ fn read_forward(kernel: &Kernel, _: bool) -> Vec<Record> {
     kernel.cpus().flat_map(|cpu| kernel.read(0, cpu)).collect()
 }
 
-/// Returns what the flight recorders have after the writer's death. Threads move between CPUs, so
-/// events before the oldest one of a full buffer may be incomplete. These are left out.
+/// Returns the records of the flight recorders after the writer was killed. Threads move between
+/// CPUs, so the list of events before the oldest event of a full buffer may have gaps. The earlier
+/// events are left out.
 fn read_flight(kernel: &Kernel, dead: bool) -> Vec<Record> {
     if !dead {
         return Vec::new();

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The macro's checks and the kernel's are the same, at each limit and one past it.
+//! Tests that the macro and the kernel accept the same names, at each limit and one character
+//! beyond it.
 
 use std::panic::catch_unwind;
 
 use engine::filter::{check_fields, check_name};
 use perftrace::Site;
 
-/// Returns whether the macro accepts a marker. Its check fails to compile in a constant, and panics
-/// here.
+/// Returns true if the macro accepts a marker. In a constant, a failed check is a compile error; in
+/// this function, it is a panic.
 fn macro_accepts(name: &str, fields: &[String]) -> bool {
     let fields = fields
         .iter()
@@ -17,7 +18,8 @@ fn macro_accepts(name: &str, fields: &[String]) -> bool {
     catch_unwind(|| Site::new(text, 0)).is_ok()
 }
 
-/// Returns whether the kernel accepts it, as `texts()` in `src/perfcounters/tracing/process.rs`.
+/// Returns true if the kernel accepts the marker, by the checks of `texts()` in
+/// `src/perfcounters/tracing/process.rs`.
 fn kernel_accepts(name: &str, fields: &[String]) -> bool {
     !name.starts_with("kernel:")
         && check_name(name.as_bytes())
@@ -68,7 +70,7 @@ fn r3_7_fields_that_compile_are_some_that_the_kernel_takes() {
             length <= max_field_name(),
         );
     }
-    // 255 and 256 bytes of fields, with their types and the blanks between them.
+    // The text of the fields, with types and blanks, has 255 or 256 bytes.
     for last in 1..=40 {
         let mut fields = numbered(12, 16);
         fields.push(format!("{}:u8", "f".repeat(last)));
@@ -82,7 +84,7 @@ fn r3_7_fields_that_compile_are_some_that_the_kernel_takes() {
     check_both("a:n", &["r#type:u8".into()], false);
 }
 
-/// Returns the maximum number of bytes of a field's name.
+/// Returns the maximum length of a field's name in bytes.
 const fn max_field_name() -> usize {
     engine::filter::FIELD_NAME_MAX
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Ends a trace and starts one of another kind in the same slot, within an event. This is done at
-//! each instruction of the event. The records of the second trace must be intact each time.
+//! Ends a trace in the middle of an event, and starts a trace of another kind in the same slot. The
+//! test repeats this at each instruction of the event, and checks that the records of the second
+//! trace are intact.
 
 mod common;
 
@@ -14,10 +15,11 @@ use perftrace::event;
 use perftrace::simulate::{attach_to, attached, Config, Kernel, FLIGHT};
 
 const TRACE: u32 = 3;
-/// Steps to test: more than the instructions before the restartable sequence. In the sequence each
-/// step is an interruption, so it starts again at the top.
+/// Number of steps to test, which is more than the number of instructions before the restartable
+/// sequence. Each step in the sequence is an interruption, so the sequence starts again at the top.
 const STEPS: usize = 600;
-/// The last steps, which are more than the instructions from the top to the sequence.
+/// Number of last steps that are checked, which is more than the number of instructions from the
+/// top to the restartable sequence.
 const LAST_STEPS: usize = 100;
 
 static NEXT_FLAGS: AtomicUsize = AtomicUsize::new(0);
@@ -62,8 +64,8 @@ fn r3_5_a_trace_that_ends_within_an_event_does_not_spoil_the_next_one() {
             }
             (2..5).for_each(write);
             let numbers = read_numbers(kernel, second);
-            // Event 1 belongs to the new trace if it noticed the change in time, and is dropped
-            // otherwise.
+            // Event 1 belongs to the new trace if the thread noticed the change of the trace in
+            // time, and is dropped otherwise.
             assert!(
                 numbers == [1, 2, 3, 4] || numbers == [2, 3, 4],
                 "step {nr_steps}: {numbers:?}"
@@ -72,7 +74,8 @@ fn r3_5_a_trace_that_ends_within_an_event_does_not_spoil_the_next_one() {
             kernel.end(TRACE);
         }
         assert!(nr_kept > 0);
-        // The last steps must have repeated the instructions from the top to the sequence.
+        // The last steps must have repeated the instructions from the top to the restartable
+        // sequence.
         assert!(
             addresses.len() < LAST_STEPS / 2,
             "{} places",

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Threads write at the same time, move between CPUs, and are interrupted by signals whose handlers
-//! write as well. Each event must be in a buffer once or be counted as lost, and times must not
-//! decrease along a buffer. The tests run with and without restartable sequences.
+//! Tests threads that write at the same time, move between CPUs, and are interrupted by signals
+//! whose handlers write as well. Each event must be in a buffer once or be counted as lost, and
+//! times must not decrease along a buffer. The tests run with and without restartable sequences.
 
 mod common;
 
@@ -24,11 +24,12 @@ use perftrace::simulate::{attach_to, Config, Kernel, LOST, SHARED, WAIT};
 const THREADS: u32 = 8;
 const TRACE: u32 = 2;
 
-/// Handlers that have begun, handlers that have returned, and those of the latter that wrote.
+/// Handlers that have begun, handlers that have returned, and handlers that have written and
+/// returned.
 static STARTED: AtomicU64 = AtomicU64::new(0);
 static RETURNED: AtomicU64 = AtomicU64::new(0);
 static WROTE: AtomicU64 = AtomicU64::new(0);
-/// The trace is about to end. A handler that begins after this writes nothing.
+/// Set when the trace is about to end. A handler that begins when the flag is set writes no event.
 static ENDING: AtomicBool = AtomicBool::new(false);
 /// Maximum depth of nested handlers in a thread. On a busy machine, handlers that wait for room
 /// would otherwise be interrupted until the stack is full.
@@ -42,14 +43,14 @@ extern "C" fn handler(_: i32) {
     let n = STARTED.fetch_add(1, SeqCst);
     let depth = DEPTH.get();
     // The flag is checked after STARTED is incremented. After setting the flag, run_stress() waits
-    // until all handlers that were counted have returned.
+    // until all handlers that STARTED counts have returned.
     if depth >= MAX_NESTING || ENDING.load(SeqCst) {
         RETURNED.fetch_add(1, SeqCst);
         return;
     }
     DEPTH.set(depth + 1);
     event!(stress, signal, n: u64 = n);
-    // Nest a handler in this one.
+    // Another handler is nested in this handler.
     if n % 64 == 0 {
         interrupt_self(libc::SIGALRM);
     }
@@ -113,7 +114,7 @@ impl ReadEvents {
     }
 }
 
-/// Checks that no number is in the list twice. Returns how many there are.
+/// Checks that no number is in the list twice. Returns the number of entries.
 fn check_unique(mut all: Vec<u64>) -> usize {
     let count = all.len();
     all.sort_unstable();
@@ -126,8 +127,8 @@ fn run_stress(flags: u32, time: Duration) {
     let kernel = attach_to(Config::default());
     kernel.start(TRACE, flags, 16 << 10);
     let stop = AtomicBool::new(false);
-    // The reader's thread must take no signals: its handler could wait for room that only it can
-    // make.
+    // The reader's thread must take no signals: a handler in this thread could wait for room that
+    // only this thread can make.
     block_alarms();
     set_alarm_timer(200, Some(handler));
     let mut events_read = ReadEvents::default();
@@ -150,8 +151,8 @@ fn run_stress(flags: u32, time: Duration) {
             .map(|thread_nr| scope.spawn(move || write(thread_nr)))
             .collect();
         let begin = Instant::now();
-        // Go on until a handler's event was read. On a busy machine, threads may not be interrupted
-        // for some time, or the buffer may be full.
+        // The writers continue until an event of a handler was read. On a busy machine, threads may
+        // not be interrupted for some time, or the buffer may be full.
         while begin.elapsed() < time || events_read.signals.is_empty() {
             events_read.read(kernel, key_words);
             thread::sleep(Duration::from_micros(50));
@@ -181,7 +182,7 @@ fn run_stress(flags: u32, time: Duration) {
     for (cpu, reported) in &events_read.reported_lost {
         assert!(*reported <= kernel.lost(TRACE, *cpu));
     }
-    // The events of a thread must be in order by their times.
+    // The events of a thread must be in order if sorted by their times.
     for thread_nr in 0..THREADS {
         let mut own_events: Vec<_> = events_read
             .events
@@ -209,7 +210,7 @@ fn run_stress(flags: u32, time: Duration) {
     assert!(flags & WAIT == 0 || lost == 0);
 }
 
-/// Runs this test in a process of its own, because the markers belong to the process.
+/// Runs a test in a separate process, because the markers belong to the process.
 fn in_own_process(name: &str, tunables: &str, test: impl FnOnce()) {
     if std::env::var_os("PERFTRACE_TEST_ALONE").is_some() {
         return test();
@@ -228,14 +229,14 @@ fn in_own_process(name: &str, tunables: &str, test: impl FnOnce()) {
     assert!(output.status.success(), "{}", output.status);
 }
 
-/// Whether this is the long form of the test (`LONG`, see Documentation/testing.md).
+/// Returns true if the long form of the test runs (`LONG`, see Documentation/testing.md).
 fn long_run() -> bool {
     std::env::var_os("LONG").is_some_and(|value| !value.is_empty())
 }
 
 const NO_RSEQ: &str = "glibc.pthread.rseq=0";
 
-/// Returns how long the threads write.
+/// Returns the time for which the threads write.
 fn write_time() -> Duration {
     Duration::from_millis(if long_run() { 2000 } else { 500 })
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Events of one thread in the memory of a simulated kernel: the contents of records, and the
-//! handling of events that find no room.
+//! Tests the events of one thread in the memory of a simulated kernel: the contents of records, and
+//! events for which a buffer has no room.
 
 mod common;
 
@@ -23,14 +23,14 @@ fn exclusive() -> (MutexGuard<'static, ()>, &'static Kernel) {
     (guard, kernel)
 }
 
-/// Writes events with consecutive numbers.
+/// Writes events with the numbers from `from` to `to`.
 fn write(from: u64, to: u64) {
     for n in from..to {
         event!(writer, count, n: u64 = n);
     }
 }
 
-/// Returns the numbers in such records.
+/// Returns the numbers in the records of such events.
 fn payload_numbers(records: &[perftrace::simulate::Record]) -> Vec<u64> {
     records.iter().map(|record| record.payload[0]).collect()
 }
@@ -128,7 +128,7 @@ fn r3_2_texts_that_are_too_long_are_cut() {
 fn r3_3_what_finds_no_room_is_counted_and_told_before_the_next_event() {
     let (_alone, kernel) = exclusive();
     let notified = kernel.nr_notified();
-    // There is room for 170 records of 24 bytes, and 16 bytes are left over.
+    // The buffer has room for 170 records of 24 bytes, and 16 bytes are left over.
     kernel.start(6, 0, 4096);
     write(0, 100);
     assert_eq!(kernel.nr_notified(), notified + 1, "half full");
@@ -232,7 +232,7 @@ fn r3_11_traces_at_once_have_an_event_each() {
     write(0, 20);
 }
 
-/// Whether this is the long form of the test (`LONG`, see Documentation/testing.md).
+/// Returns true if the long form of the test runs (`LONG`, see Documentation/testing.md).
 fn long_run() -> bool {
     std::env::var_os("LONG").is_some_and(|value| !value.is_empty())
 }
@@ -240,7 +240,7 @@ fn long_run() -> bool {
 #[test]
 fn r3_5_an_event_of_one_trace_is_never_in_the_next_one() {
     let (_alone, kernel) = exclusive();
-    // While a thread writes, the slot holds a trace, is empty, and holds a trace of the other kind.
+    // While a thread writes, the slot holds a trace, is empty, and holds a trace of another kind.
     thread::scope(|scope| {
         let writer = scope.spawn(|| write(0, if long_run() { 3_000_000 } else { 500_000 }));
         let mut rounds = 0;
@@ -249,7 +249,7 @@ fn r3_5_an_event_of_one_trace_is_never_in_the_next_one() {
                 kernel.start(10, flags, 4096);
                 thread::sleep(Duration::from_micros(50));
                 kernel.end(10);
-                // A thread that is late may write while the slot is empty.
+                // A late thread may write while the slot is empty.
                 thread::sleep(Duration::from_millis(2));
                 let numbers = match flags {
                     0 => payload_numbers(&read_all(kernel, 10)),
@@ -295,7 +295,7 @@ fn r3_5_a_loss_of_one_trace_that_is_late_breaks_no_record_of_the_next_one() {
     }
 }
 
-/// Builds a filter of steps that must all be true.
+/// Builds a filter that accepts an event if all steps are true.
 fn build_filter(steps: &[(u8, &str, u64, &str)]) -> Vec<u8> {
     let texts_offset = 8 + 16 * steps.len();
     let (mut texts, mut bytes) = (Vec::new(), Vec::new());

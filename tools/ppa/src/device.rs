@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The device, and the file with the values of CPUs.
+//! Reads the values of tasks from `/dev/ppa`, and the values of CPUs from `/proc/rawsysppa`.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
@@ -18,17 +18,17 @@ pub const DEVICE: &str = "/dev/ppa";
 /// The file with the values of CPUs.
 pub const CPUS: &str = "/proc/rawsysppa";
 
-/// Bytes per read(): room for 2,000 tasks or 7,000 CPUs.
+/// Number of bytes per read(): room for 2,000 tasks or 7,000 CPUs.
 const READ_BYTES: usize = 1 << 20;
 
-/// The opened device.
+/// The opened device `/dev/ppa`.
 #[derive(Debug)]
 pub struct Device {
     file: File,
 }
 
 impl Device {
-    /// Opens the device. The error is `NotFound` if the module is not loaded.
+    /// Opens `/dev/ppa`. The error is `NotFound` if the module is not loaded.
     pub fn open() -> Result<Self, Error> {
         let file = File::open(DEVICE).map_err(Error::Open)?;
         Ok(Self { file })
@@ -66,7 +66,7 @@ impl Device {
         }
     }
 
-    /// Returns all tasks, and the tasks that have ended since the last reader. The kernel drops an
+    /// Returns all tasks, and the tasks that have ended since the last read. The kernel drops an
     /// ended task once any reader has read it.
     pub fn tasks(&self) -> Result<Vec<Task>, Error> {
         let mut file = &self.file;
@@ -77,8 +77,8 @@ impl Device {
         Ok(latest_per_task(tasks))
     }
 
-    /// Checks whether the caller may call [`Self::tasks`]. This works while accounting is off, too,
-    /// and drops no ended tasks: the kernel checks permissions before anything else.
+    /// Checks whether the caller may call [`Self::tasks`]. The check also works while accounting is
+    /// off, and drops no ended tasks, because the kernel checks permissions first.
     pub fn may_read_tasks(&self) -> Result<(), Error> {
         may_read(&self.file)
     }
@@ -95,8 +95,8 @@ impl Device {
     }
 }
 
-/// Reads a file to its end in large pieces, so that values are as close to one moment as the kernel
-/// allows.
+/// Reads a file to its end in large blocks, so that values are as close to the same time as the
+/// kernel allows.
 fn read_to_end(
     mut file: impl Read,
     path: &'static str,
@@ -113,7 +113,7 @@ fn read_to_end(
     }
 }
 
-/// Tries a read() that is too short for a task.
+/// Checks the permission to read tasks by a read() that is too short for a task.
 fn may_read(mut file: impl Read) -> Result<(), Error> {
     match file.read(&mut [0]) {
         Err(e) if e.kind() == ErrorKind::PermissionDenied => Err(Error::Read(DEVICE, e)),
@@ -121,7 +121,7 @@ fn may_read(mut file: impl Read) -> Result<(), Error> {
     }
 }
 
-/// Checks the version and that ticks can be converted to time.
+/// Checks the version of `info`, and that ticks can be converted to time.
 fn check_info(info: Info) -> Result<Info, Error> {
     match info {
         Info { version, .. } if version != VERSION => Err(Error::Version(version)),
@@ -134,7 +134,8 @@ fn check_info(info: Info) -> Result<Info, Error> {
 mod tests {
     use super::*;
 
-    /// A reader that returns its parts, or errors, from the last to the first.
+    /// A reader that returns blocks of bytes or errors, from the last element of the list to the
+    /// first.
     struct ChunkReader(Vec<Result<Vec<u8>, ErrorKind>>);
 
     impl Read for ChunkReader {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Parses the structures that the kernel writes on read(). A later kernel may have longer
-//! structures; bytes behind the fields of this version are ignored.
+//! structures; bytes after the fields of this version are ignored.
 
 use crate::abi::Task;
 use crate::error::Error;
 use crate::values::{Cpu, NR_CPU_VALUES};
 
-/// Reads integers one after the other. At the end of the bytes they are 0.
+/// Reads integers one after the other. After the end of the bytes, integers are 0.
 struct Cursor<'a>(&'a [u8]);
 
 impl Cursor<'_> {

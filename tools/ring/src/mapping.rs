@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The mappings of a ring.
+//! Maps the memory of a ring.
 #![expect(unsafe_code, reason = "mmap")]
 
 use std::io;
@@ -16,7 +16,7 @@ use libc::{c_void, mmap, munmap, off_t, MAP_SHARED, PROT_READ, PROT_WRITE};
 /// Upper limit in bytes for the data size of a ring. Larger values are treated as invalid.
 const MAX_DATA_SIZE: u64 = 1 << 40;
 
-/// A mapping of a part of a file. Dropping it unmaps the memory.
+/// A mapping of a part of a file. Dropping the value unmaps the memory.
 ///
 /// # Invariants
 ///
@@ -59,7 +59,8 @@ impl Area {
         unsafe { self.addr.cast().as_ref() }
     }
 
-    /// Returns the first word. A caller that stores to it must have mapped the area for writing.
+    /// Returns the first word of the area. A caller that stores to it must have mapped the area for
+    /// writing.
     fn word(&self) -> &Word {
         // SAFETY: By the type's invariant at least a page is mapped, at the alignment of a page. A
         // `Word` is an atomic, for which all values are valid.
@@ -72,27 +73,28 @@ impl Area {
             return &[];
         };
         // SAFETY: By the type's invariant `self.bytes` bytes are mapped, and `from` is not beyond
-        // their end. It is a multiple of 8, so the words are aligned. Words are atomics, for which
-        // all values are valid.
+        // their end. `from` is a multiple of 8, so the words are aligned. Words are atomics, for
+        // which all values are valid.
         unsafe { slice::from_raw_parts(self.addr.as_ptr().byte_add(from).cast(), bytes / 8) }
     }
 }
 
 impl Drop for Area {
     fn drop(&mut self) {
-        // SAFETY: By the type's invariant only this value unmaps the memory. No reference to it
-        // outlives `self`.
+        // SAFETY: By the type's invariant only this value unmaps the memory. No reference to the
+        // memory outlives `self`.
         let _ = unsafe { munmap(self.addr.as_ptr(), self.bytes) };
     }
 }
 
-// SAFETY: The mapping belongs to the process, not to a thread. It is accessed as atomics only.
+// SAFETY: The mapping belongs to the process, not to a thread. The memory is accessed as atomics
+// only.
 unsafe impl Send for Area {}
 
 /// The mappings of a ring.
 #[derive(Debug)]
 pub struct Mapping {
-    /// The control page and the data, read-only.
+    /// The control page and the data of the ring, mapped read-only.
     ring: Area,
     /// Offset of the data in `ring`, in bytes.
     data: usize,
@@ -105,7 +107,8 @@ pub struct Mapping {
 enum Tail {
     /// The tail page, which the kernel reads.
     Shared(Area),
-    /// A word of this process, for rings that are overwritten. The kernel does not see it.
+    /// A word of this process, for rings that are overwritten. The kernel does not access this
+    /// word.
     Private(Box<TailWord>),
 }
 
@@ -123,7 +126,8 @@ impl Mapping {
     ///
     /// # Errors
     ///
-    /// `InvalidData` if the buffer is not a ring of a supported version; errors of mmap().
+    /// `InvalidData` if the buffer is not a ring of a supported version; other errors are those of
+    /// mmap().
     pub fn new(file: BorrowedFd<'_>) -> io::Result<Self> {
         let unknown = || io::Error::from(io::ErrorKind::InvalidData);
         // The first page has the version and the sizes, which are needed to map the whole ring.
@@ -203,7 +207,7 @@ mod tests {
         let page = PAGE_SIZE as u32;
         let file = ring_file("whole", 0, page, 1 << 14);
         let Ok(mapping) = Mapping::new(file.as_fd()) else {
-            // The file system does not support files of this size.
+            // The test is skipped if the file system does not support files of this size.
             return;
         };
         let writable = Area::new(

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The reader of a ring: its position. It takes the memory of the ring as an argument, so that it
-//! can be tested against the engine's writer without a mapping.
+//! The reader of a ring, which keeps its position. The reader takes the memory of the ring as an
+//! argument, so that tests can run it against the engine's writer without a mapping.
 
 use std::vec;
 
@@ -9,20 +9,20 @@ use engine::ring::{head, read, release, ReadResult, Shared, BACKWARD};
 
 use crate::record::Record;
 
-/// A reader of a ring. It starts at position 0, where the ring starts.
+/// A reader of a ring. A reader starts at position 0, where the ring starts.
 #[derive(Debug, Default)]
 pub struct Reader {
-    /// Position of the reader. In a forward ring, records below it were read; in a backward ring,
-    /// records from it on.
+    /// Position of the reader. In a forward ring, the records below the position were read; in a
+    /// backward ring, the records from the position on were read.
     position: u64,
-    /// Buffer for the copy of a record. It grows to the size of the largest record so far.
+    /// Buffer for the copy of a record. The buffer grows to the size of the largest record.
     buffer: Vec<u64>,
-    /// An invalid record was found.
+    /// True if an invalid record was found.
     broken: bool,
 }
 
 impl Reader {
-    /// Returns the records written since the last call, the oldest first.
+    /// Returns the records that were written since the last call, the oldest first.
     ///
     /// The result ends at the head that the ring has at the time of the call. Records of a forward
     /// ring are read when the iterator reaches them. Records of a backward ring are read by this
@@ -41,7 +41,8 @@ impl Reader {
         }
     }
 
-    /// Returns true if an invalid record was found. No further records can be read then.
+    /// Returns true if an invalid record was found. After an invalid record, no further records can
+    /// be read.
     pub fn is_broken(&self) -> bool {
         self.broken
     }
@@ -72,7 +73,8 @@ impl Reader {
         }
     }
 
-    /// Reads all new records of a backward ring and consumes them. Returns them oldest first.
+    /// Reads all new records of a backward ring and consumes them. Returns the records, the oldest
+    /// first.
     fn read_backward(&mut self, ring: &Shared<'_>, head: u64) -> Vec<Record> {
         let mut records = Vec::new();
         let mut position = head;
@@ -94,7 +96,7 @@ impl Reader {
         records
     }
 
-    /// Reads the next record of a forward ring and consumes it.
+    /// Reads and consumes the next record of a forward ring.
     fn read_forward(&mut self, ring: &Shared<'_>, head: u64) -> Option<Record> {
         if self.position == head || self.broken {
             return None;
@@ -107,7 +109,8 @@ impl Reader {
             }
             Err(error) => {
                 // In a forward ring that is overwritten, the start of the oldest intact record
-                // cannot be found. Continue at the head, where the next record will start.
+                // cannot be found. The reader continues at the head, where the next record will
+                // start.
                 self.broken = error == ReadResult::Corrupt;
                 self.position = head;
                 None
@@ -120,7 +123,7 @@ impl Reader {
 pub struct Records<'a> {
     reader: &'a mut Reader,
     ring: Shared<'a>,
-    /// Head of the ring when the iterator was made, at which it ends.
+    /// Head of the ring when the iterator was made. The iterator ends at this position.
     head: u64,
     /// The records of a backward ring, which were read when the iterator was made.
     backward_records: Option<vec::IntoIter<Record>>,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Tests the reader with the engine's writer: forward and backward rings, wrapped, overwritten and
-//! full ones, and reads while the ring is written.
+//! full rings, and reads while the ring is written.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -39,8 +39,8 @@ impl RingMemory {
     }
 }
 
-/// Added by record_numbers() to the count of a lost record, to distinguish it from the numbers of
-/// others.
+/// Added by record_numbers() to the count in a record of losses, to distinguish the count from the
+/// numbers of other records.
 const LOST: u64 = 1 << 40;
 
 /// Returns the numbers in the records, or `LOST` plus the count for records that report a loss.
@@ -59,8 +59,8 @@ fn record_numbers(records: impl Iterator<Item = Record>) -> Vec<u64> {
         .collect()
 }
 
-/// Writes a record with the number `n`. Its length depends on `n`, so that records also wrap around
-/// the end of the data.
+/// Writes a record with the number `n`. The length of the record depends on `n`, so that records
+/// also wrap around the end of the data.
 fn write_record(writer: &mut Writer, memory: &RingMemory, n: u64) -> WriteResult {
     let words = vec![n; 1 + (n % 5) as usize];
     writer.write(&memory.shared(), 9, &[&words])
@@ -87,7 +87,7 @@ fn r1_9_samples_are_read() {
     writer.write(&memory.shared(), 3, &[&[5]]);
     writer.write(&memory.shared(), 4, &[&[6]]);
     writer.write(&memory.shared(), 5, &[&[7]]);
-    // A sample that claims to have more words than the record.
+    // The sample claims to have more words than the record.
     writer.write(&memory.shared(), 1, &[&fixed]);
     let mut reader = Reader::default();
     let all: Vec<Record> = reader.records(memory.shared()).collect();
@@ -170,7 +170,7 @@ fn r2_1_backward_records_come_oldest_first() {
         record_numbers(reader.records(memory.shared())),
         [0, 1, 2, 3]
     );
-    // A second call returns only records that were written since.
+    // A second call returns only records that were written since the first call.
     assert_eq!(record_numbers(reader.records(memory.shared())), []);
     write_record(&mut writer, &memory, 4);
     assert_eq!(record_numbers(reader.records(memory.shared())), [4]);
@@ -185,7 +185,7 @@ fn r2_3_after_any_wrap_all_that_is_whole_is_read() {
             write_record(&mut writer, &memory, n);
         }
         let numbers = record_numbers(Reader::default().records(memory.shared()));
-        // The newest records that fit into the ring.
+        // The expected records are the newest records that fit into the ring.
         let mut words = 0;
         let fit = |n: &u64| {
             words += 2 + n % 5;
@@ -248,8 +248,8 @@ fn r2_5_no_record_is_torn_while_it_is_written() {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let mut writer = memory.writer(flags);
-                // Continue until the reader has read a record: on a busy machine it may not run for
-                // a long time.
+                // The writer continues until the reader has read a record: on a busy machine the
+                // reader may not be scheduled for a long time.
                 for n in 0..1_000_000_000 {
                     if n > 200_000 && has_read.load(Ordering::Acquire) {
                         break;

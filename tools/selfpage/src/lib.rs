@@ -14,7 +14,7 @@
 //! ```
 //!
 //! The protocol and its memory barriers are in the engine ([`SelfPage::read`]). The crate does not
-//! use std, because libperfmon, which contains it, does not.
+//! use std, because libperfmon, which contains the crate, is built without std.
 //!
 //! | file | contents |
 //! |---|---|
@@ -33,13 +33,14 @@ pub use engine::selfpage::SelfPage;
 pub use mapping::Mapping;
 use rdpmc::{rdpmc, thread_pointer};
 
-/// Number of attempts to read the page consistently. After that, the caller has to ask the kernel.
+/// Maximum number of attempts to read the page consistently. If all attempts fail, the caller has
+/// to read the counter by a system call.
 const MAX_TRIES: u32 = 100;
 
 /// Returns the value of a hardware PMD, or `None` if a system call is needed.
 ///
 /// A system call is needed for PMDs that are not in the page, and, while the context counts, for
-/// every thread but the one that the context is attached to.
+/// every thread except the thread to which the context is attached.
 #[inline]
 pub fn counter(page: &SelfPage, pmd: u16) -> Option<u64> {
     read(page, pmd, thread_pointer(), rdpmc)
@@ -66,7 +67,7 @@ mod tests {
     use engine::program::FixedArrays;
     use engine::selfpage::{COUNTING, RDPMC};
 
-    /// Returns registers that use PMD 0, a counter of 48 bits with RDPMC operand 7.
+    /// Returns registers that use PMD 0 (data register), a counter of 48 bits with RDPMC operand 7.
     fn registers() -> Registers<FixedArrays> {
         let pmc = Register {
             kind: kind::CONTROL,
@@ -100,7 +101,7 @@ mod tests {
         registers
     }
 
-    /// Thread pointer of the reader.
+    /// Thread pointer of the reading thread in these tests.
     const OWN_THREAD: u64 = 0x7000;
 
     fn no_rdpmc(_: u32) -> u64 {
@@ -117,7 +118,7 @@ mod tests {
             0,
             0,
         );
-        // The counter has wrapped; the value read has a bit above its 48 bits.
+        // The hardware counter has wrapped, and the value read has a bit above its 48 bits.
         let value = read(&page, 0, OWN_THREAD, |number| {
             assert_eq!(number, 7);
             (1 << 48) | 7
@@ -201,7 +202,7 @@ mod tests {
             (1 << 48) - 5
         });
         assert_eq!((value, tries.get()), (Some(2000), 3));
-        // If the page changes at each attempt, there is no value.
+        // If the page changes at each attempt, the reader returns no value.
         let value = read(&page, 0, OWN_THREAD, |_| {
             change(1);
             0

@@ -15,7 +15,7 @@ use libc::{mmap, munmap, off_t, MAP_SHARED, PROT_READ};
 
 use crate::counter;
 
-/// The mapped self page of a context. Dropping it unmaps the page.
+/// The mapped self page of a context. Dropping the value unmaps the page.
 ///
 /// # Invariants
 ///
@@ -30,8 +30,8 @@ impl Mapping {
     ///
     /// # Errors
     ///
-    /// An errno: `EPROTO` if the page has a version that this crate does not support; errors of
-    /// mmap().
+    /// Returns an errno: `EPROTO` if the page has a version that this crate does not support, or
+    /// the errno of mmap().
     pub fn new(context: c_int) -> Result<Self, c_int> {
         let offset = OFFSET as off_t;
         // SAFETY: The kernel chooses an address that is not in use, so no existing mapping is
@@ -60,12 +60,12 @@ impl Mapping {
         }
     }
 
-    /// Returns true if the version of the page is known. All versions begin with `version` and
-    /// `size`.
+    /// Returns true if this crate supports the version of the page. All versions begin with
+    /// `version` and `size`.
     fn is_known(&self) -> bool {
         let head = self.addr.cast::<[AtomicU32; 2]>();
-        // SAFETY: By the type's invariant a page is mapped at `addr`. It may be read as atomics, as
-        // only the kernel writes it, and is aligned to more than 4 bytes.
+        // SAFETY: By the type's invariant a page is mapped at `addr`. The page may be read as
+        // atomics, as only the kernel writes to it, and is aligned to more than 4 bytes.
         let [version, size] = unsafe { head.as_ref() };
         version.load(Relaxed) == VERSION && size.load(Relaxed) as usize >= size_of::<SelfPage>()
     }
@@ -84,7 +84,7 @@ impl Mapping {
         addr
     }
 
-    /// Takes back the address of a page from C.
+    /// Makes a mapping from an address that [`into_raw`](Self::into_raw) returned to C.
     ///
     /// # Safety
     ///
@@ -97,22 +97,22 @@ impl Mapping {
     }
 }
 
-// SAFETY: The mapping belongs to the process, not to a thread. It is only read, as atomics.
+// SAFETY: The mapping belongs to the process, not to a thread. The page is only read, as atomics.
 unsafe impl Send for Mapping {}
 
 impl Deref for Mapping {
     type Target = SelfPage;
 
     fn deref(&self) -> &SelfPage {
-        // SAFETY: By the type's invariant the page is mapped. The kernel may write it at the same
-        // time, which is sound because a `SelfPage` consists of atomics.
+        // SAFETY: By the type's invariant the page is mapped. The kernel may write to the page at
+        // the same time, which is sound because a `SelfPage` consists of atomics.
         unsafe { self.addr.as_ref() }
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: By the type's invariant only this value unmaps the page. No reference to it
+        // SAFETY: By the type's invariant only this value unmaps the page. No reference to the page
         // outlives `self`.
         let _ = unsafe { munmap(self.addr.as_ptr().cast(), PAGE_SIZE) };
     }

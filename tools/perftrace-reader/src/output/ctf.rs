@@ -4,7 +4,7 @@
 //!
 //! A data stream is a buffer, not a CPU. Times increase only along a buffer, and each buffer has
 //! its own count of lost events. The contents of a buffer that were read together can be written
-//! together. A packet is written by one call, after the metadata that it needs. If the recorder is
+//! together. A packet is written by one call, after the metadata for its events. If the recorder is
 //! killed, the directory therefore contains complete packets only.
 
 use std::collections::hash_map::Entry;
@@ -27,14 +27,14 @@ const NOFOLLOW: i32 = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
 struct Stream {
     number: u64,
     path: PathBuf,
-    /// Bytes of complete packets.
+    /// Number of bytes of complete packets.
     len: u64,
     packets: u64,
-    /// The end time of its last packet.
+    /// The end time of the stream's last packet.
     end: u64,
-    /// Lost events that the last packet reports.
+    /// Number of lost events that the last packet reports.
     reported_lost: u64,
-    /// Lost events that are known.
+    /// Number of lost events that are known.
     lost: u64,
 }
 
@@ -43,18 +43,18 @@ struct Stream {
 pub struct Ctf {
     directory: PathBuf,
     metadata: File,
-    /// Bytes of complete fragments in the metadata.
+    /// Number of bytes of complete fragments in the metadata.
     metadata_size: u64,
     began: u64,
     streams: HashMap<BufferId, Stream>,
-    /// The classes that the metadata describes, by number.
+    /// The classes that the metadata describes, indexed by number.
     classes: Vec<bool>,
     next_stream: u64,
     bytes: u64,
 }
 
 impl Ctf {
-    /// Creates a trace. The directory is created; if it exists, it must be empty.
+    /// Creates a trace in `directory`, which is created, or must be empty if it exists.
     pub fn create(directory: &Path, properties: &TraceProperties) -> io::Result<Self> {
         fs::create_dir_all(directory)?;
         if fs::read_dir(directory)?.next().is_some() {
@@ -93,7 +93,7 @@ impl Ctf {
         Ok(())
     }
 
-    /// Writes the metadata of those classes of these events that are new.
+    /// Writes the metadata of the events' classes that the metadata does not describe yet.
     fn describe_classes(&mut self, events: &[Event<'_>]) -> io::Result<()> {
         let mut fragments = Vec::new();
         for event in events {
@@ -111,7 +111,8 @@ impl Ctf {
         }
     }
 
-    /// Closes a stream. Writes an empty packet if events were lost that no packet reports.
+    /// Closes the data stream of a buffer. Writes an empty packet if no packet reports some of the
+    /// lost events.
     fn close_stream(&mut self, buffer: BufferId) -> io::Result<()> {
         if let Some(mut stream) = self.streams.remove(&buffer) {
             if stream.lost > stream.reported_lost {
@@ -124,7 +125,7 @@ impl Ctf {
 }
 
 impl Stream {
-    /// Writes a packet with these events. Returns its size in bytes.
+    /// Writes a packet with these events. Returns the size of the packet in bytes.
     fn write(
         &mut self,
         cpu: u32,
@@ -136,7 +137,7 @@ impl Stream {
         bytes.extend(STREAM_CLASS.to_ne_bytes());
         bytes.extend(self.number.to_ne_bytes());
         let sizes_offset = bytes.len();
-        // The total size and the content size in bits, which are equal: there is no padding.
+        // The total size and the content size in bits are equal, because packets have no padding.
         bytes.extend([0; 16]);
         for word in [begin, end, self.reported_lost, self.packets] {
             bytes.extend(word.to_ne_bytes());
@@ -156,8 +157,8 @@ impl Stream {
             .custom_flags(NOFOLLOW)
             .open(&self.path)?;
         if let Err(error) = file.write_all_at(&bytes, self.len) {
-            // The disk may be full. Remove the incomplete packet, which would make the whole stream
-            // unreadable.
+            // The write may have failed because the disk is full. Remove the incomplete packet,
+            // which would make the whole stream unreadable.
             let _ = file.set_len(self.len);
             return Err(error);
         }
@@ -222,8 +223,8 @@ impl Output for Ctf {
         };
         stream.lost = stream.lost.max(packet.lost);
         if packet.lost > 0 && stream.packets == 0 {
-            // Readers compute losses as the difference to the previous packet, so there must be
-            // one.
+            // Readers compute losses as the difference to the previous packet, so a previous packet
+            // must exist.
             self.bytes += stream.write(cpu, &[], (began, began))?;
         }
         let mut nr_written = 0;

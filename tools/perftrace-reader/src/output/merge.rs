@@ -2,7 +2,7 @@
 
 //! Merges the events of several buffers in the order of time.
 
-/// Items with their times, which are held until no older ones can follow.
+/// Items with their times, which are held until no older items can follow.
 #[derive(Debug)]
 pub struct Merge<T> {
     pending: Vec<(u64, T)>,
@@ -17,13 +17,13 @@ impl<T> Default for Merge<T> {
 }
 
 impl<T> Merge<T> {
-    /// Adds an item.
+    /// Adds an item with its time.
     pub fn push(&mut self, time: u64, item: T) {
         self.pending.push((time, item));
     }
 
-    /// Removes the items up to this time, and returns them oldest first. Items with the same time
-    /// stay in the order in which they were added.
+    /// Removes the items up to the time `until` and returns them, the oldest first. Items with the
+    /// same time stay in the order in which they were added.
     pub fn take_until(&mut self, until: u64) -> impl Iterator<Item = T> + '_ {
         self.pending.sort_by_key(|(time, _)| *time);
         let ready = self.pending.partition_point(|(time, _)| *time <= until);

@@ -2,8 +2,8 @@
 
 //! Output in the trace event format, a JSON format that ui.perfetto.dev and chrome://tracing read.
 //!
-//! A regular file is complete JSON after each round: the closing brackets are written each time,
-//! and overwritten the next time.
+//! A regular file is complete JSON after each round: the output writes the closing brackets after
+//! each round, and overwrites them in the next round.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -16,14 +16,15 @@ use crate::fields::Value;
 use crate::output::{Event, Output, Packet, TraceProperties};
 
 const CLOSING: &[u8] = b"\n]}\n";
-/// Larger integers are not exact in readers that store all numbers as doubles.
+/// Largest integer that is passed as a number: larger integers are not exact in readers that store
+/// all numbers as doubles.
 const MAX_EXACT: u64 = 1 << 53;
 
 /// The output: JSON to a file or a pipe.
 #[derive(Debug)]
 pub struct Perfetto {
     file: File,
-    /// The file is a regular one, so its end can be overwritten.
+    /// True if the file is a regular file, whose end can be overwritten.
     regular: bool,
     properties: TraceProperties,
     /// Text that is not written yet.
@@ -55,7 +56,7 @@ impl Perfetto {
             empty: true,
             named_processes: HashSet::new(),
         };
-        // The object is left open, and gets the array of events.
+        // The JSON object is left open, because the array of events follows.
         output.pending.extend(head.trim_end_matches('}').as_bytes());
         if !output.pending.ends_with(b"}") {
             output.pending.push(b'}');
@@ -70,7 +71,8 @@ impl Perfetto {
         if self.regular {
             self.pending.extend(CLOSING);
             if let Err(error) = self.file.write_all_at(&self.pending, self.written) {
-                // The disk may be full. Restore the file as it was before.
+                // The write may have failed because the disk is full. Restore the content that the
+                // file had before the write.
                 self.pending.clear();
                 let _ = self.file.set_len(self.written);
                 let _ = self.file.write_all_at(CLOSING, self.written);
@@ -99,7 +101,8 @@ impl Perfetto {
 
     fn event(&mut self, event: &Event<'_>, cpu: u32) {
         let process = &event.process.info;
-        // A process outside the reader's pid namespace has no id here. Its key is used instead.
+        // A process outside the reader's pid namespace has no id in this namespace. The output has
+        // the key of the process instead.
         let pid = match process.pid {
             0 => event.process.key,
             pid => pid.into(),
@@ -114,7 +117,7 @@ impl Perfetto {
             .values(event.payload)
             .map(|(name, value)| (name.to_owned(), to_json(value)))
             .collect();
-        // A field's name cannot begin with this character.
+        // The name of a field cannot begin with `$`, so `$cpu` differs from every field.
         args.insert("$cpu".to_owned(), cpu.into());
         let provider = marker.name.split(':').next().unwrap_or_default();
         let text = format!(
@@ -129,7 +132,7 @@ impl Perfetto {
     }
 }
 
-/// Converts a value to JSON. A number that a double does not represent becomes a text.
+/// Converts a value to JSON. A number that a double cannot represent exactly becomes a text.
 fn to_json(value: Value<'_>) -> Json {
     match value {
         Value::Unsigned(n) if n < MAX_EXACT => n.into(),

@@ -8,7 +8,8 @@ use crate::fields::Type;
 use crate::metadata::Marker;
 use crate::output::TraceProperties;
 
-/// Byte order of integers: this machine's, because fields are copied as they were written.
+/// Byte order of integers, which is that of this machine, because fields are copied as they were
+/// written.
 const BYTE_ORDER: &str = match cfg!(target_endian = "little") {
     true => "little-endian",
     false => "big-endian",
@@ -19,7 +20,7 @@ pub const MAGIC: u32 = 0xc1fc_1fc1;
 /// The id of the only class of data streams.
 pub const STREAM_CLASS: u32 = 0;
 
-/// Frames a fragment: a record separator before it, a line feed after it.
+/// Encodes a fragment, with a record separator before and a line feed after it.
 pub fn encode_fragment(json: &Json) -> Vec<u8> {
     format!("\x1e{json}\n").into_bytes()
 }
@@ -51,7 +52,8 @@ fn structure_class<'a>(members: impl IntoIterator<Item = (&'a str, Json)>) -> Js
     json!({"type": "structure", "member-classes": members})
 }
 
-/// Returns the fragments that precede the classes of events: preamble, trace, clock, data streams.
+/// Returns the fragments that precede the classes of events: the preamble, trace, clock, data
+/// streams.
 pub fn header_fragments(properties: &TraceProperties) -> Vec<Json> {
     let environment: Map<String, Json> = properties
         .environment

@@ -13,7 +13,7 @@ use crate::clock::Clock;
 use crate::output::{Event, Merge, Output, Packet};
 use crate::source::BufferId;
 
-/// The output: lines to a writer.
+/// The text output, which writes a line for each event to a writer.
 #[derive(Debug)]
 pub struct Text<W: Write> {
     writer: W,
@@ -25,15 +25,15 @@ pub struct Text<W: Write> {
 
 /// Escape sequence for names.
 const BOLD: &str = "\x1b[1m";
-/// Escape sequence for times.
+/// Escape sequence for the colour of times.
 const DIM: &str = "\x1b[2m";
-/// Escape sequence for lost events.
+/// Escape sequence for the colour of lost events.
 const NOTICE: &str = "\x1b[33m";
-/// Escape sequence that ends the others.
+/// Escape sequence that ends the effect of the other sequences.
 const PLAIN: &str = "\x1b[0m";
 
 impl<W: Write> Text<W> {
-    /// Creates the output, with or without colours.
+    /// Creates the text output, with or without colours.
     pub fn new(writer: W, clock: Clock, colour: bool) -> Self {
         Self {
             writer,

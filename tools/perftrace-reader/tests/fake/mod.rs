@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A fake trace: the contents of its buffers, round by round.
+//! A fake trace, which has the contents of its buffers for each round.
 #![allow(dead_code, reason = "each program uses its part")]
 
 use std::cell::RefCell;
@@ -11,7 +11,7 @@ use perftrace_reader::{
     SHARED,
 };
 
-/// Ticks per millisecond.
+/// Frequency of the fake trace's clock in ticks per millisecond.
 pub const KHZ: u32 = 2_000_000;
 /// The time of reading, in ticks.
 pub const NOW: u64 = 10_000_000_000;
@@ -20,7 +20,7 @@ pub const REALTIME: u64 = 1_700_000_005_000_000_000;
 
 type Buffers = VecDeque<(Chunk, Vec<u8>)>;
 
-/// The fake trace, with the buffers of the rounds to come.
+/// The fake trace, with the buffers of the rounds that are not read yet.
 pub struct Fake {
     pub info: Info,
     processes: HashMap<u64, ProcessInfo>,
@@ -95,7 +95,7 @@ impl Fake {
         self.rounds.borrow_mut().push_back(buffers);
     }
 
-    /// Adds a round with one buffer, which is at this position already.
+    /// Adds a round with one buffer, whose position is `position`.
     pub fn add_round_at(&mut self, key: u64, cpu: u32, bytes: &[u8], position: u64) {
         self.add_round(&[(key, cpu, bytes, 0)]);
         if let Some(round) = self.rounds.borrow_mut().back_mut() {
@@ -146,7 +146,7 @@ impl Source for Fake {
     }
 }
 
-/// Records, as a writer leaves them in a buffer.
+/// The bytes of records, as a writer stores them in a buffer.
 #[derive(Clone, Default)]
 pub struct RecordBytes(pub Vec<u8>);
 

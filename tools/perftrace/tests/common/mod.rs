@@ -48,7 +48,8 @@ pub fn set_affinity(cpu: usize) {
     }
 }
 
-/// Starts a timer that interrupts the process by SIGALRM at this interval. 0 stops it.
+/// Starts a timer that interrupts the process by SIGALRM at this interval in microseconds. An
+/// interval of 0 stops the timer.
 pub fn set_alarm_timer(interval_us: i64, handler: Option<extern "C" fn(i32)>) {
     let time = libc::timeval {
         tv_sec: 0,
@@ -90,15 +91,15 @@ pub fn unblock_alarms() {
     mask_alarm(libc::SIG_UNBLOCK);
 }
 
-/// Sends the calling thread a signal.
+/// Sends a signal to the calling thread.
 pub fn interrupt_self(signal: i32) {
-    // SAFETY: raise() takes a number.
+    // SAFETY: raise() accepts any signal number.
     unsafe { libc::raise(signal) };
 }
 
-/// Runs `f` in a child process. Returns whether it returned true.
+/// Runs `f` in a child process. Returns true if `f` returned true.
 pub fn in_child(f: impl FnOnce() -> bool) -> bool {
-    // SAFETY: The child has only this thread. It runs `f` and exits.
+    // SAFETY: The child has only this thread. The child runs `f` and exits.
     unsafe {
         match libc::fork() {
             0 => {
@@ -114,11 +115,12 @@ pub fn in_child(f: impl FnOnce() -> bool) -> bool {
     }
 }
 
-/// Maps a file of 4096 bytes as words that processes share.
+/// Maps a file of 4096 bytes as 64-bit words that processes share.
 pub fn map_words(file: &File) -> &'static [AtomicU64; 512] {
     file.set_len(4096).expect("room");
     let protection = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: A new mapping of a file of this length, which is never unmapped.
+    // SAFETY: mmap() makes a new mapping of a file that has this length, and the mapping is never
+    // unmapped.
     unsafe {
         let fd = file.as_raw_fd();
         let at = libc::mmap(null_mut(), 4096, protection, libc::MAP_SHARED, fd, 0);
@@ -139,8 +141,8 @@ extern "C" fn on_step(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_voi
     if steps_left != 0 {
         return;
     }
-    // SAFETY: `run_stepped` has stored a function. The kernel passes a context that a handler may
-    // change.
+    // SAFETY: The pointer is that of a function, which `run_stepped` has stored. The kernel passes
+    // a context that a handler may change.
     unsafe {
         transmute::<usize, fn()>(STEP_HANDLER.load(Relaxed))();
         let context: *mut libc::ucontext_t = context.cast();
@@ -151,13 +153,13 @@ extern "C" fn on_step(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_voi
 }
 
 /// Runs `f` in single steps, and `handler` in a signal handler after `nr_steps` of its
-/// instructions. The steps end there. Returns the address of the instruction at which `handler`
-/// ran.
+/// instructions. After the handler, `f` runs without steps. Returns the address of the instruction
+/// at which `handler` ran.
 pub fn run_stepped(nr_steps: usize, handler: fn(), f: impl FnOnce()) -> usize {
     STEPS_LEFT.store(nr_steps, Relaxed);
     STEP_HANDLER.store(handler as usize, Relaxed);
     // SAFETY: The handler calls only functions that are allowed in a handler. The trap flag has no
-    // effect but the steps.
+    // other effect than single-stepping.
     unsafe {
         let mut action: libc::sigaction = zeroed();
         action.sa_sigaction = on_step as usize;
@@ -166,7 +168,7 @@ pub fn run_stepped(nr_steps: usize, handler: fn(), f: impl FnOnce()) -> usize {
         asm!("pushfq", "or qword ptr [rsp], 256", "popfq");
     }
     f();
-    // SAFETY: Clears the trap flag, which has no effect but the steps.
+    // SAFETY: The instructions clear the trap flag, which has no other effect than single-stepping.
     unsafe { asm!("pushfq", "and qword ptr [rsp], -257", "popfq") };
     STEP_ADDRESS.load(Relaxed)
 }

@@ -29,8 +29,8 @@ pub enum WakeReason {
 /// Descriptors of threads (pidfds), by which the caller finds out when the last thread has exited.
 pub struct LiveThreads {
     pidfds: Vec<OwnedFd>,
-    /// True if no pidfd could be opened for some of the threads. If the value is true, the exit of
-    /// the last thread is not detected.
+    /// True if no pidfd could be opened for some of the threads, in which case the exit of the last
+    /// thread is not detected.
     is_partial: bool,
 }
 

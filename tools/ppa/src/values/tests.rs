@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests of differences between two reads.
+//! Tests of differences between the values of two reads.
 
 use super::*;
 use crate::abi::{NR_LATENCIES, NR_VALUES, RSCHEDCNT};
