@@ -55,8 +55,7 @@ pub(crate) struct State {
     pub(crate) set: KBox<Set>,
     /// The inactive event sets, the order of all sets, and whether a switch to the next one is due.
     pub(crate) sets: Sets,
-    /// The thread or CPU that the context is attached to, or that the context is detached or has
-    /// ended.
+    /// The thread or CPU that the context is attached to, if it is attached and has not ended.
     pub(crate) target: Target,
     /// The thread of the last attach. Cleared by `PERFMON_UNLOAD`, not when the thread exits.
     pub(crate) thread: Option<ARef<Task>>,
@@ -229,8 +228,7 @@ sampling_memory:                    areas,
         drop(given);
         let context = Arc::into_raw(self);
         // SAFETY: `context` is the reference that `Arc::into_raw()` gave up. It is valid until the
-        // worker of `free_context()` drops it. `free_context()` is called once, when the file is
-        // closed.
+        // worker of `free_context()` drops it. `free_context()` is called once, at close.
         unsafe { (*context).notifier.free_context() }
     }
 
@@ -319,8 +317,7 @@ sampling_memory:                    areas,
         }
     }
 
-    /// Stops a context that uses a register which this CPU lacks. The irq_work ends the context.
-    /// Any context.
+    /// Stops a context that uses a register that this CPU lacks. The irq_work ends it. Any context.
     #[cold]
     fn stop_broken(&self, state: &mut State) {
         state.started = false;
@@ -356,8 +353,7 @@ sampling_memory:                    areas,
     }
 
     /// Stops the counters, adds their increments to the PMDs in memory, and sets the counters to 0.
-    /// Overflows are noted but not delivered (see [`unload_pmu`](Self::unload_pmu)). Interrupts
-    /// off.
+    /// Overflows are noted; [`unload_pmu`](Self::unload_pmu) delivers them. Interrupts off.
     #[inline]
     pub(crate) fn save_pmu(&self, state: &mut State) {
         sched::set_counting(self.scope, 0);
