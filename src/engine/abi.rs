@@ -2,8 +2,8 @@
 
 //! The structures of `include/uapi/linux/perfcounters.h`, with the same layout.
 //!
-//! The header documents the fields of the structures. Their sizes and offsets are asserted in this
-//! file and, for C, in `src/perfcounters/sys/shim/shim.c`.
+//! The header documents the fields of the structures. Sizes and offsets of the structures are
+//! asserted in this file and, for C, in `src/perfcounters/sys/shim/shim.c`.
 
 /// Version of the layout of the structures (`header.version`).
 pub const VERSION: u32 = 1;
@@ -17,9 +17,9 @@ pub const MAX_INSTANCES: u32 = 65536;
 pub const F_ATOMIC64: u32 = 1 << 0;
 /// Size of a page on all supported machines.
 pub const PAGE_SIZE: usize = 4096;
-/// File offset of the descriptors. It is far behind the last chunk that can exist.
+/// File offset of the descriptors, which is far behind the last chunk that can exist.
 pub const DESC_OFFSET: u64 = 1 << 40;
-/// Maximum number of CPUs: the bitmaps in the header page have room for this many.
+/// Maximum number of CPUs, which is the number of bits in each bitmap of the header page.
 pub const MAX_CPUS: u32 = 8192;
 /// Offset of the bitmap of possible CPUs in the header page.
 pub const POSSIBLE_OFFSET: u32 = 1024;
@@ -132,7 +132,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Returns the kind with this number, if there is one.
+    /// Returns the kind with this number; `None` if no kind has the number.
     pub const fn from_raw(raw: u16) -> Option<Self> {
         match raw {
             0 => Some(Self::Counter),
@@ -179,7 +179,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// Returns the unit with this number, if there is one.
+    /// Returns the unit with this number; `None` if no unit has the number.
     pub const fn from_raw(raw: u16) -> Option<Self> {
         match raw {
             0 => Some(Self::None),

@@ -3,13 +3,13 @@
 //! Process accounting: computes how each task and each CPU spends its time, from time stamps of
 //! switches, system calls and interrupts.
 //!
-//! A *run* of a task lasts from its switch in to its switch out. Times are in ticks of the
-//! accounting clock.
+//! A *run* of a task lasts from the switch to the task until the next switch on the CPU. Times are
+//! in ticks of the accounting clock.
 //!
 //! The accounting words of a CPU are written by that CPU only: in the context of a task with
-//! preemption off, in interrupts, and in the scheduler. The one exception is the last run of an
-//! offline CPU, which another CPU ends. The writer does not disable interrupts. Interrupts write
-//! separate words, which the interrupted code only reads.
+//! preemption off, in interrupts, and in the scheduler. Only the last run of an offline CPU is
+//! ended by another CPU. The writer does not disable interrupts. Interrupts write separate words,
+//! which the interrupted code only reads.
 //!
 //! The *own* time of a task is the time of its runs without the interrupts during them. The times
 //! of a CPU are those of its tasks. Between two readings of a CPU its user, system, interrupt and
@@ -118,13 +118,13 @@ pub struct Cpu {
     irq_time: IrqTime,
     /// Number of time stamps that were taken for `irq_time` but are not added to it yet.
     pending_stamps: Word,
-    /// Number of interrupts that are nested in the one which `irq_time` measures.
+    /// Number of interrupts nested in the interrupt that `irq_time` measures.
     irq_depth: Word,
     /// Number of hard interrupts.
     irq_count: Word,
     /// Time of hard interrupts.
     hardirq_time: IrqTime,
-    /// Number of hard interrupts that are nested in the one which `hardirq_time` measures.
+    /// Number of hard interrupts nested in the hard interrupt that `hardirq_time` measures.
     hardirq_depth: Word,
     /// The running softirq: its number + 1 (0: none) in the low 32 bits, and in bit 32 whether its
     /// time is interrupt time.
@@ -234,8 +234,8 @@ impl Cpu {
     }
 
     /// Returns the own time of the present run if accounting has begun, no interrupt occurred
-    /// during the run, and the clock did not go back. Otherwise returns `None`, and the caller has
-    /// to use [`switch`](Self::switch). Interrupts off.
+    /// during the run, and the clock did not go back. If it returns `None`, the caller has to use
+    /// [`switch`](Self::switch). Interrupts off.
     #[inline(always)]
     pub fn uninterrupted_run(&self, now: u64) -> Option<u64> {
         let run = self.run_start.load_relaxed();
@@ -373,7 +373,7 @@ impl Cpu {
     pub fn syscall_enter<V: Values>(&self, task: Option<&Task<V>>, clock: impl Fn() -> u64) {
         self.begin_update();
         self.mode_start.store_relaxed(self.own_time_now(clock));
-        // Release: a reader that reads this mode also reads this `mode_start`, or a later one.
+        // Release: a reader that reads this mode also reads this `mode_start`, or a later value.
         // Pairs with the acquire in `stable_mode`.
         self.mode.store_release(SYSTEM);
         add(&self.calls, 1);
@@ -419,7 +419,7 @@ impl Cpu {
         self.updating.store_release(0);
     }
 
-    /// Returns the mode of the CPU. The caller has read the clock before.
+    /// Returns the mode of the CPU. The caller has read the clock before this call.
     ///
     /// Returns `None` if a system-call probe is updating the mode. The probe may have read the
     /// clock and not stored the mode yet. The time since that read would then be reported as user
@@ -434,8 +434,8 @@ impl Cpu {
     }
 
     /// Returns true if the current interrupt has interrupted an update of the words about system
-    /// calls. [`replace_task`](Self::replace_task) and [`begin`](Self::begin) must not be called
-    /// then. Context: an interrupt on this CPU.
+    /// calls. If so, [`replace_task`](Self::replace_task) and [`begin`](Self::begin) must not be
+    /// called. Context: an interrupt on this CPU.
     pub fn is_updating(&self) -> bool {
         self.updating.load_acquire() != 0
     }
@@ -458,7 +458,8 @@ impl Cpu {
         }
     }
 
-    /// Accounts the end of a hard interrupt, or of one of its handlers. Interrupts off.
+    /// Accounts the end of a hard interrupt, or of one handler of a shared interrupt. Interrupts
+    /// off.
     #[inline]
     pub fn irq_exit(&self, clock: impl Fn() -> u64) {
         if !self.hardirq_time.is_active() {
@@ -508,8 +509,8 @@ impl Cpu {
         if !own {
             self.try_toggle(&clock, 0);
         }
-        // Also store whether the time is interrupt time, because the record of the current task may
-        // change before the softirq ends.
+        // Store with the number whether the time of the softirq is interrupt time, because the
+        // record of the current task may change before the softirq ends.
         let ours = u64::from(!own).wrapping_shl(32);
         self.softirq
             .store_relaxed(number.wrapping_add(1) as u64 | ours);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The structures of `include/uapi/linux/perfmon.h`, with the same layout, and checks of their
-//! fields that need no context.
+//! The structures of `include/uapi/linux/perfmon.h`, with the same layout, and those checks of
+//! their fields that need no context.
 
 use crate::context::Error;
 use crate::pmu::{RegisterBitmap, Scope};
@@ -155,7 +155,7 @@ pub struct Vector {
     pub size: u32,
 }
 
-// Each size is the sum of the fields, so there is no padding.
+// The size of each structure is the sum of the sizes of its fields, so there is no padding.
 const _: () = {
     assert!(size_of::<Ctx>() == 64);
     assert!(size_of::<Pmc>() == 48);

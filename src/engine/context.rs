@@ -4,9 +4,9 @@
 //! the program for the PMU that is computed from them, and the extension of counters to 64 bits.
 //!
 //! A hardware counter never holds the value of a PMD. The counter is started at 0, or near an
-//! overflow, when the context is loaded into a PMU. Its increment since that start, modulo its
-//! width, is added to the PMD's 64-bit value. Counts of another task therefore cannot show up in a
-//! PMD.
+//! overflow, when the context is loaded into a PMU. The increment of the counter since its start,
+//! modulo its width, is added to the PMD's 64-bit value. Counts of another task therefore cannot
+//! show up in a PMD.
 
 use crate::claims::RegisterMask;
 use crate::pmu::{kind, Map, PmdSet, Register, RegisterBitmap, Scope, FIRST_SOFT, MAX_ROWS};
@@ -104,8 +104,8 @@ fn claimed_registers(map: &Map<'_>, pmcs: &RegisterBitmap, pmds: &RegisterBitmap
 }
 
 /// Returns the counters that some CPUs lack (`partial`), that share their PMC with other counters,
-/// and that are not in `asked`. These counters are not programmed, so that the other counters of
-/// the PMC can be used on CPUs that lack them.
+/// and that are not in `asked`. The returned counters are not programmed, so that the other
+/// counters of the PMC can be used on CPUs that lack the returned ones.
 fn optional_pmds(map: &Map<'_>, asked: &RegisterBitmap) -> u64 {
     let asked = asked.0.first().copied().unwrap_or(0);
     let rows = map.hardware.pmds.iter().take(MAX_ROWS).enumerate();
@@ -193,7 +193,7 @@ impl<M: Allocator> Registers<M> {
         }
     }
 
-    /// Moves the values to larger memory, and leaves the old memory in `room`.
+    /// Moves the values to the larger memory in `room`, and the old memory to `room`.
     pub fn move_to(&mut self, room: &mut RegisterMemory<M>) {
         for (old, new) in self.pmc.iter_mut().zip(&mut room.pmcs) {
             copy_and_swap(old, new);
@@ -305,8 +305,8 @@ impl<M: Allocator> Registers<M> {
     }
 
     /// Begins a new sampling period of a PMD at `value`. `beyond` is what the PMD has counted after
-    /// the end of the old period. It is counted in the new period, modulo the length of the new
-    /// period.
+    /// the end of the old period. `beyond` is counted in the new period, modulo the length of the
+    /// new period.
     #[inline]
     pub fn reset(&mut self, number: u16, value: u64, beyond: u64) {
         if let Some(place) = value_mut(&mut self.pmd, number) {
@@ -422,14 +422,15 @@ impl<M: Allocator> Registers<M> {
     }
 
     /// Returns the hardware registers that the event set claims if `more` are written as well. A
-    /// counter is claimed if one of its PMCs was written, even if its PMD was not: it counts.
+    /// counter counts, and is claimed, if one of its PMCs was written, even if its PMD was not
+    /// written.
     pub fn claimed_registers(&self, map: &Map<'_>, more: RegisterMask) -> RegisterMask {
         let (written, asked) = self.used_with(more);
         claimed_registers(map, &written, &asked)
     }
 
-    /// Returns the hardware registers that a CPU must have for the event set to count there, if
-    /// `more` are written as well.
+    /// Returns the hardware registers that a CPU must have to count the event set if `more` are
+    /// written as well.
     pub fn required_registers(&self, map: &Map<'_>, more: RegisterMask) -> RegisterMask {
         let (written, asked) = self.used_with(more);
         let mut uses = claimed_registers(map, &written, &asked);

@@ -4,8 +4,8 @@
 //!
 //! The files of the engine are compiled into `perfcounters.ko` and, by cargo, into the user-space
 //! library and its tests. The code of the engine therefore does not call the kernel, does not
-//! allocate, has no statics, and uses no floating point in the kernel. It cannot panic: arithmetic
-//! wraps or saturates explicitly, and slices are read with `get`.
+//! allocate, has no statics, and uses no floating point in the kernel. The code cannot panic:
+//! arithmetic wraps or saturates explicitly, and slices are read with `get`.
 //!
 //! | module | contents |
 //! |---|---|

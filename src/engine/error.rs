@@ -15,10 +15,11 @@ pub enum Error {
     Exists,
     /// The kind, the unit, the exponent or the number of slots is invalid.
     BadSpec,
-    /// There is no live instance with this number.
+    /// No live instance has the number.
     Unknown,
     /// The name belongs to the dormant instance with this number, and updates of that instance may
-    /// still be running. The caller waits until they have ended, and adds the instance again.
+    /// still be running. The caller waits until these updates have ended, and adds the instance
+    /// again.
     UpdatesInFlight(u32),
     /// All instance numbers have been given to names.
     Full,

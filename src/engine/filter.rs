@@ -65,8 +65,8 @@ pub trait Source {
     fn length(&self) -> usize;
     /// Returns the byte at the offset `at`; 0 behind the end of the memory.
     fn byte(&self, at: usize) -> u8;
-    /// Returns the eight bytes at the offset `at`, a multiple of eight. They are read with one
-    /// load. Returns 0 if the memory ends before the last of them.
+    /// Returns the eight bytes at the offset `at`, a multiple of eight, which are read with one
+    /// load. Returns 0 if the memory ends before the last of the eight bytes.
     fn word(&self, at: usize) -> u64;
 }
 
@@ -202,7 +202,7 @@ impl Value<'_> {
     }
 }
 
-/// A filter. Its bytes may have any contents.
+/// A filter. The bytes of the filter may have any contents.
 pub struct Filter<'a, S: Source + ?Sized = [u8]> {
     source: &'a S,
     /// The length that the header gives, limited to the size of the memory and to `FILTER_MAX`.
@@ -480,7 +480,8 @@ fn compare(op: u8, value: Value<'_>, constant: Value<'_>) -> bool {
             if op == ANY {
                 return bits & with != 0;
             }
-            // For two integers of the same sign, bits compare like values.
+            // The order of two integers with the same sign is the order of their bits as unsigned
+            // numbers.
             match (negative, other) {
                 (true, false) => Ordering::Less,
                 (false, true) => Ordering::Greater,

@@ -220,8 +220,8 @@ impl Register {
     }
 
     /// Returns the mask of a counter's bit in the global control and status registers. The RDPMC
-    /// number of a fixed counter has bit 30 set, and its bit in the global registers is 32
-    /// positions higher than that of the general counter with the same index.
+    /// number of a fixed counter has bit 30 set. The bit of a fixed counter in the global registers
+    /// is 32 positions higher than that of the general counter with the same index.
     pub const fn global_bit(&self) -> u64 {
         1u64.wrapping_shl((self.rdpmc & 31) | (((self.rdpmc >> 30) & 1) << 5))
     }
@@ -291,8 +291,8 @@ impl Register {
     }
 }
 
-/// The two tables of registers of one description, or of several ones combined. The first row of a
-/// table describes the register with the first number.
+/// The two tables of registers of one description, or of several descriptions combined. The first
+/// row of a table describes the register with the first number.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tables<'a> {
     /// The rows of the PMCs.

@@ -2,7 +2,7 @@
 
 //! The program of an event set: the control registers to write to the PMU, and the counters to read
 //! from it. This module also defines the memory of an event set's registers. A caller that may
-//! sleep allocates it in the size that the registers need.
+//! sleep allocates this memory in the size that the registers need.
 
 use core::mem::size_of;
 use core::ops::{Deref, DerefMut};
@@ -88,8 +88,8 @@ pub(crate) fn delta(start: &mut u64, now: u64, mask: u64) -> u64 {
     moved
 }
 
-/// The allocator for the memory of registers. It allocates slices with the number of elements that
-/// the registers need.
+/// The allocator for the memory of registers. The allocator provides slices with the number of
+/// elements that the registers need.
 pub trait Allocator: Default {
     /// A slice of elements of one type. By default the slice is empty.
     type Slice<T: Copy + Default>: DerefMut<Target = [T]> + Default;
@@ -237,7 +237,8 @@ pub struct Program<M: Allocator> {
     nr_counters: usize,
     virtual_counters: M::Slice<VirtualCounter>,
     pub(crate) nr_virtual_counters: usize,
-    /// Bits of the counters in the global control, if the PMU has one.
+    /// Bits of the counters in the global control register. Not used if the PMU has no global
+    /// control.
     pub global: u64,
     /// True if a virtual counter that follows its thread is armed.
     pub has_armed_thread_counter: bool,
@@ -323,7 +324,7 @@ impl<M: Allocator> Program<M> {
             self.nr_virtual_counters = self.nr_virtual_counters.wrapping_add(1);
         }
     }
-    /// Moves the program to larger memory, and leaves the old memory in `room`.
+    /// Moves the program to the larger memory in `room`, and the old memory to `room`.
     pub(crate) fn move_to(&mut self, room: &mut RegisterMemory<M>) {
         copy_and_swap(&mut self.controls, &mut room.controls);
         copy_and_swap(&mut self.counters, &mut room.counters);

@@ -14,8 +14,8 @@ const MODULUS: u32 = (1 << 31) - 1;
 /// The multiplier of the generator.
 const MULTIPLIER: u32 = 16807;
 
-/// A random number generator. Its sequence has 2^31 - 2 numbers; the seed selects the number at
-/// which the sequence starts.
+/// A random number generator. The sequence of its numbers repeats after 2^31 - 2 numbers; the seed
+/// selects the number at which the sequence starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Random {
     /// The last number, from 1 to the modulus - 1.

@@ -12,8 +12,9 @@
 //!
 //! If a name is added again with more slots than its old number has room for, the name gets another
 //! number, and its old number has no instance any more. A number is never given to another name.
-//! This module has the rules. A [`Store`] holds the descriptors, zeroes counters and allocates
-//! memory. It is implemented with pages in the kernel, and with vectors in tests.
+//! This module implements the rules for names and numbers. A [`Store`] holds the descriptors,
+//! zeroes counters and allocates memory. The kernel implements `Store` with pages, and the tests
+//! with vectors.
 //!
 //! All functions of the registry are called in process context, with the lock of the registry held.
 //! Readers take no lock, but use [`crate::generation`].
@@ -42,8 +43,9 @@ pub const BUCKETS: u32 = MAX_INSTANCES;
 /// registry uses no other slots. A chain link that was never stored is 0; no instance has that
 /// number.
 pub trait Store {
-    /// Provides counters, descriptors and chain links for the slots `0..slots`. Those of new slots
-    /// are zero. If memory cannot be allocated, the slots in use have not changed.
+    /// Provides counters, descriptors and chain links for the slots `0..slots`. New counters,
+    /// descriptors and links are zero. If memory cannot be allocated, the slots in use have not
+    /// changed.
     fn grow(&mut self, slots: u32) -> Result<(), Error>;
     /// Returns the first instance of the hash chain `bucket`, which is below [`BUCKETS`].
     fn head(&self, bucket: u32) -> u32;
@@ -55,7 +57,8 @@ pub trait Store {
     fn set_next(&mut self, instance: u32, next: u32);
     /// Returns the descriptor of an instance.
     fn desc(&self, instance: u32) -> Desc;
-    /// Writes the descriptor of an instance. Readers may be reading it at the same time.
+    /// Writes the descriptor of an instance. Readers may be reading the descriptor at the same
+    /// time.
     fn set_desc(&mut self, instance: u32, desc: &Desc);
     /// Allows (`live`) or rejects updates of an instance by its number.
     fn set_live(&mut self, instance: u32, nr_slots: u16, live: bool);

@@ -167,7 +167,7 @@ pub struct Shared<'a, D: ?Sized = [Word]> {
     pub page: &'a Page,
     /// The tail, up to which the reader has finished. Only the reader changes the tail.
     pub tail: &'a Word,
-    /// The data of the ring. Their size is a power of two.
+    /// The data of the ring. The size of the data is a power of two.
     pub data: &'a D,
 }
 

@@ -101,7 +101,8 @@ impl Attr {
         self.switch_left = self.switch_count;
     }
 
-    /// Subtracts overflows from the countdown. Returns true if they end the run of the event set.
+    /// Subtracts overflows from the countdown. Returns true if the overflows end the run of the
+    /// event set.
     #[inline]
     pub fn count_down(&mut self, overflows: u64) -> bool {
         if self.switch_count == 0 {
@@ -111,8 +112,8 @@ impl Attr {
         self.switch_left == 0
     }
 
-    /// Returns how many periods of the PMD have ended if it is now `beyond` counts after the end of
-    /// the first one.
+    /// Returns how many periods of the PMD have ended if the PMD is now `beyond` counts after the
+    /// end of the first period.
     pub fn overflow_count(&self, beyond: u64) -> u64 {
         let period = self.short_reset.wrapping_neg();
         let more = beyond.checked_div(period).unwrap_or(0);
@@ -187,7 +188,7 @@ impl Queue {
         self.depth = depth.clamp(1, Self::CAPACITY - 2);
     }
 
-    /// Returns true if there is no message.
+    /// Returns true if the queue has no message.
     pub fn is_empty(&self) -> bool {
         self.nr == 0
     }

@@ -55,7 +55,7 @@ pub struct SelfPage {
     owner: Word,
 }
 
-// This is the size of the structure in the uapi header, which `shim.c` asserts for C.
+// `SIZE` is the size of the structure in the uapi header, which `shim.c` asserts for C.
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<SelfPage>() == SIZE);
 

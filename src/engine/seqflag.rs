@@ -34,8 +34,8 @@
 //!
 //! The writers are `perf_adjust()` and, in drivers, `perf_counter_begin()` with
 //! `perf_counter_end()` (`include/linux/perfcounters.h`) or a `Group` (`perfcounters.rs` beside
-//! it). This file implements the readers. `tools/engine/tests/loom.rs` checks the protocol under
-//! loom.
+//! it). This file implements the reader's side of the protocol. `tools/engine/tests/loom.rs` checks
+//! the protocol under loom.
 
 use crate::sync::{fence_acquire, Word};
 

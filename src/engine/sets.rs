@@ -2,9 +2,9 @@
 
 //! Event sets: when a context switches from one set to the next, and sums over the runs of a set.
 //!
-//! A run of a set lasts from the switch to this set until the switch to the next one. The duration
-//! of a run is the time that the context spends in a PMU during the run, so a run continues across
-//! switches of threads.
+//! A *run* of a set lasts from the switch to this set until the switch to the next set. The
+//! duration of a run is the time that the context spends in a PMU during the run, so a run
+//! continues across switches of threads.
 
 use crate::context::Error;
 use crate::pmu::PmdSet;

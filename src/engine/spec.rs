@@ -11,7 +11,7 @@ pub const MAX_BUCKETS: u16 = 64;
 /// Maximum of the absolute value of the exponent of ten.
 pub const MAX_EXPONENT: i8 = 18;
 
-/// A request to add an instance. Its fields are not checked yet.
+/// A request to add an instance. The fields of the request are not checked yet.
 #[derive(Clone, Copy, Debug)]
 pub struct Spec<'a> {
     /// The name of the instance, without NUL.

@@ -4,8 +4,8 @@
 //! of its buffers.
 //!
 //! Traced processes write the buffers and may be hostile, so the functions of this module do not
-//! trust the counts of a buffer. They do not examine records; each reader has to check the records
-//! that it reads.
+//! trust the counts of a buffer. The functions do not examine records; each reader has to check the
+//! records that it reads.
 
 use core::mem::size_of;
 

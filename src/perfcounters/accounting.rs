@@ -159,7 +159,8 @@ impl Accounting {
         }
     }
 
-    /// Adds the instances for the values of CPUs to the counter pages, if they do not exist.
+    /// Adds the instances for the values of CPUs to the counter pages, if the instances do not
+    /// exist.
     fn create_cpu_stats(&mut self) -> Result {
         if self.cpu_stats.is_none() {
             match CpuStats::new() {
@@ -455,8 +456,8 @@ pub(crate) fn free_delivered(told: &[TaskStats]) {
         probes: on, unread, ..
     } = &mut *all;
     for told in told.iter().filter(|told| told.has_ended()) {
-        // Search the record from the end of `unread`. It need not be the last record, because other
-        // readers may run at the same time.
+        // Search the record from the end of `unread`. The record need not be the last one, because
+        // other readers may add records at the same time.
         let is_it = |place: &&mut Option<KBox<TaskRecord>>| {
             place.as_ref().is_some_and(|record| told.is_for(record))
         };
@@ -555,7 +556,8 @@ pub(crate) fn shutdown() {
     let mut all = ACCOUNTING.lock();
     all.stop();
     all.cpu_stats = None;
-    // Wait also for records that are being freed after a start failed, which stop() does not do.
+    // If accounting could not be started, stop() has not waited until its records were freed: wait
+    // here.
     ppa::wait_for_frees();
 }
 

@@ -53,7 +53,7 @@ use crate::target::Target;
 pub(crate) struct State {
     /// The active event set: the one that is programmed while the context is in a PMU.
     pub(crate) set: KBox<Set>,
-    /// The inactive event sets, the order of all sets, and whether a switch to the next one is due.
+    /// The inactive event sets, the order of all sets, and whether a switch to the next set is due.
     pub(crate) sets: Sets,
     /// The thread or CPU that the context is attached to, if it is attached and has not ended.
     pub(crate) target: Target,
@@ -63,7 +63,7 @@ pub(crate) struct State {
     pub(crate) started: bool,
     /// The CPU whose PMU holds the registers; `None` while they are in memory only.
     pub(crate) cpu: Option<u32>,
-    /// The CPUs on which the context can count, and the time that its thread ran on others.
+    /// The CPUs on which the context can count, and the run time of its thread on other CPUs.
     pub(crate) elsewhere: Elsewhere,
     /// A register could not be accessed. The notifier's irq_work ends the context.
     pub(crate) broken: bool,
@@ -227,8 +227,8 @@ sampling_memory:                    areas,
         };
         drop(given);
         let context = Arc::into_raw(self);
-        // SAFETY: `context` is the reference that `Arc::into_raw()` gave up. It is valid until the
-        // worker of `free_context()` drops it. `free_context()` is called once, at close.
+        // SAFETY: `context` is the reference that `Arc::into_raw()` gave up. The reference is valid
+        // until the worker of `free_context()` drops it. `free_context()` is called once, at close.
         unsafe { (*context).notifier.free_context() }
     }
 

@@ -14,7 +14,7 @@ use kernel::prelude::*;
 use crate::provider::{Instance, InstanceSpec};
 use crate::sys::costs::{self, File};
 
-/// The statistics, each of which is an instance. [`LIST`] has them in the same order.
+/// The statistics, each of which is an instance. [`LIST`] has the statistics in the same order.
 #[derive(Clone, Copy)]
 #[repr(u16)]
 pub(crate) enum SelfStat {
@@ -187,8 +187,8 @@ const LIST: [(SelfStat, &str, InstanceSpec); NR_STATS] = {
     ]
 };
 
-/// The files that perfmon2 had in debugfs, `perfmon/cpuN/NAME`. Each shows one statistic or the sum
-/// of two.
+/// The files that perfmon2 had in debugfs, `perfmon/cpuN/NAME`. Each file shows one statistic or
+/// the sum of two statistics.
 static FILES: [File; 20] = {
     use SelfStat::*;
     [
@@ -216,8 +216,8 @@ static FILES: [File; 20] = {
     ]
 };
 
-/// The instances of the statistics. Dropping this makes the instances dormant; no code updates the
-/// statistics by then.
+/// The instances of the statistics. When `SelfStats` is dropped, the instances become dormant; no
+/// code updates the statistics by then.
 pub(crate) struct SelfStats {
     _instances: KVec<Instance>,
 }

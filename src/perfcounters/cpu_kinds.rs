@@ -99,8 +99,8 @@ pub(crate) fn iter() -> impl Iterator<Item = (u32, CpuKind)> {
     all.filter(|(_, kind)| kind.id != 0)
 }
 
-/// Returns the hardware PMDs that some CPUs have and others lack, a bit each. CPUs without any PMU
-/// register are ignored.
+/// Returns the hardware PMDs that some CPUs have and other CPUs lack, a bit each. CPUs without any
+/// PMU register are ignored.
 pub(crate) fn partial() -> u64 {
     let each = iter().filter(|(_, kind)| !kind.is_empty());
     let (some, every) = each.fold((0, u64::MAX), |(some, every), (_, kind)| {
@@ -200,8 +200,8 @@ impl Context {
             return true;
         }
         state.elsewhere.fitting_kind = None;
-        // If this is not new, the values are marked as short already, unless they were written
-        // since.
+        // If the thread was on a CPU that lacks registers before, its values are marked as short
+        // already, unless they were written since.
         let is_new = state.elsewhere.run_time_before.is_none();
         if is_new {
             state.elsewhere.run_time_before = Some(Self::run_time(state));
@@ -229,7 +229,7 @@ impl Context {
     }
 
     /// Adds the time that the thread ran on CPUs that lack registers to [`Elsewhere::time`], and
-    /// marks the values of the context as short (incomplete). Does neither unless the context is
+    /// marks the values of the context as short (incomplete). Does nothing if the context is not
     /// started.
     #[cold]
     pub(crate) fn sync_elsewhere(&self, state: &mut State) {

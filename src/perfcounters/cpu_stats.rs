@@ -3,9 +3,9 @@
 //! The per-CPU values of process accounting as instances of the counter pages, for programs that
 //! read the counter pages, such as `pfc` and the exporters for PCP and OpenMetrics.
 //!
-//! A worker copies the values of all CPUs every [`PERIOD_MS`] milliseconds. It reads the words of a
-//! CPU without an IPI, so it does not disturb that CPU. The values of an idle CPU are current as
-//! well.
+//! A worker copies the values of all CPUs every [`PERIOD_MS`] milliseconds. The worker reads the
+//! words of a CPU without an IPI, so it does not disturb that CPU. The values of an idle CPU are
+//! current as well.
 //!
 //! The instances are added when accounting is first started, and exist until the module is
 //! unloaded. When accounting is stopped and started again, the instances continue from their old
@@ -119,7 +119,7 @@ impl CpuStats {
     pub(crate) fn publish(&mut self, accounts: &AccountingState) {
         for (last, cpu) in self.last.iter_mut().zip(0..cpu::nr_cpu_ids()) {
             let words = accounts.cpu(cpu);
-            // If a CPU is just updating its values, they are read at the next call.
+            // If a CPU is just updating its values, the next call reads them.
             let Some(mut values) =
                 words.and_then(|w| w.values(ppa::is_online(cpu), || accounts.clock.now_ordered()))
             else {

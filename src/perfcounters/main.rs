@@ -55,9 +55,10 @@ module! {
 }
 
 /// The state of the module while it is loaded. The fields are dropped in the order of their
-/// declaration. First the devices are removed, so that no device can be opened. Then the CPU
-/// hotplug callbacks are unregistered, and later the counter pages are freed. No file is open and
-/// no driver is loaded by then, because each file and driver holds a reference to this module.
+/// declaration. First the devices are removed, so that no device can be opened. After the devices
+/// the CPU hotplug callbacks are unregistered, and later the counter pages are freed. No file is
+/// open and no driver is loaded by then, because each file and driver holds a reference to this
+/// module.
 struct PerfCounters {
     _trace: sys::trace::TraceDevice,
     _perfmon: sys::file::Device,

@@ -13,9 +13,9 @@
 //! control group of the process that opens the file.
 //!
 //! The text is written in parts of [`BATCH_SIZE`] instances, so that a driver that adds or deletes
-//! an instance waits for one part only. If the set of instances changes between two parts, the text
-//! is started again. After [`MAX_TRIES`] attempts the whole text is written without releasing the
-//! lock.
+//! an instance waits for at most one part. If the set of instances changes between two parts, the
+//! text is started again. After [`MAX_TRIES`] attempts the whole text is written without releasing
+//! the lock.
 
 use core::fmt::{self, Write};
 use core::ops::Range;

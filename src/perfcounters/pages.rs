@@ -17,7 +17,7 @@ use crate::sys::page::{self, HeaderPage, Page};
 use crate::sys::percpu::{self, Chunk};
 use crate::sys::{cpu, tables};
 
-/// The values that page faults need. They are set once, when the module is loaded.
+/// The values that page faults need, which are set once, when the module is loaded.
 struct MapLayout {
     /// The layout of the file `/dev/perfcounters`.
     layout: Layout,
@@ -60,9 +60,9 @@ struct InstanceState {
 }
 
 impl Pages {
-    /// Allocates the header page, the hash index and the lists. They have their full size, so that
-    /// adding an instance does not copy them. Only the list `instances` (16 bytes for each) grows
-    /// with the number of instances.
+    /// Allocates the header page, the hash index and the lists. The index and the lists have their
+    /// full size, so that adding an instance does not copy them. Only the list `instances` (16
+    /// bytes for each) grows with the number of instances.
     pub(crate) fn new(layout: Layout) -> Result<Self, Error> {
         let header = HeaderPage(Page::new()?);
         let nobody = Page::new()?;

@@ -8,8 +8,8 @@
 //!
 //! - when the thread is switched in and when it has executed a program. The check may sleep, so a
 //!   worker makes it soon afterwards.
-//! - before each `read()` of the context and each ioctl except `PERFMON_UNLOAD`. These calls make
-//!   the check themselves.
+//! - before each `read()` of the context and each ioctl except `PERFMON_UNLOAD`. The system call
+//!   makes the check itself.
 //!
 //! Two kinds of callers cannot lose the permission: a caller with `CAP_PERFMON` whose context does
 //! not block the thread, and a process that monitors its own threads, even if another process
@@ -137,7 +137,7 @@ impl Context {
             }
         };
         let seen = AccessSnapshot::of(&task)?;
-        // This checks the permission to watch the thread. A blocked thread checks the permission to
+        // Check only the permission to watch the thread. A blocked thread checks the permission to
         // stop it: see `Notifier::block_thread()`.
         let may = match access::check_access_as(&by, &task, false) {
             // The thread is exiting, so the context will end.

@@ -29,8 +29,8 @@ use crate::sys::{cpu, cpuid};
 pub(crate) struct Pmus {
     /// The descriptions, sorted by their first register numbers.
     all: KVec<Description>,
-    /// The registers that new contexts share. They are built when a context needs them; `None`
-    /// after the descriptions or the kinds of CPUs have changed.
+    /// The registers that new contexts share. The registers are built when a context needs them.
+    /// `None` after the descriptions or the kinds of CPUs have changed.
     shared: Option<Arc<Registers>>,
     /// The last number that was given to a kind of CPUs ([`CpuKind::id`]). No number is used twice.
     last_kind: u32,
@@ -108,7 +108,8 @@ impl Registers {
         for pmu in &*all {
             pins.push(pmu.pin(), GFP_KERNEL_ACCOUNT)?;
         }
-        // A module that is being unloaded cannot be referenced. Its registers are not included.
+        // A module that is being unloaded cannot be referenced. The registers of its description
+        // are not included.
         let whole = pins.iter().all(Option::is_some);
         if let Some(shared) = shared.as_ref().filter(|_| whole) {
             return Ok((shared.clone(), pins));
@@ -468,7 +469,8 @@ pub(crate) fn cpu(cpu: u32, online: bool) {
 
 /// Requests the module that describes this processor's PMU if no hardware description is
 /// registered, and the module of soft registers if no other description is registered. Each module
-/// is requested only once, because an administrator may have unloaded it since. May sleep.
+/// is requested only once, because an administrator may have unloaded it after that request. May
+/// sleep.
 pub(crate) fn request_modules() {
     static TRIED: [Atomic<i32>; 2] = [const { Atomic::new(0) }; 2];
     let there = |hardware: bool| {

@@ -7,8 +7,9 @@
 //! of the task that is woken. The arithmetic is in `engine::accounting`, which `tools/engine` tests
 //! against a model.
 //!
-//! Some probes run under the run-queue lock or in hard interrupts. The frequent ones (switch,
-//! wakeup, system call, interrupt) take no lock and allocate nothing. Three rare ones do more:
+//! Some probes run under the run-queue lock or in hard interrupts. The frequent probes (switch,
+//! wakeup, system call, interrupt) take no lock and allocate nothing. Three probes of rare events
+//! do more:
 //!
 //! - `task_newtask` allocates the record of the new task, in process context, and inserts it under
 //!   `index_lock`, a raw spinlock that is taken with interrupts off;
@@ -40,7 +41,8 @@ pub(crate) mod level {
 }
 
 /// Maximum number of records of ended tasks that are not read yet. Further records are dropped and
-/// counted in `lost`. [`MAX_ENDED_BYTES`] limits the bytes of these records in the same way.
+/// counted in `lost`. [`MAX_ENDED_BYTES`] limits the bytes of the records of ended tasks in the
+/// same way.
 const MAX_ENDED_RECORDS: u64 = 16384;
 const MAX_ENDED_BYTES: u64 = 64 << 20;
 
@@ -181,7 +183,8 @@ impl AccountingState {
         Ok(())
     }
 
-    /// Adds a record to the index. Returns the record to the caller if the task already has one.
+    /// Adds a record to the index. If the task already has a record, returns `record` to the
+    /// caller.
     ///
     /// Context: preemption off, or inside an RCU read-side critical section.
     fn insert(&self, record: KBox<TaskRecord>, task: TaskRef<'_>) -> Option<KBox<TaskRecord>> {
@@ -191,8 +194,8 @@ impl AccountingState {
         }
         add_return(&self.nr_tasks, 1);
         // The task has exited. If its last sched_switch came before the insertion, no probe will
-        // remove this record, so remove it here. If that switch is still to come, the probe may
-        // remove the record first: take() returns it to one caller only.
+        // remove this record, so remove it here. If the last switch is still to come, the probe may
+        // remove the record first: take() returns a record to one caller only.
         if task.has_ended() {
             if let Some(record) = self.index.take(task.address()) {
                 add_return(&self.nr_tasks, u64::MAX);
@@ -387,9 +390,9 @@ impl AccountingState {
     }
 }
 
-// The probes of `SchedSwitch`, `SchedExit` and `SchedWaking` are the most frequent ones. Their fast
-// paths call no function, so the compiler saves few registers. The slow paths are separate
-// functions, which are called as the last statement.
+// The probes of `SchedSwitch`, `SchedExit` and `SchedWaking` are the most frequent probes. The fast
+// paths of these probes call no function, so the compiler saves few registers. The slow paths are
+// separate functions, which are called as the last statement.
 
 impl Handler<SchedSwitch<'_>> for AccountingState {
     #[inline(always)]
@@ -464,7 +467,7 @@ impl AccountingState {
         blocks: bool,
         dies: bool,
     ) {
-        // At this tracepoint the previous task is still the current one.
+        // At the sched_switch tracepoint the previous task is still the current task.
         let (before, now) = (ppa::running(), self.clock.now());
         let leave = if blocks {
             SwitchReason::Blocked

@@ -2,9 +2,10 @@
 
 //! The interface for providers in Rust: instances, probes, keyed counters.
 //!
-//! A provider is a small module that counts events of one part of the kernel. It has a state whose
-//! fields are [`Instance`]s, a [`Handler`] for each event that it counts, and a [`Probes`] that
-//! holds the state and the attached probes. `src/provider/sched.rs` is the smallest provider.
+//! A provider is a small module that counts events of one part of the kernel. A provider has a
+//! state whose fields are [`Instance`]s, a [`Handler`] for each event that it counts, and a
+//! [`Probes`] that holds the state and the attached probes. `src/provider/sched.rs` is the smallest
+//! provider.
 
 use kernel::fmt;
 

@@ -375,7 +375,7 @@ impl Context {
         let pause = nmi::throttle_time(began, None);
         match pause {
             0 => {}
-            // Runs of sets end too often and no samples are taken: delay the next switch.
+            // Runs of sets end too often, and no sample was taken: delay the next set switch.
             _ if told == 0 && !samples => self.delay_set_switch(pause),
             _ => self.throttle(pause),
         }
@@ -562,7 +562,7 @@ impl Context {
             self.save_pmu(state);
         }
         self.sync_virtual(state);
-        // Overflows that were noted since are not delivered; the restart also resets their PMDs.
+        // Overflows noted after the last delivery are not delivered; the restart resets their PMDs.
         let more = state.set.registers.take_pending();
         state.sampling.reset_pending.add(&more);
         state.sampling.masked = true;

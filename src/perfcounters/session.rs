@@ -2,8 +2,8 @@
 
 //! State shared by all contexts: the reserved PMU, the claims on its registers, the scheduler
 //! probes, the periodic worker that reads counters before they wrap, and the handlers of CPU
-//! hotplug and suspend. An *administrator's* context is one whose caller has `CAP_SYS_ADMIN`; a
-//! *user's* context was attached without `CAP_PERFMON`.
+//! hotplug and suspend. An *administrator's* context is the context of a caller with
+//! `CAP_SYS_ADMIN`; a *user's* context was attached without `CAP_PERFMON`.
 
 use core::cell::Cell;
 
@@ -53,7 +53,7 @@ pub(crate) struct Session {
     reservation: Option<PmuReservation>,
     /// The attached contexts.
     attached: KVec<Attached>,
-    /// The scheduler probes. They stay attached for [`IDLE_MS`] milliseconds after the last
+    /// The scheduler probes. The probes stay attached for [`IDLE_MS`] milliseconds after the last
     /// thread's context is detached.
     probes: Option<Probes<SchedProbes>>,
 }
@@ -99,8 +99,8 @@ impl Session {
     }
 
     /// Returns whether the registers `claims` would be available if all users' contexts of the
-    /// other scope ended. They would not be available if a context of the other scope that was
-    /// attached with `CAP_PERFMON` has claimed one of them.
+    /// other scope ended. The registers would not be available if a context of the other scope that
+    /// was attached with `CAP_PERFMON` has claimed one of them.
     fn is_available_after_evict(&self, scope: Scope, claims: &RegisterMask) -> bool {
         self.attached.iter().all(|one| {
             // SAFETY: A context is removed from the list by `remove_context()` before it is freed,
@@ -138,8 +138,8 @@ impl Session {
     /// Ends the context of a thread if it was attached without `CAP_PERFMON`, because an
     /// administrator's context replaces it. Returns whether a context was ended. May sleep.
     ///
-    /// The caller's context has claimed its registers before. If no context claims a register any
-    /// more, the PMU is released to perf.
+    /// The caller's context has claimed its registers before this call. If no context claims a
+    /// register any more, the PMU is released to perf.
     pub(crate) fn evict_thread(&mut self, task: usize) -> bool {
         let Self {
             attached,
@@ -204,8 +204,8 @@ impl Session {
         self.register_users.available(scope)
     }
 
-    /// Increments the number of threads' contexts, before one is attached. Attaches the scheduler
-    /// probes if they are not attached.
+    /// Increments the number of threads' contexts; called before a context is attached to a thread.
+    /// Attaches the scheduler probes if they are not attached.
     pub(crate) fn add_thread(&mut self) -> Result {
         if self.probes.is_none() {
             let mut probes = Probes::new(SchedProbes)?;
@@ -322,7 +322,7 @@ impl Drop for PmuReservation {
 /// value has not been reset since the last reservation.
 static RESERVATIONS: Atomic<u64> = Atomic::new(0);
 
-/// Resets this CPU's PMU, unless it was reset since the PMU was reserved. Called before a context
+/// Resets this CPU's PMU if it was not reset since the PMU was reserved. Called before a context
 /// that uses hardware registers is programmed. Interrupts off.
 #[inline]
 pub(crate) fn reset_pmu_once(registers: &pmu::Registers) {
@@ -439,7 +439,7 @@ impl Handler<ProcessExit<'_>> for SchedProbes {
 impl Handler<ProcessExec<'_>> for SchedProbes {
     /// Called when the current thread has executed a program. Ends the thread's context if the
     /// program has more privileges than the user who executed it, or may not be read by that user.
-    /// Otherwise has the permission to watch the thread checked again.
+    /// For other programs, has the permission to watch the thread checked again.
     fn on(&self, event: ProcessExec<'_>) {
         let task = sched::current();
         let _preempt = sched::NoPreempt::new();

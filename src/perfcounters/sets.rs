@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The event sets of a context. One set is active: it is programmed whenever the context is in a
-//! PMU. A *run* of a set lasts from the switch to the set until the switch to the next set.
+//! The event sets of a context. One of the sets is active, which means that it is programmed while
+//! the context is in a PMU. A *run* of a set lasts from the switch to the set until the switch to
+//! the next set.
 //!
 //! Sets are created and deleted while the context is detached, with `SESSION` and the context's
-//! `alloc_lock` held. Their memory is allocated before, with only `alloc_lock` held.
+//! `alloc_lock` held. The memory of new sets is allocated before, with only `alloc_lock` held.
 
 use core::cmp::Ordering;
 use core::iter::once;
@@ -119,7 +120,7 @@ impl Set {
         self.attrs.iter().find(|attr| attr.pmd == pmd)
     }
 
-    /// Configures a PMD as sampling. The caller has allocated memory for its attributes with
+    /// Configures a PMD as sampling. The caller has allocated memory for the PMD's attributes with
     /// `grow_set()`.
     pub(crate) fn set_sampling(&mut self, new: Attr) {
         let mut at = 0usize;
@@ -145,8 +146,8 @@ impl Set {
         }
     }
 
-    /// Configures a PMD as counting, after it was written. The caller has allocated memory for its
-    /// statistics with `grow_set()`.
+    /// Configures a PMD as counting, after it was written. The caller has allocated memory for the
+    /// PMD's statistics with `grow_set()`.
     pub(crate) fn set_counting(&mut self, pmd: u16) {
         let value = self.registers.value(pmd);
         match self.moments.iter_mut().find(|m| m.pmd == pmd) {
@@ -196,10 +197,10 @@ impl Set {
 struct Slot {
     /// The number of the set.
     id: u16,
-    /// The index of the slot of the set that follows this set. It is computed when the context is
+    /// The index of the slot of the set that follows this set, computed when the context is
     /// attached.
     next: usize,
-    /// The set; `None` if it is the active one.
+    /// The set; `None` if it is the active set, which is in [`State::set`].
     set: Option<KBox<Set>>,
 }
 

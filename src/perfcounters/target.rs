@@ -32,8 +32,8 @@ pub(crate) enum Target {
     Thread(usize),
     /// A CPU.
     Cpu(u32),
-    /// The target has ended: the thread has exited or the CPU is offline. Also set if the context
-    /// was ended for another reason, for example because the permission was lost.
+    /// The target has ended: the thread has exited or the CPU is offline. `Dead` is also set if the
+    /// context was ended for another reason, for example because the permission was lost.
     Dead,
 }
 
@@ -91,7 +91,7 @@ impl Context {
                 return Err(to_kernel_error(Error::Loaded));
             }
             // Errors must be found before another context is evicted. attach_cpu() checks the CPU
-            // again, because the caller may be preempted before.
+            // again, because the caller may be preempted before that call.
             match &task {
                 Some((task, _))
                     if self.notify_block && sched::address(task) == sched::current() =>
@@ -149,8 +149,8 @@ impl Context {
     }
 
     /// Attaches the context to a thread. If the caller is an administrator (`CAP_SYS_ADMIN`),
-    /// contexts of users are evicted after all checks. Two checks are repeated after the eviction.
-    /// They fail only if the thread has exited or executed a program since.
+    /// contexts of users are evicted after all checks. The two checks that are repeated after the
+    /// eviction fail only if the thread has exited or executed a program since the first checks.
     fn attach_thread(
         &self,
         session: &mut Session,
@@ -194,8 +194,8 @@ impl Context {
         if ended.0 {
             return Err(ESRCH);
         }
-        // The thread may have executed a program since the first check. If `target` was not set
-        // yet, the exec probe has ignored the context.
+        // The thread may have executed a program since the first check. If `target` was not set at
+        // that time, the exec probe has ignored the context.
         if !self.may_still_watch(&again) {
             let mut state = self.state.lock();
             if state.target == Target::Thread(address) {
@@ -248,7 +248,7 @@ impl Context {
 
     /// Attaches the context to the CPU with this number, on which the caller must be. Contexts of
     /// threads are evicted only after the check that no context is attached to this CPU. No other
-    /// context can be attached to it meanwhile, because that needs `SESSION`.
+    /// context can be attached to this CPU meanwhile, because the caller holds `SESSION`.
     fn attach_cpu(&self, session: &mut Session, number: u32, claims: &RegisterMask) -> Result {
         let _stays = sched::NoPreempt::new();
         Self::check_cpu_free(number)?;

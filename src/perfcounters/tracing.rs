@@ -73,7 +73,7 @@ pub(crate) struct Tracing {
     generations: [u32; NR_TRACES],
     /// The slot at which the search for a free slot starts.
     next_slot: usize,
-    /// The last id that was given to a trace or to a file that holds one.
+    /// The last id that was given to a trace or to a file that refers to a trace.
     next_id: u64,
     /// The key for the next process.
     pub(crate) next_key: u64,
@@ -209,7 +209,7 @@ impl Tracing {
     }
 
     /// Counts a process, or a child of it, that could not be traced for lack of memory or because
-    /// of a limit. It is counted in all traces that it could have joined.
+    /// of a limit. The process is counted as missed in all traces that it could have joined.
     pub(crate) fn count_missed(&mut self, key: u64) {
         let Some(at) = self.index_of(key) else { return };
         let Self {
@@ -293,8 +293,8 @@ impl Tracing {
         Ok(())
     }
 
-    /// Removes the processes that have ended and are in no trace. Does nothing unless processes
-    /// were removed from a trace since the last call.
+    /// Removes the processes that have ended and are in no trace. Does nothing if no process was
+    /// removed from a trace since the last call.
     fn free_unreferenced(&mut self) {
         let mut news = false;
         for trace in &mut self.traces {
@@ -382,8 +382,8 @@ impl Tracing {
     }
 
     /// Returns the first registered marker with a number of at least `number` of the process `key`,
-    /// or else the first registered marker of a process with a higher key. Also returns the leader
-    /// of that process.
+    /// or else the first registered marker of a process with a higher key. Returns the marker
+    /// together with the leader of its process.
     fn marker_from(&self, key: u64, number: usize) -> Option<(Describe, ARef<Task>)> {
         let alive = |process: &&KBox<Process>| process.key >= key && !process.has_ended();
         self.processes.iter().filter(alive).find_map(|process| {
@@ -440,8 +440,8 @@ impl Tracing {
     }
 
     /// Decides which traces keep a process that has ended. The memory of the process's markers is
-    /// charged to the user of the first trace whose quota allows it. The process is removed from
-    /// the traces before that one, and from traces whose creators have no permission any more.
+    /// charged to the user of the first trace whose quota allows it. Traces before the first such
+    /// trace, and traces whose creators have no permission any more, lose the process.
     pub(crate) fn keep_ended(&mut self, key: u64) {
         let at = self.index_of(key);
         let Self {

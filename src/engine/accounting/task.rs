@@ -217,7 +217,7 @@ impl<V: Values> Task<V> {
     }
 
     /// Marks the beginning of a switch to the task for readers. Called before the clock is read, so
-    /// that no reader reports a longer wait than the one that this switch accounts.
+    /// that no reader reports a longer wait than this switch accounts.
     #[inline(always)]
     pub fn begin_switch_in(&self) {
         self.seqcount.write_begin();
@@ -227,8 +227,8 @@ impl<V: Values> Task<V> {
     /// `SYSTEM`. Called after [`begin_switch_in`](Self::begin_switch_in).
     #[inline(always)]
     pub(super) fn switch_in(&self, cpu: u32, bounds: &LatencyBounds, now: u64) -> u64 {
-        // The wait is added to the old group of CPUs: readers have reported it there while the task
-        // waited.
+        // Add the wait to the values of the old group of CPUs, because readers have included it in
+        // these values while the task waited.
         let since = self.wait_start.load_relaxed();
         if since & WOKEN_MAYBE != 0 {
             let latency = ticks_since(now, since);

@@ -103,8 +103,8 @@ fn member<S: Source + ?Sized>(source: &S, at: usize, to: usize) -> (u8, usize) {
     }
 }
 
-/// Returns true if one of the globs in `list`, which are separated by single blanks, matches the
-/// text. An empty list matches every name except those of kernel events.
+/// Returns true if a glob in `list` matches the text. Single blanks separate the globs. An empty
+/// list matches every name except those of kernel events.
 pub fn globs(list: &[u8], text: &[u8]) -> bool {
     if list.is_empty() {
         return !text.starts_with(b"kernel:");
