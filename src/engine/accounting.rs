@@ -57,7 +57,7 @@ pub mod value {
     pub const SWITCHING: usize = 10;
 }
 
-/// Softirqs that `/proc/rawsysppa` lists, by the kernel's number: HI, TASKLET, TIMER, NET_TX,
+/// The kernel's numbers of the softirqs that `/proc/rawsysppa` lists: HI, TASKLET, TIMER, NET_TX,
 /// NET_RX.
 const LISTED_SOFTIRQS: [usize; 5] = [0, 6, 1, 2, 3];
 /// Number of softirqs that the kernel has.
@@ -71,7 +71,7 @@ fn add(word: &Word, more: u64) {
 /// The reason for which a task leaves its CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SwitchReason {
-    /// The task sleeps, or exits.
+    /// The task blocks or exits.
     Blocked,
     /// The time slice of the task is over, or the task called sched_yield().
     Expired,
@@ -80,13 +80,13 @@ pub enum SwitchReason {
     Preempted,
 }
 
-/// Modes of a CPU, by what is running on it.
+/// Modes of a CPU: it executes user code, executes a system call, or is idle.
 const USER: u64 = 0;
 const SYSTEM: u64 = 1;
 const IDLE: u64 = 2;
 
-/// The accounting words of a CPU. Only this CPU writes them while it is online. The words about
-/// interrupts are written only by the functions that account interrupts.
+/// The accounting words of a CPU. While this CPU is online, only this CPU writes its words. The
+/// words about interrupts are written only by the functions that account interrupts.
 #[derive(Default)]
 #[repr(C)]
 pub struct Cpu {
@@ -181,8 +181,8 @@ impl Cpu {
         self.run_start.load_relaxed() != 0
     }
 
-    /// Begins accounting on this CPU with the task that is running. `idle`: it is the idle task.
-    /// Interrupts off.
+    /// Begins accounting on this CPU with the task that is running. `idle`: the running task is the
+    /// idle task. Interrupts off.
     pub fn begin(&self, idle: bool, now: u64) {
         self.seqcount.write_begin();
         self.mode.store_relaxed(if idle { IDLE } else { USER });
@@ -234,8 +234,8 @@ impl Cpu {
     }
 
     /// Returns the own time of the present run if accounting has begun, no interrupt occurred
-    /// during the run, and the clock did not go back. If it returns `None`, the caller has to use
-    /// [`switch`](Self::switch). Interrupts off.
+    /// during the run, and the clock did not go back. If the result is `None`, the caller has to
+    /// use [`switch`](Self::switch). Interrupts off.
     #[inline(always)]
     pub fn uninterrupted_run(&self, now: u64) -> Option<u64> {
         let run = self.run_start.load_relaxed();

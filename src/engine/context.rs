@@ -139,7 +139,7 @@ pub struct Registers<M: Allocator> {
     /// Some PMDs have the width of their counter instead of 64 bits.
     has_no_emul64: bool,
     /// Number of armed hardware counters that have wrapped since the last [`Self::take_wrapped`].
-    /// Each of them raises an interrupt.
+    /// Each counter that wraps raises an interrupt.
     wrapped: u32,
     /// Values of the PMCs: of hardware registers, and of soft registers.
     pmc: [M::Slice<u64>; 2],
@@ -181,7 +181,7 @@ impl<M: Allocator> Registers<M> {
         }
     }
 
-    /// Returns the size of the present memory.
+    /// Returns the size of the memory that the registers have now.
     pub fn capacity(&self) -> MemorySize {
         let [controls, counters, growths] = self.program.capacity();
         MemorySize {
@@ -561,8 +561,8 @@ impl<M: Allocator> Registers<M> {
         all
     }
 
-    /// Adds the increments of virtual counters to their PMDs. `carried` selects the counters whose
-    /// `follows_thread` has this value. `now` reads a counter.
+    /// Adds the increments of virtual counters to their PMDs. `carried` selects the counters with
+    /// this value of `follows_thread`. `now` reads a counter.
     #[inline(always)]
     pub fn sync_virtual(&mut self, carried: bool, now: impl FnMut(&VirtualCounter) -> u64) {
         if self.program.nr_virtual_counters != 0 {
@@ -587,7 +587,7 @@ impl<M: Allocator> Registers<M> {
     }
 
     /// Takes the present values of virtual counters as their start values. `carried` selects the
-    /// counters whose `follows_thread` has this value.
+    /// counters with this value of `follows_thread`.
     #[inline]
     pub fn start_virtual(&mut self, carried: bool, mut now: impl FnMut(&VirtualCounter) -> u64) {
         for growth in self.program.virtual_counters_mut(carried) {

@@ -15,7 +15,7 @@ pub enum Error {
     Exists,
     /// The kind, the unit, the exponent or the number of slots is invalid.
     BadSpec,
-    /// No live instance has the number.
+    /// No live instance has the requested number.
     Unknown,
     /// The name belongs to the dormant instance with this number, and updates of that instance may
     /// still be running. The caller waits until these updates have ended, and adds the instance

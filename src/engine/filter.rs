@@ -25,7 +25,8 @@ pub use glob::{glob, globs};
 pub const MAX_FIELDS: usize = 16;
 /// Maximum length of a field's name in bytes.
 pub const FIELD_NAME_MAX: usize = 31;
-/// Size of `struct perftrace_filter`, the header of a filter. The steps of the filter follow it.
+/// Size of `struct perftrace_filter`, the header of a filter, behind which the steps of the filter
+/// follow.
 pub const HEADER: usize = 8;
 /// Size of `struct perftrace_step`.
 pub const STEP: usize = 16;

@@ -58,7 +58,7 @@ impl Layout {
         if pages_per_chunk > MAX_PAGES_PER_CHUNK {
             return None;
         }
-        // INVARIANT: `pages_per_chunk` was checked above.
+        // INVARIANT: `pages_per_chunk` was compared with [`MAX_PAGES_PER_CHUNK`] above.
         Some(Self {
             nr_cpus: NonZeroU32::new(nr_cpus)?,
             pages_per_chunk: NonZeroU32::new(pages_per_chunk)?,

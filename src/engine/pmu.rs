@@ -8,7 +8,8 @@ use crate::context::Error;
 
 /// Number of register numbers for PMCs, and as many for PMDs.
 pub const NR_REGISTERS: usize = 256 + 64;
-/// Number of the first soft register. The kernel provides soft registers, not the hardware.
+/// Number of the first soft register. A soft register is provided by the kernel, not by the
+/// hardware.
 pub const FIRST_SOFT: u16 = 256;
 /// Maximum number of rows in a table of registers: the bit mask [`Register::pmcs`] has 64 bits.
 pub const MAX_ROWS: usize = 64;
@@ -46,7 +47,7 @@ impl RegisterBitmap {
         self.0 == [0; NR_REGISTERS / 64]
     }
 
-    /// Adds all numbers of another set.
+    /// Adds all register numbers of another set to this set.
     #[inline]
     pub fn add(&mut self, other: &Self) {
         for (word, more) in self.0.iter_mut().zip(&other.0) {
@@ -160,7 +161,7 @@ impl PmdSet {
         Some(number)
     }
 
-    /// Adds all PMDs of another set.
+    /// Adds all PMDs of another set to this set.
     #[inline]
     pub fn add(&mut self, other: &Self) {
         self.hardware |= other.hardware;
@@ -304,9 +305,9 @@ pub struct Tables<'a> {
 /// All registers for which PMU descriptions are registered.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Map<'a> {
-    /// The registers of the hardware. The first row is that of register 0.
+    /// The registers of the hardware. The first row of each table is that of register 0.
     pub hardware: Tables<'a>,
-    /// The soft registers. The first row is that of register [`FIRST_SOFT`].
+    /// The soft registers. The first row of each table is that of register [`FIRST_SOFT`].
     pub soft: Tables<'a>,
     /// `perfmon_pmu.global_ctrl` of the hardware's description.
     pub global_ctrl: u64,

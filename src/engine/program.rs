@@ -237,8 +237,7 @@ pub struct Program<M: Allocator> {
     nr_counters: usize,
     virtual_counters: M::Slice<VirtualCounter>,
     pub(crate) nr_virtual_counters: usize,
-    /// Bits of the counters in the global control register. Not used if the PMU has no global
-    /// control.
+    /// Bits of the counters in the global control register, which only some PMUs have.
     pub global: u64,
     /// True if a virtual counter that follows its thread is armed.
     pub has_armed_thread_counter: bool,

@@ -96,9 +96,9 @@ impl SelfPage {
     /// Writer: publishes the state of the context in the page. Caller holds the context's lock.
     ///
     /// `owner` is the thread pointer of the thread that may execute RDPMC. `value` returns the
-    /// 64-bit value that a PMD had when its counter had the start value. `tsc` is the time stamp
-    /// counter. `ran` is the increment of the time stamp counter since the last call if the context
-    /// counted during that time, otherwise 0.
+    /// 64-bit value that a PMD had when its counter had the start value. `tsc` is the present value
+    /// of the time stamp counter. `ran` is the increment of the time stamp counter since the last
+    /// call if the context counted during that time, otherwise 0.
     #[inline]
     pub fn update(
         &self,

@@ -70,25 +70,27 @@ impl Word {
         world::replace(&self.0, old, new)
     }
 
-    /// Loads the word without ordering other accesses. The load does not tear.
+    /// Loads the word without ordering other accesses. The load is not split into smaller loads.
     #[inline(always)]
     pub fn load_relaxed(&self) -> u64 {
         world::load_relaxed(&self.0)
     }
 
-    /// Loads the word before any later load or store.
+    /// Loads the word with acquire ordering: later loads and stores are not reordered before this
+    /// load.
     #[inline(always)]
     pub fn load_acquire(&self) -> u64 {
         world::load_acquire(&self.0)
     }
 
-    /// Stores a value without ordering other accesses. The store does not tear.
+    /// Stores a value without ordering other accesses. The store is not split into smaller stores.
     #[inline(always)]
     pub fn store_relaxed(&self, value: u64) {
         world::store_relaxed(&self.0, value)
     }
 
-    /// Stores a value after all earlier loads and stores.
+    /// Stores a value with release ordering: earlier loads and stores are not reordered after this
+    /// store.
     #[inline(always)]
     pub fn store_release(&self, value: u64) {
         world::store_release(&self.0, value)

@@ -427,9 +427,9 @@ const fn header(marker: u16, words: usize, thread: u32) -> u64 {
 /// The kernel's writer of a buffer into which only this CPU writes. Preemption is off, and no other
 /// writer of the buffer can interrupt this one.
 pub struct Writer<'a, F> {
-    /// The counts of the buffer.
+    /// The counts in the first page of the buffer.
     pub counts: &'a Counts,
-    /// Size of the records in bytes.
+    /// Size of the part of the buffer that holds records, in bytes.
     pub bytes: u32,
     /// The buffer is a flight recorder.
     pub flight: bool,

@@ -99,7 +99,7 @@ pub(crate) struct Accounting {
     probes: Option<Probes<AccountingState>>,
     /// The settings for all tasks. A `cpus_per_group` of 0 means one group of all CPUs.
     config: AccountingConfig,
-    /// The tasks that are accounted individually, with settings for each.
+    /// The tasks that are accounted individually, and the settings of each such task.
     pub(crate) entries: TaskEntries,
     /// The levels (`PPA_LEVEL_*`) that are measured, as set by `kernel.ppa_levels`.
     levels: u32,

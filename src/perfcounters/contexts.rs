@@ -67,7 +67,7 @@ pub(crate) struct State {
     pub(crate) elsewhere: Elsewhere,
     /// A register could not be accessed. The notifier's irq_work ends the context.
     pub(crate) broken: bool,
-    /// The hardware registers that the context has claimed. Written with `SESSION` held as well.
+    /// The hardware registers that the context has claimed. Written with `SESSION` also held.
     pub(crate) claims: RegisterMask,
     /// The self page (`struct perfmon_self`), allocated when it is first mapped.
     page: Option<Page>,
@@ -242,7 +242,7 @@ sampling_memory:                    areas,
         &self.registers
     }
 
-    /// Returns the current value of a virtual counter of this context.
+    /// Returns the current value of a virtual counter that the context uses.
     #[inline]
     fn virtual_value(&self, growth: &VirtualCounter, thread: Option<&ARef<Task>>) -> u64 {
         self.read_virtual(growth.pmd, growth.address, growth.control, thread)
@@ -293,7 +293,7 @@ sampling_memory:                    areas,
         }
         sched::set_counting(self.scope, program.global);
         // A set without hardware counters does not write the global control, which perf may be
-        // using. In an NMI counting is stopped; the handler enables it before it returns.
+        // using. In an NMI counting is stopped; the NMI handler enables it at its end.
         if self.global_ctrl != 0 && program.global != 0 && !sched::in_nmi() {
             there &= self.enable_counters();
         }
@@ -358,7 +358,7 @@ sampling_memory:                    areas,
     pub(crate) fn save_pmu(&self, state: &mut State) {
         sched::set_counting(self.scope, 0);
         if self.global_ctrl != 0 && state.set.registers.program.global != 0 {
-            // In an NMI counting is stopped; the handler enables it before it returns.
+            // In an NMI counting is stopped; the NMI handler enables it at its end.
             if !sched::in_nmi() {
                 self.enable_counters();
             }

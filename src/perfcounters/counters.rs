@@ -90,7 +90,7 @@ pub(crate) fn add(spec: &Spec<'_>, owner: Owner) -> i32 {
         death.wait();
     };
     match added {
-        // Instance numbers are below 65536.
+        // Instance numbers are below 65536, so the cast does not change the number.
         Ok(instance) => instance as i32,
         Err(error) => log_refused(spec.name, error),
     }

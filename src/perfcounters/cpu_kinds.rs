@@ -41,7 +41,7 @@ impl CpuKind {
     /// Context: interrupts off, or the CPU's hotplug thread.
     pub(crate) fn detect(description: &Description) -> Self {
         let has = |rows: &mut dyn Iterator<Item = Register>| {
-            // zip() is used because enumerate() checks for an overflow, and would panic.
+            // zip() is used because enumerate() has a panic path, which checks for an overflow.
             rows.zip(0..u64::BITS).fold(0, |bits, (row, n)| {
                 let there =
                     row.exists() && description.exists_here(&row) && msr::exists(row.address);
@@ -117,8 +117,8 @@ pub(crate) struct Elsewhere {
     core: u32,
     /// The hardware registers that a CPU must have to count the event sets of the context.
     required: RegisterMask,
-    /// The `id` of the last kind of CPU that was found to have all these registers; `None` if
-    /// unknown.
+    /// The `id` of the last kind of CPU that was found to have all registers in `required`; `None`
+    /// if unknown.
     fitting_kind: Option<u32>,
     /// The run time of the context's thread up to which `time` is complete; `None` unless the
     /// thread is on a CPU that lacks registers.

@@ -142,8 +142,8 @@ impl CpuStats {
         }
     }
 
-    /// Clears the stored last values. Called when accounting is stopped, because the values of the
-    /// next start begin at 0.
+    /// Sets the stored last values of all CPUs to 0. Called when accounting is stopped, because the
+    /// values of the next start begin at 0.
     pub(crate) fn reset_last(&mut self) {
         for last in &mut self.last {
             *last = [0; NR_CPU_VALUES];

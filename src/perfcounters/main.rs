@@ -55,7 +55,7 @@ module! {
 }
 
 /// The state of the module while it is loaded. The fields are dropped in the order of their
-/// declaration. First the devices are removed, so that no device can be opened. After the devices
+/// declaration. The devices are removed first, so that no device can be opened. After the devices
 /// the CPU hotplug callbacks are unregistered, and later the counter pages are freed. No file is
 /// open and no driver is loaded by then, because each file and driver holds a reference to this
 /// module.

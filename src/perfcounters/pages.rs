@@ -194,7 +194,7 @@ impl Store for Pages {
 
     fn set_head(&mut self, bucket: u32, instance: u32) {
         if let Some(head) = self.heads.get_mut(bucket as usize) {
-            // Instance numbers are below 65536.
+            // Instance numbers are below 65536, so the cast does not change the number.
             *head = instance as u16;
         }
     }

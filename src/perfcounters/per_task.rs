@@ -76,8 +76,8 @@ impl TaskEntries {
         next: 1,
     };
 
-    /// Returns whether no entry exists. Entries that are being removed or whose tasks have exited
-    /// are not counted.
+    /// Returns whether no entry exists, not counting entries that are being removed or whose tasks
+    /// have exited.
     pub(crate) fn is_empty(&self) -> bool {
         !self
             .iter()

@@ -67,7 +67,7 @@ pub(crate) struct AccountingState {
     /// Records of tasks that have ended and were not read from `/dev/ppa` yet.
     pub(crate) ended: RetireList,
     /// Replaced or dropped records, which were removed from the index and which no reader will get.
-    /// [`free_retired`](Self::free_retired) frees them after a grace period.
+    /// [`free_retired`](Self::free_retired) frees these records after a grace period.
     retired: RetireList,
     /// Number of records in the index.
     pub(crate) nr_tasks: Word,

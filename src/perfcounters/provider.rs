@@ -78,7 +78,7 @@ impl InstanceSpec {
     ///
     /// # Errors
     ///
-    /// The errors of `perf_add_desc()`, and `ENOMEM`.
+    /// Returns the errors of `perf_add_desc()`, or `ENOMEM`.
     #[inline]
     pub fn add(&self, name: fmt::Arguments<'_>) -> Result<Instance> {
         let name = CString::try_from_fmt(name)?;

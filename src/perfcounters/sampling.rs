@@ -201,7 +201,7 @@ impl Context {
         (told, turned)
     }
 
-    /// Throttles the context: it counts, but does not interrupt. In an NMI or with interrupts off.
+    /// Throttles the context: it counts without interrupts. In an NMI, or with interrupts off.
     fn throttle(&self, nanoseconds: u64) {
         let Some(mut state) = self.state.try_lock() else {
             return;
@@ -226,7 +226,7 @@ impl Context {
         self.notifier.queue_work();
     }
 
-    /// Unthrottles the context if its time is over. Values are up to date. Interrupts off, no NMI.
+    /// Unthrottles the context after its time. All values are up to date. Interrupts off, no NMI.
     pub(crate) fn unthrottle(&self, state: &mut State) {
         let Some((since, until)) = state.sampling.throttled else {
             return;
@@ -324,7 +324,7 @@ impl Context {
         told
     }
 
-    /// Writes a record that is no sample into the ring, if it exists, and wakes readers if needed.
+    /// Writes a record without a sample into the ring, if it exists, and wakes readers if needed.
     pub(crate) fn write_ring_record(&self, state: &mut State, kind: u16, word: u64) {
         let Some(buffer) = &mut state.sampling.buffer else {
             return;
@@ -394,7 +394,7 @@ impl Context {
     /// Delivers the noted overflows: takes samples, queues messages, masks the context or resets
     /// the PMDs. Returns the number of PMDs that overflowed. All values are up to date.
     pub(crate) fn deliver_overflows(&self, state: &mut State, interrupted: Option<IrqRegs>) -> u32 {
-        // The NMIs of wrapped counters are still to come. Only a global status identifies them.
+        // NMIs of wrapped counters are still to come. Only a global status shows their counters.
         if state.set.registers.take_wrapped() != 0 && self.registers.map().global_status == 0 {
             nmi::expect_stale_nmi(msr::time_stamp());
         }

@@ -44,7 +44,7 @@ unsafe impl Send for Attached {}
 
 /// The state that is shared by all attached contexts, protected by the lock `SESSION`.
 pub(crate) struct Session {
-    /// Number of attached contexts of threads. While it is not 0, the scheduler probes are
+    /// Number of attached contexts of threads. While the number is not 0, the scheduler probes are
     /// attached.
     threads: usize,
     /// The hardware registers that attached contexts have claimed.
@@ -220,7 +220,8 @@ impl Session {
     }
 
     /// Decrements the number of threads' contexts. Attaching the scheduler probes is costly for all
-    /// CPUs, so they are detached only after [`IDLE_MS`] milliseconds without such contexts.
+    /// CPUs, so they are detached only when no thread's context was attached for [`IDLE_MS`]
+    /// milliseconds.
     pub(crate) fn remove_thread(&mut self) {
         self.threads = self.threads.wrapping_sub(1);
         if self.threads == 0 {
@@ -264,7 +265,8 @@ pub(crate) fn detach_idle_probes() {
     drop(unneeded);
 }
 
-/// The reservation of the PMU. While it exists, perf and the NMI watchdog cannot use the PMU.
+/// The reservation of the PMU. While the reservation exists, perf and the NMI watchdog cannot use
+/// the PMU.
 struct PmuReservation {
     /// The PMU registers, which are reset when the reservation ends.
     registers: Arc<pmu::Registers>,

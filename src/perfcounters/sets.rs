@@ -171,7 +171,7 @@ impl Set {
         self.registers.set_value(pmd, value);
     }
 
-    /// Records that the set is about to be programmed into a PMU. If this begins a run, also
+    /// Records that the set is about to be programmed into a PMU. If a run of the set begins, also
     /// restarts the countdowns of overflows.
     #[inline]
     pub(crate) fn load(&mut self, now: u64) {

@@ -46,8 +46,9 @@ impl LatencyBounds {
     }
 }
 
-/// The accounting words of a task. The CPU that runs the task writes most of them. Other CPUs write
-/// `wait_start` when they wake the task, `in_syscall` while it does not run, and `latency_hist`.
+/// The accounting words of a task. The CPU that runs the task writes most of the words. Other CPUs
+/// write `wait_start` when they wake the task, `in_syscall` while it does not run, and
+/// `latency_hist`.
 #[repr(C)]
 pub struct Task<V> {
     pub(super) seqcount: SeqCount,
@@ -143,8 +144,8 @@ impl<V: Values> Task<V> {
     }
 
     /// Begins the accounting of the task. `calling`: the task first enters user mode by a return
-    /// from a system call, as a new child does. `told_apart`: its wakeup latencies are counted in
-    /// the histogram.
+    /// from a system call, as a new child does. `told_apart`: wakeup latencies of the task are
+    /// counted in the histogram.
     pub fn begin(&self, calling: bool, told_apart: bool, now: u64) {
         self.in_syscall.store_relaxed(calling.into());
         self.latency_hist.store_relaxed(told_apart.into());
@@ -252,8 +253,8 @@ impl<V: Values> Task<V> {
     /// Accounts a wakeup. Called before the task is woken, on any CPU.
     ///
     /// A task that was preempted is waiting already, even if it was about to sleep, and keeps its
-    /// stamp. A running task may be about to sleep. If it sleeps, its wait begins now, unless it is
-    /// woken again later.
+    /// stamp. A running task may be about to sleep. If the task does sleep, its wait begins now,
+    /// unless it is woken again later.
     #[inline(always)]
     pub fn wake(&self, now: u64) {
         if self.wait_start.load_relaxed() & 3 != READY {
