@@ -38,7 +38,7 @@ pub struct Attr {
     pub short_reset: u64,
     /// The last value that the PMD was reset to.
     pub last_reset: u64,
-    /// PMDs that are reset when this PMD is reset after an overflow.
+    /// Other PMDs that an overflow of this PMD also resets.
     pub reset_pmds: PmdSet,
     values: [u16; MAX_VALUES],
     nr_values: usize,

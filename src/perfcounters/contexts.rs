@@ -107,7 +107,7 @@ pub(crate) struct Context {
     pub(crate) privileged: bool,
     /// `PFM_FL_OVFL_NO_MSG`: overflows queue no messages.
     pub(crate) no_messages: bool,
-    /// `PFM_FL_NOTIFY_BLOCK`: the thread sleeps after a notification that masks, until a restart.
+    /// `PFM_FL_NOTIFY_BLOCK`: an overflow that masks the context blocks the thread until a restart.
     pub(crate) notify_block: bool,
     /// The PMU descriptions that were registered when the context was created.
     pub(crate) registers: Arc<pmu::Registers>,

@@ -43,7 +43,7 @@ pub(crate) struct Pages {
     descs: VVec<Page>,
     /// The first instance in each hash bucket; 0 if the bucket is empty.
     heads: VVec<u16>,
-    /// The next instance in the hash bucket of each instance; 0 for the last instance in a bucket.
+    /// The links of the hash buckets: the instance that follows each instance in its bucket, or 0.
     next: VVec<u16>,
     /// The last deletion and the owner of each instance for which `descs` has room.
     instances: VVec<InstanceState>,

@@ -149,7 +149,7 @@ impl AccountingState {
             probes.attach::<SysEnter<'_>>()?;
         }
         // Attach task_newtask last: once records are created, the sched_switch probe must be
-        // attached, which removes them.
+        // attached to remove them.
         probes.attach::<SchedSwitch<'_>>()?;
         if levels & level::SWITCHES != 0 {
             probes.attach::<SchedExit<'_>>()?;

@@ -440,8 +440,9 @@ impl Tracing {
     }
 
     /// Decides which traces keep a process that has ended. The memory of the process's markers is
-    /// charged to the user of the first trace whose quota allows it. Traces before the first such
-    /// trace, and traces whose creators have no permission any more, lose the process.
+    /// charged to the user of the first trace whose quota allows it. The process is removed from
+    /// the traces that precede the charged trace, and from traces whose creators have no permission
+    /// any more.
     pub(crate) fn keep_ended(&mut self, key: u64) {
         let at = self.index_of(key);
         let Self {
