@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The structures of `include/uapi/linux/perfmon.h`, with the same layout, and the checks of their
-//! fields that do not depend on a context.
+//! The structures of `include/uapi/linux/perfmon.h`, with the same layout, and those checks of
+//! their fields that need no context.
 
 use crate::context::Error;
 use crate::pmu::{RegisterBitmap, Scope};
@@ -23,7 +23,7 @@ pub const FORMAT_ARG: usize = 4096;
 /// `PERFMON_VECTOR_MAX`: maximum size in bytes of the elements of a [`Vector`].
 pub const VECTOR_MAX: usize = 4096;
 
-/// `struct pfarg_ctx`: a new context.
+/// `struct pfarg_ctx`: the argument of `PERFMON_CREATE`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 #[allow(missing_docs, reason = "documented in the uapi header")]
@@ -33,7 +33,7 @@ pub struct Ctx {
     pub ctx_reserved2: [u64; 7],
 }
 
-/// `struct pfarg_pmc`: a PMC to write.
+/// `struct pfarg_pmc`: a PMC (PMU control register) to write.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 #[allow(missing_docs, reason = "documented in the uapi header")]
@@ -45,7 +45,7 @@ pub struct Pmc {
     pub reg_reserved2: [u64; 4],
 }
 
-/// `struct pfarg_pmd`: a PMD to write or read.
+/// `struct pfarg_pmd`: a PMD (PMU data register) to write or read.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 #[allow(missing_docs, reason = "documented in the uapi header")]
@@ -88,7 +88,7 @@ pub struct Load {
     pub load_reserved2: [u64; 3],
 }
 
-/// `struct perfmon_create`: a new context with a sampling format.
+/// `struct perfmon_create`: the argument of `PERFMON_CREATE_FORMAT`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 #[allow(missing_docs, reason = "documented in the uapi header")]
@@ -155,7 +155,7 @@ pub struct Vector {
     pub size: u32,
 }
 
-// Each size is the sum of the fields, so there is no padding.
+// The size of each structure is the sum of the sizes of its fields, so there is no padding.
 const _: () = {
     assert!(size_of::<Ctx>() == 64);
     assert!(size_of::<Pmc>() == 48);
@@ -193,49 +193,50 @@ pub mod status {
     pub const ELSEWHERE: u32 = 0x10;
 }
 
-/// `PERFMON_TYPE`: not used by others according to ioctl-number.rst of the kernel.
+/// `PERFMON_TYPE`: the type of the ioctls. The kernel's ioctl-number.rst lists no other user of
+/// this number.
 const TYPE: u32 = 0xbf;
 
 const fn iow<T>(number: u32) -> u32 {
     (1 << 30) | ((size_of::<T>() as u32) << 16) | (TYPE << 8) | number
 }
 
-/// Number of the ioctl that creates a context.
+/// Number of `PERFMON_CREATE`, which creates a context.
 pub const CREATE: u32 = iow::<Ctx>(1);
-/// Writes PMCs.
+/// Number of `PERFMON_WRITE_PMCS`, which writes PMCs.
 pub const WRITE_PMCS: u32 = iow::<Vector>(2);
-/// Writes PMDs.
+/// Number of `PERFMON_WRITE_PMDS`, which writes PMDs.
 pub const WRITE_PMDS: u32 = iow::<Vector>(3);
-/// Reads PMDs.
+/// Number of `PERFMON_READ_PMDS`, which reads PMDs.
 pub const READ_PMDS: u32 = iow::<Vector>(4);
-/// Attaches the context to a thread or a CPU.
+/// Number of `PERFMON_LOAD`, which attaches a context to a thread or a CPU.
 pub const LOAD: u32 = iow::<Load>(5);
-/// Detaches the context.
+/// Number of `PERFMON_UNLOAD`, which detaches a context.
 pub const UNLOAD: u32 = (TYPE << 8) | 6;
-/// Starts counting.
+/// Number of `PERFMON_START`, which starts counting.
 pub const START: u32 = iow::<Start>(7);
-/// Stops counting.
+/// Number of `PERFMON_STOP`, which stops counting.
 pub const STOP: u32 = (TYPE << 8) | 8;
-/// Creates a context with a sampling format.
+/// Number of `PERFMON_CREATE_FORMAT`, which creates a context with a sampling format.
 pub const CREATE_FORMAT: u32 = iow::<Create>(9);
-/// Resumes counting after a notification.
+/// Number of `PERFMON_RESTART`, which resumes counting after a notification.
 pub const RESTART: u32 = (TYPE << 8) | 0x0a;
-/// Pauses a ring, or ends the pause.
+/// Number of `PERFMON_PAUSE`, which pauses a ring or ends the pause.
 pub const PAUSE: u32 = iow::<u32>(0x0b);
-/// Creates or changes event sets.
+/// Number of `PERFMON_CREATE_EVTSETS`, which creates or changes event sets.
 pub const CREATE_EVTSETS: u32 = iow::<Vector>(0x0c);
-/// Deletes event sets.
+/// Number of `PERFMON_DELETE_EVTSETS`, which deletes event sets.
 pub const DELETE_EVTSETS: u32 = iow::<Vector>(0x0d);
-/// Reads the state of event sets.
+/// Number of `PERFMON_GETINFO_EVTSETS`, which reads the state of event sets.
 pub const GETINFO_EVTSETS: u32 = iow::<Vector>(0x0e);
-/// Reads sums over the runs of event sets.
+/// Number of `PERFMON_READ_RUNS`, which reads sums over the runs of event sets.
 pub const READ_RUNS: u32 = iow::<Vector>(0x0f);
 
 const fn ior<T>(number: u32) -> u32 {
     (2 << 30) | ((size_of::<T>() as u32) << 16) | (TYPE << 8) | number
 }
 
-/// Reads the state of the context.
+/// Number of `PERFMON_STATUS`, which reads the state of a context.
 pub const STATUS: u32 = ior::<Status>(0x10);
 
 const fn reject_if(wrong: bool, error: Error) -> Result<(), Error> {
@@ -245,11 +246,11 @@ const fn reject_if(wrong: bool, error: Error) -> Result<(), Error> {
     }
 }
 
-/// Flags that exclude each other: a CPU cannot be made to sleep.
+/// Flags that exclude each other, because a CPU cannot be blocked like a thread.
 const BLOCKED_CPU: u32 = FL_SYSTEM_WIDE | FL_NOTIFY_BLOCK;
 
 impl Ctx {
-    /// Returns the scope that the flags select. [`Error::Flags`] if flags, core type or reserved
+    /// Returns the scope that the flags select, or [`Error::Flags`] if flags, core type or reserved
     /// fields are invalid.
     pub fn scope(&self) -> Result<Scope, Error> {
         reject_if(
@@ -267,14 +268,15 @@ impl Ctx {
 }
 
 impl Pmc {
-    /// Checks that reserved fields are zero.
+    /// Checks that the reserved fields are zero.
     pub fn check(&self) -> Result<(), Error> {
         reject_if(self.reg_reserved2 != [0; 4], Error::Flags)
     }
 }
 
 impl Pmd {
-    /// Checks the fields for a write: flags, random mask, and the number of PMDs to record.
+    /// Checks the fields of a write: flags, random mask, reserved fields, and the number of PMDs to
+    /// record.
     pub fn check(&self) -> Result<(), Error> {
         self.check_read()?;
         reject_if(
@@ -285,12 +287,12 @@ impl Pmd {
         )
     }
 
-    /// Checks that reserved fields are zero, which is all that a read requires.
+    /// Checks that the reserved fields are zero. A read of a PMD requires nothing else.
     pub fn check_read(&self) -> Result<(), Error> {
         reject_if(self.reg_reserved2 != [0; 7], Error::Flags)
     }
 
-    /// Returns true if a field is set that is about overflows.
+    /// Returns true if one of the fields for sampling is set, so that overflows must be handled.
     pub fn is_sampling(&self) -> bool {
         self.reg_flags != 0
             || self.reg_long_reset != 0
@@ -302,7 +304,8 @@ impl Pmd {
 }
 
 impl SetDesc {
-    /// Returns when the set is switched; `resolution` is that of the timer, in nanoseconds.
+    /// Returns the conditions that end a run of the set. `resolution` is the resolution of the
+    /// timer in nanoseconds.
     pub fn switch_policy(&self, resolution: u64) -> Result<SwitchPolicy, Error> {
         reject_if(self.reserved != [0; 6], Error::Flags)?;
         SwitchPolicy::new(
@@ -315,7 +318,7 @@ impl SetDesc {
 }
 
 impl Start {
-    /// Checks that reserved fields are zero.
+    /// Checks that the reserved fields are zero.
     pub fn check(&self) -> Result<(), Error> {
         reject_if(
             self.start_reserved1 != 0
@@ -327,7 +330,7 @@ impl Start {
 }
 
 impl Load {
-    /// Checks that reserved fields are zero.
+    /// Checks that the reserved fields are zero.
     pub fn check(&self) -> Result<(), Error> {
         reject_if(
             self.load_reserved1 != 0 || self.load_reserved2 != [0; 3],

@@ -4,23 +4,23 @@
 //! loaded at the same time.
 //!
 //! Only one thread's context is in a PMU at a time, so contexts of threads may use the same
-//! registers. Contexts of different CPUs may do so as well. A thread and the CPU that it runs on
-//! share one PMU, however: registers that contexts of one scope use are not available to contexts
-//! of the other.
+//! registers. Contexts of different CPUs may use the same registers as well. A thread and the CPU
+//! that it runs on share one PMU, however: registers that contexts of one scope (threads or CPUs)
+//! use are not available to contexts of the other scope.
 
 use crate::pmu::{Scope, MAX_ROWS};
 
 /// A set of hardware registers, as bit masks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RegisterMask {
-    /// PMCs.
+    /// The PMCs (control registers) in the set, a bit each.
     pub pmcs: u64,
-    /// PMDs of hardware counters.
+    /// The PMDs (data registers) of hardware counters in the set, a bit each.
     pub pmds: u64,
 }
 
 impl RegisterMask {
-    /// No registers.
+    /// The empty set of registers.
     pub const NONE: Self = Self { pmcs: 0, pmds: 0 };
 
     /// Returns true if the set is empty.
@@ -94,7 +94,7 @@ pub struct RegisterUsers {
 }
 
 impl RegisterUsers {
-    /// No claims.
+    /// The state without attached contexts: no register is claimed.
     pub const NONE: Self = Self {
         threads: UserCounts::NONE,
         systems: UserCounts::NONE,

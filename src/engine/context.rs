@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Registers of an event set: the values that were written, the program of the PMU that follows
-//! from them, and the extension of narrow counters to 64 bits.
+//! Registers of an event set: the values of its PMCs (control registers) and PMDs (data registers),
+//! the program for the PMU that is computed from them, and the extension of counters to 64 bits.
 //!
-//! A hardware counter never holds the value of a PMD. It is started at 0, or near an overflow, when
-//! the context is loaded into a PMU. Its increment since then, modulo its width, is added to the
-//! PMD's 64-bit value. Counts of another task therefore cannot show up in a PMD.
+//! A hardware counter never holds the value of a PMD. The counter is started at 0, or near an
+//! overflow, when the context is loaded into a PMU. The increment of the counter since its start,
+//! modulo its width, is added to the PMD's 64-bit value. Counts of another task therefore cannot
+//! show up in a PMD.
 
 use crate::claims::RegisterMask;
 use crate::pmu::{kind, Map, PmdSet, Register, RegisterBitmap, Scope, FIRST_SOFT, MAX_ROWS};
@@ -17,15 +18,15 @@ use crate::program::{
 /// The reason for which a call was refused. A refused call has changed nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// There is no register of that number, or no PMU.
+    /// No PMU description has a register with the given number.
     NoRegister,
     /// The register is for contexts of the other scope.
     OtherScope,
-    /// The value would count in the kernel, and the caller may not do that.
+    /// The value selects counting in kernel mode, which the caller may not monitor.
     Kernel,
-    /// Unknown flags, flags that are not allowed here, or reserved fields that are not zero.
+    /// The arguments have invalid flags, or reserved fields that are not zero.
     Flags,
-    /// There is no such event set, or it cannot be deleted.
+    /// The event set does not exist, or is set 0, which cannot be deleted.
     NoSet,
     /// The context is not attached.
     NotLoaded,
@@ -35,7 +36,7 @@ pub enum Error {
     OtherCpu,
     /// The monitored thread has exited, or the monitored CPU is offline.
     Ended,
-    /// The context is not masked, so there is nothing to restart.
+    /// The context is not masked, so it cannot be restarted.
     NotMasked,
     /// The context is masked until `PERFMON_RESTART`.
     Masked,
@@ -56,7 +57,7 @@ impl Error {
 /// `PFM_REGFL_NO_EMUL64`, in `reg_flags` of a PMC.
 pub const NO_EMUL64: u32 = 0x04;
 
-/// `PERFMON_REGFL_SHORT`, in `reg_flags` of a PMD: its value is incomplete.
+/// `PERFMON_REGFL_SHORT`, in `reg_flags` of a PMD: the value of the PMD is incomplete.
 pub const SHORT: u32 = 0x100;
 
 /// Returns the value that a PMC has after a write of `value`, if the write is allowed.
@@ -74,7 +75,8 @@ pub fn check_pmc(
     if flags & !NO_EMUL64 != 0 {
         return Err(Error::Flags);
     }
-    // Callers cannot enable overflow interrupts. The program does that for counters that sample.
+    // Callers cannot enable overflow interrupts: `build_program()` enables them for counters that
+    // sample.
     let value = register.with_reserved_bits(value) & !register.interrupt;
     if value & register.kernel != 0 && !privileged {
         return Err(Error::Kernel);
@@ -82,8 +84,8 @@ pub fn check_pmc(
     Ok(value)
 }
 
-/// Returns the hardware registers that are claimed by the use of these PMCs and PMDs: the PMCs, the
-/// counters that are used or whose PMC is written, and all PMCs of those counters.
+/// Returns the hardware registers that an event set claims if it uses these PMCs and PMDs: the
+/// PMCs, the counters in `pmds` or controlled by one of the PMCs, and all PMCs of these counters.
 fn claimed_registers(map: &Map<'_>, pmcs: &RegisterBitmap, pmds: &RegisterBitmap) -> RegisterMask {
     let first = |numbers: &RegisterBitmap| numbers.0.first().copied().unwrap_or(0);
     let (written, asked) = (first(pmcs), first(pmds));
@@ -101,8 +103,9 @@ fn claimed_registers(map: &Map<'_>, pmcs: &RegisterBitmap, pmds: &RegisterBitmap
     claims
 }
 
-/// Returns the counters in `partial` that share their PMC with others and that are not in `asked`.
-/// They are not programmed, so that the others can be used on CPUs that lack these.
+/// Returns the counters that some CPUs lack (`partial`), that share their PMC with other counters,
+/// and that are not in `asked`. The returned counters are not programmed, so that the other
+/// counters of the PMC can be used on CPUs that lack the returned ones.
 fn optional_pmds(map: &Map<'_>, asked: &RegisterBitmap) -> u64 {
     let asked = asked.0.first().copied().unwrap_or(0);
     let rows = map.hardware.pmds.iter().take(MAX_ROWS).enumerate();
@@ -110,40 +113,45 @@ fn optional_pmds(map: &Map<'_>, asked: &RegisterBitmap) -> u64 {
     shared.fold(0, |all, (n, _)| all | 1u64.wrapping_shl(n as u32)) & map.partial & !asked
 }
 
-/// The registers of an event set. By default none is written, and there is no memory for values.
+/// The registers of an event set. By default no register is written, and no memory for values is
+/// allocated.
 #[derive(Default)]
 pub struct Registers<M: Allocator> {
     pmc_used: RegisterBitmap,
     pmd_used: RegisterBitmap,
-    /// PMCs that were written with [`NO_EMUL64`]: the PMDs of their counters show only the
-    /// counter's bits.
+    /// PMCs that were written with [`NO_EMUL64`]: the PMDs that they control have the width of
+    /// their counters instead of 64 bits.
     no_emul64: RegisterBitmap,
-    /// PMDs that sample: their overflows are handled.
+    /// Armed PMDs, which sample: their overflows are handled.
     armed: PmdSet,
-    /// Armed PMDs that have overflowed, until [`Self::take_pending`].
+    /// Armed PMDs that have overflowed since the last [`Self::take_pending`].
     pending: PmdSet,
-    /// Sampling is throttled: counters keep counting, but overflows are only noted in `skipped`.
+    /// Sampling is throttled: the counters keep counting, but their overflows are only noted in
+    /// `skipped`.
     throttled: bool,
-    /// Armed PMDs that have overflowed while `throttled` was set.
+    /// Armed PMDs that have overflowed while `throttled` was set, since the last
+    /// [`Self::take_skipped`].
     skipped: PmdSet,
-    /// PMDs that were set since their hardware counter was last started.
+    /// PMDs whose values software has set since their hardware counters were last started.
     dirty: PmdSet,
-    /// PMDs whose values are incomplete, because a counter could not be read or did not count.
+    /// PMDs whose values are incomplete, because their counters could not be read or did not count.
     incomplete: PmdSet,
-    /// Some PMDs show only the bits that their counter has.
+    /// Some PMDs have the width of their counter instead of 64 bits.
     has_no_emul64: bool,
-    /// Number of armed hardware counters that wrapped, each of which raises an interrupt, until
-    /// [`Self::take_wrapped`].
+    /// Number of armed hardware counters that have wrapped since the last [`Self::take_wrapped`].
+    /// Each counter that wraps raises an interrupt.
     wrapped: u32,
-    /// Values of the hardware's registers, and of soft ones.
+    /// Values of the PMCs: of hardware registers, and of soft registers.
     pmc: [M::Slice<u64>; 2],
+    /// Values of the PMDs: of hardware registers, and of soft registers.
     pmd: [M::Slice<u64>; 2],
-    /// The program that follows from these values.
+    /// The program that [`Self::build_program`] has computed from the values.
     pub program: Program<M>,
 }
 
 impl<M: Allocator> Registers<M> {
-    /// Returns the memory that the registers need if `pmcs` and `pmds` are written as well.
+    /// Returns the size of the memory that the registers need if `pmcs` and `pmds` are written as
+    /// well.
     pub fn memory_needed(
         &self,
         map: &Map<'_>,
@@ -173,7 +181,7 @@ impl<M: Allocator> Registers<M> {
         }
     }
 
-    /// Returns the size of the present memory.
+    /// Returns the size of the memory that the registers have now.
     pub fn capacity(&self) -> MemorySize {
         let [controls, counters, growths] = self.program.capacity();
         MemorySize {
@@ -185,7 +193,7 @@ impl<M: Allocator> Registers<M> {
         }
     }
 
-    /// Moves the values to larger memory, and leaves the old memory in `room`.
+    /// Moves the values to the larger memory in `room`, and the old memory to `room`.
     pub fn move_to(&mut self, room: &mut RegisterMemory<M>) {
         for (old, new) in self.pmc.iter_mut().zip(&mut room.pmcs) {
             copy_and_swap(old, new);
@@ -208,7 +216,7 @@ impl<M: Allocator> Registers<M> {
         }
     }
 
-    /// Stores the value of a PMD. A read-only PMD keeps its own value.
+    /// Stores the value of a PMD. The value of a read-only PMD does not change.
     pub fn set_pmd(&mut self, map: &Map<'_>, number: u16, value: u64) {
         let read_only = map.pmd(number).is_none_or(|r| r.is(kind::READ_ONLY));
         if let Some(place) = value_mut(&mut self.pmd, number) {
@@ -221,7 +229,7 @@ impl<M: Allocator> Registers<M> {
         }
     }
 
-    /// Marks PMDs as used, because another PMD records or resets them when it overflows.
+    /// Marks PMDs as used, because an overflow of another PMD records or resets them.
     pub fn use_pmds(&mut self, numbers: &RegisterBitmap) {
         self.pmd_used.add(numbers);
     }
@@ -234,13 +242,14 @@ impl<M: Allocator> Registers<M> {
         }
     }
 
-    /// Returns the PMDs that have overflowed since the last call.
+    /// Returns the armed PMDs that have overflowed since the last call, and clears that set.
     #[inline]
     pub fn take_pending(&mut self) -> PmdSet {
         core::mem::take(&mut self.pending)
     }
 
-    /// Returns how many hardware counters have wrapped since the last call.
+    /// Returns how many armed hardware counters have wrapped since the last call, and clears that
+    /// number.
     #[inline]
     pub fn take_wrapped(&mut self) -> u32 {
         core::mem::take(&mut self.wrapped)
@@ -253,8 +262,8 @@ impl<M: Allocator> Registers<M> {
     }
 
     /// Throttles sampling while the counters are in the PMU: overflows are no longer handled.
-    /// `write` sets each armed counter to 0, a whole turn before its next interrupt. [`Self::fold`]
-    /// was called just before.
+    /// `write` sets each armed counter to 0, so that its next interrupt is as late as its width
+    /// allows. [`Self::fold`] was called just before.
     pub fn throttle(&mut self, mut write: impl FnMut(&Counter)) {
         self.throttled = true;
         for counter in self.program.counters_mut() {
@@ -265,20 +274,20 @@ impl<M: Allocator> Registers<M> {
         }
     }
 
-    /// Throttles sampling, or ends that, while the counters are not in the PMU.
+    /// Throttles or unthrottles sampling while the counters are not in the PMU.
     #[inline]
     pub fn set_throttled(&mut self, held: bool) {
         self.throttled = held;
     }
 
-    /// Ends the throttling. Overflows are handled again after the next [`Self::start_hardware`] or
+    /// Unthrottles sampling. Overflows are handled again after the next [`Self::start_hardware`] or
     /// [`Self::rearm`].
     pub fn unthrottle(&mut self) {
         self.throttled = false;
         self.dirty.add(&self.armed);
     }
 
-    /// Returns the PMDs that have overflowed while sampling was throttled.
+    /// Returns the PMDs that have overflowed while sampling was throttled, and clears that set.
     #[inline]
     pub fn take_skipped(&mut self) -> PmdSet {
         core::mem::take(&mut self.skipped)
@@ -295,8 +304,9 @@ impl<M: Allocator> Registers<M> {
         self.pending.add(pmds);
     }
 
-    /// Begins a new period at `value`. `beyond` is what the PMD has counted after the end of the
-    /// old period; it is part of the new one, modulo the new period.
+    /// Begins a new sampling period of a PMD at `value`. `beyond` is what the PMD has counted after
+    /// the end of the old period. `beyond` is counted in the new period, modulo the length of the
+    /// new period.
     #[inline]
     pub fn reset(&mut self, number: u16, value: u64, beyond: u64) {
         if let Some(place) = value_mut(&mut self.pmd, number) {
@@ -306,8 +316,8 @@ impl<M: Allocator> Registers<M> {
         }
     }
 
-    /// [`Self::reset`] for a PMD that shows all 64 bits: its value is what it has counted since the
-    /// end of the old period.
+    /// Begins a new sampling period like [`Self::reset`], for a PMD of 64 bits. The value of such a
+    /// PMD is what it has counted since the end of the old period.
     #[inline]
     pub fn reset_64bit(&mut self, number: u16, value: u64) {
         if let Some(place) = value_mut(&mut self.pmd, number) {
@@ -317,7 +327,8 @@ impl<M: Allocator> Registers<M> {
         }
     }
 
-    /// Begins a new period at `value`, without what was counted after the end of the old one.
+    /// Begins a new sampling period of a PMD at `value`. Counts after the end of the old period are
+    /// discarded.
     #[inline]
     pub fn set_value(&mut self, number: u16, value: u64) {
         if let Some(place) = value_mut(&mut self.pmd, number) {
@@ -346,7 +357,7 @@ impl<M: Allocator> Registers<M> {
         !self.incomplete.is_empty()
     }
 
-    /// Marks all PMDs of counters as incomplete, because counting ended early.
+    /// Marks all PMDs of counters as incomplete, because the context has ended before its target.
     pub fn mark_all_incomplete(&mut self) {
         self.mark_hardware_incomplete();
         for growth in self.program.virtual_counters() {
@@ -354,8 +365,8 @@ impl<M: Allocator> Registers<M> {
         }
     }
 
-    /// Marks the PMDs as incomplete that count only while the context is in a PMU, because its
-    /// thread ran on a CPU that lacks a register.
+    /// Marks those PMDs as incomplete that count only while the context is in a PMU. Called because
+    /// the context's thread ran on a CPU that lacks a register.
     pub fn mark_loaded_incomplete(&mut self) {
         self.mark_hardware_incomplete();
         for growth in self
@@ -368,14 +379,15 @@ impl<M: Allocator> Registers<M> {
         }
     }
 
-    /// Marks the PMDs of hardware counters as incomplete, because their increments are unknown.
+    /// Marks the PMDs of hardware counters as incomplete, because the increments of the counters
+    /// are unknown.
     pub fn mark_hardware_incomplete(&mut self) {
         for counter in self.program.counters() {
             self.incomplete.set(counter.pmd);
         }
     }
 
-    /// Returns the 64 bits of a PMD, as of the last [`Self::fold`] or [`Self::sync_virtual`].
+    /// Returns the 64-bit value of a PMD, as of the last [`Self::fold`] or [`Self::sync_virtual`].
     #[inline]
     pub fn value(&self, number: u16) -> u64 {
         value(&self.pmd, number)
@@ -391,15 +403,16 @@ impl<M: Allocator> Registers<M> {
         }
     }
 
-    /// Returns true if every PMD shows all of its 64 bits.
+    /// Returns true if all PMDs have 64 bits.
     #[inline]
     pub fn is_64bit(&self) -> bool {
         !self.has_no_emul64
     }
 
-    /// Returns true if a PMD shows only the bits that its counter has.
+    /// Returns true if a PMD has the width of its counter instead of 64 bits.
     fn is_no_emul64(&self, register: &Register, number: u16) -> bool {
-        // `Register::pmcs` refers to PMCs of the same table, of the hardware or soft.
+        // `Register::pmcs` refers to PMCs of the register's own table: the hardware table or the
+        // soft table.
         let first = match number {
             FIRST_SOFT.. => usize::from(FIRST_SOFT),
             _ => 0,
@@ -409,14 +422,15 @@ impl<M: Allocator> Registers<M> {
     }
 
     /// Returns the hardware registers that the event set claims if `more` are written as well. A
-    /// counter counts because its PMC was written, whether its PMD was written or not.
+    /// counter counts, and is claimed, if one of its PMCs was written, even if its PMD was not
+    /// written.
     pub fn claimed_registers(&self, map: &Map<'_>, more: RegisterMask) -> RegisterMask {
         let (written, asked) = self.used_with(more);
         claimed_registers(map, &written, &asked)
     }
 
-    /// Returns the hardware registers that a CPU must have for the event set to count there, if
-    /// `more` are written as well.
+    /// Returns the hardware registers that a CPU must have to count the event set if `more` are
+    /// written as well.
     pub fn required_registers(&self, map: &Map<'_>, more: RegisterMask) -> RegisterMask {
         let (written, asked) = self.used_with(more);
         let mut uses = claimed_registers(map, &written, &asked);
@@ -424,7 +438,7 @@ impl<M: Allocator> Registers<M> {
         uses
     }
 
-    /// Returns the PMCs and the PMDs that are used, with `more`.
+    /// Returns the PMCs and the PMDs that are used if `more` are used as well.
     fn used_with(&self, more: RegisterMask) -> (RegisterBitmap, RegisterBitmap) {
         let (mut written, mut asked) = (self.pmc_used, self.pmd_used);
         for (all, more) in [(&mut written, more.pmcs), (&mut asked, more.pmds)] {
@@ -435,7 +449,7 @@ impl<M: Allocator> Registers<M> {
         (written, asked)
     }
 
-    /// Returns the value of the PMC that controls a virtual register; 0 if none does.
+    /// Returns the value of the PMC that controls a virtual register; 0 if no PMC controls it.
     pub fn control_of(&self, map: &Map<'_>, register: &Register) -> u64 {
         let number = FIRST_SOFT.wrapping_add(register.pmcs.trailing_zeros() as u16);
         match map.pmc(number) {
@@ -445,7 +459,8 @@ impl<M: Allocator> Registers<M> {
         }
     }
 
-    /// Computes the program. The counters of the old one must have been folded before.
+    /// Computes the program for the PMU. The counters of the old program must have been folded
+    /// before.
     pub fn build_program(&mut self, map: &Map<'_>, scope: Scope) {
         let claims = self.claimed_registers(map, RegisterMask::NONE);
         let written = self.pmc_used.0.first().copied().unwrap_or(0);
@@ -462,7 +477,7 @@ impl<M: Allocator> Registers<M> {
             }
         }
         // PMCs that are claimed but not written get their reset values, so that no counter of this
-        // event set counts what another context has left in a PMC.
+        // event set counts an event that another context has selected.
         for (n, register) in map.hardware.pmcs.iter().take(MAX_ROWS).enumerate() {
             if (claims.pmcs >> n) & 1 != 0 && register.exists() {
                 let mut value = match (written >> n) & 1 {
@@ -475,8 +490,8 @@ impl<M: Allocator> Registers<M> {
                         continue;
                     }
                     if spare.wrapping_shr(pmd) & 1 != 0 {
-                        // The PMC enables this counter, so the caller may read it: mark its value
-                        // as incomplete.
+                        // The written PMC value enables this counter, which is not programmed. The
+                        // caller may read its PMD: mark it as incomplete.
                         if value & counter.enable & register.enable != 0 {
                             self.incomplete.set(pmd as u16);
                         }
@@ -511,9 +526,9 @@ impl<M: Allocator> Registers<M> {
         }
     }
 
-    /// Adds the increments of the hardware counters to their PMDs. `now` reads a counter, or
-    /// returns `None` if this CPU does not have it. Returns false if a counter could not be read;
-    /// its PMD is marked as incomplete.
+    /// Adds the increments of the hardware counters to their PMDs. `now` reads a counter; it
+    /// returns `None` if this CPU does not have the counter. Returns false if a counter could not
+    /// be read. The PMD of such a counter is marked as incomplete.
     #[inline]
     pub fn fold(&mut self, mut now: impl FnMut(&Counter) -> Option<u64>) -> bool {
         let mut all = true;
@@ -546,8 +561,8 @@ impl<M: Allocator> Registers<M> {
         all
     }
 
-    /// Adds the increments of virtual counters to their PMDs: of those that follow their thread
-    /// (`follows_thread`), or of the others.
+    /// Adds the increments of virtual counters to their PMDs. `carried` selects the counters with
+    /// this value of `follows_thread`. `now` reads a counter.
     #[inline(always)]
     pub fn sync_virtual(&mut self, carried: bool, now: impl FnMut(&VirtualCounter) -> u64) {
         if self.program.nr_virtual_counters != 0 {
@@ -571,7 +586,8 @@ impl<M: Allocator> Registers<M> {
         }
     }
 
-    /// Starts virtual counters at their present values.
+    /// Takes the present values of virtual counters as their start values. `carried` selects the
+    /// counters with this value of `follows_thread`.
     #[inline]
     pub fn start_virtual(&mut self, carried: bool, mut now: impl FnMut(&VirtualCounter) -> u64) {
         for growth in self.program.virtual_counters_mut(carried) {
@@ -579,9 +595,9 @@ impl<M: Allocator> Registers<M> {
         }
     }
 
-    /// Starts the hardware counters of a context that is being loaded. A counter starts at 0, the
-    /// value that an unused counter has; an armed one starts near its overflow, where `write` sets
-    /// it.
+    /// Sets the start values of the hardware counters when a context is loaded. A counter starts at
+    /// 0, the value that an unused counter has. An armed counter starts near its overflow; `write`
+    /// writes this value to the hardware.
     #[inline]
     pub fn start_hardware(&mut self, mut write: impl FnMut(&Counter)) {
         for counter in self.program.counters_mut() {
@@ -594,8 +610,8 @@ impl<M: Allocator> Registers<M> {
         self.dirty = PmdSet::default();
     }
 
-    /// Starts those armed hardware counters again that have wrapped, or whose PMD was set, while
-    /// the context is in the PMU.
+    /// Restarts the armed hardware counters that have wrapped or whose PMDs were set. The context
+    /// is in the PMU.
     #[inline]
     pub fn rearm(&mut self, mut write: impl FnMut(&Counter)) {
         if self.throttled {
@@ -610,7 +626,8 @@ impl<M: Allocator> Registers<M> {
         }
     }
 
-    /// Returns the nanoseconds until the first clock that samples overflows.
+    /// Returns the nanoseconds until the next overflow of an armed clock; `None` if no clock is
+    /// armed or sampling is throttled.
     #[inline]
     pub fn clock_left(&mut self) -> Option<u64> {
         let mut least = None;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Sampling: the attributes of a PMD that samples, and the messages about overflows.
+//! Sampling: the attributes of a PMD (data register) that samples, and the queue of messages about
+//! overflows.
 
 use crate::calls::Pmd;
 use crate::pmu::{kind, Map, PmdSet, Register, RegisterBitmap};
@@ -22,36 +23,37 @@ pub mod action {
     pub const WAKE: u32 = 0x8;
 }
 
-/// Attributes of a PMD that samples.
+/// The attributes of a PMD that samples.
 #[derive(Clone, Copy, Debug)]
 pub struct Attr {
     /// Number of the PMD.
     pub pmd: u16,
-    /// The PMD as a set.
+    /// The set that contains only this PMD.
     pub pmd_set: PmdSet,
-    /// [`NOTIFY`] and [`RANDOM`].
+    /// Flags of the PMD: [`NOTIFY`] and [`RANDOM`].
     pub flags: u32,
-    /// Value of the PMD after a restart.
+    /// Value to which `PERFMON_RESTART` resets the PMD.
     pub long_reset: u64,
-    /// Value of the PMD after an overflow without a restart.
+    /// Value to which an overflow resets the PMD if it does not mask the context.
     pub short_reset: u64,
     /// The last value that the PMD was reset to.
     pub last_reset: u64,
-    /// PMDs that are reset together with this one.
+    /// Other PMDs that an overflow of this PMD also resets.
     pub reset_pmds: PmdSet,
     values: [u16; MAX_VALUES],
     nr_values: usize,
-    /// A recorded PMD is a virtual register, which only the description's read() can read.
+    /// True if a sample records a virtual register, which only the read() function of its
+    /// description can read.
     pub reads_virtual: bool,
-    /// Identifies the event for the sampling format.
+    /// The number that the caller gave to the event; it is passed to the sampling format.
     pub eventid: u64,
     /// Number of overflows after which a run of the event set ends; 0 if overflows do not end it.
     switch_count: u64,
-    /// Overflows left until the present run ends.
+    /// Number of overflows until the present run of the event set ends.
     switch_left: u64,
-    /// Random bits of the period.
+    /// Mask of the random bits that are subtracted from the start value of a period.
     pub random_mask: u64,
-    /// Source of the random bits.
+    /// Generator of the random bits.
     pub random: Random,
 }
 
@@ -94,12 +96,13 @@ impl Attr {
         self.values.get(..self.nr_values).unwrap_or(&[])
     }
 
-    /// Begins a run of the event set: starts the countdown of overflows again.
+    /// Restarts the countdown of overflows at the beginning of a run of the event set.
     pub fn begin_run(&mut self) {
         self.switch_left = self.switch_count;
     }
 
-    /// Counts overflows, and returns true if the run of the event set ends.
+    /// Subtracts overflows from the countdown. Returns true if the overflows end the run of the
+    /// event set.
     #[inline]
     pub fn count_down(&mut self, overflows: u64) -> bool {
         if self.switch_count == 0 {
@@ -109,15 +112,17 @@ impl Attr {
         self.switch_left == 0
     }
 
-    /// Returns how often a PMD has overflowed that is now `beyond` counts after its first overflow.
+    /// Returns how many periods of the PMD have ended if the PMD is now `beyond` counts after the
+    /// end of the first period.
     pub fn overflow_count(&self, beyond: u64) -> u64 {
         let period = self.short_reset.wrapping_neg();
         let more = beyond.checked_div(period).unwrap_or(0);
         more.saturating_add(1)
     }
 
-    /// Returns the start value of the next period. Start values are negative, so that random bits,
-    /// which are subtracted, make a period longer.
+    /// Returns the start value of the next period. `long` selects `long_reset` instead of
+    /// `short_reset`. Start values are negative, so random bits, which are subtracted, make a
+    /// period longer.
     #[inline]
     pub fn next_value(&mut self, long: bool) -> u64 {
         let mut value = if long {
@@ -133,7 +138,7 @@ impl Attr {
     }
 }
 
-/// Returns true if only the description's read() can read the register.
+/// Returns true if the register can be read only by the read() function of its description.
 pub fn is_virtual(register: &Register) -> bool {
     register.is(kind::VIRTUAL) && !register.is(kind::COUNTER)
 }
@@ -163,7 +168,7 @@ pub const FAULT: u32 = 3;
 /// `PFM_MSG_EVICTED`.
 pub const EVICTED: u32 = 4;
 
-/// The queue of messages that were not read yet.
+/// A queue of messages that were not read yet.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Queue {
     slots: [Message; Self::CAPACITY],
@@ -173,21 +178,23 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// Capacity: the maximum depth, and two slots for [`END`], [`FAULT`] and [`EVICTED`].
+    /// Capacity of the queue: the maximum depth, and two slots for [`END`], [`FAULT`] and
+    /// [`EVICTED`].
     pub const CAPACITY: usize = 32;
 
-    /// Sets the depth, which limits messages about overflows only.
+    /// Sets the depth: the number of queued messages at which a message about an overflow is
+    /// rejected.
     pub fn set_depth(&mut self, depth: usize) {
         self.depth = depth.clamp(1, Self::CAPACITY - 2);
     }
 
-    /// Returns true if there is no message.
+    /// Returns true if the queue has no message.
     pub fn is_empty(&self) -> bool {
         self.nr == 0
     }
 
-    /// Appends a message. Returns false if the queue is full. The last two slots are reserved for
-    /// [`END`], [`FAULT`] and [`EVICTED`].
+    /// Appends a message. Returns false if the queue is full for this type of message: the last two
+    /// slots are reserved for [`END`], [`FAULT`] and [`EVICTED`].
     pub fn push(&mut self, message: &Message) -> bool {
         let depth = match message.msg_type {
             END | FAULT | EVICTED => Self::CAPACITY,
@@ -215,7 +222,7 @@ impl Queue {
         message
     }
 
-    /// Puts a message back to the front that was removed but could not be delivered.
+    /// Puts a message that was removed but could not be delivered back to the front of the queue.
     pub fn put_back(&mut self, message: &Message) {
         if self.nr >= Self::CAPACITY {
             return;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Process accounting: its settings and its readers. The probes are in [`crate::accounts`], the
-//! arithmetic is in `engine::accounting`.
+//! The settings of process accounting, and the functions that read its values. The probes are in
+//! [`crate::probes`], the arithmetic is in `engine::accounting`.
 
 use engine::accounting::NR_CPU_VALUES;
 use kernel::alloc::flags::GFP_KERNEL;
@@ -21,40 +21,41 @@ use crate::sys::records::TaskRecord;
 use crate::sys::sched::{self, NoPreempt};
 use crate::sys::{costs, cpu};
 
-/// The position in `/dev/ppa` at which the tasks that have ended follow. Lower ones are of living
-/// tasks.
+/// The position in `/dev/ppa` at which the records of ended tasks begin. Lower positions are those
+/// of living tasks.
 const ENDED_POSITION: u64 = 1 << 62;
-/// Position after the tasks that have ended were moved to `unread`. A reader gets only those: tasks
-/// that end later are for the next pass, which otherwise might never end.
+/// The position of a reader for which the records of ended tasks were moved to `unread`. The reader
+/// gets only these records. Records of tasks that end later are left for the reader's next pass, or
+/// the present pass might never end.
 const DRAINED_POSITION: u64 = ENDED_POSITION + 1;
 /// Maximum number of tasks that one read returns.
 const MAX_TASKS_PER_READ: usize = 256;
 /// Maximum number of passes over the task list when accounting starts. Each pass finds tasks that
-/// the one before missed.
+/// the pass before missed.
 const MAX_ATTACH_PASSES: u32 = 10;
-/// Attempts to read values that are being changed, 1 ms apart. The change may take long if a
-/// virtual CPU is preempted in the middle of it.
+/// Maximum number of attempts to read values that are being changed, 1 ms apart. A change may take
+/// long if the virtual CPU that makes it is preempted.
 pub(crate) const MAX_READ_ATTEMPTS: u32 = 200;
 
-/// Returns `ENODATA`, for which the kernel crate has no name: the task is not accounted.
+/// Returns `ENODATA` (the task is not accounted). The kernel crate has no constant for this errno.
 pub(crate) fn enodata() -> Error {
     Error::from_errno(-61)
 }
 
-/// The four values of `kernel.ppa` and of the `ppactl` files, for all tasks or for one. The third
-/// one, for timers, must be 0 and is not stored.
+/// The four values of `kernel.ppa` (for all tasks) or of a `ppactl` file (for one task). The third
+/// value, for timers, must be 0 and is not stored.
 #[derive(Clone, Copy)]
 pub(crate) struct AccountingConfig {
-    /// Accounting is on.
+    /// Accounting is switched on.
     pub(crate) on: bool,
-    /// Wakeup latencies are also counted by length, in a histogram.
+    /// Wakeup latencies are also counted in a histogram.
     pub(crate) latency_hist: bool,
-    /// CPUs per group.
+    /// Number of CPUs per group: a task has separate values for each group.
     pub(crate) cpus_per_group: u32,
 }
 
 impl AccountingConfig {
-    /// Checks the four values. Invalid ones are reported in the kernel log.
+    /// Checks the four values. Invalid values are reported in the kernel log.
     ///
     /// # Errors
     ///
@@ -81,7 +82,7 @@ impl AccountingConfig {
         })
     }
 
-    /// Returns the four values.
+    /// Returns the four values of the settings.
     pub(crate) fn values(&self) -> [i32; 4] {
         [
             self.on.into(),
@@ -92,19 +93,20 @@ impl AccountingConfig {
     }
 }
 
-/// The state of process accounting, protected by `ACCOUNTING`.
+/// The state of process accounting, protected by the lock `ACCOUNTING`.
 pub(crate) struct Accounting {
     /// The probes and their state; `None` while accounting is off.
     probes: Option<Probes<AccountingState>>,
-    /// The settings for all tasks. A `cpus_per_group` of 0 is one group of all CPUs.
+    /// The settings for all tasks. A `cpus_per_group` of 0 means one group of all CPUs.
     config: AccountingConfig,
-    /// The tasks that are accounted individually.
+    /// The tasks that are accounted individually, and the settings of each such task.
     pub(crate) entries: TaskEntries,
-    /// The levels (`PPA_LEVEL_*`) that are measured.
+    /// The levels (`PPA_LEVEL_*`) that are measured, as set by `kernel.ppa_levels`.
     levels: u32,
-    /// The values of CPUs as instances of the counter pages; `None` before the first start.
+    /// The values of CPUs as instances of the counter pages; `None` before accounting was first
+    /// started, or if the instances could not be added.
     cpu_stats: Option<CpuStats>,
-    /// Records of ended tasks that were taken for a reader and are not read yet.
+    /// Records of ended tasks that were moved here for a reader and are not read yet.
     unread: KVVec<Option<KBox<TaskRecord>>>,
 }
 
@@ -131,8 +133,8 @@ impl Accounting {
         }
     }
 
-    /// Stops accounting and frees its records. The last values of CPUs are added to the counter
-    /// pages.
+    /// Stops accounting and frees the records of tasks. The last values of CPUs are added to the
+    /// counter pages.
     fn stop(&mut self) {
         self.unread = KVVec::new();
         let Some(probes) = self.probes.take() else {
@@ -146,8 +148,8 @@ impl Accounting {
         ppa::wait_for_frees();
     }
 
-    /// Stops accounting if it is off for all tasks, no task is accounted individually, and all
-    /// records were read.
+    /// Stops accounting if it is switched off for all tasks, no task is accounted individually, and
+    /// all records were read.
     pub(crate) fn stop_if_done(&mut self) {
         let is_done = |accounts: &AccountingState| {
             accounts.nr_tasks.load_relaxed() == 0 && accounts.nr_ended.load_relaxed() == 0
@@ -157,12 +159,14 @@ impl Accounting {
         }
     }
 
-    /// Adds the instances of the counter pages if they do not exist.
+    /// Adds the instances for the values of CPUs to the counter pages, if the instances do not
+    /// exist.
     fn create_cpu_stats(&mut self) -> Result {
         if self.cpu_stats.is_none() {
             match CpuStats::new() {
                 Ok(totals) => self.cpu_stats = Some(totals),
-                // The names are in use, or the table is full: accounting works without them.
+                // The names are in use, or all instance numbers are taken. Accounting works without
+                // the instances.
                 Err(error) if error != ENOMEM => pr_notice!(
                     "cannot add accounting counters (error {}); accounting runs without them\n",
                     error.to_errno()
@@ -195,13 +199,14 @@ impl Accounting {
         accounts.begin();
         self.probes = Some(probes);
         proc::queue_publisher(cpu_stats::PERIOD_MS);
-        // A task with an entry may have exited before its probe was attached: have the worker look.
+        // A task with an entry may have exited before the exit probe was attached. The worker
+        // removes the entry of such a task.
         proc::queue_worker();
         Ok(())
     }
 
-    /// Stops accounting and starts it with the current settings. If it cannot be started, it is
-    /// switched off.
+    /// Stops accounting and starts it again with the current settings. If accounting cannot be
+    /// started, it is switched off.
     fn restart(&mut self) -> Result {
         self.stop();
         if !self.config.on && self.entries.is_empty() {
@@ -220,8 +225,8 @@ impl Accounting {
     }
 }
 
-/// Creates records for tasks that have none. Returns the number of tasks without a record at the
-/// begin.
+/// Creates records for the tasks that have none. Returns the number of tasks that had no record
+/// when the function was called.
 fn attach_running_tasks(accounts: &AccountingState) -> Result<usize> {
     let mut missing = 0usize;
     ppa::each_task(&mut |task| {
@@ -240,8 +245,8 @@ fn attach_running_tasks(accounts: &AccountingState) -> Result<usize> {
             record.fill(task);
             record.words.begin(false, latencies, accounts.clock.now());
             if let Some(rejected) = accounts.insert_running(record, task) {
-                // Not freed inside the RCU read-side critical section. It takes the room of its
-                // blank.
+                // A record must not be freed inside the RCU read-side critical section. Put it
+                // back: the slot in `blanks` from which it was taken is free.
                 let _ = blanks.push_within_capacity(rejected);
             }
         }
@@ -282,7 +287,7 @@ pub(crate) fn settings(values: &mut [i32; 4], write: bool) -> Result {
     Ok(())
 }
 
-/// Reads or writes `kernel.ppa_levels`. `EINVAL` for an invalid value.
+/// Reads or writes `kernel.ppa_levels`. Returns `EINVAL` for an invalid value.
 pub(crate) fn levels(value: &mut i32, write: bool) -> Result {
     let mut all = ACCOUNTING.lock();
     if !write {
@@ -331,8 +336,8 @@ pub(crate) fn info() -> Info {
     info
 }
 
-/// Returns the bytes of records for each user, sorted by user. Records of ended tasks that were not
-/// read yet are included. May sleep.
+/// Returns the number of bytes of task records for each user, sorted by user. Records of ended
+/// tasks that were not read yet are included. May sleep.
 pub(crate) fn bytes_by_user() -> Result<KVVec<(u32, u64)>> {
     let mut users: KVVec<(u32, u64)> = KVVec::new();
     let mut add = |user: u32, bytes: u64| -> Result {
@@ -363,7 +368,7 @@ pub(crate) fn bytes_by_user() -> Result<KVVec<(u32, u64)>> {
             add(user, bytes)?;
             place = next;
         }
-        // The list is emptied only with `ACCOUNTING` held.
+        // Records are removed from the list only with `ACCOUNTING` held.
         let mut done = Ok(());
         accounts.ended.each(|record| {
             if done.is_ok() {
@@ -378,9 +383,9 @@ pub(crate) fn bytes_by_user() -> Result<KVVec<(u32, u64)>> {
     Ok(users)
 }
 
-/// Returns at most `most` tasks from the position `at` on, first the living ones, then those that
-/// have ended. Records of the latter are kept until [`free_delivered`]. `ENODATA` if accounting is
-/// off.
+/// Returns the values of at most `most` tasks from the position `at` on: first of living tasks,
+/// then of ended tasks. Records of ended tasks are kept until [`free_delivered`] is called. Returns
+/// `ENODATA` if accounting is off.
 pub(crate) fn collect_tasks(at: &mut u64, most: usize) -> Result<KVVec<TaskStats>> {
     let most = most.min(MAX_TASKS_PER_READ);
     let mut found = KVVec::with_capacity(most, GFP_KERNEL)?;
@@ -402,7 +407,7 @@ pub(crate) fn collect_tasks(at: &mut u64, most: usize) -> Result<KVVec<TaskStats
                 }
             }
         };
-        // The record is being changed. Sleep: the task that changes it may need this CPU.
+        // The record is being changed. Sleep, because the task that changes it may need this CPU.
         if told.is_none() && next != ENDED_POSITION && tries < MAX_READ_ATTEMPTS {
             tries = tries.wrapping_add(1);
             ppa::pause();
@@ -439,7 +444,8 @@ pub(crate) fn collect_tasks(at: &mut u64, most: usize) -> Result<KVVec<TaskStats
     Ok(found)
 }
 
-/// Frees the records of those of these tasks that have ended, after they were copied to user space.
+/// Frees the records of the ended tasks among `told`. Called after the values of these tasks were
+/// copied to user space.
 pub(crate) fn free_delivered(told: &[TaskStats]) {
     if !told.iter().any(TaskStats::has_ended) {
         return;
@@ -450,7 +456,8 @@ pub(crate) fn free_delivered(told: &[TaskStats]) {
         probes: on, unread, ..
     } = &mut *all;
     for told in told.iter().filter(|told| told.has_ended()) {
-        // This record need not be the last one, as other readers may run at the same time.
+        // Search the record from the end of `unread`. The record need not be the last one, because
+        // other readers may add records at the same time.
         let is_it = |place: &&mut Option<KBox<TaskRecord>>| {
             place.as_ref().is_some_and(|record| told.is_for(record))
         };
@@ -473,8 +480,8 @@ pub(crate) fn free_delivered(told: &[TaskStats]) {
 ///
 /// # Errors
 ///
-/// `ESRCH` if the task does not exist, `EPERM` if the caller may not watch it, `ENODATA` if it is
-/// not accounted, `EAGAIN` if its values kept changing.
+/// `ESRCH` if the task does not exist, `EPERM` if the caller may not watch the task, `ENODATA` if
+/// the task is not accounted, `EAGAIN` if its values changed during each attempt to read them.
 pub(crate) fn collect_task(pid: u32) -> Result<TaskStats> {
     let task = sched::find(pid).ok_or(ESRCH)?;
     if !access::may_watch(&task) && !access::is_perfmon_capable() {
@@ -498,8 +505,9 @@ pub(crate) fn collect_task(pid: u32) -> Result<TaskStats> {
     Err(EAGAIN)
 }
 
-/// Calls `each` with the values of each possible CPU number. While accounting is off, the idle time
-/// is the kernel's. `EAGAIN` if the values of a CPU kept changing.
+/// Calls `each` with the values of each CPU number below `nr_cpu_ids`. While accounting is off,
+/// only the idle time has a value, which the kernel has measured. Returns `EAGAIN` if the values of
+/// a CPU changed during each attempt to read them.
 pub(crate) fn each_cpu(each: &mut dyn FnMut([u64; NR_CPU_VALUES])) -> Result {
     let all = ACCOUNTING.lock();
     let khz = u64::from(ppa::Clock::choose().khz);
@@ -534,8 +542,8 @@ pub(crate) fn each_cpu(each: &mut dyn FnMut([u64; NR_CPU_VALUES])) -> Result {
     Ok(())
 }
 
-/// Notes that this CPU has come online (`here`) or is going offline. Idle time in between is not
-/// counted.
+/// Records that this CPU has come online (`here`) or is going offline. The idle time of an offline
+/// CPU is not counted.
 pub(crate) fn cpu_hotplug(here: bool) {
     let _preempt = NoPreempt::new();
     if let Some(words) = PerCpu::this_cpu() {
@@ -548,7 +556,8 @@ pub(crate) fn shutdown() {
     let mut all = ACCOUNTING.lock();
     all.stop();
     all.cpu_stats = None;
-    // Also waits for records of a start that failed.
+    // If accounting could not be started, stop() has not waited until its records were freed: wait
+    // here.
     ppa::wait_for_frees();
 }
 
@@ -562,8 +571,8 @@ pub(crate) fn cpu_dead(cpu: u32) {
     }
 }
 
-/// Copies the values of CPUs to the counter pages. Called by a worker, which this queues again
-/// while accounting is on.
+/// Copies the values of CPUs to the counter pages. Called by a worker. While accounting is on,
+/// queues the worker again.
 pub(crate) fn publish() {
     let mut all = ACCOUNTING.lock();
     let Accounting {

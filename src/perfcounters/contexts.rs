@@ -2,20 +2,20 @@
 
 //! Monitoring contexts: virtual PMU registers for one thread or one CPU.
 //!
-//! A context is *attached* to a thread or a CPU by `PERFMON_LOAD`. While it counts, its active
-//! event set is *in the PMU* of at most one CPU, which [`State::cpu`] names. This changes only on
-//! that CPU, with interrupts off and the context's lock held, together with the per-CPU words
-//! `loaded` and `counting` of [`crate::sys::sched`]. Code that needs current values takes the lock.
-//! If the registers are in another CPU's PMU, it runs there by IPI: see [`Context::with_state`].
+//! A context is *attached* to a thread or a CPU by `PERFMON_LOAD`. While the context counts, its
+//! active event set is *in the PMU* of at most one CPU, which [`State::cpu`] names. `State::cpu`
+//! changes only on that CPU, with interrupts off and the context's lock held, together with the
+//! per-CPU words `loaded` and `counting` of [`crate::sys::sched`]. Code that needs current values
+//! takes the context's lock, on the CPU whose PMU holds the registers: see [`Context::with_state`].
 //!
-//! A hardware counter is 0 unless a context in this CPU's PMU uses it, so no thread sees another
-//! one's count. Values that perf left on a CPU are cleared when the first context is programmed
-//! there after the PMU was reserved (`session::reset_pmu_once`), so reserving interrupts no CPU.
+//! A hardware counter is 0 unless a context in this CPU's PMU uses it, so no thread sees the count
+//! of another thread. Values that perf left in the PMU of a CPU are cleared when the first context
+//! is programmed on that CPU (`session::reset_pmu_once`), so reserving the PMU interrupts no CPU.
 //!
 //! Lock order, outermost first: a context's `alloc_lock`, `SESSION`, `RESERVED_PMU`, the context's
-//! lock. The probes take only the last. As they may hold a run-queue lock, none is taken under it.
-//! CPU hotplug callbacks must not take `SESSION`: attaching probes under `SESSION` waits for
-//! hotplug.
+//! lock. The scheduler probes take the context's lock under a run-queue lock, so no run-queue lock
+//! is taken under the context's lock. CPU hotplug callbacks must not take `SESSION`: attaching
+//! probes under `SESSION` waits for hotplug.
 
 use engine::claims::RegisterMask;
 use engine::context::Error;
@@ -53,9 +53,9 @@ use crate::target::Target;
 pub(crate) struct State {
     /// The active event set: the one that is programmed while the context is in a PMU.
     pub(crate) set: KBox<Set>,
-    /// The inactive event sets, the order of all sets, and whether a switch to the next one is due.
+    /// The inactive event sets, the order of all sets, and whether a switch to the next set is due.
     pub(crate) sets: Sets,
-    /// The attachment: a thread, a CPU, nothing, or a thread or CPU that has ended.
+    /// The thread or CPU that the context is attached to, if it is attached and has not ended.
     pub(crate) target: Target,
     /// The thread of the last attach. Cleared by `PERFMON_UNLOAD`, not when the thread exits.
     pub(crate) thread: Option<ARef<Task>>,
@@ -63,15 +63,15 @@ pub(crate) struct State {
     pub(crate) started: bool,
     /// The CPU whose PMU holds the registers; `None` while they are in memory only.
     pub(crate) cpu: Option<u32>,
-    /// The CPUs on which the context can count, and the time that its thread ran on others.
+    /// The CPUs on which the context can count, and the run time of its thread on other CPUs.
     pub(crate) elsewhere: Elsewhere,
     /// A register could not be accessed. The notifier's irq_work ends the context.
     pub(crate) broken: bool,
-    /// The hardware registers that `Session` has reserved. Written with `SESSION` held as well.
+    /// The hardware registers that the context has claimed. Written with `SESSION` also held.
     pub(crate) claims: RegisterMask,
     /// The self page (`struct perfmon_self`), allocated when it is first mapped.
     page: Option<Page>,
-    /// The mappings of the self page, and whether the process that has them may execute RDPMC.
+    /// The mappings of the self page, and whether the process that maps it may execute RDPMC.
     mapped: Mapped,
     /// The time stamp counter when the self page was last written.
     tsc: u64,
@@ -81,11 +81,11 @@ pub(crate) struct State {
     pub(crate) loader: Option<Process>,
     /// The permission to watch the thread; `None` if it cannot be lost.
     pub(crate) permission: Option<Permission>,
-    /// The permission must be checked again; the notifier queues a worker for that.
+    /// The permission must be checked again; the notifier's irq_work queues a worker for the check.
     pub(crate) recheck_pending: bool,
-    /// `PERFMON_LOAD` is attaching the context, and has released `SESSION` in between.
+    /// `PERFMON_LOAD` is attaching the context and has released `SESSION` meanwhile.
     pub(crate) loading: bool,
-    /// Keep the modules of the PMU descriptions loaded.
+    /// References that keep the modules of the PMU descriptions loaded.
     pins: pmu::Pins,
     /// The mappable memory of the sampling buffer.
     sampling_memory: Option<Arc<SamplingMemory>>,
@@ -93,31 +93,31 @@ pub(crate) struct State {
     pub(crate) sampling: Sampling,
 }
 
-/// Bytes charged for a context besides its size: its file, its notifier, the values of a sample.
+/// Bytes charged for the file, the notifier and the sample values of a context.
 const OVERHEAD_BYTES: usize = 2048;
 
 /// A monitoring context, which belongs to an open `/dev/perfmon` file.
 #[pin_data]
 pub(crate) struct Context {
-    /// Wakes readers and defers work. Declared first because fields are dropped in order: its drop
-    /// cancels the timer and the work, and waits for them, as their callbacks use the fields below.
+    /// Wakes readers and defers work. Declared first, and so dropped first: the drop cancels the
+    /// timer and the work, and waits for their callbacks, which use the other fields.
     pub(crate) notifier: Notifier,
     scope: Scope,
     /// The creator was allowed to monitor the kernel: samples may contain kernel addresses.
     pub(crate) privileged: bool,
     /// `PFM_FL_OVFL_NO_MSG`: overflows queue no messages.
     pub(crate) no_messages: bool,
-    /// `PFM_FL_NOTIFY_BLOCK`: the thread sleeps after a notification that masks, until a restart.
+    /// `PFM_FL_NOTIFY_BLOCK`: an overflow that masks the context blocks the thread until a restart.
     pub(crate) notify_block: bool,
     /// The PMU descriptions that were registered when the context was created.
     pub(crate) registers: Arc<pmu::Registers>,
-    /// The memory that is charged to the creator for this context.
+    /// The bytes that are charged to the creator of this context.
     pub(crate) charge: Charge,
-    /// The creator's PID namespace, in which samples and messages number processes and threads.
+    /// The creator's PID namespace, whose PIDs and TIDs samples and messages contain.
     pub(crate) ns: ARef<PidNamespace>,
     /// MSR of the global control; 0 if the PMU has none.
     global_ctrl: u64,
-    /// Held while memory for registers and sets is allocated. No other lock is held meanwhile.
+    /// Held while memory for registers and sets is allocated, as the only lock.
     #[pin]
     pub(crate) alloc_lock: Mutex<()>,
     #[pin]
@@ -127,16 +127,16 @@ pub(crate) struct Context {
 /// The mappings of the self page. At most one process has mappings at a time.
 #[derive(Default)]
 struct Mapped {
-    /// The address of that process's `mm_struct`.
+    /// The address of the `mm_struct` of the process that maps the page.
     mm: usize,
     nr: usize,
-    /// The threads of that process may execute RDPMC.
+    /// The threads of the mapping process may execute RDPMC.
     rdpmc: bool,
 }
 
 /// Arguments of [`Context::new`], checked by `PERFMON_CREATE` and `PERFMON_CREATE_FORMAT`.
 pub(crate) struct ContextConfig {
-    /// A thread's context or a CPU's.
+    /// Whether the context is for a thread or a CPU.
     pub(crate) scope: Scope,
     /// See [`Context::no_messages`].
     pub(crate) no_messages: bool,
@@ -155,8 +155,8 @@ pub(crate) fn counting_bits() -> u64 {
 }
 
 impl Context {
-    /// Creates a context with an empty event set 0, detached and stopped. May sleep. `EBUSY` if no
-    /// PMU description is registered, `EDQUOT`, `ESRCH`, `ENOMEM`.
+    /// Creates a context with an empty event set 0, detached and stopped. May sleep. Returns
+    /// `EBUSY` if no PMU description is registered, `EDQUOT`, `ESRCH` or `ENOMEM`.
     pub(crate) fn new(kind: ContextConfig) -> Result<Arc<Self>> {
         let charge = Charge::of_caller(size_of::<Self>().wrapping_add(OVERHEAD_BYTES))?;
         let ns = ARef::from(current!().active_pid_ns().ok_or(ESRCH)?);
@@ -214,8 +214,8 @@ sampling_memory:                    areas,
         self.state.lock().sampling_memory.clone()
     }
 
-    /// Frees a detached context whose file is closed: the buffer and the references to descriptions
-    /// at once, the rest by a worker after an RCU grace period, as a probe may just have found it.
+    /// Frees a detached context whose file is closed. The buffer and the references to descriptions
+    /// are freed at once. A worker frees the context after an RCU grace period: a probe may use it.
     pub(crate) fn close(self: Arc<Self>) {
         let given = {
             let mut state = self.state.lock();
@@ -227,9 +227,8 @@ sampling_memory:                    areas,
         };
         drop(given);
         let context = Arc::into_raw(self);
-        // SAFETY: `context` is the reference that `Arc::into_raw()` gave up. It is valid until
-        // `unload_pmu()`'s worker drops it, and `unload_pmu()` is called once, as the file is
-        // closed.
+        // SAFETY: `context` is the reference that `Arc::into_raw()` gave up. The reference is valid
+        // until the worker of `free_context()` drops it. `free_context()` is called once, at close.
         unsafe { (*context).notifier.free_context() }
     }
 
@@ -243,13 +242,13 @@ sampling_memory:                    areas,
         &self.registers
     }
 
-    /// Returns the current value of a virtual counter.
+    /// Returns the current value of a virtual counter that the context uses.
     #[inline]
     fn virtual_value(&self, growth: &VirtualCounter, thread: Option<&ARef<Task>>) -> u64 {
         self.read_virtual(growth.pmd, growth.address, growth.control, thread)
     }
 
-    /// Reads a virtual register from its description: for the context's thread, or for this CPU.
+    /// Reads a virtual register by its description, for the context's thread or this CPU.
     #[inline]
     pub(crate) fn read_virtual(
         &self,
@@ -264,8 +263,8 @@ sampling_memory:                    areas,
     }
 
     /// Programs the active event set into this CPU's PMU. Interrupts off; the context is in no PMU.
-    /// Start values are set first, so that nothing is counted from a stale one; counters are
-    /// enabled last. If a register cannot be written, the context is removed from the PMU and ends.
+    /// Start values are written first and counters are enabled last, so that no counter counts from
+    /// an old value. If a register cannot be written, the context is removed from the PMU and ends.
     #[inline]
     pub(crate) fn load_pmu(&self, state: &mut State) {
         let thread = state.thread.as_ref();
@@ -293,8 +292,8 @@ sampling_memory:                    areas,
             there &= msr::write(control.address, control.on);
         }
         sched::set_counting(self.scope, program.global);
-        // A set without hardware counters need not have reserved the PMU: the global control may be
-        // perf's. In an NMI counting is stopped; the handler enables it before it returns.
+        // A set without hardware counters does not write the global control, which perf may be
+        // using. In an NMI counting is stopped; the NMI handler enables it at its end.
         if self.global_ctrl != 0 && program.global != 0 && !sched::in_nmi() {
             there &= self.enable_counters();
         }
@@ -305,8 +304,8 @@ sampling_memory:                    areas,
         }
     }
 
-    /// Enables the counters of [`counting_bits`] in the global control, again if an NMI has changed
-    /// them in between. Returns false if the register cannot be written.
+    /// Writes [`counting_bits`] to the global control, and again if an NMI changed them meanwhile.
+    /// Returns false if the register cannot be written.
     #[inline]
     fn enable_counters(&self) -> bool {
         loop {
@@ -318,8 +317,7 @@ sampling_memory:                    areas,
         }
     }
 
-    /// Stops a context that uses a register which this CPU lacks; the irq_work ends it. Any
-    /// context.
+    /// Stops a context that uses a register that this CPU lacks. The irq_work ends it. Any context.
     #[cold]
     fn stop_broken(&self, state: &mut State) {
         state.started = false;
@@ -327,7 +325,8 @@ sampling_memory:                    areas,
         self.notifier.queue_work();
     }
 
-    /// Programs the context here if it is started, in no PMU, not masked, and all registers exist.
+    /// Programs the context into this CPU's PMU if it is started, in no PMU and not masked, and
+    /// this CPU has its registers. Interrupts off.
     #[inline]
     pub(crate) fn load_pmu_if_active(&self, state: &mut State) {
         if state.started && state.cpu.is_none() && !state.sampling.masked && self.fits_cpu(state) {
@@ -336,7 +335,7 @@ sampling_memory:                    areas,
     }
 
     /// Removes the context from this CPU's PMU, delivers overflows, and switches to the next event
-    /// set if that is due. Interrupts off; the context is in this CPU's PMU.
+    /// set if a switch is due. Interrupts off; the context is in this CPU's PMU.
     #[inline]
     fn unload_pmu(&self, state: &mut State) {
         self.save_pmu(state);
@@ -353,18 +352,18 @@ sampling_memory:                    areas,
         }
     }
 
-    /// Stops the counters, adds their increments to the values in memory and clears them. Overflows
-    /// are noted, but not delivered (see [`unload_pmu`](Self::unload_pmu)). Interrupts off.
+    /// Stops the counters, adds their increments to the PMDs in memory, and sets the counters to 0.
+    /// Overflows are noted; [`unload_pmu`](Self::unload_pmu) delivers them. Interrupts off.
     #[inline]
     pub(crate) fn save_pmu(&self, state: &mut State) {
         sched::set_counting(self.scope, 0);
         if self.global_ctrl != 0 && state.set.registers.program.global != 0 {
-            // In an NMI counting is stopped; the handler enables it before it returns.
+            // In an NMI counting is stopped; the NMI handler enables it at its end.
             if !sched::in_nmi() {
                 self.enable_counters();
             }
         }
-        // Also with a global control, which perf writes for features of its own (PT, BTS).
+        // Disable each counter even if there is a global control: perf writes it for PT and BTS.
         for control in state.set.registers.program.controls() {
             msr::write(control.address, control.off);
         }
@@ -392,8 +391,8 @@ sampling_memory:                    areas,
         }
     }
 
-    /// Brings all values up to date. If the context is in a PMU, which must be this CPU's, delivers
-    /// overflows and rearms the counters. Returns the number of PMDs that overflowed.
+    /// Updates all values. If the context is in a PMU, which must be this CPU's, delivers overflows
+    /// and rearms the counters. Returns the number of PMDs that overflowed.
     pub(crate) fn sync_and_deliver(&self, state: &mut State) -> u32 {
         self.sync(state);
         let mut told = 0;
@@ -406,7 +405,7 @@ sampling_memory:                    areas,
         told
     }
 
-    /// Brings all values up to date. Overflows are noted, but not delivered.
+    /// Updates all values. Overflows are noted but not delivered.
     #[inline(always)]
     pub(crate) fn sync(&self, state: &mut State) {
         let thread = state.thread.as_ref();
@@ -425,7 +424,7 @@ sampling_memory:                    areas,
         self.sync_virtual(state);
     }
 
-    /// Adds what the thread's own virtual counters (`PERFMON_REG_TASK`) count in or outside a PMU.
+    /// Updates the virtual counters that follow the thread (`PERFMON_REG_TASK`), in a PMU or not.
     #[inline]
     pub(crate) fn sync_virtual(&self, state: &mut State) {
         let thread = state.thread.as_ref();
@@ -437,7 +436,7 @@ sampling_memory:                    areas,
         }
     }
 
-    /// Takes the current values of the thread's own virtual counters as their start values.
+    /// Takes the current values of the counters that follow the thread as their start values.
     pub(crate) fn start_virtual(&self, state: &mut State) {
         let thread = state.thread.as_ref();
         state
@@ -466,7 +465,8 @@ sampling_memory:                    areas,
         state.started = false;
     }
 
-    /// Programs the context here if it counts: its target starts to run here, or is started here.
+    /// Programs the context into this CPU's PMU if it is started and attached to `target`, which
+    /// runs on this CPU. Interrupts off.
     #[inline]
     pub(crate) fn sched_in(&self, target: Target) {
         let mut state = self.state.lock();
@@ -486,8 +486,8 @@ sampling_memory:                    areas,
         }
     }
 
-    /// Calls a function with the locked state on the CPU where the registers must be accessed, or
-    /// on this one if any CPU will do (see [`State::required_cpu`]). Process context.
+    /// Calls a function with the locked state, on [`State::required_cpu`] or, if that is `None`, on
+    /// this CPU. Process context.
     pub(crate) fn with_state(&self, function: &mut dyn FnMut(&mut State)) {
         loop {
             let elsewhere = {
@@ -500,7 +500,7 @@ sampling_memory:                    areas,
             let mut done = false;
             sched::call_on(elsewhere, &mut || {
                 let mut state = self.state.lock();
-                // The thread may have been switched out or have moved in the meantime.
+                // The thread may have been switched out or have moved to another CPU meanwhile.
                 if state
                     .required_cpu()
                     .is_none_or(|cpu| cpu == sched::this_cpu())
@@ -515,8 +515,8 @@ sampling_memory:                    areas,
         }
     }
 
-    /// Calls a function like [`with_state`](Self::with_state), on behalf of a system call.
-    /// `OtherCpu` if this is the context of a CPU that the caller is not on.
+    /// Calls a function like [`with_state`](Self::with_state), but for a CPU's context only on this
+    /// CPU. Returns `OtherCpu` if the context is attached to another CPU.
     pub(crate) fn try_with_state(&self, function: &mut dyn FnMut(&mut State)) -> Result<(), Error> {
         if self.scope == Scope::Thread {
             self.with_state(function);
@@ -528,13 +528,12 @@ sampling_memory:                    areas,
         Ok(())
     }
 
-    /// Returns the result of [`check_cpu`](Self::check_cpu), which is valid while preemption is
-    /// off.
+    /// Calls [`check_cpu`](Self::check_cpu). The result is valid while preemption is off.
     pub(crate) fn check_callable(&self) -> Result<(), Error> {
         self.check_cpu(&self.state.lock())
     }
 
-    /// Returns `OtherCpu` if this is the context of a CPU that the caller is not on.
+    /// Returns `OtherCpu` if this is a CPU's context that is attached to another CPU.
     fn check_cpu(&self, state: &State) -> Result<(), Error> {
         match state.required_cpu() {
             Some(cpu) if self.scope == Scope::System && cpu != sched::this_cpu() => {
@@ -544,17 +543,18 @@ sampling_memory:                    areas,
         }
     }
 
-    /// Starts counting: the context counts whenever its target runs.
+    /// Starts the context: it counts whenever its target runs.
     pub(crate) fn start_counting(&self, state: &mut State) {
-        // Time that the thread ran on CPUs without the registers before the start is not missing.
+        // Time that the thread ran before the start on CPUs without the registers is not reported.
         self.sync_elsewhere(state);
         self.start_virtual(state);
         state.started = true;
         self.sync_elsewhere(state);
     }
 
-    /// Starts counting, with the given set or the active one. `EINVAL` if detached or without that
-    /// set, `ESRCH` if the target has ended, `EBUSY` on another CPU or if a restart is outstanding.
+    /// Starts counting with the set `set`, or the active set. Returns `EINVAL` if the context is
+    /// detached or has no such set, `ESRCH` if its target has ended, `EBUSY` if the caller is on
+    /// another CPU or the set cannot be changed before `PERFMON_RESTART`.
     pub(crate) fn start(&self, set: Option<u16>) -> Result {
         let mut done = Ok(Target::Detached);
         self.try_with_state(&mut |state| {
@@ -582,7 +582,7 @@ sampling_memory:                    areas,
         Ok(())
     }
 
-    /// Stops counting. `EINVAL` if detached, `EBUSY` if the caller is on another CPU.
+    /// Stops counting. Returns `EINVAL` if the context is detached, `EBUSY` on another CPU.
     pub(crate) fn stop(&self) -> Result {
         let mut done = Ok(());
         self.try_with_state(&mut |state| {
@@ -595,13 +595,13 @@ sampling_memory:                    areas,
         .map_err(to_kernel_error)
     }
 
-    /// Returns the frame number of the self page, which is allocated at the first call. `EINVAL`
-    /// for a CPU's context, `EDQUOT`, `ENOMEM`.
+    /// Returns the frame number of the self page, which the first call allocates. Returns `EINVAL`
+    /// for a CPU's context, `EDQUOT` or `ENOMEM`.
     pub(crate) fn self_page(&self) -> Result<usize> {
         if self.scope != Scope::Thread {
             return Err(EINVAL);
         }
-        // Each page fault calls this: no memory is allocated if the page exists.
+        // Each page fault calls this function. Do not allocate memory if the page exists.
         if let Some(page) = &self.state.lock().page {
             return Ok(page.frame());
         }
@@ -618,8 +618,8 @@ sampling_memory:                    areas,
         Ok(frame)
     }
 
-    /// Counts a mapping of the self page by the caller's process. `EACCES` if the thread belongs to
-    /// another process, `EBUSY` while another process has the page mapped.
+    /// Counts a mapping of the self page by the caller's process. Returns `EACCES` if the thread
+    /// belongs to another process, `EBUSY` while another process maps the page.
     pub(crate) fn map_self_page(&self) -> Result {
         let mut state = self.state.lock();
         let memory = sched::current_mm();
@@ -635,13 +635,13 @@ sampling_memory:                    areas,
         Ok(())
     }
 
-    /// Counts the copy of a mapping of the self page, for example when it is moved.
+    /// Counts the copy of a mapping of the self page, for example when a mapping is moved.
     pub(crate) fn copy_mapping(&self) {
         let mut state = self.state.lock();
         state.mapped.nr = state.mapped.nr.wrapping_add(1);
     }
 
-    /// Counts a mapping of the self page that was closed.
+    /// Uncounts a mapping of the self page that was closed.
     pub(crate) fn unmap_self_page(&self) {
         let mut state = self.state.lock();
         state.mapped.nr = state.mapped.nr.wrapping_sub(1);
@@ -660,7 +660,7 @@ sampling_memory:                    areas,
 }
 
 impl State {
-    /// Returns whether a sampling clock, the active set or throttling needs the timer.
+    /// Returns whether a sampling clock, the active event set or throttling needs the timer.
     #[inline]
     pub(crate) fn needs_timer(&self) -> bool {
         self.set.registers.program.has_armed_clock
@@ -668,13 +668,13 @@ impl State {
             || self.sampling.is_throttled()
     }
 
-    /// Returns the nanoseconds until the timer may end the active set's run; `None` if it may not.
+    /// Returns the nanoseconds until the timer ends the active set's run; `None` without timeout.
     pub(crate) fn run_remaining(&self, now: u64) -> Option<u64> {
         let left = self.set.runs.remaining(now)?;
         Some(left.max(self.sets.earliest_switch.saturating_sub(now)))
     }
 
-    /// Returns the CPU on which the registers must be accessed; `None` if any CPU will do.
+    /// Returns the CPU on which the state must be accessed; `None` if any CPU may access it.
     fn required_cpu(&self) -> Option<u32> {
         match self.target {
             Target::Cpu(cpu) => Some(cpu),
@@ -682,7 +682,7 @@ impl State {
         }
     }
 
-    /// Updates the self page, if it exists. `counted`: the context was in a PMU until now.
+    /// Updates the self page if it exists. `counted`: the context was in a PMU until now.
     #[inline(always)]
     pub(crate) fn update_self_page(&mut self, counted: bool) {
         if self.page.is_some() {
@@ -700,7 +700,7 @@ impl State {
             0
         };
         self.tsc = tsc;
-        // While the context is in a PMU, the current thread is the context's.
+        // While the context is in a PMU, the current thread is the context's thread.
         let flags = match (
             self.cpu,
             self.mapped.rdpmc && self.mapped.mm == sched::current_mm(),

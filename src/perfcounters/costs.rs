@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Statistics about this module itself: instances `perfcounters/...` of the counter pages, and the
-//! same numbers as files in debugfs. They count from load to unload.
+//! Statistics about this module itself: instances `perfcounters/...` of the counter pages, and
+//! files with the same numbers in debugfs. The numbers start at 0 when the module is loaded.
 //!
-//! `sys::costs` updates them. An event costs a load and an add instruction. A time needs two reads
-//! of the time stamp counter as well.
+//! `sys::costs` updates the statistics. Counting an event takes a load and an add instruction.
+//! Measuring a time also takes two reads of the time stamp counter.
 
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::alloc::KVec;
@@ -14,7 +14,7 @@ use kernel::prelude::*;
 use crate::provider::{Instance, InstanceSpec};
 use crate::sys::costs::{self, File};
 
-/// The statistics, each of which is an instance. The order is that of [`LIST`].
+/// The statistics, each of which is an instance. [`LIST`] has the statistics in the same order.
 #[derive(Clone, Copy)]
 #[repr(u16)]
 pub(crate) enum SelfStat {
@@ -65,7 +65,8 @@ const fn time(
     (cost, name, InstanceSpec::nanoseconds(help))
 }
 
-/// The names of the instances, without the prefix `perfcounters/`.
+/// The statistics with the names (without the prefix `perfcounters/`) and the descriptions of their
+/// instances.
 const LIST: [(SelfStat, &str, InstanceSpec); NR_STATS] = {
     use SelfStat::*;
     [
@@ -186,8 +187,8 @@ const LIST: [(SelfStat, &str, InstanceSpec); NR_STATS] = {
     ]
 };
 
-/// The files that perfmon2 had in debugfs, `perfmon/cpuN/NAME`. Each shows one statistic or the sum
-/// of two.
+/// The files that perfmon2 had in debugfs, `perfmon/cpuN/NAME`. Each file shows one statistic or
+/// the sum of two statistics.
 static FILES: [File; 20] = {
     use SelfStat::*;
     [
@@ -195,7 +196,7 @@ static FILES: [File; 20] = {
         File::single(c"ovfl_intr_regular_count", NmiHandled),
         File::single(c"ovfl_intr_spurious_count", NmiSpurious),
         File::single(c"ovfl_intr_replay_count", NmiDeferred),
-        // All overflow interrupts are NMIs.
+        // This file equals ovfl_intr_all_count, because all overflow interrupts are NMIs.
         File::sum(c"ovfl_intr_nmi_count", NmiHandled, NmiSpurious),
         File::single(c"ovfl_intr_ns", NmiTime),
         File::single(c"ovfl_notify_count", Messages),
@@ -215,13 +216,15 @@ static FILES: [File; 20] = {
     ]
 };
 
-/// The instances. Dropping them makes them dormant; nothing updates them by then.
+/// The instances of the statistics. When `SelfStats` is dropped, the instances become dormant; no
+/// code updates the statistics by then.
 pub(crate) struct SelfStats {
     _instances: KVec<Instance>,
 }
 
 impl SelfStats {
-    /// Adds all instances, before anything can update them. Called once, from module init.
+    /// Adds all instances. Called once, from module init, before any code can update the
+    /// statistics.
     pub(crate) fn new() -> Result<Self> {
         costs::init();
         let mut instances = KVec::with_capacity(NR_STATS, GFP_KERNEL)?;
@@ -236,7 +239,7 @@ impl SelfStats {
     }
 }
 
-/// Creates the debugfs files of a CPU that comes online. Process context.
+/// Creates the debugfs files of a CPU that has come online. Process context.
 pub(crate) fn cpu_online(cpu: u32) {
     costs::show(cpu, &FILES);
 }

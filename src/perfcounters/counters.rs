@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The registry of this machine: the implementation of `perf_add()` and `perf_del()`.
+//! The implementation of `perf_add()` and `perf_del()`, on the one registry of counter instances.
 
 use engine::error::Error::UpdatesInFlight;
 use engine::layout::{Layout, MAX_PAGES_PER_CHUNK};
@@ -15,7 +15,7 @@ use crate::sys::misc::LogKind;
 use crate::sys::modules::Owner;
 use crate::sys::{cpu, misc};
 
-/// The lifetime of the registry. Dropping it frees the registry and its pages.
+/// A guard for the lifetime of the registry. Dropping the guard frees the registry and its pages.
 pub(crate) struct RegistryGuard(());
 
 impl RegistryGuard {
@@ -59,8 +59,8 @@ fn to_errno(error: engine::error::Error) -> Error {
     Error::from_errno(error.errno().wrapping_neg())
 }
 
-/// `perf_add()`: returns the instance number, or a negative errno after a message in the kernel
-/// log.
+/// Implements `perf_add()`. Returns the instance number. On failure returns a negative errno; most
+/// errors are also reported in the kernel log.
 pub(crate) fn add(spec: &Spec<'_>, owner: Owner) -> i32 {
     if !misc::may_sleep() {
         log(
@@ -86,11 +86,11 @@ pub(crate) fn add(spec: &Spec<'_>, owner: Owner) -> i32 {
                 refused => break refused,
             }
         };
-        // Wait without the lock, so that other callers need not wait.
+        // Wait without the lock, so that other callers of perf_add() need not wait.
         death.wait();
     };
     match added {
-        // Instance numbers are below 65536.
+        // Instance numbers are below 65536, so the cast does not change the number.
         Ok(instance) => instance as i32,
         Err(error) => log_refused(spec.name, error),
     }
@@ -106,7 +106,8 @@ pub(crate) fn log_refused(name: &[u8], error: engine::error::Error) -> i32 {
     error.errno().wrapping_neg()
 }
 
-/// Number of instances that are processed before the lock is released for other callers.
+/// Number of instances that are processed before the lock of the registry is released for other
+/// callers.
 pub(crate) const BATCH_SIZE: u32 = 512;
 
 /// Makes the instances dormant that a module has left live when it was unloaded.
@@ -135,9 +136,9 @@ pub(crate) fn del_owned(owner: Owner, name: &CStr) {
     }
 }
 
-/// `perf_del()`: makes an instance dormant.
+/// Implements `perf_del()`: makes an instance dormant.
 pub(crate) fn del(instance: i32) {
-    // A negative number is an error of perf_add(), which was logged there.
+    // A negative number is an error that perf_add() has returned, and has logged.
     if instance < 0 {
         return;
     }
@@ -159,14 +160,16 @@ pub(crate) fn del(instance: i32) {
     }
 }
 
-/// Logs a mistake of a driver. Rate-limited, as a driver may repeat it for each of its devices.
+/// Logs a mistake of a driver. The messages are rate-limited, because a driver may repeat the
+/// mistake for each of its devices.
 fn log(line: LogKind, what: core::fmt::Arguments<'_>) {
     if misc::may_log(line) {
         pr_notice!("{what}\n");
     }
 }
 
-/// Records in the header page that a CPU has come online or goes offline. Its values are kept.
+/// Records in the header page that a CPU has come online or goes offline. The counters of the CPU
+/// keep their values.
 pub(crate) fn cpu_online(cpu: u32, online: bool) {
     if let Some(registry) = REGISTRY.lock().as_ref() {
         registry.store().header().set_online(cpu, online);

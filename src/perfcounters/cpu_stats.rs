@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The per-CPU values of process accounting as instances of the counter pages, for programs that
-//! read these: `pfc`, PCP, OpenMetrics.
+//! read the counter pages, such as `pfc` and the exporters for PCP and OpenMetrics.
 //!
-//! A worker copies the values of all CPUs every [`PERIOD_MS`]. Reading a CPU's words does not
-//! disturb that CPU, so no IPI is sent, and the values of an idle CPU are current as well.
+//! A worker copies the values of all CPUs every [`PERIOD_MS`] milliseconds. The worker reads the
+//! words of a CPU without an IPI, so it does not disturb that CPU. The values of an idle CPU are
+//! current as well.
 //!
-//! The instances are added when accounting is first started, and stay. When accounting is stopped
-//! and started again, they continue from the old values.
+//! The instances are added when accounting is first started, and exist until the module is
+//! unloaded. When accounting is stopped and started again, the instances continue from their old
+//! values.
 
 use engine::accounting::NR_CPU_VALUES;
 use kernel::alloc::flags::GFP_KERNEL;
@@ -21,7 +23,8 @@ use crate::sys::{cpu, percpu, ppa, tables};
 /// The period of the worker, in milliseconds.
 pub(crate) const PERIOD_MS: u32 = 250;
 
-/// Name, "is a time" and help of each instance, in the order of `enum ppa_cpu_value`.
+/// The name of each instance, whether its value is a time, and its help text, in the order of `enum
+/// ppa_cpu_value`.
 const NAMES: [(&CStr, bool, &CStr); NR_CPU_VALUES] = [
     (c"ppa/user_time", true, c"Time in user mode"),
     (c"ppa/system_time", true, c"Time in system calls"),
@@ -79,7 +82,7 @@ const NAMES: [(&CStr, bool, &CStr); NR_CPU_VALUES] = [
     ),
 ];
 
-/// The instances, and the values of each CPU when they were last read.
+/// The instances, and the values of each CPU that were last added to them.
 pub(crate) struct CpuStats {
     instances: KVec<Instance>,
     last: KVVec<[u64; NR_CPU_VALUES]>,
@@ -111,11 +114,12 @@ impl CpuStats {
         Ok(Self { instances, last })
     }
 
-    /// Adds to the instances what was counted since the last call. Calls must not overlap.
+    /// Adds the increments of all values since the last call to the instances. Calls must not
+    /// overlap.
     pub(crate) fn publish(&mut self, accounts: &AccountingState) {
         for (last, cpu) in self.last.iter_mut().zip(0..cpu::nr_cpu_ids()) {
             let words = accounts.cpu(cpu);
-            // Values of a CPU that is just updating them are read at the next call.
+            // If a CPU is just updating its values, the next call reads them.
             let Some(mut values) =
                 words.and_then(|w| w.values(ppa::is_online(cpu), || accounts.clock.now_ordered()))
             else {
@@ -138,7 +142,8 @@ impl CpuStats {
         }
     }
 
-    /// Clears the last values when accounting is stopped, as it starts again at 0.
+    /// Sets the stored last values of all CPUs to 0. Called when accounting is stopped, because the
+    /// values of the next start begin at 0.
     pub(crate) fn reset_last(&mut self) {
         for last in &mut self.last {
             *last = [0; NR_CPU_VALUES];

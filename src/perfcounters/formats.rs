@@ -17,15 +17,15 @@ use crate::sys::pmu::request_module;
 pub(crate) struct Formats(KVec<Format>);
 
 impl Formats {
-    /// No formats.
+    /// An empty list of formats.
     pub(crate) const NONE: Self = Self(KVec::new());
 }
 
-/// The format that user space asks for.
+/// The name or UUID by which user space selects a format.
 pub(crate) enum FormatId<'a> {
-    /// The format with this name.
+    /// Selects the format with this name.
     Name(&'a CStr),
-    /// The format with this UUID.
+    /// Selects the format with this UUID.
     Uuid([u8; 16]),
 }
 
@@ -35,7 +35,7 @@ fn is_valid_name(name: &CStr) -> bool {
     !bytes.is_empty() && bytes.len() < engine::calls::FORMAT_NAME && bytes.iter().all(letter)
 }
 
-/// Registers a format. An invalid one is reported in the kernel log.
+/// Registers a format. An invalid format is reported in the kernel log.
 ///
 /// # Errors
 ///
@@ -69,7 +69,7 @@ pub(crate) fn unregister(raw: *const RawFormat) {
     }
 }
 
-/// Returns a registered format, and keeps its module loaded.
+/// Finds a registered format. The result keeps the module of the format loaded.
 fn find_registered(wanted: &FormatId<'_>) -> Option<Pinned> {
     let formats = FORMATS.lock();
     let is = |f: &&Format| match wanted {
@@ -79,11 +79,12 @@ fn find_registered(wanted: &FormatId<'_>) -> Option<Pinned> {
     formats.0.iter().find(is).and_then(Format::pin)
 }
 
-/// Finds a format. Requests its module if it is not registered. May sleep.
+/// Finds a format. If the format is not registered, requests its module first. May sleep.
 ///
 /// # Errors
 ///
-/// `ENOENT` if there is no such format, `EINVAL` if the name is invalid, `ENOMEM`.
+/// `ENOENT` if the format is still not registered after the request, `EINVAL` if the name is
+/// invalid, `ENOMEM`.
 pub(crate) fn find(wanted: &FormatId<'_>) -> Result<Pinned> {
     if let Some(format) = find_registered(wanted) {
         return Ok(format);

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! perfcounters.ko: per-CPU counter pages, `/dev/perfcounters`.
+//! perfcounters.ko: per-CPU counter pages (`/dev/perfcounters`), PMU monitoring (`/dev/perfmon`),
+//! process accounting (`/dev/ppa`) and user tracing.
 //!
-//! In the order in which data flows: drivers call [`counters`] through `sys::export`. The engine's
-//! registry numbers and describes their instances, in the memory of [`pages`], which `sys::file`
-//! maps into user space. [`names`] prints the instances as text. Drivers in Rust use [`driver`],
-//! providers use [`provider`].
+//! The counter pages: drivers call [`counters`] through `sys::export` to add instances. The
+//! engine's registry assigns numbers to the instances, and stores descriptors and counters in the
+//! memory of [`pages`]. `sys::file` maps this memory into user space. [`names`] prints the
+//! instances as text. Drivers in Rust use [`driver`]; providers use [`provider`].
 
 #![deny(missing_docs)]
 
@@ -53,10 +54,11 @@ module! {
     },
 }
 
-/// The state of the module while it is loaded. The fields are dropped in this order: first the
-/// devices are removed, so that none can be opened, then CPU hotplug is no longer reported, then
-/// the counter pages are freed. By then no file is open and no driver is loaded, because each holds
-/// a reference to this module.
+/// The state of the module while it is loaded. The fields are dropped in the order of their
+/// declaration. The devices are removed first, so that no device can be opened. After the devices
+/// the CPU hotplug callbacks are unregistered, and later the counter pages are freed. No file is
+/// open and no driver is loaded by then, because each file and driver holds a reference to this
+/// module.
 struct PerfCounters {
     _trace: sys::trace::TraceDevice,
     _perfmon: sys::file::Device,
@@ -84,13 +86,15 @@ impl kernel::Module for PerfCounters {
         ))?;
         let modules = sys::modules::UnloadNotifier::register()?;
         let costs = costs::SelfStats::new()?;
-        // Created before `Hotplug`, whose callbacks create a directory in it for each CPU.
+        // The debugfs tree is created before `Hotplug`, whose callbacks create a directory in the
+        // tree for each CPU.
         let tree = sys::pmu::DebugfsTree::create();
         let rights = sys::access::ProcfsMount::mount()?;
         let threads = sys::threads::ThreadTable::create()?;
         let hotplug = sys::cpu::Hotplug::register()?;
-        // The values are created in this order. If one fails, those before it are dropped in
-        // reverse order and the module is freed at once, so most devices are registered last.
+        // The values are created in the order below. If the creation of one fails, the values
+        // created before it are dropped in reverse order and the module is freed at once, so most
+        // devices are registered last.
         let this = Self {
             _registry: registry,
             _modules: modules,

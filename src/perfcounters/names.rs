@@ -8,13 +8,14 @@
 //! 2 TAB dormant TAB block/sdb/reads
 //! ```
 //!
-//! The name is last because it may contain blanks. The text is written at open(), so that all reads
-//! of an open file see the same generation. Its memory is charged to the control group of the
-//! process that opens the file.
+//! The name is the last column because it may contain blanks. The text is written at open(), so
+//! that all reads of an open file see the same generation. The memory of the text is charged to the
+//! control group of the process that opens the file.
 //!
-//! The text is written in parts of [`BATCH_SIZE`] instances, and a driver that adds or deletes an
-//! instance waits for one part only. If the set of instances changes, the text is started again.
-//! After [`MAX_TRIES`] attempts it is written without releasing the lock.
+//! The text is written in parts of [`BATCH_SIZE`] instances, so that a driver that adds or deletes
+//! an instance waits for at most one part. If the set of instances changes between two parts, the
+//! text is started again. After [`MAX_TRIES`] attempts the whole text is written without releasing
+//! the lock.
 
 use core::fmt::{self, Write};
 use core::ops::Range;
@@ -39,10 +40,11 @@ impl Write for Text {
     }
 }
 
-/// Number of attempts to write the text in parts; see the module documentation.
+/// Maximum number of attempts to write the text in parts.
 const MAX_TRIES: u32 = 8;
 
-/// Returns the whole text. May sleep. `ENODEV`, `ENOMEM`.
+/// Returns the whole text. May sleep. Returns `ENODEV` while the registry does not exist, or
+/// `ENOMEM`.
 pub(crate) fn text() -> Result<VVec<u8>> {
     for _ in 0..MAX_TRIES {
         if let Some(text) = text_in_parts()? {
@@ -57,8 +59,8 @@ pub(crate) fn text() -> Result<VVec<u8>> {
     Ok(text.0)
 }
 
-/// Writes the whole text in parts, and releases the lock in between. Returns `None` if the set of
-/// instances changed meanwhile.
+/// Writes the whole text in parts, and releases the lock of the registry after each part. Returns
+/// `None` if the set of instances changed between two parts.
 fn text_in_parts() -> Result<Option<VVec<u8>>> {
     let mut text = Text(VVec::new());
     let (mut at, mut generation) = (1_u32, None);
@@ -82,7 +84,7 @@ fn text_in_parts() -> Result<Option<VVec<u8>>> {
 }
 
 impl Text {
-    /// Writes the first line.
+    /// Writes the first line, with the generation and the boot ID.
     fn head(&mut self, registry: &Registry<Pages>) -> Result {
         let header = registry.store().header();
         let generation = header.generation().read_begin();
@@ -93,7 +95,7 @@ impl Text {
         self.write_str("\n").map_err(|_| ENOMEM)
     }
 
-    /// Writes a line for each of these instances that is live or dormant.
+    /// Writes a line for each live or dormant instance in the range.
     fn lines(&mut self, registry: &Registry<Pages>, instances: Range<u32>) -> Result {
         for instance in instances {
             let desc = registry.store().desc(instance);

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tasks that are accounted individually: the directories `/proc/ppa/<pid>`. This works whether or
-//! not all tasks are accounted.
+//! Tasks that are accounted individually: the directories `/proc/ppa/<pid>`. Tasks can be accounted
+//! individually whether or not all tasks are accounted.
 //!
-//! Removing the files of an entry waits for their readers, which take the lock. An entry is
-//! therefore marked as gone under the lock, and a worker removes it without the lock.
+//! Removing the files of an entry waits for their readers, which take the lock `ACCOUNTING`. Under
+//! the lock, an entry is therefore only marked with `removing`. A worker removes its files later,
+//! without the lock.
 
 use engine::accounting::{value, NR_LATENCIES, NR_SIGNALS, NR_VALUES};
 use kernel::alloc::flags::GFP_KERNEL;
@@ -30,18 +31,18 @@ const MAX_ENTRIES: usize = 4096;
 
 /// A task that is accounted individually.
 pub(crate) struct TaskEntry {
-    /// The number by which its files refer to the entry. No number is used twice.
+    /// The number by which the files in the directory refer to the entry. No number is used twice.
     id: usize,
-    /// The PID in the initial namespace, which is the name of the directory.
+    /// The PID of the task in the initial namespace, which is the name of the directory.
     pid: u32,
-    /// The task.
+    /// The task that is accounted.
     task: ARef<Task>,
-    /// The settings.
+    /// The accounting settings of the task.
     config: AccountingConfig,
     /// The entry is being removed.
     removing: bool,
-    /// The directory, until the worker removes it. The entry is kept until that is done, so that no
-    /// directory with the same name is created.
+    /// The directory, until the worker removes it. The entry is kept until the directory is
+    /// removed, so that no directory with the same name is created.
     directory: Option<Directory>,
 }
 
@@ -62,20 +63,21 @@ impl TaskEntry {
     }
 }
 
-/// All entries, and the number for the next one.
+/// All entries, and the number of the next entry.
 pub(crate) struct TaskEntries {
     all: KVec<Option<TaskEntry>>,
     next: usize,
 }
 
 impl TaskEntries {
-    /// No entries.
+    /// An empty list of entries.
     pub(crate) const NONE: Self = Self {
         all: KVec::new(),
         next: 1,
     };
 
-    /// Returns whether there are no entries, not counting those that are being removed.
+    /// Returns whether no entry exists, not counting entries that are being removed or whose tasks
+    /// have exited.
     pub(crate) fn is_empty(&self) -> bool {
         !self
             .iter()
@@ -92,7 +94,7 @@ impl TaskEntries {
         self.all.iter().flatten()
     }
 
-    /// Adds an entry. Room for it was reserved before.
+    /// Adds an entry to the list. The caller has reserved memory for one more entry.
     fn put(&mut self, entry: TaskEntry) {
         match self.all.iter_mut().find(|place| place.is_none()) {
             Some(place) => *place = Some(entry),
@@ -102,7 +104,7 @@ impl TaskEntries {
         }
     }
 
-    /// Starts to account the tasks of all entries, after accounting was started again.
+    /// Starts to account the tasks of all entries. Called when accounting starts.
     pub(crate) fn account(&self, accounts: &AccountingState) -> Result {
         self.iter()
             .try_for_each(|entry| match entry.removing || entry.has_ended() {
@@ -111,20 +113,22 @@ impl TaskEntries {
             })
     }
 
-    /// Finds an entry that is not being removed. `ESRCH` if it does not exist.
+    /// Finds the entry with this number. Returns `ESRCH` if it does not exist, is being removed, or
+    /// its task has exited.
     fn find(&self, id: usize) -> Result<&TaskEntry> {
         self.iter()
             .find(|entry| entry.id == id && !entry.removing && !entry.has_ended())
             .ok_or(ESRCH)
     }
 
-    /// Finds an entry, also one that is being removed.
+    /// Finds the entry with this number, even if it is being removed.
     fn find_any(&mut self, id: usize) -> Option<&mut TaskEntry> {
         let mut there = self.all.iter_mut().flatten();
         there.find(|entry| entry.id == id)
     }
 
-    /// Marks an entry that is to be removed as gone. Returns its number and its directory.
+    /// Finds an entry that is being removed or whose task has exited, and sets `removing` in it.
+    /// Returns the number of the entry, and its directory.
     fn take_removing(&mut self) -> Option<(usize, Option<Directory>)> {
         let goes = |entry: &&mut TaskEntry| entry.removing || entry.has_ended();
         let entry = self.all.iter_mut().flatten().find(goes)?;
@@ -132,7 +136,7 @@ impl TaskEntries {
         Some((entry.id, entry.directory.take()))
     }
 
-    /// Removes an entry from the list.
+    /// Removes the entry with this number from the list and returns it.
     fn remove(&mut self, id: usize) -> Option<TaskEntry> {
         let mut places = self.all.iter_mut();
         places
@@ -146,8 +150,8 @@ impl TaskEntries {
 /// # Errors
 ///
 /// `EPERM` without `CAP_PERFMON`, `ESRCH` if the task does not exist or exits, `EBUSY` while the
-/// files of an older entry with this number are being removed, `ENOSPC` if [`MAX_ENTRIES`] is
-/// reached, `ENOMEM`, or an error of [`AccountingConfig::new`].
+/// files of an older entry with this PID are being removed, `ENOSPC` if [`MAX_ENTRIES`] is reached,
+/// `ENOMEM`, or an error of [`AccountingConfig::new`].
 pub(crate) fn set(pid: u32, values: &[i32; 4]) -> Result {
     access::is_perfmon_capable().then_some(()).ok_or(EPERM)?;
     let wanted = AccountingConfig::new(values)?;
@@ -156,8 +160,8 @@ pub(crate) fn set(pid: u32, values: &[i32; 4]) -> Result {
         return Err(ESRCH);
     }
     let _others = TASK_FILES.lock();
-    // Wait until an older entry with this number is removed. The wait is limited, because the
-    // removal waits for readers of its files.
+    // Wait until an older entry with this PID is removed. The wait is limited, because the removal
+    // waits for readers of the entry's files.
     for _ in 0..MAX_READ_ATTEMPTS {
         let is_going =
             |entry: &TaskEntry| entry.pid == pid && (entry.removing || entry.has_ended());
@@ -176,8 +180,8 @@ pub(crate) fn set(pid: u32, values: &[i32; 4]) -> Result {
             Some((id, false)) => return change(&mut all, id, wanted),
             None => {}
         }
-        // The entry may be of another task: a thread that executes a program takes over the PID of
-        // its thread-group leader, and its old number may be in use again.
+        // Another task may have an entry with this PID: a thread that executes a program takes over
+        // the PID of its thread-group leader, and the thread's old PID may be in use again.
         if all.entries.iter().any(|entry| entry.pid == pid) {
             proc::queue_worker();
             return Err(EBUSY);
@@ -205,17 +209,18 @@ pub(crate) fn set(pid: u32, values: &[i32; 4]) -> Result {
     add(&mut ACCOUNTING.lock(), entry)
 }
 
-/// Adds an entry and starts to account its task. Room for it was reserved before.
+/// Adds an entry to the list and starts to account its task. The caller has reserved memory for one
+/// more entry.
 fn add(all: &mut Accounting, entry: TaskEntry) -> Result {
     let id = entry.id;
     all.entries.put(entry);
     let done = match all.state() {
-        // start() accounts all entries, this one included.
+        // start() accounts the tasks of all entries, including the new entry.
         None => all.start(),
         Some(accounts) => all.entries.find(id).and_then(|e| e.account(accounts)),
     };
-    // The task may have exited meanwhile, before its probe could find that it is accounted
-    // individually.
+    // The task may have exited meanwhile, before the exit probe could find that the task is
+    // accounted individually.
     let done = done.and_then(|()| all.entries.find(id).map(|_| ()));
     if done.is_err() {
         let entry = all.entries.iter().find(|entry| entry.id == id);
@@ -227,7 +232,7 @@ fn add(all: &mut Accounting, entry: TaskEntry) -> Result {
     done
 }
 
-/// Marks an entry as gone, and has the worker remove it.
+/// Sets `removing` in an entry, and queues the worker that removes the entry.
 fn mark_removing(all: &mut Accounting, id: usize) {
     if let Some(entry) = all.entries.find_any(id) {
         entry.removing = true;
@@ -235,7 +240,7 @@ fn mark_removing(all: &mut Accounting, id: usize) {
     proc::queue_worker();
 }
 
-/// Changes the settings of an entry, or ends it if they say so.
+/// Changes the settings of an entry. If the new settings switch accounting off, removes the entry.
 fn change(all: &mut Accounting, id: usize, wanted: AccountingConfig) -> Result {
     let entry = all.entries.find(id)?;
     if !wanted.on {
@@ -271,19 +276,21 @@ fn change(all: &mut Accounting, id: usize, wanted: AccountingConfig) -> Result {
     done
 }
 
-/// Returns the four values of an entry.
+/// Returns the four values of an entry's settings. `ESRCH` if the entry does not exist.
 pub(crate) fn settings(id: usize) -> Result<[i32; 4]> {
     Ok(ACCOUNTING.lock().entries.find(id)?.config.values())
 }
 
-/// Sets the four values of an entry. `EPERM` without `CAP_PERFMON`; see [`set`] for other errors.
+/// Sets the four values of an entry's settings. `EPERM` without `CAP_PERFMON`; other errors are
+/// those of [`set`].
 pub(crate) fn set_settings(id: usize, values: &[i32; 4]) -> Result {
     access::is_perfmon_capable().then_some(()).ok_or(EPERM)?;
     let wanted = AccountingConfig::new(values)?;
     change(&mut ACCOUNTING.lock(), id, wanted)
 }
 
-/// Calls `each` with the PID and the four values of each entry.
+/// Calls `each` with the PID and the four values of each entry that is not being removed and whose
+/// task has not exited.
 pub(crate) fn each(each: &mut dyn FnMut(u32, [i32; 4])) {
     for entry in ACCOUNTING.lock().entries.iter() {
         if !entry.removing && !entry.has_ended() {
@@ -292,10 +299,11 @@ pub(crate) fn each(each: &mut dyn FnMut(u32, [i32; 4])) {
     }
 }
 
-/// Removes the entries that are gone or whose tasks have exited. Stops accounting before the last
-/// one's files are removed, if it is off for all tasks and all records were read.
+/// Removes the entries that are marked with `removing` or whose tasks have exited. If accounting is
+/// switched off for all tasks, no other entry exists and all records were read, stops accounting
+/// before it removes the files of the last entry.
 ///
-/// Context: the worker; waits for readers of the files.
+/// Context: the worker. The function waits for readers of the files.
 pub(crate) fn reap() {
     loop {
         let gone = {
@@ -310,14 +318,15 @@ pub(crate) fn reap() {
     }
 }
 
-/// Removes all entries and frees the list, when no new ones can be added any more.
+/// Removes all entries and frees the list. Called when no new entries can be added any more.
 pub(crate) fn remove_all() {
-    // Dropped without the lock: this waits for readers of the files, which take the lock.
+    // The list is dropped without the lock: dropping a directory waits for readers of its files,
+    // which take the lock.
     let all = core::mem::take(&mut ACCOUNTING.lock().entries.all);
     drop(all);
 }
 
-/// The values of an entry's task.
+/// The accounting values of an entry's task.
 struct TaskValues {
     snapshot: engine::accounting::TaskSnapshot,
     groups: KVVec<[u64; NR_VALUES]>,
@@ -326,13 +335,13 @@ struct TaskValues {
     clock: Clock,
 }
 
-/// Reads the values of an entry's task.
+/// Reads the accounting values of an entry's task.
 ///
 /// # Errors
 ///
-/// `ESRCH` if the entry or its record does not exist, `EPERM` if the caller may not watch the task
-/// (ptrace) and has no `CAP_PERFMON`, `ENODATA` if accounting is off, `EAGAIN` if the values kept
-/// changing, `ENOMEM`.
+/// `ESRCH` if the entry or the record of its task does not exist, `EPERM` if the caller may not
+/// watch the task (ptrace) and has no `CAP_PERFMON`, `ENODATA` if accounting is off, `EAGAIN` if
+/// the values changed during each attempt to read them, `ENOMEM`.
 fn read(id: usize) -> Result<TaskValues> {
     let all = ACCOUNTING.lock();
     let entry = all.entries.find(id)?;
@@ -372,16 +381,17 @@ fn ratio(sum: u64, of: u64) -> u64 {
     sum.checked_div(of).unwrap_or(0)
 }
 
-/// Prints the values in the text format of PPA (2006).
+/// Prints the values of an entry's task in the text format of PPA (2006).
 pub(crate) fn show(id: usize, seq: &SeqFile) -> Result {
     let had = read(id)?;
     let v = &had.snapshot.values;
     let micros = |ticks: u64| had.clock.nanos(ticks) / 1000;
-    // Average in nanoseconds; printed as microseconds with three decimals.
+    // The average in nanoseconds; it is printed in microseconds with three decimals.
     let average = |ticks: u64, of: u64| had.clock.nanos(ratio(ticks, of));
     let mut idle = 0u64;
     each_cpu(&mut |values| idle = idle.wrapping_add(values[3]))?;
-    // Precise times of other tasks are a side channel, so their sum is rounded to 10 ms.
+    // Precise times of other tasks are a side channel, so the idle time of the system is rounded
+    // down to a multiple of 10 ms.
     let idle = ratio(micros(idle), 10_000).wrapping_mul(10_000);
     // User time is computed from the rounded values, so that the columns add up.
     let (total, system) = (micros(v[value::SCHED]), micros(v[value::SYSTEM]));
@@ -389,7 +399,8 @@ pub(crate) fn show(id: usize, seq: &SeqFile) -> Result {
     let switches = blocked
         .wrapping_add(v[value::EXPIRED])
         .wrapping_add(v[value::PREEMPTED]);
-    // Without the histogram, the number of blocking switches is a good approximation.
+    // Without the histogram, the number of wakeups is approximated by the number of switches at
+    // which the task blocked.
     let wakeups = match had.latency_hist {
         true => had
             .snapshot
@@ -398,7 +409,7 @@ pub(crate) fn show(id: usize, seq: &SeqFile) -> Result {
             .fold(0, |n: u64, m| n.wrapping_add(*m)),
         false => blocked,
     };
-    // The first wait may not be over: divide by 1 at least.
+    // The first wait may not be over yet, so the number of wakeups may be 0: divide by 1 at least.
     let latency = average(v[value::LATENCY], wakeups.max(1));
     let switching = average(v[value::SWITCHING], switches);
     seq_print!(
@@ -435,8 +446,8 @@ pub(crate) fn show(id: usize, seq: &SeqFile) -> Result {
     Ok(())
 }
 
-/// Writes the values in binary: those of each group of CPUs, the time on the run queue, the
-/// signals, and the latencies if they are counted in a histogram.
+/// Writes the values of an entry's task in binary: the values for each group of CPUs, the time on
+/// the run queue, the number of each signal, and the latencies if they are counted in a histogram.
 pub(crate) fn each_number(id: usize, write: &mut dyn FnMut(&[u8])) -> Result {
     let had = read(id)?;
     for number in had.groups.iter().flatten() {

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The permission to watch another process's thread. It is checked when a context is attached, and
-//! again when the thread's credentials or its dumpability have changed.
+//! The permission to watch a thread of another process. The permission is checked when a context is
+//! attached to the thread, and again when the thread's credentials or its dumpability have changed.
 //!
-//! The kernel does not notify modules of such a change. It is therefore looked for at these points:
+//! The kernel does not notify modules when credentials or dumpability change. The module therefore
+//! looks for such a change:
 //!
-//! - when the thread is switched in and when it has executed a program: the check may sleep, so a
-//!   worker makes it soon afterwards;
-//! - before each `read()` of the context and each ioctl but `PERFMON_UNLOAD`, which make the check
-//!   themselves.
+//! - when the thread is switched in and when it has executed a program. The check may sleep, so a
+//!   worker makes it soon afterwards.
+//! - before each `read()` of the context and each ioctl except `PERFMON_UNLOAD`. The system call
+//!   makes the check itself.
 //!
-//! Two callers need no permission that can be lost: a caller with `CAP_PERFMON`, unless its context
-//! blocks the thread; and a process that monitors its own threads, even if another process has the
-//! same file.
+//! Two kinds of callers cannot lose the permission: a caller with `CAP_PERFMON` whose context does
+//! not block the thread, and a process that monitors its own threads, even if another process
+//! shares the file of the context.
 
 use engine::ring::EXEC;
 use kernel::cred::Credential;
@@ -25,28 +26,30 @@ use crate::sys::access::{self, AccessSnapshot};
 use crate::sys::{nmi, sched};
 use crate::target::Target;
 
-/// A permission that can be lost.
+/// A permission to watch a thread that can be lost, and what it was granted for.
 pub(crate) struct Permission {
-    /// The credentials with which the context was attached.
+    /// The credentials of the process that attached the context.
     cred: ARef<Credential>,
     /// The credentials and the dumpability of the thread when the permission was checked.
     seen: AccessSnapshot,
 }
 
 impl Permission {
-    /// Checks that the caller may watch a thread, or also stop it if the context `blocks` it.
+    /// Checks that the caller may watch a thread and, if `blocks`, that the caller may stop it.
     /// Returns `None` if the permission cannot be lost.
     ///
     /// Context: may sleep; no lock of the module is held.
     ///
     /// # Errors
     ///
-    /// `EPERM` without permission, `ESRCH` if the thread has exited, `EINTR`, `ENOMEM`.
+    /// `EPERM` if the caller has no permission, `ESRCH` if the thread has exited, `EINTR`,
+    /// `ENOMEM`.
     pub(crate) fn check(task: &Task, blocks: bool) -> Result<Option<Self>> {
         if !blocks && access::has_perfmon_noaudit() {
             return Ok(None);
         }
-        // Recorded before the check, so that a later change is noticed.
+        // The snapshot is taken before the check, so that a change during the check is noticed
+        // later.
         let seen = AccessSnapshot::of(task)?;
         access::check_access(task, blocks)?;
         if sched::is_of_caller(task) {
@@ -60,7 +63,8 @@ impl Permission {
 }
 
 impl State {
-    /// Returns whether the thread has changed since the permission was checked.
+    /// Returns whether the thread's credentials or dumpability have changed since the permission
+    /// was checked.
     fn is_permission_stale(&self) -> bool {
         match (&self.permission, &self.thread) {
             (Some(watch), Some(thread)) => !watch.seen.is_unchanged(thread),
@@ -70,8 +74,9 @@ impl State {
 }
 
 impl Context {
-    /// Queues a worker to check the permission again if the current thread, which is the context's,
-    /// has changed. Any context but NMI.
+    /// Queues a worker that checks the permission again, if the credentials or the dumpability of
+    /// the current thread have changed. The current thread is the context's thread. Any context but
+    /// NMI.
     #[inline]
     pub(crate) fn recheck_if_changed(&self, state: &mut State) {
         if state.permission.is_some() {
@@ -79,9 +84,9 @@ impl Context {
         }
     }
 
-    /// The part of [`recheck_if_changed`](Self::recheck_if_changed) for contexts whose permission
+    /// Implements [`recheck_if_changed`](Self::recheck_if_changed) for contexts whose permission
     /// can be lost. Most contexts monitor threads of the process that attached them, and do not
-    /// need it.
+    /// call this function.
     #[inline(never)]
     fn recheck_revocable(&self, state: &mut State) {
         if state.is_permission_stale() {
@@ -90,10 +95,10 @@ impl Context {
         }
     }
 
-    /// If the context is still attached to the target, writes the record of an exec into the ring
-    /// of a started context, and calls [`recheck_if_changed`](Self::recheck_if_changed). Called
-    /// when the current thread has executed a program: samples before the record belong to the
-    /// former program.
+    /// Called when the current thread, the target of the context, has executed a program. If the
+    /// context is started, writes an `EXEC` record into its ring: samples before this record belong
+    /// to the former program. Then calls [`recheck_if_changed`](Self::recheck_if_changed). Does
+    /// nothing if the context is not attached to `target` any more.
     pub(crate) fn executed(&self, target: Target) {
         let mut state = self.state.lock();
         if state.target == target {
@@ -104,9 +109,9 @@ impl Context {
         }
     }
 
-    /// Checks the permission again if the thread has changed, before a system call uses the
-    /// context. Without permission the context ends. Returns `EINTR` or `ENOMEM` if the check could
-    /// not be made.
+    /// Checks the permission again if the thread's credentials or dumpability have changed. Called
+    /// before a system call uses the context. If the permission is lost, the context ends. Returns
+    /// `EINTR` or `ENOMEM` if the check could not be made.
     pub(crate) fn recheck_now(&self) -> Result {
         let in_doubt = self.state.lock().is_permission_stale();
         match in_doubt {
@@ -132,15 +137,16 @@ impl Context {
             }
         };
         let seen = AccessSnapshot::of(&task)?;
-        // The permission to stop the thread is checked where the thread is blocked:
-        // `Notifier::block_thread()`.
+        // Check only the permission to watch the thread. A blocked thread checks the permission to
+        // stop it: see `Notifier::block_thread()`.
         let may = match access::check_access_as(&by, &task, false) {
-            // The thread exits, and the context ends with it.
+            // The thread is exiting, so the context will end.
             Err(error) if error == ESRCH => return Ok(()),
             Err(error) if error != EPERM => return Err(error),
             answer => answer.is_ok(),
         };
-        // The thread has changed during the check: it will be checked again.
+        // The credentials or the dumpability changed during the check. The permission will be
+        // checked again, because the old snapshot is kept.
         if may && !seen.is_unchanged(&task) {
             return Ok(());
         }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The registered PMU descriptions: at most one of the hardware, and others of virtual registers of
-//! the kernel. Each has a range of register numbers.
+//! The registered PMU descriptions: at most one description of the hardware, and descriptions of
+//! virtual registers that the kernel provides. Each description has a range of register numbers. A
+//! PMC is a control register, a PMD a data register.
 
 use engine::context::Error;
 use engine::pmu::{kind, Map, Register, Tables, FIRST_SOFT, MAX_COUNTERS, MAX_ROWS, NR_REGISTERS};
@@ -24,19 +25,19 @@ use crate::sys::pmu::{request_module, Calls, DebugfsTree, Description, Pinned};
 use crate::sys::sched;
 use crate::sys::{cpu, cpuid};
 
-/// The registered descriptions, protected by `PMUS`.
+/// The registered descriptions, protected by the lock `PMUS`.
 pub(crate) struct Pmus {
-    /// The descriptions, sorted by their first number.
+    /// The descriptions, sorted by their first register numbers.
     all: KVec<Description>,
-    /// The registers that new contexts share. Built when needed; `None` after the descriptions or
-    /// the kinds of CPUs have changed.
+    /// The registers that new contexts share. The registers are built when a context needs them.
+    /// `None` after the descriptions or the kinds of CPUs have changed.
     shared: Option<Arc<Registers>>,
-    /// The last number that was given to a kind of CPUs. No number is used twice.
+    /// The last number that was given to a kind of CPUs ([`CpuKind::id`]). No number is used twice.
     last_kind: u32,
 }
 
 impl Pmus {
-    /// No descriptions.
+    /// An empty list of descriptions.
     pub(crate) const NONE: Self = Self {
         all: KVec::new(),
         shared: None,
@@ -44,7 +45,7 @@ impl Pmus {
     };
 }
 
-/// References to the modules of descriptions. They keep the modules loaded.
+/// References to the modules of descriptions, which keep these modules loaded.
 pub(crate) type Pins = KVec<Option<Pinned>>;
 
 /// The functions of one description, for the register numbers `first` to `end` (exclusive).
@@ -57,24 +58,26 @@ struct RegisterRange {
 /// The registers that contexts use: copies of the descriptions' tables, and the functions of the
 /// descriptions.
 pub(crate) struct Registers {
-    /// The hardware's PMCs, from number 0.
+    /// The rows of the hardware PMCs, from number 0.
     pmcs: KVec<Register>,
-    /// The hardware's PMDs, from number 0.
+    /// The rows of the hardware PMDs, from number 0.
     pmds: KVec<Register>,
-    /// The virtual registers' PMCs, from number [`FIRST_SOFT`].
+    /// The rows of the soft PMCs, from number [`FIRST_SOFT`].
     soft_pmcs: KVec<Register>,
-    /// The virtual registers' PMDs, from number [`FIRST_SOFT`].
+    /// The rows of the soft PMDs, from number [`FIRST_SOFT`].
     soft_pmds: KVec<Register>,
-    /// MSRs of the global control, of the global status and for clearing that; 0 if there is none.
+    /// The MSRs of the global control, of the global status, and of the register that clears the
+    /// global status; 0 if the PMU has no such register.
     global: [u64; 3],
-    /// See [`Map::partial`].
+    /// The hardware PMDs that only some CPUs have: see [`Map::partial`].
     partial: u64,
-    /// The descriptions that the tables are from.
+    /// The ranges and functions of the descriptions from which the tables were copied.
     ranges: KVec<RegisterRange>,
 }
 
-/// Appends a table to `to`. `first` is the number of the table's first row, `base` that of the
-/// first row of `to`. Rows in between do not exist.
+/// Appends the table `named` of a description to `to`. `first` is the register number of the first
+/// row of `named`, `base` the register number of the first row of `to`. Numbers between the two
+/// tables get empty rows.
 fn append(
     to: &mut KVec<Register>,
     base: u16,
@@ -105,7 +108,8 @@ impl Registers {
         for pmu in &*all {
             pins.push(pmu.pin(), GFP_KERNEL_ACCOUNT)?;
         }
-        // A module that is being unloaded cannot be referenced; its registers are left out.
+        // A module that is being unloaded cannot be referenced. The registers of its description
+        // are not included.
         let whole = pins.iter().all(Option::is_some);
         if let Some(shared) = shared.as_ref().filter(|_| whole) {
             return Ok((shared.clone(), pins));
@@ -118,7 +122,7 @@ impl Registers {
         Ok((registers, pins))
     }
 
-    /// Builds the tables from these descriptions. `EBUSY` if there are none.
+    /// Builds the tables from these descriptions. Returns `EBUSY` if there are no descriptions.
     fn build<'a>(pmus: impl Iterator<Item = &'a Description>) -> Result<Self> {
         let mut all = Self {
             pmcs: KVec::new(),
@@ -183,15 +187,15 @@ impl Registers {
         self.pmds.iter().filter(|r| r.is(kind::COUNTER))
     }
 
-    /// Returns the description that a register number belongs to.
+    /// Returns the range of the description that a register number belongs to.
     fn range(&self, number: u16) -> Option<&RegisterRange> {
         self.ranges
             .iter()
             .find(|part| (part.first..part.end).contains(&number))
     }
 
-    /// Passes a PMC's value to the `check` function of its description. Returns the value to write,
-    /// or the function's error. Process context.
+    /// Passes the value of a PMC to the `check` function of its description. Returns the value to
+    /// write, or the error of that function. Process context.
     pub(crate) fn check(&self, number: u16, value: u64) -> Result<u64> {
         match self.range(number) {
             Some(part) => part.calls.check(number.wrapping_sub(part.first), value),
@@ -216,11 +220,11 @@ impl Registers {
     }
 }
 
-/// The row of a table that is wrong: "PMC" or "PMD", its number and its name.
+/// An invalid row of a table: "PMC" or "PMD", the register number and the name of the register.
 type Row<'a> = (&'static str, usize, &'a CStr);
 
-/// Returns why a description is invalid, and the row that is wrong, if it is a row; `None` if the
-/// description is valid.
+/// Returns why a description is invalid, and which row is invalid (`None` if no single row is);
+/// returns `None` if the description is valid.
 fn description_error(new: &Description) -> Option<(Option<Row<'_>>, &'static str)> {
     let whole = |why| Some((None, why));
     let hardware = new.first() == 0;
@@ -277,16 +281,17 @@ fn description_error(new: &Description) -> Option<(Option<Row<'_>>, &'static str
     })
 }
 
-/// Sets the [`CpuKind`] of each CPU that is online: which of the description's registers it has.
-/// `PMUS` is held.
+/// Sets the [`CpuKind`] of each CPU that is online, according to the registers of the description
+/// that the CPU has. Caller holds `PMUS`.
 ///
 /// # Errors
 ///
-/// `ENODEV` if a counter keeps no value, as in a virtual machine without a PMU, or if no CPU has
-/// one of the registers.
+/// `ENODEV` if a counter does not keep a written value, as in a virtual machine without a PMU, or
+/// if one of the registers exists on no CPU; or an error of [`ReservedMsrs::reserve`] other than
+/// `EBUSY`.
 fn detect_cpu_kinds(new: &Description, last: &mut u32) -> Result {
     let controls = new.pmc_rows().filter(Register::exists);
-    // If perf has reserved the control registers, the counters are taken to work.
+    // If perf has reserved the control registers, the counters are not tested, because they work.
     let reserved = match ReservedMsrs::reserve(controls.map(|r| r.address)) {
         Ok(reserved) => Some(reserved),
         Err(error) if error == EBUSY => None,
@@ -324,9 +329,9 @@ fn detect_cpu_kinds(new: &Description, last: &mut u32) -> Result {
     }
 }
 
-/// Sets the kind of this CPU. A kind that no other CPU is of gets a new number.
+/// Sets the kind of this CPU. If no CPU is of this kind yet, the kind gets a new number.
 ///
-/// Context: interrupts off, or the CPU's hotplug thread; `PMUS` is held.
+/// Context: interrupts off, or the CPU's hotplug thread. Caller holds `PMUS`.
 fn set_this_cpu_kind(kind: CpuKind, last: &mut u32) {
     let id = kind.find_id().unwrap_or_else(|| {
         *last = last.wrapping_add(1);
@@ -335,7 +340,7 @@ fn set_this_cpu_kind(kind: CpuKind, last: &mut u32) {
     sched::set_cpu_kind(sched::this_cpu(), &CpuKind { id, ..kind });
 }
 
-/// Logs that CPUs differ, and each CPU that has no register.
+/// Logs each CPU that has none of the registers, and a message if the CPUs are of different kinds.
 fn log_cpu_kinds(pmu: &Description) {
     let mut nr = 0u32;
     for (cpu, kind) in cpu_kinds::iter() {
@@ -358,19 +363,21 @@ fn log_cpu_kinds(pmu: &Description) {
     }
 }
 
-/// Clears the kinds of all CPUs, when the hardware's description is unregistered. `PMUS` is held.
+/// Clears the kinds of all CPUs. Called when the hardware's description is unregistered or cannot
+/// be registered. Caller holds `PMUS`.
 fn clear_cpu_kinds() {
     for cpu in cpu::possible() {
         sched::set_cpu_kind(cpu, &CpuKind::default());
     }
 }
 
-/// Registers a description. An invalid one is reported in the kernel log.
+/// Registers a description. An invalid description is reported in the kernel log.
 ///
 /// # Errors
 ///
-/// `EINVAL` if the description is invalid, `EEXIST` if its name or one of its numbers is in use,
-/// `ENODEV` if the hardware lacks the registers, `ENOMEM`, or the error of its `probe` function.
+/// `EINVAL` if the description is invalid, `EEXIST` if its name or one of its register numbers is
+/// in use, `ENODEV` if the hardware lacks one of the registers, `ENOMEM`, or the error of its
+/// `probe` function.
 pub(crate) fn register(new: Description) -> Result {
     if let Some((row, why)) = description_error(&new) {
         match row {
@@ -434,8 +441,8 @@ pub(crate) fn unregister(raw: *const RawPmu) {
     }
 }
 
-/// Calls the `cpu` function of each description, on a CPU that has come online or goes offline. For
-/// a CPU that comes online it also determines its kind.
+/// Calls the `cpu` function of each description, on a CPU that has come online or goes offline.
+/// Determines the kind of a CPU that has come online.
 pub(crate) fn cpu(cpu: u32, online: bool) {
     let mut pmus = PMUS.lock();
     let Pmus {
@@ -449,7 +456,8 @@ pub(crate) fn cpu(cpu: u32, online: bool) {
             let (known, before) = (*last_kind, sched::cpu_kind(cpu).id);
             set_this_cpu_kind(CpuKind::detect(pmu), last_kind);
             if sched::cpu_kind(cpu).id != before {
-                // `Registers::partial` is of the CPUs that are known.
+                // Rebuild the registers: `Registers::partial` depends on the kinds of all known
+                // CPUs.
                 *shared = None;
             }
             if *last_kind != known {
@@ -459,8 +467,10 @@ pub(crate) fn cpu(cpu: u32, online: bool) {
     }
 }
 
-/// Requests the modules with descriptions for this machine if none is registered. Each is requested
-/// only once, as the administrator may have unloaded it. May sleep.
+/// Requests the module that describes this processor's PMU if no hardware description is
+/// registered, and the module of soft registers if no other description is registered. Each module
+/// is requested only once, because an administrator may have unloaded it after that request. May
+/// sleep.
 pub(crate) fn request_modules() {
     static TRIED: [Atomic<i32>; 2] = [const { Atomic::new(0) }; 2];
     let there = |hardware: bool| {
@@ -484,7 +494,7 @@ pub(crate) fn request_modules() {
     }
 }
 
-/// Prints `/proc/perfmon_map`: a line for each register.
+/// Prints `/proc/perfmon_map`, with a line for each register.
 pub(crate) fn show(seq: &SeqFile) {
     for pmu in &PMUS.lock().all {
         seq_print!(seq, "# {}\n", text(pmu.name()));
@@ -547,7 +557,7 @@ pub(crate) fn show(seq: &SeqFile) {
     }
 }
 
-/// Ends the line of a register. If some CPUs lack the register, lists those that have it.
+/// Ends the line of a register. If some CPUs lack the register, first lists the CPUs that have it.
 fn show_cpus(seq: &SeqFile, has: &dyn Fn(&CpuKind) -> bool) {
     let known = || cpu_kinds::iter().filter(|(_, kind)| !kind.is_empty());
     if !known().all(|(_, kind)| has(&kind)) {

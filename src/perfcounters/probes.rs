@@ -7,8 +7,9 @@
 //! of the task that is woken. The arithmetic is in `engine::accounting`, which `tools/engine` tests
 //! against a model.
 //!
-//! Some probes run under the run-queue lock or in hard interrupts. The frequent ones (switch,
-//! wakeup, system call, interrupt) take no lock and allocate nothing. Three rare ones do more:
+//! Some probes run under the run-queue lock or in hard interrupts. The frequent probes (switch,
+//! wakeup, system call, interrupt) take no lock and allocate nothing. Three probes of rare events
+//! do more:
 //!
 //! - `task_newtask` allocates the record of the new task, in process context, and inserts it under
 //!   `index_lock`, a raw spinlock that is taken with interrupts off;
@@ -30,7 +31,7 @@ use crate::sys::records::{RetireList, TaskIndex, TaskRecord};
 use crate::sys::sched::{self, CpusReadGuard, NoPreempt};
 use crate::sys::task::TaskRef;
 
-/// The levels that can be measured: `PPA_LEVEL_*`.
+/// The levels of accounting that can be measured (`PPA_LEVEL_*`).
 pub(crate) mod level {
     pub(crate) const SCHED: u32 = 1;
     pub(crate) const IRQ: u32 = 2;
@@ -39,8 +40,9 @@ pub(crate) mod level {
     pub(crate) const ALL: u32 = SCHED | IRQ | CALLS | SWITCHES;
 }
 
-/// Limits for the list of ended tasks: records, and bytes. Beyond them records are dropped and
-/// counted in `lost`.
+/// Maximum number of records of ended tasks that are not read yet. Further records are dropped and
+/// counted in `lost`. [`MAX_ENDED_BYTES`] limits the bytes of the records of ended tasks in the
+/// same way.
 const MAX_ENDED_RECORDS: u64 = 16384;
 const MAX_ENDED_BYTES: u64 = 64 << 20;
 
@@ -48,38 +50,39 @@ const MAX_ENDED_BYTES: u64 = 64 << 20;
 pub(crate) struct AccountingState {
     /// The values of each CPU.
     pub(crate) per_cpu: PerCpuTable,
-    /// The records of living tasks, by the addresses of the tasks.
+    /// The records of living tasks, indexed by the addresses of the tasks.
     pub(crate) index: TaskIndex,
     /// The clock of all time stamps.
     pub(crate) clock: Clock,
     /// The bounds of the latency histogram.
     pub(crate) bounds: LatencyBounds,
-    /// CPUs per group: a task has one set of values for each group.
+    /// Number of CPUs per group: a task has separate values for each group.
     pub(crate) cpus_per_group: u32,
     /// The levels that are measured.
     pub(crate) levels: u32,
-    /// Every task is accounted; otherwise only those with an entry in `/proc/ppa`.
+    /// All tasks are accounted; otherwise only tasks with an entry in `/proc/ppa`.
     all_tasks: bool,
-    /// New records also count wakeup latencies by length, in a histogram.
+    /// Nonzero if new records also count wakeup latencies in a histogram.
     pub(crate) latency_hist: Word,
     /// Records of tasks that have ended and were not read from `/dev/ppa` yet.
     pub(crate) ended: RetireList,
-    /// Records that were removed from the index and that no reader will get: replaced or dropped
-    /// ones. [`free_retired`](Self::free_retired) frees them after a grace period.
+    /// Replaced or dropped records, which were removed from the index and which no reader will get.
+    /// [`free_retired`](Self::free_retired) frees these records after a grace period.
     retired: RetireList,
     /// Number of records in the index.
     pub(crate) nr_tasks: Word,
-    /// Number of records of ended tasks, in `ended` and on their way to a reader.
+    /// Number of records of ended tasks, in `ended` and in `Accounting::unread`.
     pub(crate) nr_ended: Word,
-    /// Bytes of these records.
+    /// Number of bytes of the records that `nr_ended` counts.
     ended_bytes: Word,
-    /// Number of records of ended tasks that were dropped.
+    /// Number of records of ended tasks that were dropped before they were read.
     pub(crate) lost: Word,
     /// Number of new tasks that got no record for lack of memory.
     pub(crate) refused: Word,
 }
 
-/// Calls a function on each CPU, with interrupts off. Repeats this until it returns true on all.
+/// Calls a function on each CPU, with interrupts off. Repeats the calls until the function returns
+/// true on all CPUs.
 fn retry_on_each_cpu(function: &dyn Fn() -> bool) {
     loop {
         let late = Word::new(0);
@@ -94,7 +97,7 @@ fn retry_on_each_cpu(function: &dyn Fn() -> bool) {
     }
 }
 
-/// Adds to a number that several CPUs change, modulo 2^64. Returns the new value.
+/// Adds `more` to a number that several CPUs change, modulo 2^64. Returns the new value.
 pub(crate) fn add_return(word: &Word, more: u64) -> u64 {
     loop {
         let old = word.load_relaxed();
@@ -145,7 +148,8 @@ impl AccountingState {
             probes.attach::<SysExit<'_>>()?;
             probes.attach::<SysEnter<'_>>()?;
         }
-        // task_newtask last: once records are created, sched_switch must be there to remove them.
+        // Attach task_newtask last: once records are created, the sched_switch probe must be
+        // attached to remove them.
         probes.attach::<SchedSwitch<'_>>()?;
         if levels & level::SWITCHES != 0 {
             probes.attach::<SchedExit<'_>>()?;
@@ -157,7 +161,8 @@ impl AccountingState {
         probes.attach::<TaskNew<'_>>()
     }
 
-    /// Creates and inserts the record of a task. May sleep. `ENOMEM`.
+    /// Creates and inserts the record of a task. May sleep. Returns `ENOMEM` if the record cannot
+    /// be allocated.
     pub(crate) fn add(&self, task: TaskRef<'_>, calling: bool) -> Result {
         let latencies = self.latency_hist.load_relaxed() != 0;
         let record = TaskRecord::new(
@@ -178,7 +183,8 @@ impl AccountingState {
         Ok(())
     }
 
-    /// Adds a record to the index. Returns it to the caller if the task already has one.
+    /// Adds a record to the index. If the task already has a record, returns `record` to the
+    /// caller.
     ///
     /// Context: preemption off, or inside an RCU read-side critical section.
     fn insert(&self, record: KBox<TaskRecord>, task: TaskRef<'_>) -> Option<KBox<TaskRecord>> {
@@ -188,8 +194,8 @@ impl AccountingState {
         }
         add_return(&self.nr_tasks, 1);
         // The task has exited. If its last sched_switch came before the insertion, no probe will
-        // remove this record; remove it here. If that switch is still to come, either side may win:
-        // take() gives the record to one of them only.
+        // remove this record, so remove it here. If the last switch is still to come, the probe may
+        // remove the record first: take() returns a record to one caller only.
         if task.has_ended() {
             if let Some(record) = self.index.take(task.address()) {
                 add_return(&self.nr_tasks, u64::MAX);
@@ -199,10 +205,11 @@ impl AccountingState {
         None
     }
 
-    /// Adds the record of a task that may be in a system call, like [`insert`](Self::insert).
+    /// Adds the record of a task that may be in a system call, in the same way as
+    /// [`insert`](Self::insert).
     ///
-    /// Whether it is in a system call is found out after the insertion, and only for a task that
-    /// does not run: a running one may leave the call at any time.
+    /// Whether the task is in a system call is determined after the insertion, and only if the task
+    /// is not running: a running task may leave the call at any time.
     pub(crate) fn insert_running(
         &self,
         record: KBox<TaskRecord>,
@@ -227,7 +234,8 @@ impl AccountingState {
         self.per_cpu.cpu(cpu).map(|here| &here.words)
     }
 
-    /// Gives a task a new record of its own settings. May sleep. `ENOMEM`.
+    /// Gives a task a new record with individual settings. May sleep. Returns `ENOMEM` if the
+    /// record cannot be allocated.
     pub(crate) fn account_individually(
         &self,
         task: TaskRef<'_>,
@@ -240,8 +248,9 @@ impl AccountingState {
         Ok(())
     }
 
-    /// Ends the individual accounting of a task. If all tasks are accounted, it gets a new record
-    /// with the common settings. May sleep. `ENOMEM`.
+    /// Ends the individual accounting of a task. If all tasks are accounted, the task gets a new
+    /// record with the settings for all tasks. May sleep. Returns `ENOMEM` if the record cannot be
+    /// allocated.
     pub(crate) fn end_individual(&self, task: TaskRef<'_>) -> Result {
         let latencies = self.latency_hist.load_relaxed() != 0;
         let record = match self.all_tasks && !task.has_ended() {
@@ -261,7 +270,7 @@ impl AccountingState {
         Ok(())
     }
 
-    /// Replaces or removes the record of a task. May sleep.
+    /// Replaces the record of a task, or removes it if `record` is `None`. May sleep.
     fn replace_record(&self, task: TaskRef<'_>, record: Option<KBox<TaskRecord>>) {
         // With the hotplug lock held, retry_on_each_cpu() reaches every CPU that may use the old
         // record. A CPU that is offline has dropped its reference in cpu_dead().
@@ -275,8 +284,9 @@ impl AccountingState {
             self.insert_running(record, task)
         });
         drop(rejected);
-        // A CPU on which the task runs still uses the old record; elsewhere the next switch looks
-        // the record up.
+        // If the task is running, its CPU still uses the old record: let each CPU look up the
+        // record of its current task. If the task is not running, the switch to it looks up the
+        // record.
         retry_on_each_cpu(&|| self.refresh_current());
         if let Some(before) = before {
             self.retired.push(before);
@@ -284,8 +294,9 @@ impl AccountingState {
         }
     }
 
-    /// Looks up the record of the task that runs on this CPU again. Returns false if that is not
-    /// possible now, as the CPU's system-call values are being updated. Interrupts off.
+    /// Looks up the record of the task that runs on this CPU again. Returns false if the record
+    /// cannot be replaced now, because the system-call words of the CPU are being updated.
+    /// Interrupts off.
     fn refresh_current(&self) -> bool {
         let Some(here) = PerCpu::this_cpu() else {
             return true;
@@ -305,12 +316,13 @@ impl AccountingState {
         true
     }
 
-    /// Starts accounting on each CPU, with the task that runs there. May sleep.
+    /// Starts accounting on each CPU, with the task that runs on it. May sleep.
     pub(crate) fn begin(&self) {
         retry_on_each_cpu(&|| self.begin_this_cpu());
     }
 
-    /// Starts accounting on this CPU. Returns false if that is not possible now. Interrupts off.
+    /// Starts accounting on this CPU. Returns false if accounting cannot start now, because the
+    /// system-call words of the CPU are being updated. Interrupts off.
     fn begin_this_cpu(&self) -> bool {
         let Some(here) = PerCpu::this_cpu() else {
             return true;
@@ -330,18 +342,20 @@ impl AccountingState {
         true
     }
 
-    /// Frees the records in `retired` after a grace period. Not under a run-queue lock.
+    /// Frees the records in `retired` after a grace period. Must not be called under a run-queue
+    /// lock.
     pub(crate) fn free_retired(&self) {
         self.retired.free_later();
     }
 
-    /// Returns the record of a task.
+    /// Returns the record of a task; `None` if the task is not accounted.
     #[inline(always)]
     fn record_of(&self, task: TaskRef<'_>) -> Option<&TaskRecord> {
         self.index.get(task.address())
     }
 
-    /// Subtracts the record of an ended task, which has this many bytes, from the totals.
+    /// Subtracts the record of an ended task, which has `bytes` bytes, from `nr_ended` and
+    /// `ended_bytes`.
     pub(crate) fn subtract_ended(&self, bytes: u64) {
         add_return(&self.nr_ended, u64::MAX);
         add_return(&self.ended_bytes, bytes.wrapping_neg());
@@ -351,7 +365,7 @@ impl AccountingState {
     /// with the run-queue lock held.
     ///
     /// The record is kept until `/dev/ppa` is read. If [`MAX_ENDED_RECORDS`] or [`MAX_ENDED_BYTES`]
-    /// is exceeded it is dropped, and counted in `lost` and in the instance
+    /// is exceeded, the record is dropped, and counted in `lost` and in the instance
     /// `perfcounters/accounting/lost`.
     #[cold]
     fn retire(&self, task: TaskRef<'_>, now: u64) {
@@ -376,8 +390,9 @@ impl AccountingState {
     }
 }
 
-// The next three probes are the most frequent ones. Their fast paths call no function, so the
-// compiler saves few registers. All other work is in separate functions, which are called last.
+// The probes of `SchedSwitch`, `SchedExit` and `SchedWaking` are the most frequent probes. The fast
+// paths of these probes call no function, so the compiler saves few registers. The slow paths are
+// separate functions, which are called as the last statement.
 
 impl Handler<SchedSwitch<'_>> for AccountingState {
     #[inline(always)]
@@ -442,7 +457,8 @@ impl Handler<SchedWakeupNew<'_>> for AccountingState {
 }
 
 impl AccountingState {
-    /// Handles every switch that is not on the fast path. `begin_switch()` was called before.
+    /// Handles a switch for which the fast path of the `SchedSwitch` probe does not suffice.
+    /// `begin_switch()` was called before.
     #[inline(never)]
     fn switch_slow(
         &self,
@@ -451,7 +467,7 @@ impl AccountingState {
         blocks: bool,
         dies: bool,
     ) {
-        // At this tracepoint the previous task is still the current one.
+        // At the sched_switch tracepoint the previous task is still the current task.
         let (before, now) = (ppa::running(), self.clock.now());
         let leave = if blocks {
             SwitchReason::Blocked
@@ -476,8 +492,8 @@ impl AccountingState {
         }
     }
 
-    /// Adds the time of a switch to the next task's values, or counts a call of the scheduler that
-    /// did not switch.
+    /// Adds the duration of a switch to the values of the task that now runs, or counts a call of
+    /// the scheduler that did not switch.
     #[inline(always)]
     fn switched(&self, is_switch: bool, now: u64) {
         let Some(here) = PerCpu::this_cpu() else {
@@ -493,7 +509,7 @@ impl AccountingState {
         self.switched(is_switch, self.clock.now());
     }
 
-    /// Notes the time at which a task is woken.
+    /// Records the time at which a task is woken.
     #[inline(always)]
     fn wake(&self, task: TaskRef<'_>, now: u64) {
         if let Some(record) = self.record_of(task) {

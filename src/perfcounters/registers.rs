@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Writing and reading the registers of event sets, for `PERFMON_WRITE_PMCS`, `PERFMON_WRITE_PMDS`
-//! and `PERFMON_READ_PMDS`.
+//! Functions that write and read the registers of event sets, for `PERFMON_WRITE_PMCS`,
+//! `PERFMON_WRITE_PMDS` and `PERFMON_READ_PMDS`. A PMC is a control register, a PMD a data
+//! register.
 
 use engine::calls::{Pmc, Pmd};
 use engine::context::{Error, SHORT};
@@ -19,7 +20,8 @@ use crate::sys::{msr, sched};
 use crate::target::Target;
 
 impl Context {
-    /// Writes PMCs. The values have passed `check_pmc`. See [`write`](Self::write) for errors.
+    /// Writes PMCs. The caller has checked the values with `check_pmc`. See [`write`](Self::write)
+    /// for errors.
     pub(crate) fn write_pmcs(&self, values: &[Pmc]) -> Result {
         let more = |id| {
             let mut more = RegisterRequest::default();
@@ -42,7 +44,8 @@ impl Context {
         })
     }
 
-    /// Writes PMDs, whose numbers exist. See [`write`](Self::write) for errors.
+    /// Writes PMDs. The caller has checked that the PMDs exist. See [`write`](Self::write) for
+    /// errors.
     pub(crate) fn write_pmds(&self, values: &[Pmd]) -> Result {
         let map = self.registers.map();
         let more = |id| {
@@ -83,7 +86,8 @@ impl Context {
         })
     }
 
-    /// Makes room in each of these sets. `alloc_lock` is held.
+    /// Allocates memory in each of these sets for the registers that `more` returns for it. Caller
+    /// holds `alloc_lock`.
     fn grow_sets(
         &self,
         sets: &mut dyn Iterator<Item = u16>,
@@ -98,14 +102,15 @@ impl Context {
         Ok(())
     }
 
-    /// Changes registers with `function`, while the context is in no PMU, and programs the context
-    /// again. `touches` returns whether a set is changed, `more` which registers are added to it.
+    /// Stops the context, changes registers with `function`, and starts and programs the context
+    /// again. `touches` returns whether a set is changed. `more` returns the registers that are
+    /// added to a set.
     ///
     /// # Errors
     ///
-    /// `EBUSY` if a register is in use, if the context is being attached, or if the caller is on
-    /// another CPU than the one that the context is attached to; `ENODEV` if no CPU has all
-    /// registers.
+    /// `EBUSY` if a register is in use, if the context is being attached, or if the caller is not
+    /// on the CPU that the context is attached to; `ENODEV` if no CPU that the context may use has
+    /// all registers; `ENOMEM`.
     fn write(
         &self,
         session: &mut Session,
@@ -120,8 +125,8 @@ impl Context {
                 return Err(EBUSY);
             }
             let new = state.claims_with(&map, |id| more(id).claims());
-            // A context whose target has ended claims nothing: it does not count until it is
-            // attached again.
+            // A context whose target has ended claims no further registers: it does not count until
+            // it is attached again.
             let attached = !matches!(state.target, Target::Detached | Target::Dead);
             let uses = state.required_with(&map, |id| more(id).claims());
             let place = (state.elsewhere.core(), state.target.cpu());
@@ -133,7 +138,7 @@ impl Context {
         }
         let counted = if attached { new } else { old };
         session.claim(self.scope(), &self.registers, &old, &counted)?;
-        // The caller stays on this CPU, so that try_with_state() is not refused after contexts were
+        // The caller stays on this CPU, so that try_with_state() cannot fail after contexts were
         // evicted.
         let stays = (self.scope() == Scope::System).then(sched::NoPreempt::new);
         let here = self.check_callable();
@@ -162,18 +167,19 @@ impl Context {
         drop(stays);
         written
             .inspect_err(|_| {
-                // The old claims can be taken back without failure.
+                // Claiming the old registers again cannot fail.
                 let _ = session.claim(self.scope(), &self.registers, &counted, &old);
             })
             .map_err(to_kernel_error)
     }
 
-    /// Reads PMDs, whose numbers exist: into `reg_value`, `reg_flags` and `reg_last_reset_val`.
+    /// Reads PMDs into `reg_value`, `reg_flags` and `reg_last_reset_val`. The caller has checked
+    /// that the PMDs exist.
     ///
     /// # Errors
     ///
-    /// `EINVAL` if a set does not exist, `EBUSY` if the caller is on another CPU than the one that
-    /// the context is attached to.
+    /// `EINVAL` if a set does not exist, `EBUSY` if the caller is not on the CPU that the context
+    /// is attached to.
     pub(crate) fn read_pmds(&self, pmds: &mut [Pmd]) -> Result {
         let map = self.registers.map();
         let value_of = |number| map.pmd(number).filter(|row| is_virtual(row));
@@ -197,8 +203,9 @@ impl Context {
                     pmd.reg_last_reset_val = attr.last_reset;
                 }
                 pmd.reg_value = match value_of(pmd.reg_num) {
-                    // Reading the register from its description takes longer: this is done below,
-                    // without the lock. Until then `reg_value` holds the control value.
+                    // The description's read() may take long, so it is called below, without the
+                    // lock. Until then `reg_value` holds the value of the PMC that controls the
+                    // register.
                     Some(register) => set.registers.control_of(&map, register),
                     None => set.registers.pmd(&map, pmd.reg_num),
                 };

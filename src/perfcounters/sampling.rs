@@ -2,11 +2,11 @@
 
 //! Sampling: detection and delivery of counter overflows.
 //!
-//! An overflow is detected in the counter's value by whichever code reads the counter next: the NMI
-//! handler, if the context's lock is free; the timer, for clocks; or the code that removes the
-//! registers from the PMU. An NMI handler that finds the lock held queues an irq_work on its CPU,
-//! which reads the counters as soon as interrupts are enabled. Every overflow is therefore
-//! delivered once, however late its interrupt is.
+//! The code that reads a counter next detects its overflow from the value: the NMI handler, if the
+//! context's lock is free; the timer, for clocks; or the code that removes the context from the
+//! PMU. An NMI handler that finds the lock held queues an irq_work on its CPU, which reads the
+//! counters as soon as interrupts are enabled. Every overflow is therefore delivered once, even
+//! after a late NMI.
 
 use engine::calls::{status, Status};
 use engine::context::Error;
@@ -33,18 +33,18 @@ use crate::target::Target;
 
 /// The sampling state of a context.
 pub(crate) struct Sampling {
-    /// The values of the sample that is being taken. Not on the stack, because an NMI's is small.
+    /// The values of the sample that is being taken, as an NMI's stack is too small for them.
     values: KBox<[u64; MAX_VALUES]>,
     /// The sampling buffer; `None` for a context without a sampling format.
     pub(crate) buffer: Option<KBox<Buffer>>,
     pub(crate) queue: Queue,
     /// The context is masked: it does not count until `PERFMON_RESTART`.
     pub(crate) masked: bool,
-    /// PMDs that overflowed before the context was masked. `PERFMON_RESTART` resets them.
+    /// PMDs (data registers) that have overflowed and that `PERFMON_RESTART` will reset.
     pub(crate) reset_pending: PmdSet,
-    /// Begin and end of throttling ([`nmi::now`]): the context counts, but takes no samples.
+    /// Begin and end of throttling ([`nmi::now`]), during which the context takes no samples.
     throttled: Option<(u64, u64)>,
-    /// Statistics of throttling.
+    /// Statistics of throttling since the context was attached.
     throttle_stats: ThrottleStats,
     /// Lost samples that were not reported to the format yet.
     unreported_lost: u64,
@@ -52,7 +52,7 @@ pub(crate) struct Sampling {
     pub(crate) self_monitoring: bool,
 }
 
-/// Statistics since the context was attached: throttles, nanoseconds throttled, samples lost.
+/// Statistics of throttling: how often, for how many nanoseconds, and with how many lost samples.
 #[derive(Clone, Copy, Default)]
 struct ThrottleStats {
     nr: u32,
@@ -61,7 +61,7 @@ struct ThrottleStats {
 }
 
 impl Sampling {
-    /// Creates the initial state. Without a format the message queue has a depth of 8.
+    /// Creates the sampling state of a new context. Without a format the queue depth is 8.
     pub(crate) fn new(buffer: Option<KBox<Buffer>>) -> Result<Self> {
         let mut queue = Queue::default();
         queue.set_depth(buffer.as_ref().map_or(8, |b| b.format().queue_depth()));
@@ -84,7 +84,7 @@ impl Sampling {
         self.throttled.is_some()
     }
 
-    /// Resets the state when the context is detached.
+    /// Resets the sampling state. Called when the context is detached.
     pub(crate) fn reset(&mut self) {
         self.masked = false;
         self.throttled = None;
@@ -95,7 +95,7 @@ impl Sampling {
     }
 }
 
-/// Handles an NMI. Returns the number of overflows that it is for; 0 if it is not for this module.
+/// Handles an NMI. Returns the number of its overflows; 0 if this module did not cause the NMI.
 pub(crate) fn handle_nmi(interrupted: IrqRegs, global: &NmiRegisters) -> u32 {
     let began = msr::time_stamp();
     if global.control != 0 {
@@ -115,7 +115,7 @@ pub(crate) fn handle_nmi(interrupted: IrqRegs, global: &NmiRegisters) -> u32 {
             *busy = told != 0;
         }
     }
-    // If the PMU has a global status, that alone says which counters interrupted.
+    // If the PMU has a global status, only the global status shows which counters interrupted.
     if global.status != 0 {
         handled = over.count_ones();
         if over != 0 {
@@ -126,8 +126,8 @@ pub(crate) fn handle_nmi(interrupted: IrqRegs, global: &NmiRegisters) -> u32 {
         0 => costs::count(SelfStat::NmiSpurious),
         _ => costs::count(SelfStat::NmiHandled),
     }
-    // Without a status register, one NMI may find the overflows of two. On AMD one overflow may
-    // cause two NMIs even with a status register, which the first has cleared.
+    // Without a status register, one NMI may handle the overflows of two NMIs. On AMD one overflow
+    // may cause two NMIs even with a status register, which the first NMI clears.
     if global.may_be_stale != 0 || global.status == 0 {
         if handled == 0 && nmi::take_stale_nmi() {
             handled = 1;
@@ -138,8 +138,8 @@ pub(crate) fn handle_nmi(interrupted: IrqRegs, global: &NmiRegisters) -> u32 {
     if busy != [false; 2] {
         limit_sample_rate(&loaded, busy, began, Some(interrupted));
     }
-    // The processor masks the LVTPC entry when it delivers the NMI. Unmask it only after the
-    // overflow is cleared, or the NMI would be repeated, and before any counter is enabled.
+    // The processor masks the LVTPC entry when it delivers the NMI. Unmask it after the overflow is
+    // cleared, or the NMI would be repeated, and before a counter is enabled.
     nmi::unmask_lvtpc();
     if global.control != 0 {
         msr::write(global.control, counting_bits());
@@ -148,7 +148,7 @@ pub(crate) fn handle_nmi(interrupted: IrqRegs, global: &NmiRegisters) -> u32 {
     handled
 }
 
-/// Reads the counters again after an NMI found a context's lock held (irq_work). Interrupts off.
+/// Reads the counters in an irq_work, after an NMI found a context's lock held. Interrupts off.
 pub(crate) fn handle_deferred_nmi() {
     costs::count(SelfStat::NmiDeferred);
     let began = nmi::deferred_since();
@@ -157,16 +157,16 @@ pub(crate) fn handle_deferred_nmi() {
     for (context, busy) in loaded.iter().zip(&mut busy) {
         *busy = context.is_some_and(|context| context.sync_if_local() != 0);
     }
-    // NMIs that find nothing but held locks may come too often, too.
+    // NMIs may also occur too often if each of them finds the locks held.
     if busy == [false; 2] {
         busy = [true; 2];
     }
     limit_sample_rate(&loaded, busy, began, None);
 }
 
-/// Accounts a sample of the contexts in `busy`, which began at the time stamp `began`, and
-/// throttles them in a storm. An NMI passes the code that it interrupted. Both contexts are one
-/// sample, as their time is not measured separately.
+/// Accounts the time since the time stamp `began` as a sample of the contexts in `busy`, and
+/// throttles these contexts if samples are too frequent. An NMI passes the interrupted `code`.
+/// Samples of both contexts count as one, because their times are not measured separately.
 fn limit_sample_rate(
     loaded: &[Option<&Context>; 2],
     busy: [bool; 2],
@@ -201,7 +201,7 @@ impl Context {
         (told, turned)
     }
 
-    /// Throttles the context: it counts on, but does not interrupt. In an NMI or interrupts off.
+    /// Throttles the context: it counts without interrupts. In an NMI, or with interrupts off.
     fn throttle(&self, nanoseconds: u64) {
         let Some(mut state) = self.state.try_lock() else {
             return;
@@ -222,11 +222,11 @@ impl Context {
             state.update_self_page(true);
         }
         self.write_ring_record(&mut state, THROTTLE, now);
-        // The irq_work sets the timer for the end, which an NMI cannot do.
+        // The irq_work sets the timer for the end of throttling, which an NMI cannot do.
         self.notifier.queue_work();
     }
 
-    /// Ends throttling if its time is over. All values are up to date. Interrupts off, no NMI.
+    /// Unthrottles the context after its time. All values are up to date. Interrupts off, no NMI.
     pub(crate) fn unthrottle(&self, state: &mut State) {
         let Some((since, until)) = state.sampling.throttled else {
             return;
@@ -236,7 +236,7 @@ impl Context {
             return;
         }
         state.sampling.throttled = None;
-        // If the context is in no PMU, it was throttled until `until` at most.
+        // A context that is in no PMU was throttled until `until` at most.
         let ended = match state.cpu {
             Some(_) => now,
             None => until,
@@ -251,8 +251,8 @@ impl Context {
         }
     }
 
-    /// Accounts for overflows while the context was throttled. Their samples are lost, and each PMD
-    /// continues within its period. Without a buffer one overflow is delivered for each PMD.
+    /// Accounts for overflows while the context was throttled: their samples are lost, and each PMD
+    /// continues within its period. Without a buffer one overflow of each PMD is delivered.
     #[cold]
     fn account_skipped(&self, state: &mut State) {
         let skipped = state.set.registers.take_skipped();
@@ -289,7 +289,7 @@ impl Context {
         self.reset(state, skipped, false);
     }
 
-    /// Returns the status for `PERFMON_STATUS`.
+    /// Returns the status of the context for `PERFMON_STATUS`.
     pub(crate) fn status(&self) -> Status {
         let mut told = Status::default();
         self.with_state(&mut |state| {
@@ -324,7 +324,7 @@ impl Context {
         told
     }
 
-    /// Writes a record of the kernel into the ring, if there is one, and wakes readers if needed.
+    /// Writes a record without a sample into the ring, if it exists, and wakes readers if needed.
     pub(crate) fn write_ring_record(&self, state: &mut State, kind: u16, word: u64) {
         let Some(buffer) = &mut state.sampling.buffer else {
             return;
@@ -336,13 +336,13 @@ impl Context {
         }
     }
 
-    /// Handles the timer (`timer`) of clocks, of the set's run or of throttling; or the irq_work,
-    /// which does what an NMI could not. Interrupts off.
+    /// Handles the timer of clocks, of the set's run or of throttling (`timer`), or the irq_work,
+    /// which does what an NMI cannot do. Interrupts off.
     pub(crate) fn deferred_work(&self, timer: bool) {
         let _span = timer.then(|| CostTimer::begin(SelfStat::Timers, SelfStat::TimerTime));
         let mut state = self.state.lock();
         if core::mem::take(&mut state.recheck_pending) {
-            // Queueing work may take a run-queue lock, under which probes take the context's lock.
+            // Unlock: queueing work may take a run-queue lock, under which probes take the lock.
             drop(state);
             self.notifier.queue_permission_check();
             state = self.state.lock();
@@ -354,7 +354,7 @@ impl Context {
             return;
         }
         if !timer {
-            // The timer may still run for a set that is not active any more.
+            // The timer may have been started for an event set that is not active any more.
             if !state.needs_timer() {
                 self.notifier.cancel_timer();
             }
@@ -375,13 +375,13 @@ impl Context {
         let pause = nmi::throttle_time(began, None);
         match pause {
             0 => {}
-            // Only runs of sets end too often, no samples are taken: postpone the next end.
+            // Runs of sets end too often, and no sample was taken: delay the next set switch.
             _ if told == 0 && !samples => self.delay_set_switch(pause),
             _ => self.throttle(pause),
         }
     }
 
-    /// Lets the timer end the active set's run after this time at the earliest. Interrupts off.
+    /// Prevents the timer from ending the active set's run during this time. Interrupts off.
     fn delay_set_switch(&self, nanoseconds: u64) {
         let mut state = self.state.lock();
         if state.cpu == Some(sched::this_cpu()) {
@@ -391,10 +391,10 @@ impl Context {
         }
     }
 
-    /// Delivers the overflows that were noted: takes samples, queues messages, masks the context or
-    /// resets the PMDs. Returns the number of these PMDs. All values are up to date.
+    /// Delivers the noted overflows: takes samples, queues messages, masks the context or resets
+    /// the PMDs. Returns the number of PMDs that overflowed. All values are up to date.
     pub(crate) fn deliver_overflows(&self, state: &mut State, interrupted: Option<IrqRegs>) -> u32 {
-        // The NMIs of counters that wrapped come later. Only a global status shows whose they are.
+        // NMIs of wrapped counters are still to come. Only a global status shows their counters.
         if state.set.registers.take_wrapped() != 0 && self.registers.map().global_status == 0 {
             nmi::expect_stale_nmi(msr::time_stamp());
         }
@@ -424,7 +424,7 @@ impl Context {
             unreported_lost: untold,
             ..
         } = sampling;
-        // The first sample reports the lost ones.
+        // The first sample reports the number of lost samples.
         overflow.lost = core::mem::take(untold);
         let mut last = PmdSet::default();
         let pend = |attr: &&mut Attr| pending.intersects(&attr.pmd_set);
@@ -473,7 +473,7 @@ impl Context {
         nr
     }
 
-    /// Takes a sample of one PMD that overflowed. Returns actions; NOTIFY only if it was requested.
+    /// Takes a sample of a PMD that overflowed. Returns actions, NOTIFY only if the PMD has it.
     #[inline]
     fn take_sample(
         &self,
@@ -520,7 +520,7 @@ impl Context {
         }
     }
 
-    /// Returns the value that a sample records of a PMD that is virtual or below 64 bits wide.
+    /// Returns the value that a sample records of a PMD that may be virtual or below 64 bits wide.
     #[cold]
     fn sample_value(&self, registers: &Registers, pmd: u16, thread: Option<&ARef<Task>>) -> u64 {
         let map = self.descriptions().map();
@@ -533,7 +533,7 @@ impl Context {
         }
     }
 
-    /// Queues a message for these PMDs and wakes readers. Returns MASK if the queue is full.
+    /// Queues a message about the PMDs `pmds` and wakes readers. Returns MASK if the queue is full.
     #[cold]
     fn notify(&self, state: &mut State, overflow: &Overflow, pmds: PmdSet) -> u32 {
         let message = Message {
@@ -555,20 +555,20 @@ impl Context {
         action::MASK
     }
 
-    /// Masks the context: nothing counts until `PERFMON_RESTART`.
+    /// Masks the context: it does not count until `PERFMON_RESTART`.
     #[cold]
     fn mask(&self, state: &mut State) {
         if state.cpu.is_some() {
             self.save_pmu(state);
         }
         self.sync_virtual(state);
-        // Overflows since the delivery are not delivered; the restart resets their PMDs, too.
+        // Overflows noted after the last delivery are not delivered; the restart resets their PMDs.
         let more = state.set.registers.take_pending();
         state.sampling.reset_pending.add(&more);
         state.sampling.masked = true;
     }
 
-    /// Starts the next period of these PMDs, and resets the PMDs linked to them.
+    /// Starts the next period of the PMDs `pmds`, and resets the PMDs linked to them.
     #[inline(always)]
     fn reset(&self, state: &mut State, pmds: PmdSet, long: bool) {
         costs::count(SelfStat::Resets);
@@ -599,7 +599,7 @@ impl Context {
         }
     }
 
-    /// Rearms counters and timer if the context is in the PMU, and switches sets if that is due.
+    /// Rearms counters and timer if the context is in the PMU, and makes a set switch that is due.
     #[inline(always)]
     pub(crate) fn rearm(&self, state: &mut State) {
         if state.cpu.is_some() {
@@ -614,19 +614,19 @@ impl Context {
         }
     }
 
-    /// Switches to the next event set.
+    /// Switches to the next event set, in any context.
     #[inline(never)]
     fn switch_set_now(&self, state: &mut State) {
         let timed = state.needs_timer();
         self.switch_set(state);
-        // The irq_work starts or stops the timer, which an NMI cannot do.
+        // The irq_work starts or cancels the timer, which an NMI cannot do.
         if (timed || state.needs_timer()) && sched::in_nmi() {
             self.notifier.queue_work();
         }
     }
 
     /// Starts the timer if needed. Interrupts off; the context is in the PMU. In an NMI the timer
-    /// runs already, or the irq_work will start it.
+    /// is running already, or the irq_work will start it.
     #[inline]
     pub(crate) fn set_timer(&self, state: &mut State) {
         if state.needs_timer() && !sched::in_nmi() {
@@ -634,21 +634,21 @@ impl Context {
         }
     }
 
-    /// Starts the timer for the first of: a sampling clock, the end of the run or of throttling.
+    /// Starts the timer for the next overflow of a clock, end of a run or end of throttling.
     fn start_timer(&self, state: &mut State) {
         let clock = state.set.registers.clock_left();
         let now = nmi::now();
         let (turn, storm) = (state.run_remaining(now), state.sampling.throttled);
         let calm = storm.map(|(_, until)| until.saturating_sub(now));
         if let Some(left) = [clock, turn, calm].into_iter().flatten().min() {
-            // Shorter times would leave the CPU no time for anything else.
+            // With shorter times the CPU would have no time for anything but the timer.
             self.notifier.start_timer(left.max(sets::MIN_RUN_NS));
         }
     }
 
-    /// `PERFMON_RESTART`: continues after a notification. `EBUSY` if the context is detached or not
-    /// masked (unless its format restarts active contexts) or if the caller is on another CPU,
-    /// `ESRCH` if the target has ended.
+    /// Implements `PERFMON_RESTART`, which unmasks the context. Returns `EBUSY` if the context is
+    /// detached or not masked (unless its format restarts active contexts) or if the caller is on
+    /// another CPU, `ESRCH` if the target has ended.
     pub(crate) fn restart(&self) -> Result {
         let mut done = Ok(Target::Detached);
         self.try_with_state(&mut |state| {
@@ -698,7 +698,7 @@ impl Context {
         Ok(())
     }
 
-    /// Pauses or continues writing to the ring. `EINVAL` if the context has no buffer.
+    /// Pauses or continues writing to the ring. Returns `EINVAL` if the context has no buffer.
     pub(crate) fn pause(&self, paused: bool) -> Result {
         let state = self.state.lock();
         state.sampling.buffer.as_ref().ok_or(EINVAL)?.pause(paused)

@@ -2,7 +2,8 @@
 
 //! State shared by all contexts: the reserved PMU, the claims on its registers, the scheduler
 //! probes, the periodic worker that reads counters before they wrap, and the handlers of CPU
-//! hotplug and suspend.
+//! hotplug and suspend. An *administrator's* context is the context of a caller with
+//! `CAP_SYS_ADMIN`; a *user's* context was attached without `CAP_PERFMON`.
 
 use core::cell::Cell;
 
@@ -30,20 +31,20 @@ use crate::sys::threads::context_of;
 use crate::sys::wrap_timer::{self, WrapTimer};
 use crate::target::Target;
 
-/// An attached context. `evictable`: it was attached without `CAP_PERFMON`, so an administrator's
-/// context that needs its registers may end it.
+/// An attached context. `evictable`: the context was attached without `CAP_PERFMON`, so it is ended
+/// if an administrator's context needs its registers or its thread.
 struct Attached {
     context: *const Context,
     evictable: bool,
 }
 
-// SAFETY: The pointer is only used for shared access, and `Context` is `Sync`. It stays valid while
-// it is in the list: a context is removed by `remove_context()` before it is freed.
+// SAFETY: The pointer is only used for shared access, and `Context` is `Sync`. The pointer is valid
+// while it is in the list of `Session`: `remove_context()` removes a context before it is freed.
 unsafe impl Send for Attached {}
 
-/// The state that is shared by all attached contexts, protected by `SESSION`.
+/// The state that is shared by all attached contexts, protected by the lock `SESSION`.
 pub(crate) struct Session {
-    /// Number of attached contexts of threads. While it is not 0, the scheduler probes are
+    /// Number of attached contexts of threads. While the number is not 0, the scheduler probes are
     /// attached.
     threads: usize,
     /// The hardware registers that attached contexts have claimed.
@@ -52,12 +53,13 @@ pub(crate) struct Session {
     reservation: Option<PmuReservation>,
     /// The attached contexts.
     attached: KVec<Attached>,
-    /// The scheduler probes. They stay attached for [`IDLE_MS`] after the last detach.
+    /// The scheduler probes. The probes stay attached for [`IDLE_MS`] milliseconds after the last
+    /// thread's context is detached.
     probes: Option<Probes<SchedProbes>>,
 }
 
 impl Session {
-    /// The state while nothing is attached.
+    /// The state while no context is attached.
     pub(crate) const IDLE: Self = Self {
         threads: 0,
         register_users: RegisterUsers::NONE,
@@ -71,8 +73,8 @@ impl Session {
         self.attached.len() < self.attached.capacity()
     }
 
-    /// Adds a context that the caller is about to attach to the list, before it claims registers.
-    /// Returns `ENOMEM` if the list has no room.
+    /// Adds a context to the list. The caller is about to claim registers for the context and to
+    /// attach it. Returns `ENOMEM` if the list has no room.
     pub(crate) fn add_context(&mut self, context: &Context) -> Result {
         let yields = !access::has_perfmon_noaudit();
         let context = core::ptr::from_ref(context);
@@ -84,7 +86,7 @@ impl Session {
             .map_err(|_| ENOMEM)
     }
 
-    /// Removes a context from the list, if it is in it.
+    /// Removes a context from the list, if the list contains it.
     pub(crate) fn remove_context(&mut self, context: &Context) {
         let is = |one: &Attached| core::ptr::eq(one.context, context);
         if let Some(place) = self.attached.iter().position(is) {
@@ -96,8 +98,9 @@ impl Session {
         }
     }
 
-    /// Returns whether these registers would be free if all users' contexts of the other scope
-    /// ended. They would not if a context that was attached with `CAP_PERFMON` has one of them.
+    /// Returns whether the registers `claims` would be available if all users' contexts of the
+    /// other scope ended. The registers would not be available if a context of the other scope that
+    /// was attached with `CAP_PERFMON` has claimed one of them.
     fn is_available_after_evict(&self, scope: Scope, claims: &RegisterMask) -> bool {
         self.attached.iter().all(|one| {
             // SAFETY: A context is removed from the list by `remove_context()` before it is freed,
@@ -109,9 +112,9 @@ impl Session {
         })
     }
 
-    /// Ends the users' contexts of the other scope that use one of these registers. The caller's
-    /// context has claimed the registers, and no step of the caller may fail after this. Preemption
-    /// may be off.
+    /// Ends the users' contexts of the other scope that have claimed one of the registers `claims`.
+    /// The caller's context has claimed these registers before, and the caller must not fail after
+    /// this call. Preemption may be off.
     pub(crate) fn evict(&mut self, scope: Scope, claims: &RegisterMask) {
         if self.register_users.is_available(scope, claims) {
             return;
@@ -133,10 +136,10 @@ impl Session {
     }
 
     /// Ends the context of a thread if it was attached without `CAP_PERFMON`, because an
-    /// administrator's context takes its place. Returns whether there was one. May sleep.
+    /// administrator's context replaces it. Returns whether a context was ended. May sleep.
     ///
-    /// The caller's context has claimed its registers before. If it claims none and the ended
-    /// context held the last ones, the PMU is released to perf.
+    /// The caller's context has claimed its registers before this call. If no context claims a
+    /// register any more, the PMU is released to perf.
     pub(crate) fn evict_thread(&mut self, task: usize) -> bool {
         let Self {
             attached,
@@ -161,17 +164,17 @@ impl Session {
         ended.get()
     }
 
-    /// Changes the claims of a context from `old` to `new`, and reserves or releases the PMU if
-    /// needed.
+    /// Changes the registers that a context claims from `old` to `new`, and reserves or releases
+    /// the PMU if needed.
     ///
-    /// An administrator's context may also claim registers of users' contexts. These contexts keep
-    /// counting until [`evict`](Self::evict), which the caller calls when nothing can fail any
-    /// more, and before its context uses the registers.
+    /// An administrator's context may also claim registers of users' contexts. The users' contexts
+    /// keep counting until [`evict`](Self::evict) ends them. The caller calls `evict()` when it
+    /// cannot fail any more, and before its context uses the registers.
     ///
     /// # Errors
     ///
     /// `EBUSY` if contexts of the other scope, perf or the NMI watchdog use one of the new
-    /// registers; `ENOMEM`. The claims are then unchanged.
+    /// registers; `ENOMEM`. If an error is returned, the claims are unchanged.
     pub(crate) fn claim(
         &mut self,
         scope: Scope,
@@ -195,13 +198,14 @@ impl Session {
         Ok(())
     }
 
-    /// Returns the registers that contexts of this scope can claim, if the PMU can be reserved.
+    /// Returns the registers that contexts of this scope can claim, provided that the PMU can be
+    /// reserved.
     pub(crate) fn available(&self, scope: Scope) -> RegisterMask {
         self.register_users.available(scope)
     }
 
-    /// Counts one more context of a thread that is about to be attached. Attaches the probes if
-    /// they are not.
+    /// Increments the number of threads' contexts; called before a context is attached to a thread.
+    /// Attaches the scheduler probes if they are not attached.
     pub(crate) fn add_thread(&mut self) -> Result {
         if self.probes.is_none() {
             let mut probes = Probes::new(SchedProbes)?;
@@ -215,8 +219,9 @@ impl Session {
         Ok(())
     }
 
-    /// Counts one context of a thread less. Attaching probes is costly for all CPUs, so they are
-    /// detached only after [`IDLE_MS`].
+    /// Decrements the number of threads' contexts. Attaching the scheduler probes is costly for all
+    /// CPUs, so they are detached only when no thread's context was attached for [`IDLE_MS`]
+    /// milliseconds.
     pub(crate) fn remove_thread(&mut self) {
         self.threads = self.threads.wrapping_sub(1);
         if self.threads == 0 {
@@ -225,8 +230,8 @@ impl Session {
     }
 }
 
-/// Makes room for more contexts in the session's list. The memory is charged to the caller's
-/// control group. The allocation may wait for memory, so it is made without the lock.
+/// Enlarges the list of attached contexts. The memory is charged to the caller's control group. The
+/// allocation may sleep, so it is made without `SESSION`.
 pub(crate) fn reserve_slot() -> Result {
     let nr = SESSION.lock().attached.len();
     let mut larger = KVec::with_capacity(nr.wrapping_mul(2).max(8), GFP_KERNEL_ACCOUNT)?;
@@ -237,17 +242,18 @@ pub(crate) fn reserve_slot() -> Result {
         }
         core::mem::swap(&mut session.attached, &mut larger);
     }
-    // The old list is freed without the lock.
+    // The old list is freed after the lock is released.
     drop(session);
     drop(larger);
     Ok(())
 }
 
-/// Milliseconds for which the probes stay attached after the last context of a thread is detached.
+/// Milliseconds for which the scheduler probes stay attached after the last thread's context is
+/// detached.
 const IDLE_MS: u32 = 10_000;
 
-/// Detaches the probes if no context of a thread is attached. Called by a delayed work, and when
-/// the module is unloaded.
+/// Detaches the scheduler probes if no thread's context is attached. Called by a delayed work, and
+/// when the module is unloaded.
 pub(crate) fn detach_idle_probes() {
     let mut session = SESSION.lock();
     let unneeded = match session.threads {
@@ -255,13 +261,14 @@ pub(crate) fn detach_idle_probes() {
         _ => None,
     };
     drop(session);
-    // Dropped without the lock: this waits for probes that run.
+    // The probes are dropped without the lock, because dropping them waits for running probes.
     drop(unneeded);
 }
 
-/// The reservation of the PMU: perf and the NMI watchdog cannot use it meanwhile.
+/// The reservation of the PMU. While the reservation exists, perf and the NMI watchdog cannot use
+/// the PMU.
 struct PmuReservation {
-    /// The registers that are reset when the reservation ends.
+    /// The PMU registers, which are reset when the reservation ends.
     registers: Arc<pmu::Registers>,
     /// The periodic worker that reads counters before they wrap.
     _wrap_timer: WrapTimer,
@@ -276,7 +283,7 @@ impl PmuReservation {
     ///
     /// # Errors
     ///
-    /// `EBUSY` if perf or the NMI watchdog uses the PMU; `ENOMEM`.
+    /// `EBUSY` if perf or the NMI watchdog uses the PMU, `ENOMEM`.
     fn reserve(registers: Arc<pmu::Registers>) -> Result<Self> {
         let all = registers.controls().map(|r| r.address);
         let reserved = ReservedMsrs::reserve(all).inspect_err(|error| {
@@ -289,7 +296,7 @@ impl PmuReservation {
         })?;
         let overflows = nmi::OverflowHandling::new(&nmi_registers(&registers));
         *RESERVED_PMU.lock() = Some(registers.clone());
-        // Relaxed: the lock of the context that is loaded orders this before the load.
+        // Relaxed: the lock of a context orders this increment before the context is loaded.
         RESERVATIONS.fetch_add(1, Relaxed);
         let widths = registers.counters().map(|r| u32::from(r.width));
         Ok(Self {
@@ -302,8 +309,8 @@ impl PmuReservation {
 }
 
 impl Drop for PmuReservation {
-    /// Resets the PMU of each CPU on which a context was programmed. No context is attached that
-    /// uses hardware registers.
+    /// Resets the PMU of each CPU on which a context was programmed since the PMU was reserved. No
+    /// context that uses hardware registers is attached any more.
     fn drop(&mut self) {
         let taken = RESERVATIONS.load(Relaxed);
         sched::call_on_selected(&|cpu| sched::pmu_reset_for_of(cpu) == taken, &|| {
@@ -317,11 +324,12 @@ impl Drop for PmuReservation {
 /// value has not been reset since the last reservation.
 static RESERVATIONS: Atomic<u64> = Atomic::new(0);
 
-/// Resets this CPU's PMU, unless that was done since the PMU was reserved. Called before a context
+/// Resets this CPU's PMU if it was not reset since the PMU was reserved. Called before a context
 /// that uses hardware registers is programmed. Interrupts off.
 #[inline]
 pub(crate) fn reset_pmu_once(registers: &pmu::Registers) {
-    // Relaxed: the PMU was reserved before the context was loaded, and that context's lock is held.
+    // Relaxed: the PMU was reserved before the context was loaded, and the caller holds the lock of
+    // the context, which orders the two.
     let taken = RESERVATIONS.load(Relaxed);
     if sched::pmu_reset_for() != taken {
         reset_pmu_for(registers, taken);
@@ -335,7 +343,8 @@ fn reset_pmu_for(registers: &pmu::Registers, taken: u64) {
 }
 
 /// Returns the milliseconds in which a counter of this width advances by half its range at 2^34
-/// events a second, limited to the range of 100 ms to one hour. Below 35 bits it is 100 ms.
+/// events a second, limited to the range of 100 ms to one hour. For widths below 35 bits the result
+/// is 100 ms.
 fn wrap_period_ms(width: u32) -> u32 {
     let turn = 1000u64
         .checked_shl(width.saturating_sub(35))
@@ -364,8 +373,9 @@ fn nmi_registers(registers: &pmu::Registers) -> NmiRegisters {
 /// Clears the overflow status of this CPU, and unmasks the overflow interrupt (LVTPC).
 fn clear_overflow_status(global: &NmiRegisters) {
     if global.clear != 0 {
-        // The NMI of such an overflow may still arrive; it is then recognised as expected. Only
-        // bits that are set are written: those of counters that this CPU lacks would fault.
+        // The NMI of an overflow that is cleared here may still arrive; expect_stale_nmi()
+        // announces it. Only set bits are written, because writing the bit of a counter that this
+        // CPU lacks would fault.
         let over = msr::read(global.status) & global.bits;
         if global.may_be_stale != 0 && over != 0 {
             nmi::expect_stale_nmi(msr::time_stamp());
@@ -375,7 +385,7 @@ fn clear_overflow_status(global: &NmiRegisters) {
     nmi::unmask_lvtpc();
 }
 
-/// Resets this CPU's PMU: nothing counts, all counters are 0, no overflow is flagged.
+/// Resets this CPU's PMU: no counter is enabled, all counters are 0, and no overflow is flagged.
 pub(crate) fn reset_pmu(registers: &pmu::Registers) {
     if registers.map().global_ctrl != 0 {
         msr::write(registers.map().global_ctrl, 0);
@@ -393,7 +403,8 @@ pub(crate) fn reset_pmu(registers: &pmu::Registers) {
 struct SchedProbes;
 
 impl Handler<SchedSwitch<'_>> for SchedProbes {
-    /// The current thread is switched out. Interrupts off, run-queue lock held.
+    /// Removes the context of the current thread, which is being switched out, from the PMU.
+    /// Interrupts off, run-queue lock held.
     #[inline]
     fn on(&self, _: SchedSwitch<'_>) {
         if let Some(context) = sched::loaded(Scope::Thread) {
@@ -404,7 +415,7 @@ impl Handler<SchedSwitch<'_>> for SchedProbes {
 }
 
 impl Handler<SchedExit<'_>> for SchedProbes {
-    /// The current thread was switched in. Preemption off.
+    /// Programs the context of the current thread, which was switched in. Preemption off.
     #[inline]
     fn on(&self, event: SchedExit<'_>) {
         if event.is_switch {
@@ -417,7 +428,7 @@ impl Handler<SchedExit<'_>> for SchedProbes {
 }
 
 impl Handler<ProcessExit<'_>> for SchedProbes {
-    /// The current thread exits: its context ends.
+    /// Ends the context of the current thread, which is exiting.
     fn on(&self, _: ProcessExit<'_>) {
         let task = sched::current();
         let _preempt = sched::NoPreempt::new();
@@ -428,9 +439,9 @@ impl Handler<ProcessExit<'_>> for SchedProbes {
 }
 
 impl Handler<ProcessExec<'_>> for SchedProbes {
-    /// The current thread has executed a program. Its context ends if the program runs with more
-    /// privileges than its user has, or may not be read. Otherwise the permission to watch it is
-    /// checked again.
+    /// Called when the current thread has executed a program. Ends the thread's context if the
+    /// program has more privileges than the user who executed it, or may not be read by that user.
+    /// For other programs, has the permission to watch the thread checked again.
     fn on(&self, event: ProcessExec<'_>) {
         let task = sched::current();
         let _preempt = sched::NoPreempt::new();
@@ -443,7 +454,7 @@ impl Handler<ProcessExec<'_>> for SchedProbes {
     }
 }
 
-/// Has every CPU read the counters of its contexts, so that no counter wraps unnoticed.
+/// Reads the counters of the loaded contexts on every CPU, so that no counter wraps unnoticed.
 pub(crate) fn sync_all_cpus() {
     sched::call_on_all(&|| {
         for scope in [Scope::Thread, Scope::System] {
@@ -454,7 +465,7 @@ pub(crate) fn sync_all_cpus() {
     });
 }
 
-/// Resets the PMU of a CPU that comes online, on that CPU, if the PMU is reserved.
+/// Resets the PMU of a CPU that comes online, if the PMU is reserved. Runs on that CPU.
 pub(crate) fn cpu_online() {
     if let Some(registers) = RESERVED_PMU.lock().as_ref() {
         reset_pmu(registers);
@@ -469,7 +480,8 @@ pub(crate) fn cpu_offline() {
     }
 }
 
-/// Saves the registers before the machine suspends, and programs them again when it resumes.
+/// Removes the contexts of this CPU from the PMU before the machine suspends, and programs them
+/// again when it resumes.
 ///
 /// Context: on the only CPU that is online, interrupts off.
 pub(crate) fn suspend_or_resume(suspend: bool) {
@@ -481,7 +493,7 @@ pub(crate) fn suspend_or_resume(suspend: bool) {
         return;
     }
     let thread = context_of(sched::current());
-    // Firmware may have changed the registers. Tasks are frozen, so none holds `RESERVED_PMU`.
+    // Firmware may have changed the registers. Tasks are frozen, so no task holds `RESERVED_PMU`.
     if let Some(held) = RESERVED_PMU.try_lock() {
         if let Some(registers) = held.as_ref() {
             reset_pmu(registers);

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The event sets of a context. One is active: it is programmed whenever the context is in a PMU.
+//! The event sets of a context. One of the sets is active, which means that it is programmed while
+//! the context is in a PMU. A *run* of a set lasts from the switch to the set until the switch to
+//! the next set.
 //!
 //! Sets are created and deleted while the context is detached, with `SESSION` and the context's
-//! `alloc_lock` held. Their memory is allocated before, with `alloc_lock` held.
+//! `alloc_lock` held. The memory of new sets is allocated before, with only `alloc_lock` held.
 
 use core::cmp::Ordering;
 use core::iter::once;
@@ -28,7 +30,7 @@ use crate::sys::lock::SESSION;
 use crate::sys::nmi;
 use crate::target::Target;
 
-/// The allocator of register values.
+/// The allocator for the memory of registers: slices from kmalloc().
 #[derive(Default)]
 pub(crate) struct Heap;
 
@@ -36,22 +38,23 @@ impl Allocator for Heap {
     type Slice<T: Copy + Default> = KVec<T>;
 }
 
-/// The registers of a set.
+/// The registers of an event set, in memory from [`Heap`].
 pub(crate) type Registers = engine::context::Registers<Heap>;
 
 /// The registers of one set that a call is about to write.
 #[derive(Default)]
 pub(crate) struct RegisterRequest {
-    /// PMCs that are written.
+    /// PMCs (control registers) that are written.
     pub(crate) pmcs: RegisterBitmap,
-    /// PMDs that are written, sampled with another one or reset with another one.
+    /// PMDs (data registers) that are written, recorded in samples of another PMD, or reset with
+    /// another PMD.
     pub(crate) pmds: RegisterBitmap,
-    /// PMDs that are themselves written.
+    /// PMDs that are written.
     pub(crate) written: RegisterBitmap,
 }
 
 impl RegisterRequest {
-    /// Returns the hardware registers among them.
+    /// Returns the hardware registers among the requested registers.
     pub(crate) fn claims(&self) -> RegisterMask {
         let first = |numbers: &RegisterBitmap| numbers.0.first().copied().unwrap_or(0);
         RegisterMask {
@@ -61,7 +64,7 @@ impl RegisterRequest {
     }
 }
 
-/// Allocates room for the values and the program of a set.
+/// Allocates the memory for the register values and the program of a set.
 fn alloc_register_memory(needs: &MemorySize) -> Result<RegisterMemory<Heap>> {
     fn some<T: Copy + Default>(nr: usize) -> Result<KVec<T>> {
         Ok(KVec::from_elem(T::default(), nr, GFP_KERNEL_ACCOUNT)?)
@@ -83,21 +86,22 @@ pub(crate) struct Set {
     pub(crate) id: u16,
     /// The values of the registers, and the program for the PMU.
     pub(crate) registers: Registers,
-    /// The conditions that end a run of the set, and how often and how long it ran.
+    /// The conditions that end a run of the set, and the number and duration of its runs.
     pub(crate) runs: SetRuns,
-    /// PMDs that sample, in ascending order.
+    /// The attributes of PMDs that sample, in ascending order of the PMDs.
     pub(crate) attrs: KVec<Attr>,
-    /// PMDs that count, with statistics over the runs.
+    /// Statistics over the runs for each PMD that counts.
     moments: KVec<RunningMoments>,
-    /// The memory that is charged for this set.
+    /// The bytes that are charged for this set.
     charge: Charge,
 }
 
 impl Set {
-    /// Bytes that are charged for a set without registers.
+    /// Number of bytes that are charged for a set without registers.
     const BYTES: usize = size_of::<Self>().saturating_add(size_of::<Slot>());
 
-    /// Creates an empty set, charged like `charge`. May sleep. `EDQUOT`, `ENOMEM`.
+    /// Creates an empty set, which is charged to the same user as `charge`. May sleep. Returns
+    /// `EDQUOT` if the user's quota is exceeded, or `ENOMEM`.
     pub(crate) fn new(id: u16, charge: &Charge) -> Result<KBox<Self>> {
         let charge = charge.charge(Self::BYTES)?;
         let new = Self {
@@ -111,12 +115,13 @@ impl Set {
         Ok(KBox::new(new, GFP_KERNEL_ACCOUNT)?)
     }
 
-    /// Returns the sampling attributes of a PMD; `None` if it does not sample.
+    /// Returns the sampling attributes of a PMD; `None` if the PMD does not sample.
     pub(crate) fn attr(&self, pmd: u16) -> Option<&Attr> {
         self.attrs.iter().find(|attr| attr.pmd == pmd)
     }
 
-    /// Configures a PMD as sampling. Room for it was made before.
+    /// Configures a PMD as sampling. The caller has allocated memory for the PMD's attributes with
+    /// `grow_set()`.
     pub(crate) fn set_sampling(&mut self, new: Attr) {
         let mut at = 0usize;
         while let Some(moments) = self.moments.get(at) {
@@ -141,7 +146,8 @@ impl Set {
         }
     }
 
-    /// Configures a PMD as counting, after it was written. Room for it was made before.
+    /// Configures a PMD as counting, after it was written. The caller has allocated memory for the
+    /// PMD's statistics with `grow_set()`.
     pub(crate) fn set_counting(&mut self, pmd: u16) {
         let value = self.registers.value(pmd);
         match self.moments.iter_mut().find(|m| m.pmd == pmd) {
@@ -154,7 +160,7 @@ impl Set {
         }
     }
 
-    /// Resets a PMD that is linked to one that overflowed.
+    /// Resets a PMD because another PMD, to which it is linked (`reg_reset_pmds`), has overflowed.
     pub(crate) fn reset_linked_pmd(&mut self, pmd: u16, long: bool) {
         let attr = self.attrs.iter_mut().find(|attr| attr.pmd == pmd);
         let value = attr.map_or(0, |attr| attr.next_value(long));
@@ -165,8 +171,8 @@ impl Set {
         self.registers.set_value(pmd, value);
     }
 
-    /// Notes that the set is about to be programmed. The first time in a run, it also restarts the
-    /// overflow counts of its PMDs.
+    /// Records that the set is about to be programmed into a PMU. If a run of the set begins, also
+    /// restarts the countdowns of overflows.
     #[inline]
     pub(crate) fn load(&mut self, now: u64) {
         if self.runs.load(now) {
@@ -177,8 +183,8 @@ impl Set {
         }
     }
 
-    /// Ends the run of the set and adds it to the statistics. The set is in no PMU, and its values
-    /// are up to date.
+    /// Ends the run of the set and adds the run to the statistics. The set is in no PMU, and its
+    /// values are up to date.
     pub(crate) fn end_run(&mut self) {
         let time = self.runs.end_run();
         for moments in &mut self.moments {
@@ -191,15 +197,16 @@ impl Set {
 struct Slot {
     /// The number of the set.
     id: u16,
-    /// The index of the slot that follows in a switch. Computed when the context is attached.
+    /// The index of the slot of the set that follows this set, computed when the context is
+    /// attached.
     next: usize,
-    /// The set; `None` if it is the active one.
+    /// The set; `None` if it is the active set, which is in [`State::set`].
     set: Option<KBox<Set>>,
 }
 
-/// All event sets, sorted by number.
+/// All event sets of a context, sorted by number.
 pub(crate) struct Sets {
-    /// A slot for each set.
+    /// A slot for each event set.
     slots: KVec<Slot>,
     /// The index of the active set's slot.
     active: usize,
@@ -210,7 +217,7 @@ pub(crate) struct Sets {
 }
 
 impl Sets {
-    /// Creates the list with set 0, which is active. May sleep.
+    /// Creates the list with only set 0, which is active. May sleep.
     pub(crate) fn new() -> Result<Self> {
         let mut slots = KVec::new();
         slots.push(
@@ -229,9 +236,9 @@ impl Sets {
         })
     }
 
-    /// Returns the index of the slot with this number.
+    /// Returns the index of the slot of the set with this number.
     fn index_of(&self, id: u16) -> Option<usize> {
-        // Written out, because the binary search of `core` has a panic path.
+        // The binary search is written out here, because that of `core` has a panic path.
         let (mut low, mut high) = (0usize, self.slots.len());
         while low < high {
             let middle = low.wrapping_add(high.wrapping_sub(low) / 2);
@@ -244,8 +251,8 @@ impl Sets {
         None
     }
 
-    /// Makes the set of the slot `place` active. `set` is the active one, which is moved to its
-    /// slot.
+    /// Makes the set of the slot `place` active. `set` is the set that was active, which is moved
+    /// to its slot.
     #[inline]
     fn activate(&mut self, set: &mut KBox<Set>, place: usize) {
         let Some(slot) = self.slots.get_mut(place) else {
@@ -261,7 +268,7 @@ impl Sets {
 }
 
 impl State {
-    /// Iterates over all sets, the active one first.
+    /// Iterates over all sets, the active set first.
     pub(crate) fn each_set(&self) -> impl Iterator<Item = &Set> {
         let others = self
             .sets
@@ -271,7 +278,7 @@ impl State {
         Iterator::chain(once(&*self.set), others)
     }
 
-    /// Iterates over all sets for changes, the active one first.
+    /// Iterates mutably over all sets, the active set first.
     pub(crate) fn each_set_mut(&mut self) -> impl Iterator<Item = &mut Set> {
         let slots = self.sets.slots.iter_mut();
         Iterator::chain(
@@ -280,7 +287,7 @@ impl State {
         )
     }
 
-    /// Returns the set with this number.
+    /// Returns the set with this number; `None` if it does not exist.
     pub(crate) fn find_set(&self, id: u16) -> Option<&Set> {
         if self.set.id == id {
             return Some(&self.set);
@@ -289,7 +296,7 @@ impl State {
         self.sets.slots.get(place)?.set.as_deref()
     }
 
-    /// Returns the set with this number, for changes.
+    /// Returns the set with this number mutably; `None` if it does not exist.
     pub(crate) fn find_set_mut(&mut self, id: u16) -> Option<&mut Set> {
         if self.set.id == id {
             return Some(&mut self.set);
@@ -298,8 +305,8 @@ impl State {
         self.sets.slots.get_mut(place)?.set.as_deref_mut()
     }
 
-    /// Returns the hardware registers that all sets claim. `more` returns registers that will be
-    /// added to a set.
+    /// Returns the hardware registers that all sets together claim. `more` returns registers that
+    /// will be added to a set.
     pub(crate) fn claims_with(
         &self,
         map: &engine::pmu::Map<'_>,
@@ -330,8 +337,8 @@ impl State {
         }
     }
 
-    /// Computes which set follows each set. Returns `NoSet` if a set names a next one that does not
-    /// exist.
+    /// Computes which set follows each set. Returns `NoSet` if the next set that a user has
+    /// specified for a set does not exist.
     pub(crate) fn compute_order(&mut self) -> Result<(), Error> {
         let nr = self.sets.slots.len();
         for at in 0..nr {
@@ -349,8 +356,8 @@ impl State {
 }
 
 impl Context {
-    /// Ends the run of the active set and starts the next set's. Does nothing while the context is
-    /// masked; `PERFMON_RESTART` switches then.
+    /// Ends the run of the active set and makes the next set active. Does nothing while the context
+    /// is masked; `PERFMON_RESTART` makes the switch later.
     #[cold]
     pub(crate) fn switch_set(&self, state: &mut State) {
         if state.sampling.masked {
@@ -362,7 +369,7 @@ impl Context {
             self.save_pmu(state);
         }
         self.sync_virtual(state);
-        // Overflows up to this moment are delivered here. They may mask the context.
+        // Deliver the overflows of the active set. Delivery may mask the context.
         self.deliver_overflows(state, None);
         if state.sampling.masked {
             state.sets.due = true;
@@ -395,19 +402,20 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// `NoSet` if the set does not exist, `Masked` if a restart of the active set is outstanding.
+    /// `NoSet` if the set does not exist, `Masked` if the context is masked until
+    /// `PERFMON_RESTART`.
     pub(crate) fn activate_set(&self, state: &mut State, id: u16) -> Result<(), Error> {
         let place = state.sets.index_of(id).ok_or(Error::NoSet)?;
         if place == state.sets.active {
             return Ok(());
         }
-        // The outstanding restart is for the active set.
+        // `PERFMON_RESTART` will reset PMDs of the active set, so the set must stay active.
         if state.sampling.masked {
             return Err(Error::Masked);
         }
         let started = state.started;
         self.stop_counting(state);
-        // The overflow may have been detected by stop_counting() itself.
+        // stop_counting() may have delivered an overflow that masked the context.
         if state.sampling.masked {
             state.started = started;
             return Err(Error::Masked);
@@ -419,7 +427,8 @@ impl Context {
         Ok(())
     }
 
-    /// Creates event sets, or changes the switch conditions of those that exist: all or none.
+    /// Creates event sets, or changes the switch conditions of existing sets. On failure no set is
+    /// created or changed.
     ///
     /// # Errors
     ///
@@ -468,13 +477,13 @@ impl Context {
                 set.runs.policy = *terms;
             }
         }
-        // The old slots are freed without the lock.
+        // The old slots are freed after the context's lock is released.
         drop(state);
         drop(old);
         Ok(())
     }
 
-    /// Deletes event sets: all or none.
+    /// Deletes event sets. On failure no set is deleted.
     ///
     /// # Errors
     ///
@@ -503,14 +512,14 @@ impl Context {
             }
         }
         state.sets.active = state.sets.index_of(state.set.id).unwrap_or(0);
-        // The sets are freed without the lock.
+        // The deleted sets are freed after the context's lock is released.
         drop(state);
         drop(gone);
         Ok(())
     }
 
-    /// Fills in `PERFMON_GETINFO_EVTSETS`: switch conditions, statistics of runs and the available
-    /// registers. `EINVAL` if a set does not exist.
+    /// Fills in the data of `PERFMON_GETINFO_EVTSETS`: switch conditions, statistics of runs and
+    /// the available registers. Returns `EINVAL` if a set does not exist.
     pub(crate) fn set_infos(&self, infos: &mut [SetInfo]) -> Result {
         let free = SESSION.lock().available(self.scope());
         let map = self.registers.map();
@@ -546,8 +555,8 @@ impl Context {
         })
     }
 
-    /// Fills in `PERFMON_READ_RUNS`: sums and sums of squares over the runs of a set. `EINVAL` if
-    /// the set does not exist or the PMD is not counting in it.
+    /// Fills in the data of `PERFMON_READ_RUNS`: sums and sums of squares over the runs of a set.
+    /// Returns `EINVAL` if the set does not exist or the PMD is not counting in the set.
     pub(crate) fn read_runs(&self, all: &mut [Runs]) -> Result {
         self.query(all, |state, now, runs| {
             let set = state.find_set(runs.reg_set).ok_or(Error::NoSet)?;
@@ -565,7 +574,8 @@ impl Context {
         })
     }
 
-    /// Calls `answer` for each element. All answers are for the same moment.
+    /// Calls `answer` for each element of `all`, with the same state of the context and the same
+    /// time for all elements.
     fn query<T>(
         &self,
         all: &mut [T],
@@ -581,7 +591,8 @@ impl Context {
         .map_err(to_kernel_error)
     }
 
-    /// Makes room in a set for the registers that are about to be written. `alloc_lock` is held.
+    /// Allocates memory in a set for the registers that are about to be written. Caller holds
+    /// `alloc_lock`.
     ///
     /// # Errors
     ///
@@ -627,7 +638,7 @@ impl Context {
             core::mem::swap(&mut set.attrs, &mut attrs);
             core::mem::swap(&mut set.moments, &mut moments);
         }
-        // The old memory is freed without the lock.
+        // The old memory is freed after the context's lock is released.
         drop(state);
         drop((charge, room, attrs, moments));
         Ok(())

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Attaching and detaching contexts: the targets (threads and CPUs), the permissions that this
-//! needs, and what happens when a target ends. The lock order is in [`crate::contexts`].
+//! Attaching and detaching contexts: the targets (threads and CPUs), the permissions that attaching
+//! needs, and the end of a context when its target ends. [`crate::contexts`] documents the lock
+//! order.
 
 use engine::claims::RegisterMask;
 use engine::context::Error;
@@ -31,13 +32,13 @@ pub(crate) enum Target {
     Thread(usize),
     /// A CPU.
     Cpu(u32),
-    /// The target has ended: the thread has exited or the CPU is offline. Also set when the context
-    /// was ended for another reason, for example because the permission was lost.
+    /// The target has ended: the thread has exited or the CPU is offline. `Dead` is also set if the
+    /// context was ended for another reason, for example because the permission was lost.
     Dead,
 }
 
 impl Target {
-    /// Returns the number of the CPU; `None` for other targets.
+    /// Returns the number of the CPU if the target is a CPU, otherwise `None`.
     pub(crate) fn cpu(self) -> Option<u32> {
         match self {
             Self::Cpu(cpu) => Some(cpu),
@@ -47,18 +48,19 @@ impl Target {
 }
 
 impl Context {
-    /// Attaches the context, stopped: to the thread with this number, or to the CPU with this
-    /// number, on which the caller must be.
+    /// Attaches the context to the thread with this number or, for a CPU's context, to the CPU with
+    /// this number, on which the caller must be. The context is stopped, and `set` becomes its
+    /// active event set.
     ///
     /// # Errors
     ///
     /// `EBUSY` if the context is attached already, or if its registers or the CPU are in use;
-    /// `EPERM` without permission, `ESRCH` if the thread does not exist or exits; `EEXIST` if the
+    /// `EPERM` without permission; `ESRCH` if the thread does not exist or exits; `EEXIST` if the
     /// thread has a context; `EINVAL` if the caller is on another CPU, if an event set does not
-    /// exist, or if a thread would block itself; `ENODEV` if no CPU has all registers; `EINTR`,
-    /// `ENOMEM`.
+    /// exist, or if a thread would block itself; `ENODEV` if no CPU that the context may use has
+    /// all its registers; `EINTR`, `ENOMEM`.
     pub(crate) fn load(&self, number: u32, set: u16) -> Result {
-        // The permission check may wait for other processes, so it is made without a lock.
+        // The permission check may sleep, so it is made without a lock.
         let task = match self.scope() {
             Scope::Thread => Some(self.find_permitted(number)?),
             Scope::System if access::is_perfmon_capable() => None,
@@ -74,8 +76,8 @@ impl Context {
             session::reserve_slot()?;
             session = SESSION.lock();
         }
-        // Register writes take `SESSION`, which is held, so the uses cannot change until they are
-        // set below.
+        // Register writes take `SESSION`, which is held here. The registers that the context uses
+        // therefore cannot change until set_required() below.
         let (uses, core) = {
             let state = self.state.lock();
             let uses = state.required_with(&self.registers.map(), |_| RegisterMask::NONE);
@@ -89,7 +91,7 @@ impl Context {
                 return Err(to_kernel_error(Error::Loaded));
             }
             // Errors must be found before another context is evicted. attach_cpu() checks the CPU
-            // again, because preemption is on in between.
+            // again, because the caller may be preempted before that call.
             match &task {
                 Some((task, _))
                     if self.notify_block && sched::address(task) == sched::current() =>
@@ -120,10 +122,10 @@ impl Context {
                     .inspect_err(|_| session.remove_thread())
             }),
             None => {
-                // Making perf forget this CPU's counters may take 100 ms, so `SESSION` is dropped.
-                // Until then `loading` makes `unload()` and writes of registers fail. The claims
-                // are in the state already: is_available_after_evict() of other contexts must see
-                // them.
+                // flush_perf_dirty_counters() may take 100 ms, so `SESSION` is released during the
+                // call. Meanwhile `loading` makes `unload()` and writes of registers fail. The
+                // claims are stored in the state before, because is_available_after_evict() for
+                // other contexts must see them.
                 {
                     let mut state = self.state.lock();
                     (state.loading, state.claims) = (true, claims);
@@ -146,9 +148,9 @@ impl Context {
         })
     }
 
-    /// Attaches the context to a thread. For an administrator's context, contexts of users are
-    /// evicted after all checks. The two checks that are repeated after that fail only if the
-    /// thread exits or executes a program at this moment.
+    /// Attaches the context to a thread. If the caller is an administrator (`CAP_SYS_ADMIN`),
+    /// contexts of users are evicted after all checks. The two checks that are repeated after the
+    /// eviction fail only if the thread has exited or executed a program since the first checks.
     fn attach_thread(
         &self,
         session: &mut Session,
@@ -177,8 +179,8 @@ impl Context {
             );
             state.claims = claims;
             state.sampling.self_monitoring = address == sched::current();
-            // The thread may have exited since the first check, before its probe could find the
-            // target.
+            // The thread may have exited since the first check, before the exit probe could find
+            // the context by `target`.
             let ended = sched::has_ended(&task);
             if ended {
                 self.detach_state(&mut state);
@@ -186,14 +188,14 @@ impl Context {
             } else {
                 state.thread_entry = Some(place);
             }
-            // The replaced values are dropped after the lock is released.
+            // The replaced values are dropped after the context's lock is released.
             (ended, state.thread.replace(task), old)
         };
         if ended.0 {
             return Err(ESRCH);
         }
-        // The thread may have executed a program after the first check. The exec probe found the
-        // context only if `target` was set by then.
+        // The thread may have executed a program since the first check. If `target` was not set at
+        // that time, the exec probe has ignored the context.
         if !self.may_still_watch(&again) {
             let mut state = self.state.lock();
             if state.target == Target::Thread(address) {
@@ -208,13 +210,14 @@ impl Context {
         Ok(())
     }
 
-    /// Inserts the context into the table of monitored threads. Probes that find the entry before
-    /// `target` is set ignore it.
+    /// Inserts the context into the table of monitored threads. Probes ignore an entry whose
+    /// context has no `target` yet.
     ///
     /// # Errors
     ///
-    /// `EEXIST` if the thread has a context already. If the caller is an administrator and that
-    /// context was attached without `CAP_PERFMON`, it is ended and replaced instead.
+    /// `EEXIST` if the thread has a context already. If the caller is an administrator
+    /// (`CAP_SYS_ADMIN`) and the old context was attached without `CAP_PERFMON`, the old context is
+    /// ended and replaced instead.
     fn insert_entry(
         &self,
         session: &mut Session,
@@ -231,8 +234,8 @@ impl Context {
         ThreadEntry::new(new, task, self).map_err(|(error, _)| error)
     }
 
-    /// Returns `EINVAL` if the caller is on another CPU, `EBUSY` if this CPU has a context.
-    /// Preemption off.
+    /// Returns `EINVAL` if the caller is not on the CPU with this number, `EBUSY` if a context is
+    /// attached to this CPU. Preemption off.
     fn check_cpu_free(number: u32) -> Result {
         if sched::this_cpu() != number {
             return Err(EINVAL);
@@ -243,9 +246,9 @@ impl Context {
         }
     }
 
-    /// Attaches the context to the given CPU, on which the caller must be. Contexts of threads are
-    /// evicted only after this CPU was found free. It stays free, because attaching to a CPU needs
-    /// `SESSION`.
+    /// Attaches the context to the CPU with this number, on which the caller must be. Contexts of
+    /// threads are evicted only after the check that no context is attached to this CPU. No other
+    /// context can be attached to this CPU meanwhile, because the caller holds `SESSION`.
     fn attach_cpu(&self, session: &mut Session, number: u32, claims: &RegisterMask) -> Result {
         let _stays = sched::NoPreempt::new();
         Self::check_cpu_free(number)?;
@@ -256,13 +259,13 @@ impl Context {
         Ok(())
     }
 
-    /// Programs the context into the PMU of the CPU on which its thread runs now. If the thread
-    /// does not run, the scheduler probe does this at its next switch.
+    /// Programs the context into the PMU of the CPU on which its thread is running. If the thread
+    /// is not running, the scheduler probe programs the context when the thread is switched in.
     ///
     /// One attempt is enough, however often the thread changes CPUs, so the thread cannot prolong
-    /// the call. `running_cpu()` looks at the thread after the context was started (barrier there).
-    /// If the thread has left that CPU before the IPI arrives, it was switched out, and the probe
-    /// of its next switch finds the context started.
+    /// the call. `running_cpu()` has a barrier and reads the thread's CPU after the context was
+    /// started. If the thread leaves that CPU before the IPI arrives, it is switched out, and the
+    /// probe finds the context started when the thread is switched in again.
     pub(crate) fn load_where_running(&self, task: usize) {
         if task == sched::current() {
             return self.sched_in(Target::Thread(task));
@@ -279,12 +282,12 @@ impl Context {
         }
     }
 
-    /// Detaches the context; its values stay. Does nothing if it is not attached.
+    /// Detaches the context. The values of its PMDs (data registers) do not change.
     ///
     /// # Errors
     ///
-    /// `EBUSY` while another thread attaches the context: `load()` drops `SESSION` in between, and
-    /// would attach a context that is not in the session's list.
+    /// `EBUSY` while another thread attaches the context: `load()` releases `SESSION` meanwhile,
+    /// and would then attach a context that is not in the list of attached contexts.
     pub(crate) fn unload(&self) -> Result {
         let mut session = SESSION.lock();
         if self.state.lock().loading {
@@ -322,15 +325,16 @@ impl Context {
 
     /// Ends the context if it is attached to this target.
     ///
-    /// Context: on the CPU that is going offline, or in the target thread, which exits, executes a
-    /// program with other privileges, or may not be stopped any more.
+    /// Context: on the CPU that is going offline, or in the target thread when the thread exits,
+    /// has executed a program with other privileges, or may not be stopped by the other process any
+    /// more.
     pub(crate) fn end(&self, target: Target) {
         let mut state = self.state.lock();
         if state.target == target {
             self.end_state(&mut state);
         }
-        // Remove the entry even if the context was ended before: the address of the thread's
-        // task_struct may be used for another thread from now on.
+        // Remove the entry from the table of threads even if the context was ended before: the
+        // address of the thread's task_struct may be reused for another thread.
         let place = state
             .thread_entry
             .take_if(|place| Target::Thread(place.task()) == target);
@@ -339,8 +343,9 @@ impl Context {
         self.notifier.wake_blocked();
     }
 
-    /// Ends a context: it stops counting, is marked as ended, and its reader gets a message. Called
-    /// when the thread or CPU ends, or when the permission to watch the thread is lost.
+    /// Ends a context: stops counting, sets the target to `Dead`, and queues a message for the
+    /// reader. Called when the thread or CPU ends, or when the permission to watch the thread is
+    /// lost.
     ///
     /// Runs on the CPU whose PMU holds the registers. The caller then calls
     /// `Notifier::wake_blocked()`, which wakes the thread if it is blocked after a notification.
@@ -352,13 +357,13 @@ impl Context {
         self.notifier.resume();
     }
 
-    /// Finds the thread with this number and checks that the caller may monitor it. A context that
-    /// blocks its thread needs the permission to trace it (ptrace); for other contexts
-    /// `CAP_PERFMON` is enough.
+    /// Finds the thread with this number and checks that the caller may monitor the thread. A
+    /// context that blocks its thread needs the permission to trace the thread (ptrace); for other
+    /// contexts `CAP_PERFMON` is enough.
     ///
     /// # Errors
     ///
-    /// `ESRCH` if there is no such thread, `EPERM` without permission and for kernel threads;
+    /// `ESRCH` if the thread does not exist, `EPERM` without permission and for kernel threads;
     /// `EINTR`, `ENOMEM`.
     fn find_permitted(&self, number: u32) -> Result<(ARef<Task>, Option<Permission>)> {
         let task = sched::find(number).ok_or(ESRCH)?;
@@ -374,12 +379,12 @@ impl Context {
         access::may_watch(task) || (!self.notify_block && access::has_perfmon_noaudit())
     }
 
-    /// Ends the context, because an administrator's context needs its registers or its thread. Does
-    /// nothing unless `has` returns true for its state. The reader gets a message. Returns the
-    /// registers that the context had claimed.
+    /// Ends this context if `has` returns true for its state, because an administrator's context
+    /// needs its registers or its thread. Queues a message for the reader. Returns the registers
+    /// that the context had claimed, or none if it was not ended.
     pub(crate) fn evict(&self, has: &dyn Fn(&State) -> bool) -> RegisterMask {
         let (mut claims, mut place) = (RegisterMask::NONE, None);
-        // No IPI is sent for a context that is not concerned.
+        // Check `has` first without an IPI, which with_state() may send.
         if !has(&self.state.lock()) {
             return claims;
         }
@@ -389,7 +394,8 @@ impl Context {
                 self.queue_message(state, sampling::EVICTED);
                 self.notifier.resume();
                 claims = core::mem::replace(&mut state.claims, RegisterMask::NONE);
-                // Another context may be attached to the thread from now on.
+                // Remove the entry from the table of threads, so that another context can be
+                // attached.
                 place = state.thread_entry.take();
             }
         });
@@ -398,14 +404,14 @@ impl Context {
         claims
     }
 
-    /// Ends a context that uses a register which this CPU does not have. The reader gets a message.
-    /// Called by the notifier's irq_work.
+    /// Ends a context that uses a register which this CPU does not have, and queues a message for
+    /// the reader. Called by the notifier's irq_work.
     pub(crate) fn end_broken(&self, mut state: Guard<'_, State>) {
         self.end_early(&mut state);
         self.queue_message(&mut state, sampling::FAULT);
         self.notifier.resume();
-        // printk() may wake a thread, which takes a run-queue lock. The probes take the context's
-        // lock under that.
+        // Release the lock: printk() may wake a thread, which takes a run-queue lock, and the
+        // probes take the context's lock under a run-queue lock.
         drop(state);
         msr::log_fault();
         // Interrupts are off, so a blocked thread cannot be woken here. The irq_work queued by
@@ -413,8 +419,8 @@ impl Context {
         self.notifier.wake_readers();
     }
 
-    /// Ends the context although its target goes on. If it was started, all its values are marked
-    /// as short from now on, and the self page is updated.
+    /// Ends the context although its target continues to run. If the context was started, all its
+    /// values are marked as short (incomplete). Updates the self page.
     fn end_early(&self, state: &mut State) {
         let counts = state.started || state.broken;
         self.stop_counting(state);
@@ -429,7 +435,7 @@ impl Context {
         state.update_self_page(false);
     }
 
-    /// Detaches the state from its target. For a CPU's context, runs on that CPU and clears its
+    /// Sets the target to `Detached`. If the target was a CPU, runs on that CPU and clears its
     /// `loaded` word.
     fn detach_state(&self, state: &mut State) {
         match state.target {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! User tracing: traces and the processes in them. The layout of the buffers, and how a process
-//! writes to them without a system call, is in `Documentation/tracing.md`.
+//! User tracing: traces and the processes in them. `Documentation/tracing.md` describes the layout
+//! of the buffers, and how a process writes to them without a system call.
 //!
-//! All state is protected by one lock, `TRACING`, also in the page faults of processes. Writing an
-//! event takes no lock. Slots are assigned in turn, so that a slot is unused for a long time before
-//! another trace gets it.
+//! The lock `TRACING` protects all state of user tracing; page faults of traced processes take it
+//! as well. Writing an event takes no lock. An active trace has one of [`NR_TRACES`] slots. Slots
+//! are assigned in rotation, so that a slot is unused for a long time before another trace gets it.
 
 pub(crate) mod attached;
 mod calls;
@@ -48,56 +48,57 @@ use crate::sys::misc;
 use crate::sys::ppa::Clock;
 use crate::sys::process::{uid_of, Identity, ModuleRef};
 
-/// Maximum number of traces of one user without `CAP_PERFMON`.
+/// Maximum number of active traces of one user without `CAP_PERFMON`.
 const MAX_TRACES_PER_USER: usize = 8;
-/// Number of traces that are reserved for users with `CAP_PERFMON`.
+/// Number of slots that are reserved for traces of users with `CAP_PERFMON`.
 const RESERVED_TRACES: usize = 4;
-/// Maximum number of traces of one user without `CAP_PERFMON`, counting also those that have ended
-/// and that files still hold.
+/// Maximum number of traces of one user without `CAP_PERFMON`, including ended traces that are not
+/// freed because files still refer to them.
 const MAX_HELD_PER_USER: usize = 32;
-/// The first key of a process. Lower keys are reserved.
+/// The key that the first process gets. Lower keys are reserved.
 const FIRST_KEY: u64 = 16;
 
-/// All traces and traced processes, protected by `TRACING`.
+/// All traces and traced processes, protected by the lock `TRACING`.
 pub(crate) struct Tracing {
-    /// The traces, also those that have ended and are not read yet.
+    /// All traces, including ended traces that are not freed yet.
     pub(crate) traces: KVVec<KBox<Trace>>,
-    /// The processes, sorted by key.
+    /// The traced processes, sorted by key.
     pub(crate) processes: KVVec<KBox<Process>>,
-    /// The address spaces of processes that have not ended, sorted, and the keys of the processes.
+    /// The address spaces of processes that have not ended, with the keys of the processes, sorted
+    /// by address space.
     pub(crate) address_spaces: KVVec<(usize, u64)>,
     /// The id of the trace in each slot; 0 if the slot is free.
     slots: [u64; NR_TRACES],
-    /// The generation of each slot: odd while a trace is in it.
+    /// The generation of each slot: an odd number while a trace is in the slot.
     generations: [u32; NR_TRACES],
-    /// The slot at which the search for a free one starts.
+    /// The slot at which the search for a free slot starts.
     next_slot: usize,
-    /// The last id that was given to a trace or to a file that holds one.
+    /// The last id that was given to a trace or to a file that refers to a trace.
     next_id: u64,
     /// The key for the next process.
     pub(crate) next_key: u64,
-    /// A page of zeros, mapped where a process reads and nothing exists.
+    /// A page of zeros, which is mapped where a process reads memory that does not exist.
     pub(crate) zeroes: Option<Page>,
     /// The module is about to be unloaded: no process can attach and no trace can begin.
     pub(crate) closed: bool,
 }
 
-/// Returns the index of the process with this key.
+/// Returns the index in `processes` of the process with this key; `None` if it does not exist.
 fn index_of(processes: &[KBox<Process>], key: u64) -> Option<usize> {
     search(processes, key, |process| process.key).ok()
 }
 
 /// A trace's part of the quotas of the user that created it.
 pub(crate) struct TraceQuota {
-    /// Counted until the trace is freed.
+    /// The trace is counted in [`Resource::HeldTraces`] until it is freed.
     _until_freed: ResourceCharge,
-    /// Counted until the trace ends.
+    /// The trace is counted in [`Resource::Traces`] until it ends.
     until_ended: Option<ResourceCharge>,
 }
 
-/// The calling process and its rights.
+/// The user and the rights of the calling process.
 struct Caller {
-    /// The user in the initial namespace.
+    /// The user ID of the caller in the initial namespace.
     uid: u32,
     /// The caller has `CAP_PERFMON`.
     capable: bool,
@@ -116,14 +117,15 @@ impl Caller {
         self.capable || trace.is_own()
     }
 
-    /// Returns whether the caller may trace a process. May sleep; `TRACING` is not held.
+    /// Returns whether the caller may trace the process with this leader. May sleep; the caller
+    /// does not hold `TRACING`.
     fn may_trace(&self, leader: &Task) -> bool {
         self.capable || access::check_access(leader, false).is_ok()
     }
 }
 
-/// A file's reference to a trace. Without such files the trace ends, unless it was created to be
-/// kept.
+/// A file's reference to a trace. When no file refers to a trace any more, the trace ends, unless
+/// it was created with `flag::KEEP`.
 pub(crate) struct TraceRef {
     /// The id of the trace.
     pub(crate) id: u64,
@@ -157,7 +159,7 @@ impl Drop for TraceRef {
 type DropAfterUnlock = Option<Probes<KernelEvents>>;
 
 impl Tracing {
-    /// No traces and no processes.
+    /// The state without traces and processes.
     pub(crate) const NONE: Self = Self {
         traces: KVVec::new(),
         processes: KVVec::new(),
@@ -179,14 +181,14 @@ impl Tracing {
         }
     }
 
-    /// Returns the trace with this id. `EINVAL` if it does not exist.
+    /// Returns the trace with this id, or `EINVAL` if it does not exist.
     pub(crate) fn trace(&mut self, id: u64) -> Result<&mut Trace> {
         let mut traces = self.traces.iter_mut();
         let found = traces.find(|trace| trace.id == id).ok_or(EINVAL)?;
         Ok(found)
     }
 
-    /// Returns the trace in a slot.
+    /// Returns the trace in a slot; `None` if the slot is free.
     pub(crate) fn in_slot(&mut self, slot: usize) -> Option<&mut Trace> {
         match *self.slots.get(slot)? {
             0 => None,
@@ -194,19 +196,20 @@ impl Tracing {
         }
     }
 
-    /// Returns the index of the process with this key.
+    /// Returns the index in `processes` of the process with this key; `None` if it does not exist.
     pub(crate) fn index_of(&self, key: u64) -> Option<usize> {
         index_of(&self.processes, key)
     }
 
-    /// Returns the key of the process that has this address space and has not ended.
+    /// Returns the key of the process with this address space; `None` if no such process is traced
+    /// or it has ended.
     pub(crate) fn key_of_mm(&self, mm: usize) -> Option<u64> {
         let at = search(&self.address_spaces, mm as u64, |(mm, _)| *mm as u64).ok()?;
         self.address_spaces.get(at).map(|(_, key)| *key)
     }
 
-    /// Counts a process, or its child, that could not be traced for lack of memory or because of a
-    /// limit: in all traces that it would be in.
+    /// Counts a process, or a child of it, that could not be traced for lack of memory or because
+    /// of a limit. The process is counted as missed in all traces that it could have joined.
     pub(crate) fn count_missed(&mut self, key: u64) {
         let Some(at) = self.index_of(key) else { return };
         let Self {
@@ -220,13 +223,13 @@ impl Tracing {
         }
     }
 
-    /// Returns the process with this key. `ESRCH` if it does not exist.
+    /// Returns the process with this key, or `ESRCH` if it does not exist.
     pub(crate) fn process(&mut self, key: u64) -> Result<&mut Process> {
         let place = self.index_of(key).ok_or(ESRCH)?;
         Ok(self.processes.get_mut(place).ok_or(ESRCH)?)
     }
 
-    /// Returns the process with this key if it has not ended. `ESRCH` otherwise.
+    /// Returns the process with this key if it has not ended, otherwise `ESRCH`.
     pub(crate) fn live_process(&mut self, key: u64) -> Result<&mut Process> {
         let process = self.process(key)?;
         match process.has_ended() {
@@ -240,7 +243,7 @@ impl Tracing {
         self.generations.get(slot).copied().unwrap_or(0)
     }
 
-    /// Returns a trace and a process; `None` unless both exist.
+    /// Returns the trace with this id and the process with this key; `None` unless both exist.
     fn trace_and_process(
         &mut self,
         id: u64,
@@ -274,7 +277,8 @@ impl Tracing {
         Ok((free.ok_or(EBUSY)?, shares))
     }
 
-    /// Puts a new trace into its slot and into the list. Room in the list was made before.
+    /// Puts a new trace into its slot and into the list of traces. The caller has reserved room in
+    /// the list.
     fn begin(&mut self, mut trace: KBox<Trace>, slot: usize) -> Result {
         trace.slot = Some(slot);
         let id = trace.id;
@@ -289,15 +293,15 @@ impl Tracing {
         Ok(())
     }
 
-    /// Removes the processes that have ended and are in no trace. Does nothing unless a trace has
-    /// lost processes since the last call.
+    /// Removes the processes that have ended and are in no trace. Does nothing if no process was
+    /// removed from a trace since the last call.
     fn free_unreferenced(&mut self) {
         let mut news = false;
         for trace in &mut self.traces {
             news |= core::mem::take(&mut trace.sets_removed);
         }
         if !news {
-            // No process has left its last trace.
+            // No process was removed from a trace, so each process is still needed.
             return;
         }
         let Self {
@@ -308,15 +312,15 @@ impl Tracing {
         });
     }
 
-    /// Removes from one trace the processes that have ended and were read.
+    /// Removes ended processes whose events were read from the trace with this id.
     fn reap(&mut self, id: u64) {
         for trace in self.traces.iter_mut().filter(|trace| trace.id == id) {
             trace.reap();
         }
     }
 
-    /// Counts a process that has ended in the traces that it is in, and removes their oldest ended
-    /// processes if a limit is exceeded. The time depends only on the number of those removed.
+    /// Counts a process that has ended in the traces that it is in, and removes the oldest ended
+    /// processes of these traces if a limit is exceeded.
     pub(crate) fn limit_ended(&mut self, key: u64) {
         let memory = self.process(key).map_or(0, |process| process.memory());
         for at in 0..self.traces.len() {
@@ -329,7 +333,8 @@ impl Tracing {
         }
     }
 
-    /// Returns the process, and the trace with the lowest id above `after` that `wanted` accepts.
+    /// Returns the process with this key, and the trace with the lowest id above `after` that
+    /// `wanted` accepts.
     fn trace_of(
         &self,
         key: u64,
@@ -344,19 +349,20 @@ impl Tracing {
         Some((trace, process))
     }
 
-    /// Returns the process, and the trace with the lowest id above `after` that the process is in
-    /// or that has buffers of it.
+    /// Returns the process with this key, and the trace with the lowest id above `after` that the
+    /// process is in or that has buffers of the process.
     fn trace_with(&self, key: u64, after: u64) -> Option<(&Trace, &Process)> {
         self.trace_of(key, after, |trace, process| {
             trace.has_live(process) || trace.set(key).is_some()
         })
     }
 
-    /// Records for which state of a process the makers of its traces were asked for permission.
+    /// Records the credentials and dumpability of a process for which the permissions to trace it
+    /// were checked.
     ///
-    /// If the process has executed another program since then, the answers are about that program.
-    /// Permission for the old program is then checked by the rule alone (see
-    /// [`trace::PermissionCheck::may_still_allow`]).
+    /// If the process has executed another program since the last check, the results are for the
+    /// new program. Permission for the old program is then checked by the rule of ptrace alone,
+    /// with the credentials that the process had (see [`trace::PermissionCheck::may_still_allow`]).
     fn set_seen(&mut self, key: u64, seen: AccessSnapshot) {
         if self
             .process(key)
@@ -375,8 +381,9 @@ impl Tracing {
         }
     }
 
-    /// Returns the first registered marker of a process from `number` on, or of a process with a
-    /// higher key, and the leader of that process.
+    /// Returns the first registered marker with a number of at least `number` of the process `key`,
+    /// or else the first registered marker of a process with a higher key. Returns the marker
+    /// together with the leader of its process.
     fn marker_from(&self, key: u64, number: usize) -> Option<(Describe, ARef<Task>)> {
         let alive = |process: &&KBox<Process>| process.key >= key && !process.has_ended();
         self.processes.iter().filter(alive).find_map(|process| {
@@ -393,8 +400,9 @@ impl Tracing {
         })
     }
 
-    /// Returns a process that has changed since the permission to trace it was checked: the one
-    /// with this key or, in a shared trace, the first member with a key above `after`.
+    /// Returns a process whose credentials or dumpability have changed since the permission to
+    /// trace it was checked: the process with this key or, in a shared trace, the first process of
+    /// the trace with a key above `after`.
     fn changed(&self, id: u64, key: u64, after: u64) -> Option<(u64, ARef<Task>)> {
         let has_changed = |key: u64| {
             let process = self.processes.get(self.index_of(key)?)?;
@@ -413,7 +421,8 @@ impl Tracing {
         }
     }
 
-    /// Removes a process from a trace whose maker has no permission to trace it any more.
+    /// Removes a process from a trace whose creator has no permission to trace the process any
+    /// more.
     fn deny(&mut self, id: u64, key: u64) {
         let Some((trace, process)) = self.trace_and_process(id, key) else {
             return;
@@ -422,16 +431,18 @@ impl Tracing {
         if let Some(slot) = trace.slot {
             process.clear_wanted(slot);
             process.set_in(slot, false);
-            // The pages are not charged to the trace any more, so they must be unmapped.
+            // The pages of the buffers are not charged to the trace any more, so they must be
+            // unmapped.
             process.unmap_slot(slot);
         }
-        // If the process has ended and was in this trace only, it is not needed any more.
+        // If the process has ended and was in no other trace, remove it.
         self.take_unreferenced(key);
     }
 
-    /// Decides which traces keep a process that has ended. The first trace whose user can pay for
-    /// the memory of its markers does so. A trace that cannot pay before that, or whose maker has
-    /// no permission any more, loses the process.
+    /// Decides which traces keep a process that has ended. The memory of the process's markers is
+    /// charged to the user of the first trace whose quota allows it. The process is removed from
+    /// the traces that precede the charged trace, and from traces whose creators have no permission
+    /// any more.
     pub(crate) fn keep_ended(&mut self, key: u64) {
         let at = self.index_of(key);
         let Self {
@@ -457,13 +468,13 @@ impl Tracing {
         process.drop_leader();
     }
 
-    /// Returns a new id.
+    /// Returns a new id for a trace or a file.
     fn id(&mut self) -> u64 {
         self.next_id = self.next_id.wrapping_add(1);
         self.next_id
     }
 
-    /// Creates a file's reference to a trace. It was counted in `files` before.
+    /// Creates a file's reference to a trace. The caller has counted the file in `Trace::files`.
     fn new_ref(&mut self, id: u64, signal: Arc<Signal>) -> TraceRef {
         let reader = self.id();
         TraceRef { id, reader, signal }
@@ -491,7 +502,8 @@ impl Tracing {
     }
 }
 
-/// Creates and begins a trace. Returns the file's reference to it and its slot. May sleep.
+/// Creates and begins a trace. Returns a file's reference to the trace, and the slot of the trace.
+/// May sleep.
 ///
 /// # Errors
 ///
@@ -518,12 +530,12 @@ pub(crate) fn create(create: &Create, filter: KVVec<u8>) -> Result<(TraceRef, us
             .filter(|g| g.starts_with(b"kernel:"))
     };
     let wants = |name: &[u8]| kernels().any(|glob| filter::glob(glob, name));
-    // Declared before the lock is taken, so that it is dropped after the release: detaching probes
-    // waits for those that run.
+    // The probes are declared before the lock is taken, so that they are dropped after its release:
+    // detaching probes waits for running probes.
     let mut going = None;
     if kernels().next().is_some() {
-        // The capability as well: perf's sysctl lets users monitor the kernel on behalf of their
-        // own threads, and these events are of all tasks.
+        // Require the capability as well: perf's sysctl allows users to monitor the kernel for
+        // their own threads, but kernel events are those of all tasks.
         let may = access::is_perfmon_capable() && access::may_monitor_kernel();
         may.then_some(()).ok_or(EPERM)?;
         trace.add_kernel()?;
@@ -568,7 +580,8 @@ pub(crate) fn create(create: &Create, filter: KVVec<u8>) -> Result<(TraceRef, us
     Ok((held, slot))
 }
 
-/// Attaches the probes of kernel events that the globs select, and gives them the buffers.
+/// Attaches the probes of the kernel events that `wants` selects. The probes write to the trace's
+/// buffers for kernel events.
 fn attach_kernel(
     trace: &Trace,
     filter: KVVec<u8>,

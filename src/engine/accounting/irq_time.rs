@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Words that readers on other CPUs read consistently: several words between two counts, or the
-//! time of interrupts in one word.
+//! Words that other CPUs can read consistently: [`SeqCount`] protects several words, and
+//! [`IrqTime`] holds the time of interrupts in one word.
 
 use super::add;
 use crate::sync::{fence_release, Word};
 
-/// Two counts around changes of several words that are read as one.
+/// Two counts that a writer increments before and after it changes several words, so that readers
+/// can detect the change.
 #[derive(Default)]
 pub(super) struct SeqCount {
     begins: Word,
@@ -17,34 +18,35 @@ impl SeqCount {
     #[inline(always)]
     pub(super) fn write_begin(&self) {
         add(&self.begins, 1);
-        // Pairs with the reader's fence: a reader that sees a new word sees this count.
+        // Pairs with the acquire fence before `is_consistent`: a reader that sees a new word sees
+        // this count.
         fence_release();
     }
 
     #[inline(always)]
     pub(super) fn write_end(&self) {
-        // Pairs with the reader's acquire: a reader that sees this count sees all new words.
+        // Pairs with the acquire in `read_begin`: a reader that sees this count sees all new words.
         let ends = self.ends.load_relaxed().wrapping_add(1);
         self.ends.store_release(ends);
     }
 
-    /// Begins a read.
+    /// Begins a read. Returns the count for [`is_consistent`](Self::is_consistent).
     pub(super) fn read_begin(&self) -> u64 {
         self.ends.load_acquire()
     }
 
-    /// Returns true if all that was read since `start` is consistent. Called after an acquire
-    /// fence.
+    /// Returns true if all words that were read since [`read_begin`](Self::read_begin) returned
+    /// `start` are consistent. Called after an acquire fence.
     pub(super) fn is_consistent(&self, start: u64) -> bool {
         self.begins.load_relaxed() == start
     }
 }
 
-/// Attempts of a reader before it fails, and its caller lets others run: the processor of the
-/// writer may be a virtual one that does not run at the moment.
+/// Maximum number of attempts to read consistent values. After that the reader fails, so that its
+/// caller can sleep: the writer's virtual CPU may be preempted by the hypervisor.
 const MAX_ATTEMPTS: u32 = 1000;
 
-/// Repeats an attempt until it succeeds, up to [`MAX_ATTEMPTS`] times.
+/// Calls `read` until it succeeds, at most [`MAX_ATTEMPTS`] times.
 pub(super) fn retry<T>(mut read: impl FnMut() -> Option<T>) -> Option<T> {
     for _ in 0..MAX_ATTEMPTS {
         if let Some(found) = read() {
@@ -55,8 +57,8 @@ pub(super) fn retry<T>(mut read: impl FnMut() -> Option<T>) -> Option<T> {
     None
 }
 
-/// The time of interrupts in one word, so that it is always consistent: twice the sum of ends minus
-/// begins, plus 1 while an interrupt is running.
+/// The time of interrupts in one word, which is therefore always consistent. Bits 1 to 63 hold the
+/// sum of the end times minus the sum of the start times. Bit 0 is 1 while an interrupt is running.
 #[derive(Default)]
 pub(super) struct IrqTime(pub(super) Word);
 
@@ -66,7 +68,7 @@ impl IrqTime {
         self.0.load_relaxed() & 1 != 0
     }
 
-    /// Returns the time of interrupts up to now, in 63 bits.
+    /// Returns the time of interrupts up to `now`, modulo 2^63.
     #[inline(always)]
     pub(super) fn total(&self, now: u64) -> u64 {
         let word = self.0.load_relaxed();
@@ -74,8 +76,8 @@ impl IrqTime {
         (word >> 1).wrapping_add(now.wrapping_mul(on)) & (u64::MAX >> 1)
     }
 
-    /// Returns a time and the time of interrupts up to that moment, where interrupts may come in
-    /// between.
+    /// Returns the current time and the time of interrupts up to that moment, on the CPU of the
+    /// word. Repeats the reads if an interrupt occurred between them.
     #[inline(always)]
     pub(super) fn total_now(&self, clock: &impl Fn() -> u64) -> (u64, u64) {
         loop {
@@ -88,7 +90,7 @@ impl IrqTime {
         }
     }
 
-    /// Returns the word after an interrupt has begun or ended.
+    /// Returns the new value of the word after an interrupt has begun or ended at the time `now`.
     #[inline(always)]
     pub(super) fn toggled(word: u64, now: u64) -> u64 {
         match word & 1 {
@@ -98,8 +100,8 @@ impl IrqTime {
     }
 }
 
-/// The word of interrupt time at the beginning of a run. Before the first run it is a value that
-/// the word never has at the beginning of a run.
+/// The value of an [`IrqTime`] word at the beginning of a run. The default, `u64::MAX`, is odd; no
+/// run begins with an odd value.
 pub(super) struct IrqTimeStart(pub(super) Word);
 
 impl Default for IrqTimeStart {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The accounting words of a task, and how they are read.
+//! The accounting words of a task, with the functions that update and read them.
 
 use core::array::from_fn;
 use core::num::NonZeroU32;
@@ -14,7 +14,7 @@ use crate::sync::{fence_acquire, Word};
 pub trait Values: Deref<Target = [Word]> {}
 impl<T: Deref<Target = [Word]>> Values for T {}
 
-/// Bounds between the classes of wakeup latencies, in ticks.
+/// The upper bounds of all histogram classes of wakeup latencies but the last one, in ticks.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LatencyBounds([u64; NR_LATENCIES - 1]);
 
@@ -32,7 +32,7 @@ impl LatencyBounds {
         ])
     }
 
-    /// Returns the class of a latency.
+    /// Returns the histogram class of a latency.
     #[inline(always)]
     pub fn bucket(&self, ticks: u64) -> usize {
         let mut place = 0usize;
@@ -46,42 +46,44 @@ impl LatencyBounds {
     }
 }
 
-/// The accounting words of a task. The CPU that runs the task writes them; a CPU that wakes the
-/// task writes `wait_start`.
+/// The accounting words of a task. The CPU that runs the task writes most of the words. Other CPUs
+/// write `wait_start` when they wake the task, `in_syscall` while it does not run, and
+/// `latency_hist`.
 #[repr(C)]
 pub struct Task<V> {
     pub(super) seqcount: SeqCount,
-    /// Number + 1 of the CPU that runs the task; 0 if none does.
+    /// Number + 1 of the CPU that runs the task; 0 while no CPU runs it.
     on_cpu: Word,
     /// Number + 1 of the CPU that ran the task last.
     last_cpu: Word,
-    /// The task was in a system call when it left its CPU.
+    /// Nonzero if the task was in a system call when it was last switched out.
     in_syscall: Word,
-    /// Time at which the task began to wait for a CPU, with the reason, as [`stamp`] combines them;
-    /// 0 if it does not wait.
+    /// Time at which the task began to wait for a CPU, combined with the reason by [`stamp`]; 0 if
+    /// the task does not wait.
     wait_start: Word,
-    /// Ticks that the task waited for a CPU, but not after a wakeup.
+    /// Ticks that the task waited for a CPU after it was preempted or its time slice was over.
     runq: Word,
     /// Time at which the accounting of the task began.
     began: Word,
-    /// Time at which the accounting of the task ended; 0 before that.
+    /// Time at which the accounting of the task ended; 0 while the task is accounted.
     ended: Word,
     /// Number of CPUs per group.
     cpus_per_group: NonZeroU32,
-    /// Index of the first value of the task's present group.
+    /// Index in `values` of the first value for the task's present group of CPUs.
     group_base: Word,
-    /// Nonzero while wakeup latencies are counted by class.
+    /// Nonzero while wakeup latencies are counted in the histogram.
     latency_hist: Word,
     latencies: [Word; NR_LATENCIES],
     signals: [Word; NR_SIGNALS],
     values: V,
 }
 
-/// Reason of a wait, in the two bits below the time: the task was preempted, or its slice was over.
+/// Reason of a wait, in the two low bits of `wait_start`: the task was preempted, or its slice was
+/// over.
 const READY: u64 = 1;
-/// The task was woken before it had left its CPU; it may sleep nevertheless.
+/// Reason of a wait: the task was woken before it was switched out. It may sleep nevertheless.
 const WOKEN_MAYBE: u64 = 2;
-/// The task was woken.
+/// Reason of a wait: the task was woken.
 const WOKEN: u64 = 3;
 
 #[inline(always)]
@@ -89,7 +91,7 @@ fn stamp(now: u64, why: u64) -> u64 {
     now.wrapping_shl(2) | why
 }
 
-/// Returns the ticks since a stamp.
+/// Returns the ticks from the stamp `since` to the time `now`.
 #[inline(always)]
 fn ticks_since(now: u64, since: u64) -> u64 {
     time_diff(stamp(now, 3), since) >> 2
@@ -104,11 +106,12 @@ fn add_all(sums: &mut [u64; NR_VALUES], more: &[u64; NR_VALUES]) {
 /// The values of a task at one moment.
 #[derive(Clone, Copy, Debug)]
 pub struct TaskSnapshot {
-    /// Sums over all CPUs.
+    /// The values of the task, each summed over all groups of CPUs.
     pub values: [u64; NR_VALUES],
-    /// Ticks that the task waited for a CPU, but not after a wakeup.
+    /// Ticks that the task waited for a CPU after it was preempted or its time slice was over.
     pub runq: u64,
-    /// Ticks from the beginning of the task's accounting to its end, or until now.
+    /// Ticks from the beginning of the task's accounting to its end, or until now if it has not
+    /// ended.
     pub counted: u64,
     /// Number of wakeups for each class of latency.
     pub latencies: [u64; NR_LATENCIES],
@@ -119,8 +122,8 @@ pub struct TaskSnapshot {
 }
 
 impl<V: Values> Task<V> {
-    /// Creates the words of a task. `values` are 0, [`NR_VALUES`] for each group of
-    /// `cpus_per_group` CPUs.
+    /// Creates the words of a task. `values` has [`NR_VALUES`] zeros for each group of `scaling`
+    /// CPUs.
     pub fn new(values: V, scaling: u32) -> Self {
         Self {
             seqcount: SeqCount::default(),
@@ -140,8 +143,9 @@ impl<V: Values> Task<V> {
         }
     }
 
-    /// Begins the accounting of the task. `in_syscall`: the task first enters user mode by a return
-    /// from a system call, as a new child does.
+    /// Begins the accounting of the task. `calling`: the task first enters user mode by a return
+    /// from a system call, as a new child does. `told_apart`: wakeup latencies of the task are
+    /// counted in the histogram.
     pub fn begin(&self, calling: bool, told_apart: bool, now: u64) {
         self.in_syscall.store_relaxed(calling.into());
         self.latency_hist.store_relaxed(told_apart.into());
@@ -155,17 +159,17 @@ impl<V: Values> Task<V> {
         }
     }
 
-    /// Returns the values of the group of CPUs that the task is in.
+    /// Returns the values for the group of CPUs on which the task runs or ran last.
     #[inline(always)]
     pub(super) fn group_values(&self) -> Option<&[Word; NR_VALUES]> {
-        // Limited to 32 bits, so that the sum cannot wrap and needs no second check.
+        // The index is limited to 32 bits, so that adding `NR_VALUES` cannot wrap.
         let from = self.group_base.load_relaxed() as u32 as usize;
         let values = self.values.get(from..from.wrapping_add(NR_VALUES))?;
         values.first_chunk()
     }
 
-    /// Adds to a value of a running task. Called between the beginning and the end of a change of
-    /// its CPU.
+    /// Adds `more` to a value of a running task. Called between `write_begin()` and `write_end()`
+    /// of the CPU's `seqcount`.
     #[inline(always)]
     pub(super) fn add(&self, index: usize, more: u64) {
         if let Some(word) = self.group_values().and_then(|values| values.get(index)) {
@@ -214,17 +218,18 @@ impl<V: Values> Task<V> {
     }
 
     /// Marks the beginning of a switch to the task for readers. Called before the clock is read, so
-    /// that no reader reports a longer wait than the switch is going to account.
+    /// that no reader reports a longer wait than this switch accounts.
     #[inline(always)]
     pub fn begin_switch_in(&self) {
         self.seqcount.write_begin();
     }
 
-    /// Accounts the switch to the task. Returns its mode, `USER` or `SYSTEM`. Called after
-    /// [`begin_switch_in`](Self::begin_switch_in).
+    /// Accounts the switch to the task. Returns the mode in which the task continues, `USER` or
+    /// `SYSTEM`. Called after [`begin_switch_in`](Self::begin_switch_in).
     #[inline(always)]
     pub(super) fn switch_in(&self, cpu: u32, bounds: &LatencyBounds, now: u64) -> u64 {
-        // The wait belongs to the group in which the task waited, where readers have reported it.
+        // Add the wait to the values of the old group of CPUs, because readers have included it in
+        // these values while the task waited.
         let since = self.wait_start.load_relaxed();
         if since & WOKEN_MAYBE != 0 {
             let latency = ticks_since(now, since);
@@ -248,8 +253,8 @@ impl<V: Values> Task<V> {
     /// Accounts a wakeup. Called before the task is woken, on any CPU.
     ///
     /// A task that was preempted is waiting already, even if it was about to sleep, and keeps its
-    /// stamp. A task that is running may be about to sleep: then its wait begins now, unless it is
-    /// woken again later.
+    /// stamp. A running task may be about to sleep. If the task does sleep, its wait begins now,
+    /// unless it is woken again later.
     #[inline(always)]
     pub fn wake(&self, now: u64) {
         if self.wait_start.load_relaxed() & 3 != READY {
@@ -282,12 +287,12 @@ impl<V: Values> Task<V> {
             .map_or(0, |word| word.load_relaxed() as u32)
     }
 
-    /// Returns true if wakeup latencies are counted by class.
+    /// Returns true if wakeup latencies are counted in the histogram.
     pub fn has_latency_hist(&self) -> bool {
         self.latency_hist.load_relaxed() != 0
     }
 
-    /// Starts or stops counting wakeup latencies by class.
+    /// Starts or stops counting wakeup latencies in the histogram.
     pub fn set_latency_hist(&self, on: bool) {
         self.latency_hist.store_relaxed(on.into());
     }
@@ -297,7 +302,7 @@ impl<V: Values> Task<V> {
         self.values.len() / NR_VALUES
     }
 
-    /// Returns the values of the task up to now; on any CPU. `cpu` returns the words of a CPU.
+    /// Returns the values of the task up to now. Runs on any CPU. `cpu` returns the words of a CPU.
     /// Returns `None` if the values are being changed.
     pub fn read<'a>(
         &self,
@@ -307,7 +312,8 @@ impl<V: Values> Task<V> {
         self.read_groups(clock, cpu, &mut [])
     }
 
-    /// Does the same as [`read`](Self::read), and also returns the values of each group of CPUs.
+    /// Returns the values of the task like [`read`](Self::read), and stores the values for each
+    /// group of CPUs in `groups`.
     pub fn read_groups<'a>(
         &self,
         clock: impl Fn() -> u64,
@@ -330,7 +336,8 @@ impl<V: Values> Task<V> {
         })
     }
 
-    /// Adds values that are not accounted yet to those that were read.
+    /// Adds `more`, values that are not accounted yet, to the values in `read` and to those of the
+    /// task's present group in `apart`.
     fn add_unaccounted(
         &self,
         read: &mut TaskSnapshot,
@@ -393,7 +400,7 @@ impl<V: Values> Task<V> {
             more[value::INTERRUPT_COUNT] = count.wrapping_sub(cpu.run_irq_count.load_relaxed());
             self.add_unaccounted(&mut read, apart, &more);
         }
-        // The task waits for a CPU.
+        // A task that does not run and has not ended may be waiting for a CPU.
         if on == 0 && self.ended.load_relaxed() == 0 {
             let since = self.wait_start.load_relaxed();
             let waits = ticks_since(now, since);
