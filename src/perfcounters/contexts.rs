@@ -20,7 +20,6 @@
 use engine::claims::RegisterMask;
 use engine::context::Error;
 use engine::pmu::Scope;
-use engine::program::VirtualCounter;
 use engine::selfpage;
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::{KBox, KVec};
@@ -242,26 +241,6 @@ sampling_memory:                    areas,
         &self.registers
     }
 
-    /// Returns the current value of a virtual counter that the context uses.
-    #[inline]
-    fn virtual_value(&self, growth: &VirtualCounter, thread: Option<&ARef<Task>>) -> u64 {
-        self.read_virtual(growth.pmd, growth.address, growth.control, thread)
-    }
-
-    /// Reads a virtual register by its description, for the context's thread or this CPU.
-    #[inline]
-    pub(crate) fn read_virtual(
-        &self,
-        pmd: u16,
-        address: u64,
-        control: u64,
-        thread: Option<&ARef<Task>>,
-    ) -> u64 {
-        let thread = thread.filter(|_| self.scope == Scope::Thread);
-        self.registers
-            .read(pmd, address, control, thread.map(|t| &**t), &self.ns)
-    }
-
     /// Programs the active event set into this CPU's PMU. Interrupts off; the context is in no PMU.
     /// Start values are written first and counters are enabled last, so that no counter counts from
     /// an old value. If a register cannot be written, the context is removed from the PMU and ends.
@@ -422,27 +401,6 @@ sampling_memory:                    areas,
             self.sync_elsewhere(state);
         }
         self.sync_virtual(state);
-    }
-
-    /// Updates the virtual counters that follow the thread (`PERFMON_REG_TASK`), in a PMU or not.
-    #[inline]
-    pub(crate) fn sync_virtual(&self, state: &mut State) {
-        let thread = state.thread.as_ref();
-        if state.started && !state.sampling.masked {
-            state
-                .set
-                .registers
-                .sync_virtual(true, |g| self.virtual_value(g, thread));
-        }
-    }
-
-    /// Takes the current values of the counters that follow the thread as their start values.
-    pub(crate) fn start_virtual(&self, state: &mut State) {
-        let thread = state.thread.as_ref();
-        state
-            .set
-            .registers
-            .start_virtual(true, |g| self.virtual_value(g, thread));
     }
 
     /// Calls [`sync_and_deliver`](Self::sync_and_deliver) if the context is in this CPU's PMU.

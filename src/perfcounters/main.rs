@@ -34,9 +34,11 @@ mod registers;
 mod sampling;
 mod session;
 mod sets;
+mod status;
 pub mod sys;
 mod target;
 mod tracing;
+mod virtual_counters;
 
 use kernel::prelude::*;
 

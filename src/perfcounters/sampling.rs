@@ -8,7 +8,6 @@
 //! counters as soon as interrupts are enabled. Every overflow is therefore delivered once, even
 //! after a late NMI.
 
-use engine::calls::{status, Status};
 use engine::context::Error;
 use engine::pmu::{PmdSet, Scope};
 use engine::ring::{THROTTLE, UNTHROTTLE};
@@ -43,9 +42,9 @@ pub(crate) struct Sampling {
     /// PMDs (data registers) that have overflowed and that `PERFMON_RESTART` will reset.
     pub(crate) reset_pending: PmdSet,
     /// Begin and end of throttling ([`nmi::now`]), during which the context takes no samples.
-    throttled: Option<(u64, u64)>,
+    pub(crate) throttled: Option<(u64, u64)>,
     /// Statistics of throttling since the context was attached.
-    throttle_stats: ThrottleStats,
+    pub(crate) throttle_stats: ThrottleStats,
     /// Lost samples that were not reported to the format yet.
     unreported_lost: u64,
     /// The thread attached the context to itself.
@@ -54,10 +53,10 @@ pub(crate) struct Sampling {
 
 /// Statistics of throttling: how often, for how many nanoseconds, and with how many lost samples.
 #[derive(Clone, Copy, Default)]
-struct ThrottleStats {
-    nr: u32,
-    time: u64,
-    lost: u64,
+pub(crate) struct ThrottleStats {
+    pub(crate) nr: u32,
+    pub(crate) time: u64,
+    pub(crate) lost: u64,
 }
 
 impl Sampling {
@@ -287,41 +286,6 @@ impl Context {
             state.sets.due = true;
         }
         self.reset(state, skipped, false);
-    }
-
-    /// Returns the status of the context for `PERFMON_STATUS`.
-    pub(crate) fn status(&self) -> Status {
-        let mut told = Status::default();
-        self.with_state(&mut |state| {
-            self.sync_and_deliver(state);
-            let ThrottleStats { nr, time, lost } = state.sampling.throttle_stats;
-            told = Status {
-                nr_throttles: nr,
-                throttled: time,
-                lost,
-                elsewhere: state.elsewhere.time(),
-                ..Status::default()
-            };
-            if let Some((since, until)) = state.sampling.throttled {
-                let now = nmi::now();
-                let lasts = now < until || state.cpu.is_some();
-                let ended = if lasts { now } else { until };
-                told.throttled = time.wrapping_add(ended.saturating_sub(since));
-                told.flags |= if lasts { status::THROTTLED } else { 0 };
-            }
-            for (is, flag) in [
-                (state.started, status::STARTED),
-                (state.sampling.masked, status::MASKED),
-                (state.target == Target::Dead, status::ENDED),
-                (
-                    state.started && state.elsewhere.is_elsewhere(),
-                    status::ELSEWHERE,
-                ),
-            ] {
-                told.flags |= if is { flag } else { 0 };
-            }
-        });
-        told
     }
 
     /// Writes a record without a sample into the ring, if it exists, and wakes readers if needed.
