@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Limits per user: kernel memory of contexts and traces, number of traces and of traced processes.
-//! The sums are kept by `sys/shim/account.c`.
+//! Limits per user for the kernel memory of contexts and traces, the number of traces, and the
+//! number of traced processes. The sums per user are kept by `sys/shim/account.c`.
 //!
-//! An amount is added to the account of the user and to those of the owners of the user's user
-//! namespaces. Sample buffers are charged to `RLIMIT_MEMLOCK` as well, and all memory is charged to
-//! the control group of the task that allocates it.
+//! An amount is added to the account of the user and to the accounts of the owners of the user's
+//! user namespaces. Sample buffers are charged to `RLIMIT_MEMLOCK` as well, and all memory is
+//! charged to the control group of the task that allocates it.
 
 use kernel::cred::Credential;
 use kernel::error::{code::ENOMEM, to_result, Error, Result};
@@ -15,7 +15,7 @@ use super::shim::Amount;
 pub(crate) use super::shim::Resource;
 use super::{access, shim};
 
-/// Bytes that are accounted to a user. Drop subtracts them.
+/// Bytes that are charged to a user until the charge is dropped.
 ///
 /// Context: drop in process context.
 pub(crate) struct Charge {
@@ -26,8 +26,8 @@ pub(crate) struct Charge {
 }
 
 impl Charge {
-    /// Charges `bytes` to the caller, who also pays for what is derived from this charge. Process
-    /// context.
+    /// Charges `bytes` to the caller. Charges that are made from this one
+    /// ([`charge`](Self::charge)) are charged to the same user. Process context.
     ///
     /// # Errors
     ///
@@ -57,11 +57,12 @@ impl Charge {
         &self.user
     }
 
-    /// Charges further bytes to the same user, in a charge of its own. Process context.
+    /// Charges further bytes to the same user, and returns them as a separate charge. Process
+    /// context.
     ///
     /// # Errors
     ///
-    /// `EDQUOT` if the limit would be exceeded, `ENOMEM`.
+    /// `EDQUOT` if the limit `user_kb` would be exceeded, `ENOMEM`.
     pub(crate) fn charge(&self, bytes: usize) -> Result<Self> {
         let mut more = self.empty();
         let most = match self.unlimited {
@@ -74,7 +75,7 @@ impl Charge {
         Ok(more)
     }
 
-    /// Returns the number of bytes.
+    /// Returns the number of charged bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes as usize
     }
@@ -84,7 +85,7 @@ impl Charge {
         self.bytes = self.bytes.wrapping_add(core::mem::take(&mut other.bytes));
     }
 
-    /// Returns up to `bytes` to the user. Process context.
+    /// Subtracts up to `bytes` from the charge and from the user's account. Process context.
     pub(crate) fn uncharge(&mut self, bytes: usize) {
         let mut less = self.empty();
         less.bytes = self.bytes.min(bytes as u64);
@@ -98,8 +99,8 @@ impl Drop for Charge {
     }
 }
 
-/// One object of a kind (a trace, a traced process, a call) that is accounted to a user. Drop
-/// subtracts it.
+/// One object (a trace, a traced process, a call) that is counted in the account of a user until
+/// the charge is dropped.
 ///
 /// Context: drop in process context.
 pub(crate) struct ResourceCharge {
@@ -108,14 +109,14 @@ pub(crate) struct ResourceCharge {
 }
 
 impl ResourceCharge {
-    /// Counts one more for the caller. Returns `error` if the caller would have more than `most`,
-    /// or `ENOMEM`. Process context.
+    /// Counts one more object in the account of the caller. Returns `error` if the caller would
+    /// have more than `most`, or `ENOMEM`. Process context.
     pub(crate) fn of_caller(thing: Resource, most: usize, error: Error) -> Result<Self> {
         Self::of(&access::of_caller(), thing, most, error)
     }
 
-    /// Counts one more for a user. Returns `error` if the user would have more than `most`, or
-    /// `ENOMEM`. Process context.
+    /// Counts one more object in the account of a user. Returns `error` if the user would have more
+    /// than `most`, or `ENOMEM`. Process context.
     pub(crate) fn of(
         user: &ARef<Credential>,
         thing: Resource,
@@ -139,8 +140,8 @@ impl Drop for ResourceCharge {
     }
 }
 
-/// Adds `nr` to the user's account and to those of the owners of its user namespaces. `EDQUOT` if
-/// one of them would exceed `most`; then none is changed. `ENOMEM`.
+/// Adds `nr` to the user's account and to the accounts of the owners of its user namespaces.
+/// Returns `EDQUOT` if an account would exceed `most`, or `ENOMEM`; an error changes no account.
 fn add(user: &Credential, (thing, nr): (Resource, u64), most: u64) -> Result {
     // SAFETY: The reference keeps the credentials alive; the callee takes its own lock.
     to_result(unsafe {
@@ -156,7 +157,7 @@ fn add(user: &Credential, (thing, nr): (Resource, u64), most: u64) -> Result {
 }
 
 fn sub(user: &Credential, (thing, nr): (Resource, u64)) {
-    // SAFETY: The reference keeps the credentials alive, and `nr` was added to their accounts
+    // SAFETY: The reference keeps the credentials alive, and `nr` was added to the same accounts
     // before.
     unsafe {
         shim::pfm_account_sub(
