@@ -9,14 +9,14 @@ use kernel::prelude::*;
 use super::shim;
 use crate::counters;
 
-/// A module, identified by its address. Another module can get the same address only after this one
-/// was unloaded.
+/// A module, identified by its address. Another module can get the same address only after the
+/// first module was unloaded.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct Owner(usize);
 
 impl Owner {
-    /// No module: built-in code, which is never unloaded.
+    /// The owner of instances that belong to no module: built-in code, which is never unloaded.
     pub(crate) const NONE: Self = Self(0);
 }
 
@@ -24,7 +24,7 @@ impl Owner {
 ///
 /// # Invariants
 ///
-/// The notifier is registered.
+/// The notifier of module unload is registered.
 pub(crate) struct UnloadNotifier(());
 
 impl UnloadNotifier {
@@ -44,7 +44,7 @@ impl Drop for UnloadNotifier {
     }
 }
 
-/// Makes the instances dormant that a module has not deleted before its unload.
+/// Makes all instances dormant that an unloaded module has not deleted.
 ///
 /// # Safety
 ///
