@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * C functions that sys/{msr,rawlock,sched,pmu,threads,rights,account,wake}.rs call. sys/shim.rs
- * declares them for Rust.
+ * C functions that sys/{access,account,msr,pmu,rawlock,sched,selfpage,threads,wrap_timer}.rs call.
+ * sys/shim.rs declares these functions for Rust.
  */
 #ifndef _PERFCOUNTERS_SHIM_PMU_H
 #define _PERFCOUNTERS_SHIM_PMU_H
@@ -53,12 +53,12 @@ void pfm_release_msr(u32 msr);
 /* Resources that are counted for each user. Resource in sys/shim.rs has the same values. */
 enum pfm_resource {
 	PFM_BYTES,
-	/* Processes that are traced, or have ended and are not read yet. */
+	/* Processes that are traced, or that have ended and are not read yet. */
 	PFM_PROCESSES,
 	/* PFM_TRACES: traces that have not ended. PFM_HELD_TRACES: all traces that exist. */
 	PFM_TRACES,
 	PFM_HELD_TRACES,
-	/* Concurrent calls of PERFTRACE_OPEN; not shown in debugfs. */
+	/* Concurrent calls of PERFTRACE_OPEN, which debugfs does not show. */
 	PFM_PERMISSION_CHECKS,
 	PFM_NR_RESOURCES,
 };
