@@ -113,7 +113,7 @@ impl<T: InterfaceListener> RegisteredListener<T> {
     pub(super) fn register(state: *const T) -> Result<Self> {
         /// # Safety
         ///
-        /// Called only by the kernel, with the block that `start` has registered.
+        /// Called only by the kernel, with the block that `register` has registered.
         unsafe extern "C" fn notice<T: InterfaceListener>(
             block: *mut bindings::notifier_block,
             event: c_ulong,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* C functions of user tracing: for sys/{trace,buffers,areas,process,leave,task}.rs. */
+/* C functions of user tracing, which sys/{buffers,detach,process,task,trace,trace_vma}.rs call. */
 #ifndef _PERFCOUNTERS_TRACE_H
 #define _PERFCOUNTERS_TRACE_H
 
@@ -14,14 +14,15 @@ struct vm_operations_struct;
 
 /* Identity of a process that attaches, or that creates a trace. */
 struct pt_identity {
-	/* In the initial user namespace. */
+	/* The effective user id in the initial user namespace. */
 	u32 uid;
 	char comm[16];
 };
 
 /*
- * Identifies mappings and files of the device: the operations of its mappings (@vm_ops) and of its
- * files (@file_ops), and a mask of the page offset within the range of one process (@offset_mask).
+ * Identifies mappings and files of /dev/perftrace: the operations of mappings (@vm_ops) and of
+ * files (@file_ops) of the device, and a mask of the page offset within the range of one process
+ * (@offset_mask).
  */
 struct pt_device_ops {
 	const struct vm_operations_struct *vm_ops;
