@@ -2,8 +2,8 @@
 
 //! pfm_nway: several buffers that are filled in turn (`include/uapi/linux/perfmon_formats.h`).
 //!
-//! While one buffer is read the next one is filled, so that no samples are missed. The context is
-//! masked only when all buffers are full.
+//! While one buffer is read the next buffer is filled, so that no samples are missed. The context
+//! is masked only when all buffers are full.
 
 use kernel::prelude::*;
 use perfcounters::description::{

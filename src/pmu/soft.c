@@ -4,7 +4,7 @@
  * thread, current values, and any instance of the counter pages.
  *
  * The module is written in C, because most of its code uses macros and inline functions of the
- * kernel. It is also an example of the C interface.
+ * kernel. The module is also an example of the C interface.
  */
 #include <linux/capability.h>
 #include <linux/mm.h>

@@ -44,7 +44,7 @@ impl Drop for ProcfsMount {
 /// `EPERM` if the caller may not; `ESRCH` if the thread exits; `EINTR` or `ENOMEM` if the check
 /// could not be made.
 pub(crate) fn check_access(task: &Task, attach: bool) -> Result {
-    // SAFETY: The reference keeps the task; process context.
+    // SAFETY: The reference keeps the task alive, and the caller is in process context.
     to_result(unsafe { shim::pfm_check_access(task.as_ptr(), attach) })
 }
 
@@ -52,7 +52,7 @@ pub(crate) fn check_access(task: &Task, attach: bool) -> Result {
 /// security modules. Threads of the caller's own process are always allowed. The thread may be
 /// exiting.
 pub(crate) fn may_watch(task: &Task) -> bool {
-    // SAFETY: The reference keeps the task; process context.
+    // SAFETY: The reference keeps the task alive, and the caller is in process context.
     unsafe { shim::pfm_may_watch(task.as_ptr()) }
 }
 
@@ -67,8 +67,8 @@ pub(crate) fn is_perfmon_capable() -> bool {
 }
 
 /// Returns whether the caller may monitor the kernel, CPUs and threads of other users, without an
-/// audit record. Used where a denial is no error: it selects a default, or a check of another right
-/// follows.
+/// audit record. Used where a denial selects a default, or where a check of another right follows a
+/// denial.
 pub(crate) fn has_perfmon_noaudit() -> bool {
     has_capability_noaudit(bindings::CAP_PERFMON) || has_capability_noaudit(bindings::CAP_SYS_ADMIN)
 }
@@ -103,7 +103,7 @@ pub(crate) fn may_evict() -> bool {
 /// Returns whether the caller may monitor the kernel: perf would allow it (`perf_event_paranoid`,
 /// capability, security modules), and the kernel is not locked down for confidentiality.
 pub(crate) fn may_monitor_kernel() -> bool {
-    // SAFETY: Called in process context, as the callee requires.
+    // SAFETY: The caller is in process context, as the callee requires.
     unsafe { shim::pfm_may_monitor_kernel() }
 }
 
@@ -152,7 +152,7 @@ pub(crate) fn has_rights_of(cred: &Credential) -> bool {
 ///
 /// # Invariants
 ///
-/// This holds a reference.
+/// `self` holds a reference to the `struct pid`.
 pub(crate) struct Process(NonNull<bindings::pid>);
 
 // SAFETY: A reference to a `struct pid` may be dropped by any thread.
@@ -163,7 +163,7 @@ unsafe impl Sync for Process {}
 impl Process {
     /// Returns the id of the caller's process.
     pub(crate) fn of_caller() -> Result<Self> {
-        // SAFETY: Called in process context, as the callee requires.
+        // SAFETY: The caller is in process context, as the callee requires.
         let number = unsafe { shim::pfm_current_process() };
         // INVARIANT: The callee has returned a reference, which the new `Process` owns.
         NonNull::new(number).map(Self).ok_or(ESRCH)
@@ -177,7 +177,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // SAFETY: By the type's invariant this holds a reference, which is dropped once.
+        // SAFETY: By the type's invariant `self` holds a reference, which is dropped once.
         unsafe { bindings::put_pid(self.0.as_ptr()) }
     }
 }
@@ -204,7 +204,7 @@ impl AccessSnapshot {
             state: core::ptr::null_mut(),
             dumpable: 0,
         };
-        // SAFETY: The reference keeps the task; the callee fills in the structure.
+        // SAFETY: The reference keeps the task alive, and the callee fills in the structure.
         to_result(unsafe { shim::pfm_snapshot_take(&raw mut seen, task.as_ptr()) })?;
         // INVARIANT: `pfm_snapshot_take()` has succeeded.
         Ok(Self(seen))
@@ -213,14 +213,16 @@ impl AccessSnapshot {
     /// Returns whether the thread still has the credentials and the dumpability of `self`, even if
     /// the thread runs another program now.
     pub(crate) fn is_unchanged(&self, task: &Task) -> bool {
-        // SAFETY: The structure is filled in by the type's invariant; the reference keeps the task.
+        // SAFETY: The structure is filled in by the type's invariant, and the reference keeps the
+        // task alive.
         unsafe { shim::pfm_snapshot_is_unchanged(&raw const self.0, task.as_ptr()) }
     }
 
     /// Returns whether the thread still runs the program of `self`, and `then` is a snapshot of the
     /// same program.
     pub(crate) fn runs_same_program(&self, task: &Task, then: &Self) -> bool {
-        // SAFETY: The structure is filled in by the type's invariant; the reference keeps the task.
+        // SAFETY: The structure is filled in by the type's invariant, and the reference keeps the
+        // task alive.
         let runs = unsafe { shim::pfm_snapshot_same_program(&raw const self.0, task.as_ptr()) };
         runs && self.0.state == then.0.state
     }
@@ -230,7 +232,8 @@ impl AccessSnapshot {
     /// program that the thread ran when the snapshot was taken, even if the thread runs another one
     /// now.
     pub(crate) fn was_unchanged(&self, task: &Task) -> bool {
-        // SAFETY: The structure is filled in by the type's invariant; the reference keeps the task.
+        // SAFETY: The structure is filled in by the type's invariant, and the reference keeps the
+        // task alive.
         unsafe { shim::pfm_snapshot_was_unchanged(&raw const self.0, task.as_ptr()) }
     }
 }

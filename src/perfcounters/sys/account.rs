@@ -26,8 +26,8 @@ pub(crate) struct Charge {
 }
 
 impl Charge {
-    /// Charges `bytes` to the caller. Charges that are made from this one
-    /// ([`charge`](Self::charge)) are charged to the same user. Process context.
+    /// Charges `bytes` to the caller. [`charge`](Self::charge) of the result charges the same user.
+    /// Process context.
     ///
     /// # Errors
     ///
@@ -43,7 +43,7 @@ impl Charge {
         nothing.charge(bytes)
     }
 
-    /// Returns an empty charge of the same user.
+    /// Returns an empty charge of the user of `self`.
     pub(crate) fn empty(&self) -> Self {
         Self {
             user: self.user.clone(),
@@ -57,8 +57,8 @@ impl Charge {
         &self.user
     }
 
-    /// Charges further bytes to the same user, and returns them as a separate charge. Process
-    /// context.
+    /// Charges further bytes to the user of `self`, and returns these bytes as a separate charge.
+    /// Process context.
     ///
     /// # Errors
     ///
@@ -80,7 +80,7 @@ impl Charge {
         self.bytes as usize
     }
 
-    /// Moves the bytes of `other`, which must be of the same user, to this charge. Any context.
+    /// Moves the bytes of `other`, which must be of the user of `self`, to `self`. Any context.
     pub(crate) fn absorb(&mut self, other: &mut Self) {
         self.bytes = self.bytes.wrapping_add(core::mem::take(&mut other.bytes));
     }
@@ -99,8 +99,8 @@ impl Drop for Charge {
     }
 }
 
-/// One object (a trace, a traced process, a call) that is counted in the account of a user until
-/// the charge is dropped.
+/// An object (a trace, a traced process, a call) that is counted in the account of a user until the
+/// charge is dropped.
 ///
 /// Context: drop in process context.
 pub(crate) struct ResourceCharge {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Requests and block devices, as the probes of block providers see them.
+//! Requests and block devices, for the probes of block providers.
 //!
-//! The block layer changes a request or a block device while a probe reads it. No Rust reference to
-//! such a structure is made; each field is read once, by a volatile read.
+//! The block layer changes a request or a block device while a probe reads it. Therefore no Rust
+//! reference to a request or a device is made, and each field is read once, by a volatile read.
 
 use core::marker::PhantomData;
 

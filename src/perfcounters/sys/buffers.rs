@@ -36,7 +36,7 @@ impl Page {
     /// Allocates a zeroed page, charged to the caller's control group. Returns `ENOMEM` without
     /// memory. May sleep.
     pub(crate) fn new() -> Result<Self> {
-        // SAFETY: Allocates in process context; no requirements.
+        // SAFETY: The callee may allocate, as the caller is in process context.
         let address = unsafe { shim::pt_page_new() };
         // INVARIANT: The page was just allocated, with one reference.
         Ok(Self(NonNull::new(address as *mut u8).ok_or(ENOMEM)?))
@@ -55,8 +55,8 @@ impl Page {
             // SAFETY: The word is within the page and aligned, and shared words are accessed
             // atomically only.
             let word = unsafe { AtomicU32::from_ptr(self.0.as_ptr().cast::<u32>().add(word)) };
-            // Release: pairs with the ordered loads in a traced process, which loads the word that
-            // is stored last before the others.
+            // Release: pairs with the ordered loads in a traced process, which loads first the word
+            // that is stored last.
             word.store(value, Ordering::Release);
         }
     }
@@ -106,8 +106,8 @@ pub(crate) struct Buffer {
     /// Nonzero after a thread has timed out waiting for room, until the reader advances.
     stalled: Word,
     /// The last wait for room: the tail at which a thread waited, plus one, and the time at which
-    /// the first thread began to wait at that tail, in nanoseconds. Both are 0 if no thread has
-    /// waited.
+    /// the first thread began to wait at that tail, in nanoseconds. `awaited_tail` and
+    /// `awaited_since` are 0 if no thread has waited.
     awaited_tail: Word,
     awaited_since: Word,
     /// The count of lost events that was last returned to the reader.
@@ -193,7 +193,7 @@ impl Buffer {
         NonNull::new(self.pages.get(page)?.load_acquire() as *mut u8)
     }
 
-    /// Returns the writer's counts.
+    /// Returns the page of counts, which the writer updates.
     pub(crate) fn counts(&self) -> &Counts {
         // SAFETY: By the type's invariant the first page lives as long as `self`. The page holds
         // atomic words, which user space may change at any time.

@@ -49,7 +49,7 @@ impl WakeFile {
 
 impl Drop for WakeFile {
     fn drop(&mut self) {
-        // SAFETY: By the type's invariant this holds a reference, which is dropped once.
+        // SAFETY: By the type's invariant `self` holds a reference, which is dropped once.
         unsafe { shim::pt_wake_file_put(self.0.as_ptr()) }
     }
 }

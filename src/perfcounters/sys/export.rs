@@ -32,10 +32,10 @@ const _: () = {
     assert!(Unit::Sectors as u16 == abi::Unit::Sectors as u16);
     assert!(Unit::Packets as u16 == abi::Unit::Packets as u16);
     assert!(Unit::Pages as u16 == abi::Unit::Pages as u16);
-    // The engine has no number that the driver interface lacks.
+    // The engine defines no further kinds or units.
     assert!(abi::Kind::from_raw(Kind::Histogram as u16 + 1).is_none());
     assert!(abi::Unit::from_raw(Unit::Pages as u16 + 1).is_none());
-    // The shim asserts the same size for the C structure.
+    // The shim asserts that `struct perf_counter_spec` in C has this size.
     assert!(size_of::<RawSpec>() == 32);
 };
 
@@ -75,8 +75,8 @@ pub(crate) unsafe extern "C" fn __perf_add(name: *const c_char, owner: Owner) ->
 /// Adds an instance of any kind. Process context; may sleep.
 ///
 /// Returns what `__perf_add` returns, and -EINVAL for a size, kind, unit, exponent or number of
-/// slots that is not valid. A name that is dormant gets its old number if the new slots fit into
-/// the old ones, otherwise a new number.
+/// slots that is not valid. A name that is dormant gets its old number if the old slots are enough,
+/// otherwise a new number.
 ///
 /// # Safety
 ///

@@ -59,7 +59,8 @@ pub(crate) fn ready() {
     READY.store(1, Release);
 }
 
-/// Returns `EAGAIN` until module init has succeeded. Each device's open calls it.
+/// Returns `EAGAIN` until module init has succeeded. The open function of each device calls
+/// `is_ready`.
 ///
 /// A module whose init fails is freed without regard to open files, so no file may be open before
 /// init has succeeded.
@@ -231,7 +232,7 @@ impl Drop for Device {
     }
 }
 
-/// The two devices of the counter pages.
+/// The two registered devices of the counter pages.
 pub(crate) struct Devices {
     _names: Device,
     _counters: Device,

@@ -131,7 +131,7 @@ impl Pinned {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        // SAFETY: By the type's invariant this holds a reference to the owner.
+        // SAFETY: By the type's invariant `self` holds a reference to the owner.
         unsafe { bindings::module_put(self.raw().owner) }
     }
 }
@@ -148,7 +148,7 @@ struct MappableMemory {
 
 impl MappableMemory {
     fn new(size: u64) -> Result<Self> {
-        // SAFETY: Allocates in process context; no requirements.
+        // SAFETY: The callee may allocate, as the caller is in process context.
         let address = unsafe { shim::pfm_memory_new(size) };
         // INVARIANT: The memory was just allocated, zeroed.
         Ok(Self {
@@ -214,7 +214,7 @@ pub(crate) struct SamplingMemory {
     /// The page in which the reader of a ring stores its position; `None` without a ring.
     tail: Option<MappableMemory>,
     _locked: LockedPages,
-    /// The charge for these pages and for the format's state.
+    /// The charge for `memory`, `tail` and the format's state.
     _charge: Charge,
 }
 
@@ -227,7 +227,8 @@ unsafe impl Sync for SamplingMemory {}
 impl SamplingMemory {
     /// Allocates `size` bytes, and a page for the reader of a ring. The charge includes `beside`
     /// bytes of memory that user space does not map. Returns `ENOMEM` if `RLIMIT_MEMLOCK` does not
-    /// allow the pages or if there is no memory; `EDQUOT` if the user's limit does not allow them.
+    /// allow the pages or if there is no memory; returns `EDQUOT` if the user's limit does not
+    /// allow the pages.
     fn new(size: u64, ring: bool, beside: usize) -> Result<Self> {
         let page = PAGE_SIZE as u64;
         let tail = if ring { page } else { 0 };
@@ -512,8 +513,8 @@ impl Buffer {
         }
     }
 
-    /// Writes a record that is no sample, such as `THROTTLE`, into the ring of the buffer. Returns
-    /// whether the reader has to be woken. Does nothing if the buffer has no ring.
+    /// Writes a record other than a sample, such as `THROTTLE`, into the ring of the buffer.
+    /// Returns whether the reader has to be woken. Does nothing if the buffer has no ring.
     pub(crate) fn write_record(&mut self, kind: u16, word: u64) -> bool {
         let ring = self.ring.as_mut();
         ring.is_some_and(|ring| match ring.write(kind, &[&[word]]) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Interrupt handlers, as the probes of interrupt providers see them.
+//! Interrupt handlers, for the probes of interrupt providers.
 
 use kernel::bindings;
 use kernel::types::Opaque;

@@ -146,8 +146,8 @@ impl fmt::Display for Text<'_> {
     }
 }
 
-/// One bucket of the table. `hash` is 0 (free), `DELETED`, `REMOVING`, `REMOVED`, or the hash of
-/// the entry's key.
+/// A bucket of the table. `hash` is 0 (free), `DELETED`, `REMOVING`, `REMOVED`, or the hash of the
+/// entry's key.
 struct Bucket<R> {
     hash: Atomic<u64>,
     entry: UnsafeCell<*mut Entry<R>>,
@@ -204,8 +204,8 @@ impl Drop for RtnlLock {
 /// - Only one thread at a time inserts and removes. In a table whose things are announced
 ///   ([`add`](Self::add)) that thread is the holder of the RTNL mutex; in a table whose entries are
 ///   requested ([`request`](Self::request)) it is the worker.
-/// - Only the worker frees entries. It frees the entries of all buckets that it has found in state
-///   [`REMOVING`], after one grace period.
+/// - Only the worker frees entries. The worker frees the entries of all buckets that it has found
+///   in state [`REMOVING`], after one grace period.
 /// - `deferred` is accessed by the holder of the RTNL mutex only.
 #[repr(C)]
 pub struct KeyedCounters<R> {
@@ -381,10 +381,9 @@ impl<R: Send + Sync> KeyedCounters<R> {
     /// Context: process context. The caller holds the RTNL mutex, which serialises callers.
     ///
     /// If removed entries are not dropped yet, the worker creates the new entry later, as a removed
-    /// entry may have the same instance names. This function must not wait for the worker. The
-    /// worker waits for probes, and a SCHED_FIFO thread that has preempted a probe prolongs that
-    /// wait. During the wait all changes of interfaces on the machine would wait for the RTNL
-    /// mutex.
+    /// entry may have the same instance names. `add` must not wait for the worker. The worker waits
+    /// for probes, and a SCHED_FIFO thread that has preempted a probe prolongs that wait. During
+    /// the wait all changes of interfaces on the machine would wait for the RTNL mutex.
     #[inline]
     pub fn add(&self, key: &Key, name: &Key) -> Result {
         if self.nr_removing.load(Relaxed) == 0 && self.nr_deferred.load(Relaxed) == 0 {
@@ -538,8 +537,8 @@ impl<R: Send + Sync> KeyedCounters<R> {
             // SAFETY: In state `REMOVED` only the worker accesses the entry.
             let entry = unsafe { bucket.entry.get().read() };
             if let Some(entry) = NonNull::new(entry) {
-                // SAFETY: The pointer is from `into_raw`. No search finds the entry any more, and
-                // the probes that had found it have returned.
+                // SAFETY: The pointer is from `into_raw`. No search finds a removed entry, and the
+                // probes that had found the entry have returned.
                 drop(unsafe { KBox::from_raw(entry.as_ptr()) });
             }
             // Pairs with the acquire in `insert`: the worker has read the old entry.
@@ -549,8 +548,8 @@ impl<R: Send + Sync> KeyedCounters<R> {
         }
     }
 
-    /// Runs the worker of a table: drops removed entries, and creates the deferred and the
-    /// requested ones.
+    /// Runs the worker of a table: drops removed entries, and creates deferred and requested
+    /// entries.
     ///
     /// # Safety
     ///

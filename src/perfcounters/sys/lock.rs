@@ -7,7 +7,7 @@
 //!
 //! - `SESSION`, then `RESERVED_PMU`;
 //! - `TASK_FILES`, then `ACCOUNTING`, then `REGISTRY`;
-//! - `TRACING`, without any of the others; `SHARED_MEMORY_PROBE`, without any of the others;
+//! - `TRACING` and `SHARED_MEMORY_PROBE`, which are not nested with each other;
 //! - `PMUS`, `FORMATS` and `REGISTRY` are innermost: under them no other mutex of this module is
 //!   taken and no user memory is accessed. Page faults of counter pages do not take `REGISTRY`.
 
@@ -74,8 +74,8 @@ kernel::sync::global_lock! {
     // SAFETY: `init` initialises the mutex before a device or an exported symbol of this module can
     // be used.
     /// Serialises the selection of single tasks for accounting, which creates `/proc/ppa/PID`.
-    /// Taken before `ACCOUNTING`. These files are created and removed without `ACCOUNTING`, as
-    /// their readers take `ACCOUNTING`.
+    /// Taken before `ACCOUNTING`. The files in `/proc/ppa/PID` are created and removed without
+    /// `ACCOUNTING`, as their readers take `ACCOUNTING`.
     pub(crate) unsafe(uninit) static TASK_FILES: Mutex<()> = ();
 }
 

@@ -42,8 +42,8 @@ pub(crate) fn may_sleep() -> bool {
     unsafe { shim::pfc_may_sleep() }
 }
 
-/// Kinds of log lines that users can cause at will (`PFC_LOG_KINDS`). Each kind has a separate rate
-/// limit.
+/// Kinds of log lines that users can cause at will (`PFC_LOG_KINDS`). Each kind of log line has a
+/// separate rate limit.
 #[derive(Clone, Copy)]
 pub(crate) enum LogKind {
     /// A line about an instance that could not be added.
@@ -71,12 +71,12 @@ pub(crate) fn is_32bit() -> bool {
 /// Returns the ticks of the TSC per millisecond; 0 if the TSC is not constant or stops in idle
 /// states.
 pub(crate) fn tsc_khz() -> u32 {
-    // SAFETY: Reads properties of the processor; no requirements.
+    // SAFETY: The callee only reads properties of the processor, without requirements.
     unsafe { shim::pfc_tsc_khz() }
 }
 
-/// A point in time in terms of RCU. All sections with preemption off that run at that time have
-/// ended when a grace period has elapsed since.
+/// A point in time from which an RCU grace period is measured. Sections with preemption off that
+/// run at that time have ended after the grace period.
 #[derive(Clone, Copy)]
 pub(crate) struct GracePeriod(usize);
 

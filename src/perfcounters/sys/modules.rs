@@ -9,7 +9,7 @@ use kernel::prelude::*;
 use super::shim;
 use crate::counters;
 
-/// A module, identified by its address. Another module can get the same address only after the
+/// A module, identified by its address. An address can be that of another module only after the
 /// first module was unloaded.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(transparent)]
@@ -28,7 +28,7 @@ impl Owner {
 pub(crate) struct UnloadNotifier(());
 
 impl UnloadNotifier {
-    /// Registers the notifier.
+    /// Registers the notifier of module unload.
     pub(crate) fn register() -> Result<Self> {
         // SAFETY: Called once, and drop unregisters the notifier.
         to_result(unsafe { shim::pfc_module_notifier_register() })?;

@@ -22,7 +22,7 @@ use super::shim;
 const EXTABLE_TYPE: u32 = 17 | 1 << 8 | 0xffff << 16;
 
 /// Assembles an instruction that takes a register's number in ecx, with an entry in the exception
-/// table. If the register does not exist, ecx is all ones afterwards.
+/// table. If the register does not exist, the instruction faults and ecx is all ones.
 macro_rules! guarded {
     ($instruction:literal, $number:expr, $seen:ident, $($operands:tt)*) => {
         asm!(
@@ -140,7 +140,7 @@ pub(crate) fn keeps_value(counter: u64, _reserved: &ReservedMsrs) -> bool {
 /// Makes perf clear its dirty counters on this CPU now.
 ///
 /// perf marks the counters that it has used as dirty. At a switch to an address space that may use
-/// RDPMC perf clears the dirty counters, even if a context of this module uses them by then. A
+/// RDPMC perf clears the dirty counters, even if a context of this module uses the counters now. A
 /// worker therefore switches address spaces on this CPU, so that perf clears the dirty counters
 /// before a CPU's context is loaded. A thread's context does not need this function, because it is
 /// never in the PMU at a switch of address spaces.
@@ -151,7 +151,7 @@ pub(crate) fn keeps_value(counter: u64, _reserved: &ReservedMsrs) -> bool {
 ///
 /// `EBUSY` if the worker did not run within 100 ms, `ENOMEM`.
 pub(crate) fn flush_perf_dirty_counters() -> Result {
-    // SAFETY: Called in process context, as the callee requires.
+    // SAFETY: The caller is in process context, as the callee requires.
     to_result(unsafe { shim::pfm_flush_perf_dirty_counters() })
 }
 

@@ -23,8 +23,8 @@ pub(crate) use super::shim::NmiRegisters;
 ///
 /// The address is that of the interrupted code. Without `interrupted` the address is that of the
 /// code which a deferred NMI ([`defer`]) interrupted, or else the one at which the thread left user
-/// mode. `kernel` permits addresses in the kernel; thread numbers are those of `ns`. Any context,
-/// preemption off.
+/// mode. `kernel` permits addresses in the kernel. Process and thread ids are those of the PID
+/// namespace `ns`. Any context, preemption off.
 #[inline(always)]
 pub(crate) fn fill_overflow(
     overflow: &mut Overflow,
@@ -46,13 +46,13 @@ pub(crate) fn fill_overflow(
 
 /// Returns CLOCK_MONOTONIC in nanoseconds. Any context.
 pub(crate) fn now() -> u64 {
-    // SAFETY: No requirements.
+    // SAFETY: The callee has no requirements.
     unsafe { shim::pfm_now() }
 }
 
 /// Returns the resolution of high-resolution timers in nanoseconds.
 pub(crate) fn resolution() -> u64 {
-    // SAFETY: No requirements.
+    // SAFETY: The callee has no requirements.
     unsafe { shim::pfm_resolution() }
 }
 
@@ -71,7 +71,7 @@ pub(crate) fn deferred_since() -> u64 {
 
 /// Returns whether NMIs of this processor may arrive after their overflow was handled.
 pub(crate) fn may_be_stale() -> bool {
-    // SAFETY: No requirements.
+    // SAFETY: The callee has no requirements.
     unsafe { shim::pfm_may_be_stale() }
 }
 
@@ -102,9 +102,9 @@ pub(crate) fn take_stale_nmi() -> bool {
 pub(crate) fn throttle_time(began: u64, interrupted: Option<IrqRegs>) -> u64 {
     let timed: u8;
     // The condition is `le`, not `z`, because `pfm_throttle_time` writes the word only at its end.
-    // If this is an interrupt, NMIs may come before that write, and find 0 or less. Each of these
-    // NMIs must be timed: if every NMI causes the next NMI, the interrupted call does not reach its
-    // end.
+    // If this is an interrupt, NMIs may come before that write, and find 0 or less. An NMI that
+    // comes before the write must be timed: if every NMI causes the next NMI, the interrupted call
+    // does not reach its end.
     //
     // SAFETY: Decrements a per-CPU word of this module, in one instruction that no NMI can split.
     unsafe {

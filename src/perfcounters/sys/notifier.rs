@@ -36,7 +36,7 @@ unsafe impl Sync for Notifier {}
 impl Notifier {
     /// Creates a notifier without a context. Returns `ENOMEM` without memory. May sleep.
     pub(crate) fn new() -> Result<Self> {
-        // SAFETY: Allocates in process context; no requirements.
+        // SAFETY: The callee may allocate, as the caller is in process context.
         let raw = unsafe { shim::pfm_notifier_new() };
         // INVARIANT: `raw` was just created, and no context is attached.
         Ok(Self {

@@ -35,7 +35,7 @@ unsafe impl Sync for Page {}
 impl Page {
     /// Allocates a zeroed page. May sleep.
     pub(crate) fn new() -> Result<Self, Error> {
-        // SAFETY: Allocates in process context; no requirements.
+        // SAFETY: The callee may allocate, as the caller is in process context.
         let address = unsafe {
             bindings::get_free_pages_noprof(bindings::GFP_KERNEL | bindings::__GFP_ZERO, 0)
         };
@@ -129,7 +129,7 @@ impl HeaderPage {
         self.0.put(offset_of!(Header, nr_slots), slots);
     }
 
-    /// Publishes the number of chunks. The pages of these chunks are in the tables already.
+    /// Publishes the number of chunks. The pages of all `chunks` chunks are already in the tables.
     pub(crate) fn set_nr_chunks(&self, chunks: u32) {
         // Pairs with the acquire of the generation in a reader's `read_begin`: the table grows
         // before the change that needs it, so that a reader which enters after the change sees the

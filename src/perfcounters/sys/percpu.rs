@@ -36,8 +36,8 @@ impl Chunk {
     /// the memory of a chunk is not available, perf_add() fails with one line in the log; the OOM
     /// killer is not invoked.
     pub(crate) fn new(pages: u32) -> Result<Self, Error> {
-        // SAFETY: Allocates in process context; no requirements. The third parameter of the callee
-        // is `reserved`.
+        // SAFETY: The callee may allocate, as the caller is in process context. The third parameter
+        // of the callee is `reserved`.
         let base = unsafe {
             bindings::pcpu_alloc_noprof(
                 pages as usize * PAGE_SIZE,

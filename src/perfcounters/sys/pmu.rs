@@ -153,8 +153,8 @@ impl Description {
     /// Returns whether this CPU has the register, by the description's `here()`. Interrupts off.
     pub(crate) fn exists_here(&self, row: &Register) -> bool {
         match self.raw().here {
-            // SAFETY: The function is called on the CPU that is asked about, with interrupts off,
-            // as the C interface requires.
+            // SAFETY: The caller runs on the CPU to be checked, with interrupts off, as the C
+            // interface requires.
             Some(here) => unsafe { here(row.address, row.width.into()) },
             None => true,
         }
@@ -216,8 +216,8 @@ impl Calls {
         Ok(value)
     }
 
-    /// Reads a virtual register of a thread, or of this CPU if `task` is `None`. Thread ids in the
-    /// value are those of the PID namespace `ns`. Any context.
+    /// Reads a virtual register of a thread, or of this CPU if `task` is `None`. A thread id that
+    /// the register contains is one of the PID namespace `ns`. Any context.
     #[inline]
     pub(crate) fn read(
         &self,
@@ -238,7 +238,7 @@ impl Calls {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        // SAFETY: By the type's invariant this holds a reference to the module.
+        // SAFETY: By the type's invariant `self` holds a reference to the module.
         unsafe { bindings::module_put(self.owner) }
     }
 }
@@ -364,8 +364,8 @@ impl Drop for DebugfsTree {
     }
 }
 
-/// Requests that user space loads the module with this alias, and waits until modprobe ends. A
-/// missing module is no error. May sleep.
+/// Requests that user space loads the module with this alias, and waits until modprobe ends. Errors
+/// are ignored. May sleep.
 pub(crate) fn request_module(alias: &CStr) {
     // SAFETY: The format string takes one C string, which is passed.
     let _ = unsafe { bindings::__request_module(true, c"%s".as_char_ptr(), alias.as_char_ptr()) };

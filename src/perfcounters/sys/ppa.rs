@@ -35,7 +35,7 @@ impl Clock {
     /// Chooses the TSC if the kernel considers it stable, otherwise the scheduler's clock, in
     /// nanoseconds.
     pub(crate) fn choose() -> Self {
-        // SAFETY: Reads properties of the processor; no requirements.
+        // SAFETY: The callee only reads properties of the processor, without requirements.
         match unsafe { shim::ppa_tsc_khz() } {
             0 => Self {
                 khz: 1_000_000,
@@ -71,7 +71,7 @@ impl Clock {
     /// Returns whether this clock is the TSC, and the kernel has marked the TSC unstable since the
     /// choice.
     pub(crate) fn is_unstable(&self) -> bool {
-        // SAFETY: Reads properties of the processor; no requirements.
+        // SAFETY: The callee only reads properties of the processor, without requirements.
         self.tsc && unsafe { shim::ppa_tsc_khz() } == 0
     }
 
@@ -403,7 +403,7 @@ static PPA_OPS: Ops<bindings::file_operations> = Ops(bindings::file_operations {
     open: Some(open),
     read: Some(read_tasks),
     unlocked_ioctl: Some(ioctl),
-    // The structures have the same layout for 32-bit programs.
+    // The structures of the calls have the same layout in 32-bit programs.
     #[cfg(CONFIG_COMPAT)]
     compat_ioctl: bindings::compat_ptr_ioctl,
     llseek: Some(bindings::default_llseek),
@@ -492,13 +492,13 @@ unsafe extern "C" fn ioctl(_: *mut bindings::file, command: c_uint, arg: c_ulong
 
 /// Sleeps for a millisecond, so that other threads can run.
 pub(crate) fn pause() {
-    // SAFETY: Called in process context, as the callee requires.
+    // SAFETY: The caller is in process context, as the callee requires.
     unsafe { bindings::msleep(1) };
 }
 
 /// Waits until all RCU callbacks that were queued before the call have run. May sleep.
 pub(crate) fn wait_for_frees() {
-    // SAFETY: Called in process context, as the callee requires.
+    // SAFETY: The caller is in process context, as the callee requires.
     unsafe { bindings::rcu_barrier() };
 }
 

@@ -277,7 +277,7 @@ event! {
     /// A packet was dropped, anywhere between driver and socket.
     NetDrop(c"kfree_skb", skb: *mut bindings::sk_buff, location: *mut c_void, why: c_uint,
             socket: *const c_void) {
-        /// The interface whose own statistics count this drop, if there is one.
+        /// The interface whose own statistics count the drop; `None` if no interface counts it.
         interface: Option<&'a Interface> = if net::is_dropped_at_device(why) {
             // SAFETY: The packet is alive during the call, and is at a device if
             // `is_dropped_at_device` accepts the reason.
@@ -296,7 +296,7 @@ macro_rules! vector_events {
 
 // Entry events of x86 interrupt vectors that are not interrupt lines of devices.
 vector_events! {
-    /// The local APIC timer.
+    /// The timer of the local APIC has expired.
     LocalTimer(c"local_timer_entry");
     /// Another CPU asks this CPU to reschedule.
     Reschedule(c"reschedule_entry");
@@ -304,7 +304,7 @@ vector_events! {
     CallFunction(c"call_function_entry");
     /// Another CPU asks this CPU to run a function.
     CallFunctionSingle(c"call_function_single_entry");
-    /// Work queued by irq_work_queue().
+    /// The interrupt that runs work queued by irq_work_queue().
     IrqWork(c"irq_work_entry");
     /// A platform-specific interprocessor interrupt.
     PlatformIpi(c"x86_platform_ipi_entry");

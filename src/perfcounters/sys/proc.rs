@@ -19,7 +19,8 @@ use kernel::task::Task;
 use super::shim;
 use crate::{accounting as files, per_task};
 
-/// The `/proc` files of process accounting. Drop removes these files and the files of all tasks.
+/// The `/proc` files of process accounting. Drop removes these files and the `/proc/ppa/PID` files
+/// of all tasks.
 pub(crate) struct Files(());
 
 impl Files {

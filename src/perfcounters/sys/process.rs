@@ -32,7 +32,7 @@ impl Identity {
     /// Returns the user and the name of a task.
     pub(crate) fn of(task: &Task) -> Self {
         let mut who = Self::default();
-        // SAFETY: The reference keeps the task; the callee fills in the structure.
+        // SAFETY: The reference keeps the task alive, and the callee fills in the structure.
         unsafe { shim::pt_identity(&mut who, task.as_ptr()) };
         who
     }
@@ -58,26 +58,26 @@ pub(crate) fn is_limit(error: Error) -> bool {
 /// Returns the module parameter `max_traced`: the maximum number of processes that are traced or
 /// whose trace was not read.
 pub(crate) fn max_traced() -> usize {
-    // SAFETY: Reads a module parameter; no requirements.
+    // SAFETY: The callee only reads a module parameter, without requirements.
     unsafe { shim::pt_max_traced() as usize }
 }
 
 /// Logs that the current process, or some of its markers, could not be traced. Process context.
 pub(crate) fn log_refused(markers: bool, error: Error) {
-    // SAFETY: Called in process context, as the callee requires.
+    // SAFETY: The caller is in process context, as the callee requires.
     unsafe { shim::pt_log_refused(markers, error.to_errno()) }
 }
 
 /// Returns whether the current thread has a pending fatal signal, so that a long loop should end.
 pub(crate) fn is_dying() -> bool {
-    // SAFETY: Called in process context, as the callee requires.
+    // SAFETY: The caller is in process context, as the callee requires.
     unsafe { shim::pt_is_dying() }
 }
 
 /// Returns how far the caller's CLOCK_MONOTONIC is ahead of the initial time namespace, in
 /// nanoseconds.
 pub(crate) fn time_offset() -> i64 {
-    // SAFETY: Called in process context, as the callee requires.
+    // SAFETY: The caller is in process context, as the callee requires.
     unsafe { shim::pt_time_offset() }
 }
 
@@ -103,7 +103,7 @@ unsafe impl Sync for Mm {}
 impl Mm {
     /// Returns the address space of the current task; `None` for a kernel thread.
     pub(crate) fn of_current() -> Option<Self> {
-        // SAFETY: Called in process context, as the callee requires.
+        // SAFETY: The caller is in process context, as the callee requires.
         // INVARIANT: The callee has returned a reference, which the new value owns.
         NonNull::new(unsafe { shim::pt_mm_get() }).map(Self)
     }
@@ -127,7 +127,7 @@ impl Mm {
 
 impl Drop for Mm {
     fn drop(&mut self) {
-        // SAFETY: By the type's invariant this holds a reference, which is dropped once.
+        // SAFETY: By the type's invariant `self` holds a reference, which is dropped once.
         unsafe { shim::pt_mm_put(self.0.as_ptr()) }
     }
 }
@@ -156,7 +156,7 @@ unsafe impl Sync for Pid {}
 impl Pid {
     /// Returns the id of the process whose first thread is `leader`.
     pub(crate) fn of(leader: &Task) -> Option<Self> {
-        // SAFETY: The reference keeps the task.
+        // SAFETY: The reference keeps the task alive.
         // INVARIANT: The callee has returned a reference, which the new value owns.
         NonNull::new(unsafe { shim::pt_pid_get(leader.as_ptr()) }).map(Self)
     }
@@ -177,7 +177,7 @@ impl Pid {
 
 /// Returns the number of the current thread in its own PID namespace.
 pub(crate) fn thread_number() -> u32 {
-    // SAFETY: Called in process context, as the callee requires.
+    // SAFETY: The caller is in process context, as the callee requires.
     unsafe { shim::pt_thread_nr() }
 }
 
@@ -199,7 +199,7 @@ impl Pid {
 
 impl Drop for Pid {
     fn drop(&mut self) {
-        // SAFETY: By the type's invariant this holds a reference, which is dropped once.
+        // SAFETY: By the type's invariant `self` holds a reference, which is dropped once.
         unsafe { bindings::put_pid(self.0.as_ptr()) }
     }
 }
@@ -265,7 +265,7 @@ impl ModuleRef {
 
 impl Drop for ModuleRef {
     fn drop(&mut self) {
-        // SAFETY: By the type's invariant this holds a reference, which is dropped once.
+        // SAFETY: By the type's invariant `self` holds a reference, which is dropped once.
         unsafe { bindings::module_put(crate::sys::release::module()) }
     }
 }

@@ -24,9 +24,9 @@ pub(crate) struct RawLock<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: The value is accessed under the lock only.
+// SAFETY: The value is accessed only with the lock held.
 unsafe impl<T: Send> Send for RawLock<T> {}
-// SAFETY: The value is accessed under the lock only.
+// SAFETY: The value is accessed only with the lock held.
 unsafe impl<T: Send> Sync for RawLock<T> {}
 
 impl<T> RawLock<T> {

@@ -41,7 +41,7 @@ pub(crate) fn current_mm() -> usize {
 
 /// Returns the address of a task's address space, which may change at any time.
 pub(crate) fn mm_of(task: &Task) -> usize {
-    // SAFETY: The reference keeps the task. The pointer is read once, and is only compared.
+    // SAFETY: The reference keeps the task alive. The pointer is read once, and is only compared.
     unsafe { (&raw const (*task.as_ptr()).mm).read_volatile() as usize }
 }
 
@@ -99,21 +99,21 @@ pub(crate) fn is_of_caller(task: &Task) -> bool {
 
 /// Returns whether the task is a kernel thread.
 pub(crate) fn is_kernel_thread(task: &Task) -> bool {
-    // SAFETY: The reference keeps the task.
+    // SAFETY: The reference keeps the task alive.
     unsafe { shim::pfm_is_kernel_thread(task.as_ptr()) }
 }
 
 /// Returns whether the task is exiting (`PF_EXITING`). The `sched_process_exit` event of the task
 /// may be over.
 pub(crate) fn has_ended(task: &Task) -> bool {
-    // SAFETY: The reference keeps the task.
+    // SAFETY: The reference keeps the task alive.
     unsafe { shim::pfm_is_exiting(task.as_ptr()) }
 }
 
 /// Returns the CPU on which a thread runs or from which it is just being switched out; `None` if
 /// the thread does not run.
 pub(crate) fn running_cpu(task: &Task) -> Option<u32> {
-    // SAFETY: The reference keeps the task.
+    // SAFETY: The reference keeps the task alive.
     let cpu = unsafe { shim::pfm_running_cpu(task.as_ptr()) };
     u32::try_from(cpu).ok()
 }
@@ -251,7 +251,7 @@ pub(crate) fn set_cpu_kind(cpu: u32, kind: &CpuKind) {
 /// Returns the time that a thread has run, in nanoseconds, as of the thread's last tick or context
 /// switch.
 pub(crate) fn run_time(task: &Task) -> u64 {
-    // SAFETY: The reference keeps the task.
+    // SAFETY: The reference keeps the task alive.
     unsafe { shim::pfm_run_time(task.as_ptr()) }
 }
 

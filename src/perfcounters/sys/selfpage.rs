@@ -44,7 +44,7 @@ impl Page {
     pub(crate) fn new(charge: &Charge) -> Result<Self> {
         let charge = charge.charge(engine::abi::PAGE_SIZE)?;
         let flags = bindings::GFP_KERNEL_ACCOUNT | bindings::__GFP_ZERO;
-        // SAFETY: Allocates in process context; no requirements.
+        // SAFETY: The callee may allocate, as the caller is in process context.
         let address = unsafe { bindings::get_free_pages_noprof(flags, 0) };
         // INVARIANT: The page was just allocated, zeroed.
         let page = Self {

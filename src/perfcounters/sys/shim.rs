@@ -48,8 +48,8 @@ pub(crate) enum Resource {
     Traces,
     /// All traces, including traces that have ended and that an open file still holds.
     HeldTraces,
-    /// Calls of `PERFTRACE_OPEN` in progress that ask the security modules. Each such call uses a
-    /// kernel thread.
+    /// Calls of `PERFTRACE_OPEN` in progress that ask the security modules. Each call that asks the
+    /// security modules uses a kernel thread.
     PermissionChecks,
 }
 

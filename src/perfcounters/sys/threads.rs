@@ -11,7 +11,7 @@ use kernel::prelude::*;
 use super::shim;
 use crate::contexts::Context;
 
-/// Owner of the table of monitored threads. It is created before all users of the table, and
+/// Owner of the table of monitored threads. The owner is created before all users of the table, and
 /// dropped after them.
 pub(crate) struct ThreadTable(());
 
@@ -56,7 +56,7 @@ impl UnlinkedEntry {
     /// May sleep, for long if the control group is full, so the caller holds no lock for which
     /// other threads wait.
     pub(crate) fn new() -> Result<Self> {
-        // SAFETY: Allocates in process context; no requirements.
+        // SAFETY: The callee may allocate, as the caller is in process context.
         let raw = unsafe { shim::pfm_thread_entry_new() };
         // INVARIANT: The entry was just allocated.
         Ok(Self {

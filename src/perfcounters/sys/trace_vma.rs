@@ -175,8 +175,8 @@ extern "C" fn pt_count_missed(mm: usize) {
 }
 
 /// Sets up the pages of a process that was created by fork() and accesses its mappings for the
-/// first time. Returns false if another task, such as a kernel thread, makes the access. If memory
-/// is short, the process is no longer traced.
+/// first time. Returns false if a task other than the child, such as a kernel thread, accesses the
+/// mappings. If memory is short, the process is no longer traced.
 fn attach_child(key: u64) -> bool {
     match children::attach_child(key) {
         Ok(false) | Err(ESRCH) => {}

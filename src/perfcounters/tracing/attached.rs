@@ -139,7 +139,7 @@ fn join(all: &mut Tracing, key: u64, mapping: Mapping, shared: bool) -> Result<A
     all.check_open()?;
     let process = all.live_process(key)?;
     // Pages are unmapped through the device node of `mapping`, also after the first file is closed.
-    // All files must therefore have the same device node.
+    // All files of a process must therefore have the same device node.
     if process.mapping != Some(mapping) {
         return Err(EBUSY);
     }
@@ -350,8 +350,8 @@ const RECHECK_NS: u64 = 1_000_000_000;
 ///
 /// # Errors
 ///
-/// `ENOENT` if the trace may not stop them any more (the process is then removed from the trace),
-/// `EINTR`, `ENOMEM`.
+/// `ENOENT` if the trace may not stop the threads any more (the process is then removed from the
+/// trace), `EINTR`, `ENOMEM`.
 fn may_stop(key: u64, id: u64, anyhow: bool) -> Result {
     let (asks, leader) = {
         let mut all = TRACING.lock();

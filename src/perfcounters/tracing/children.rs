@@ -26,8 +26,8 @@ use crate::tracing::attached::{add, end_process, may_attach, with_capacity};
 use crate::tracing::membership::join_traces;
 use crate::tracing::process::{ChildMemory, ChildPages, Process};
 
-/// The probe that finds new processes that share another process's memory. It is attached when the
-/// first process is traced.
+/// The probe that finds new processes that share another process's memory. The probe is attached
+/// when the first process is traced.
 pub(crate) struct SharedMemoryProbe;
 
 impl Handler<TaskNew<'_>> for SharedMemoryProbe {
@@ -55,7 +55,7 @@ pub(crate) fn detach_probe() {
 }
 
 /// Counts a child that shares the memory of a traced process and whose task work could not be
-/// allocated. The events of such a child appear as events of a thread of the traced process.
+/// allocated. The events of the child appear as events of a thread of the traced process.
 pub(crate) fn count_missed(mm: usize) {
     let mut all = TRACING.lock();
     if let Some(key) = all.key_of_mm(mm) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Markers of the kernel: context switches and system calls. Events of these markers are written to
-//! a trace together with those of programs, with time stamps of the same clock.
+//! Markers of the kernel: context switches and system calls. Events of the kernel's markers are
+//! written to the buffers of a trace, with time stamps of the clock that programs use.
 
 use engine::filter::{Event, Filter};
 use engine::trace::{Record, Writer};

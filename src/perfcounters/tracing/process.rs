@@ -65,8 +65,8 @@ const MAX_COPIES: usize = 4;
 /// 0 for an unused element.
 pub(crate) type Threads = [i64; MAX_COPIES];
 
-/// The placeholder page to which a process writes where no trace has a buffer. It is charged to the
-/// user for as long as a file or the process refers to it.
+/// The placeholder page to which a process writes where no trace has a buffer. The page is charged
+/// to the user for as long as a file or the process refers to it.
 pub(crate) struct PlaceholderPage {
     page: Page,
     _charge: Charge,
@@ -274,7 +274,7 @@ pub(crate) struct Process {
     /// The memory that is charged for the process.
     charge: Charge,
     /// The count of the process in the quota of its user or, after its end, of the owner of the
-    /// trace that keeps it. `None` if the process is about to be dropped.
+    /// trace that keeps it. The field is `None` if the process is about to be dropped.
     share: Option<ResourceCharge>,
 }
 

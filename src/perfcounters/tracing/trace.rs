@@ -117,12 +117,13 @@ pub(crate) fn reserve_beyond<T>(nr: usize) -> Result<KVVec<T>> {
     Ok(KVVec::with_capacity(capacity, GFP_KERNEL_ACCOUNT)?)
 }
 
-/// Memory that a page fault lacks. It is allocated without the lock, and the fault is tried again.
+/// Memory that a page fault lacks. The memory is allocated without the lock, and the fault is
+/// retried.
 #[derive(Clone, Copy)]
 pub(crate) enum Allocation {
-    /// Room for more than this many sets.
+    /// A list with room for more than this number of sets.
     SetList(usize),
-    /// A set without buffers.
+    /// A [`BufferSet`] without buffers.
     BufferSet,
     /// A buffer with its first page.
     Buffer,
@@ -284,7 +285,7 @@ pub(crate) struct Trace {
     freed_losses: LostStats,
     /// Number of ended processes that were dropped unread.
     dropped: u64,
-    /// Set if a set was removed since the last check for processes that are in no trace.
+    /// True if a set was removed since the last search for processes in no trace.
     pub(crate) sets_removed: bool,
     /// Number of processes that were removed because the maker has no permission to trace them.
     denied: u64,

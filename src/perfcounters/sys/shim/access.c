@@ -3,8 +3,8 @@
  * Permission to monitor other tasks: ptrace's access rule, and the security modules.
  *
  * ptrace_may_access() is not exported to modules, but procfs calls it whenever a file about the
- * memory of a process is opened. The functions here therefore open such a file, in a mount of
- * procfs that no other code uses.
+ * memory of a process is opened. The functions in this file therefore open a file about the memory
+ * of a process, in a mount of procfs that no other code uses.
  */
 #include <linux/binfmts.h>
 #include <linux/capability.h>
@@ -122,8 +122,8 @@ static int stable_ptrace_rule(struct task_struct *task)
 
 /*
  * Returns a copy of the caller's credentials for procfs, which checks the ids for file access and
- * the effective capabilities. In the copy these are the real ids and the permitted capabilities,
- * because ptrace's rule checks the real ids and the permitted capabilities.
+ * the effective capabilities. The copy has the real ids and the permitted capabilities in their
+ * place, because ptrace's rule checks the real ids and the permitted capabilities.
  */
 static struct cred *procfs_cred(bool attach)
 {

@@ -19,7 +19,7 @@
 #include "trace.h"
 #include "work.h"
 
-/* Release in src/engine/trace.rs has the same layout. */
+/* Release in src/engine/trace.rs has the layout of struct perftrace_release. */
 static_assert(sizeof(struct perftrace_release) == 16);
 
 struct pt_detach_work {
@@ -188,7 +188,7 @@ static void detach(struct callback_head *head)
 	/*
 	 * The thread may have been stopped since the work was queued, and PERFTRACE_RESUME may have
 	 * cancelled the release since then. With VM_LOCKED, mmap() would populate the new mappings
-	 * with pages in full, so such a process keeps the device.
+	 * with pages in full, so a process with VM_LOCKED is not detached.
 	 */
 	if (pt_is_detaching() && current->mm && !(current->mm->def_flags & VM_LOCKED)) {
 		/*

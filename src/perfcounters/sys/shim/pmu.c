@@ -27,14 +27,14 @@
 #include "pmu.h"
 #include "shim.h"
 
-/* perfmon_register and perfmon_pmu in include/linux/perfmon.rs have the same layout. */
+/* The structures in include/linux/perfmon.rs have the layout of the C structures. */
 static_assert(sizeof(struct perfmon_register) == 72);
 static_assert(offsetof(struct perfmon_register, pmcs) == 56);
 static_assert(sizeof(struct perfmon_pmu) == 112);
-/* SelfPage in src/engine/selfpage.rs has the same layout. */
+/* SelfPage in src/engine/selfpage.rs has the layout of struct perfmon_self. */
 static_assert(sizeof(struct perfmon_self) == 48 + PERFMON_SELF_COUNTERS * 24);
 
-/* Defined in Rust: sys/pmu.rs. */
+/* Exports of functions that sys/pmu.rs defines in Rust. */
 EXPORT_SYMBOL_GPL(perfmon_pmu_register);
 EXPORT_SYMBOL_GPL(perfmon_pmu_unregister);
 
@@ -250,7 +250,10 @@ void pfm_tree_remove_pmu(const struct perfmon_pmu *pmu)
  * contexts, checking permissions, reading counters periodically, and detaching unused probes.
  */
 struct workqueue_struct *pfm_work;
-/* Work that has to run on a certain CPU. A task that occupies this CPU can delay it. */
+/*
+ * Work queue for work that has to run on a certain CPU, which a task that occupies the CPU can
+ * delay.
+ */
 static struct workqueue_struct *cpu_work;
 
 /*
@@ -313,8 +316,8 @@ int pfm_work_start(void)
 }
 
 /*
- * Cancels or waits for all work, and destroys the work queues. The caller makes sure that no more
- * work is queued.
+ * Cancels or waits for all work, and destroys the work queues. After this call no work may be
+ * queued.
  */
 void pfm_work_end(void)
 {
@@ -372,11 +375,11 @@ int pfm_vma_self_page(struct vm_area_struct *vma, const struct vm_operations_str
 }
 
 /*
- * Permission to execute RDPMC, per address space and in the same way as perf:
+ * Permission to execute RDPMC, which is given per address space. As in perf,
  * mm->context.perf_rdpmc_allowed counts the permissions. Each switch to another address space sets
- * CR4.PCE from this count. If RDPMC is allowed, perf also clears the counters that it has used at
- * the switch. Modules cannot write CR4. To make a CPU switch, a worker on the CPU uses another
- * address space, then the caller's, then the other one again.
+ * CR4.PCE from mm->context.perf_rdpmc_allowed. If RDPMC is allowed, perf also clears the counters
+ * that it has used at the switch. Modules cannot write CR4. To make a CPU switch, a worker on the
+ * CPU uses another address space, then the caller's, then the first one again.
  */
 struct rdpmc_switches {
 	struct mm_struct *other, *mine;

@@ -25,7 +25,8 @@ struct vm_operations_struct;
 DECLARE_PER_CPU(unsigned long[2], pfm_loaded);
 DECLARE_PER_CPU(u64[2], pfm_counting);
 /*
- * Registers and core type of a CPU. CpuKind in src/perfcounters/cpu_kinds.rs has the same layout.
+ * Registers and core type of a CPU. CpuKind in src/perfcounters/cpu_kinds.rs has the layout of this
+ * structure.
  */
 struct pfm_kind {
 	u32 id;
@@ -50,7 +51,10 @@ bool pfm_msr_keeps_value(u32 msr);
 bool pfm_reserve_msr(u32 msr);
 void pfm_release_msr(u32 msr);
 
-/* Resources that are counted for each user. Resource in sys/shim.rs has the same values. */
+/*
+ * Resources that are counted for each user. Resource in sys/shim.rs has the values of this
+ * enumeration.
+ */
 enum pfm_resource {
 	PFM_BYTES,
 	/* Processes that are traced, or that have ended and are not read yet. */
@@ -113,7 +117,7 @@ const struct cred *pfm_get_current_cred(void);
 
 /*
  * Snapshot of a thread's credentials and program, with references. AccessSnapshot in sys/shim.rs
- * has the same layout.
+ * has the layout of this structure.
  */
 struct pfm_access_snapshot {
 	const struct cred *cred;
@@ -140,7 +144,7 @@ bool pfm_exec_is_secret(const struct linux_binprm *bprm);
 void pfm_preempt_disable(void);
 void pfm_preempt_enable(void);
 
-/* Defined in Rust: sys/wrap_timer.rs. */
+/* Functions that sys/wrap_timer.rs defines in Rust. */
 void pfm_wrap_timer_work(void);
 void pfm_idle_work(void);
 

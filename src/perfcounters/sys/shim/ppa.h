@@ -45,7 +45,7 @@ void ppa_queue_worker(void);
 void ppa_wait_for_worker(void);
 void ppa_queue_publisher(unsigned int ms);
 
-/* Defined in Rust: sys/proc.rs. */
+/* Functions that sys/proc.rs defines in Rust. */
 int ppa_show_text(struct seq_file *seq, unsigned long entry);
 int ppa_show_raw(struct seq_file *seq, unsigned long entry);
 int ppa_show_entries(struct seq_file *seq);

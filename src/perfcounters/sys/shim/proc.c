@@ -17,8 +17,8 @@ static int cpus_show(struct seq_file *seq, void *unused)
 
 /*
  * The sysctl kernel.ppa, which has four integers: accounting on, latencies, timers, CPUs per group.
- * The integers are checked together before any of them is applied. Values that a write leaves out
- * do not change.
+ * The integers are checked together before any of them is applied. Integers that a write to the
+ * sysctl leaves out do not change.
  */
 static int settings_handler(const struct ctl_table *table, int write, void *buffer, size_t *lenp,
 			    loff_t *ppos)
@@ -195,7 +195,7 @@ void *ppa_entry_create(u32 pid, unsigned long id)
 	return dir;
 }
 
-/* Removes the files of a task. Waits for readers and writers of these files. */
+/* Removes the files of a task. Waits for readers and writers of the removed files. */
 void ppa_entry_remove(void *dir)
 {
 	proc_remove(dir);
@@ -237,8 +237,8 @@ void ppa_queue_publisher(unsigned int ms)
 
 /*
  * Creates the files of process accounting. The files through which users can turn accounting on are
- * created last. A user may already have used one of these files when the creation of another one
- * fails, so after an error the caller stops accounting.
+ * created last. If the creation fails, a user may already have turned accounting on, so the caller
+ * stops accounting.
  */
 int ppa_files_create(void)
 {

@@ -35,21 +35,21 @@
 #include "work.h"
 #include "shim.h"
 
-/* Structures in include/linux/perfmon.rs have the same layout. */
+/* The structures in include/linux/perfmon.rs have the layout of the C structures. */
 static_assert(sizeof(struct perfmon_format) == 88);
 static_assert(sizeof(struct perfmon_overflow) == 80);
 static_assert(sizeof(struct perfmon_layout) == 24);
-/* Page in src/engine/ring.rs has the same layout. */
+/* Page in src/engine/ring.rs has the layout of struct perfmon_ring_page. */
 static_assert(sizeof(struct perfmon_ring_page) == 56);
 
-/* Defined in Rust: sys/format.rs. */
+/* Exports of functions that sys/format.rs defines in Rust. */
 EXPORT_SYMBOL_GPL(perfmon_format_register);
 EXPORT_SYMBOL_GPL(perfmon_format_unregister);
 EXPORT_SYMBOL_GPL(perfmon_ring_write);
 
 /*
- * The notifier of a context or of a trace. It can be used in any context, NMIs included, and defers
- * work to a context in which the work is allowed:
+ * The notifier of a context or of a trace. A notifier can be used in any context, NMIs included,
+ * and defers work to a context in which the work is allowed:
  *
  * - @wake_work wakes readers and pollers, and sends SIGIO, as soon as interrupts are on;
  * - @deferred_work calls pfm_deferred_work() on the same CPU, as soon as interrupts are on;
@@ -211,8 +211,8 @@ void pfm_notifier_block_thread(struct pfm_notifier *notifier, struct pid *reques
 	if (!pfc_task_work_add(current, &notifier->block_work,
 			       in_nmi() ? TWA_NMI_CURRENT : TWA_RESUME)) {
 		/*
-		 * The thread is exiting. Neither reference is the last one, because the context
-		 * holds both the notifier and the pid.
+		 * The thread is exiting. Neither reference is the last reference, because the
+		 * context holds both the notifier and the pid.
 		 */
 		refcount_dec(&notifier->refs);
 		put_pid(requester);

@@ -76,7 +76,7 @@ int pfm_memory_map(struct vm_area_struct *vma, void *memory, bool writable);
 struct user_struct *pfm_charge(u64 pages);
 void pfm_uncharge(struct user_struct *user, u64 pages);
 
-/* Defined in Rust: sys/nmi.rs and sys/notifier.rs. */
+/* Functions that sys/nmi.rs and sys/notifier.rs define in Rust. */
 u32 pfm_handle_nmi(struct pt_regs *regs, const struct pfm_nmi_registers *global);
 void pfm_handle_deferred_nmi(void);
 void pfm_deferred_work(const void *context, bool timer);

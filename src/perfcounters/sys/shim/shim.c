@@ -27,7 +27,7 @@
 #include <net/net_namespace.h>
 #include "shim.h"
 
-/* Structures in src/engine/abi.rs have the same layout. */
+/* The structures in src/engine/abi.rs have the layout of the C structures. */
 static_assert(sizeof(struct perfcounters_header) == 112);
 static_assert(offsetof(struct perfcounters_header, gen1) == 16);
 static_assert(offsetof(struct perfcounters_header, counters_offset) == 56);
@@ -44,7 +44,7 @@ static DEFINE_PER_CPU(s64 [64], nowhere);
 perf_counter_t perf_counter_nowhere = nowhere;
 EXPORT_SYMBOL_GPL(perf_counter_nowhere);
 
-/* Defined in Rust: sys/export.rs and sys/adjust.rs. */
+/* Exports of functions that sys/export.rs and sys/adjust.rs define in Rust. */
 EXPORT_SYMBOL_GPL(__perf_add);
 EXPORT_SYMBOL_GPL(__perf_add_desc);
 EXPORT_SYMBOL_GPL(perf_del);
@@ -115,7 +115,7 @@ bool pfc_may_log(unsigned int kind)
 }
 
 /*
- * Returns true in a system call of a 32-bit program. Compilers emit no 64-bit loads for such
+ * Returns true in a system call of a 32-bit program. Compilers emit no 64-bit loads for 32-bit
  * programs.
  */
 bool pfc_is_32bit(void)

@@ -29,7 +29,7 @@ int pfc_vma_readonly(struct vm_area_struct *vma,
 		     const struct vm_operations_struct *ops);
 int pfc_module_notifier_register(void);
 void pfc_module_notifier_unregister(void);
-/* Defined in Rust: sys/modules.rs. */
+/* Function that sys/modules.rs defines in Rust. */
 void pfc_module_gone(const void *module, const char *name);
 struct tracepoint *pfc_tracepoint_find(const char *name);
 void pfc_tracepoint_sync(void);

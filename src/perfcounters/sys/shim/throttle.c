@@ -30,15 +30,15 @@ MODULE_PARM_DESC(max_sample_percent, "Of a CPU's time for samples, at most; 0: a
 #define WINDOW_MS	10
 
 /*
- * One in 9 to 24 samples is timed (MIN_TIMED_INTERVAL plus a random number of TIMED_INTERVAL_BITS
- * bits), one in 16.5 on average.
+ * One in 9 to 24 samples is timed: MIN_TIMED_INTERVAL plus a random number of TIMED_INTERVAL_BITS
+ * bits.
  */
 #define MIN_TIMED_INTERVAL	9
 #define TIMED_INTERVAL_BITS	4
 
 /*
  * Every sample is timed while samples are more than RARE_MS apart on average. A few expensive NMIs
- * can take all of a CPU's time. If every 16th of such samples were timed, STARVED_TIMED timed
+ * can take all of a CPU's time. If only every 16th expensive NMI were timed, STARVED_TIMED timed
  * samples would take seconds.
  */
 #define RARE_MS	1
@@ -73,7 +73,7 @@ struct sample_window {
 	u64 last;
 	/*
 	 * Evidence of starvation: the time at which its collection began, the number of samples
-	 * timed since then, and the number of these that found something waiting for the CPU.
+	 * timed since then, and how many of the timed samples found something waiting for the CPU.
 	 */
 	u64 timed_since;
 	u32 timed;
@@ -110,8 +110,8 @@ static bool interrupt_waits(void)
  *
  * If every NMI causes the next NMI, the interrupted instruction can be in the entry of the timer's
  * interrupt, before irq_enter(), or at the end of that interrupt after irq_exit(), where the kernel
- * programs the timer. At such an instruction no interrupt is pending or counted, and no interrupt
- * becomes pending. A guest of KVM makes progress while the registers of its host stay the same.
+ * programs the timer. At these places no interrupt is pending or counted, and no interrupt becomes
+ * pending. A guest of KVM makes progress while the registers of its host stay the same.
  */
 static bool makes_no_progress(struct sample_window *window, const struct pt_regs *regs)
 {
@@ -129,10 +129,10 @@ static bool makes_no_progress(struct sample_window *window, const struct pt_regs
  * starved, in cycles of the TSC; 0 if the CPU makes progress, or if too few samples were timed to
  * decide.
  *
- * The time of a sample includes neither the delivery of the NMI nor other NMI handlers. Both may
- * take longer than the handler of this module, under a hypervisor or on a busy host. Samples may
- * then leave a CPU time for its ticks only, or leave a thread so few instructions between two
- * samples that it does not finish a system call while other threads wait.
+ * The time of a sample includes neither the delivery of the NMI nor other NMI handlers. The
+ * delivery and other handlers may take longer than the handler of this module, under a hypervisor
+ * or on a busy host. Samples may then leave a CPU time for its ticks only, or leave a thread so few
+ * instructions between two samples that it does not finish a system call while other threads wait.
  */
 static __no_kcsan u64 starved_for(struct sample_window *window, u64 now, const struct pt_regs *regs)
 {
@@ -175,9 +175,10 @@ static __no_kcsan u64 starved_for(struct sample_window *window, u64 now, const s
  * Context: preemption off. An NMI may call this function while a call from an interrupt is at any
  * point. The NMI must not wait for that call: if every NMI causes the next NMI, the interrupted
  * call never continues. The interrupted call may therefore find time stamps later than @now, which
- * it takes for very old time stamps, and may lose or repeat counts. Such an error can end a window
- * early or cause one pause of at most STARVED_PAUSE_MS. The error ends with the window, as each
- * window begins at zero. KCSAN would report these races.
+ * it takes for very old time stamps, and may lose or repeat counts. A wrong count can end a window
+ * early or cause one pause of at most STARVED_PAUSE_MS. A wrong count ends with the window, as each
+ * window begins at zero. The function has __no_kcsan because KCSAN would report the races of the
+ * two calls.
  */
 __no_kcsan u64 pfm_throttle_time(u64 began, const struct pt_regs *regs)
 {

@@ -29,7 +29,7 @@
 #include "trace.h"
 #include "work.h"
 
-/* Structures in src/engine/trace.rs have the same layout. */
+/* The structures in src/engine/trace.rs have the layout of the C structures. */
 static_assert(sizeof(struct perftrace_control) == 48 + 16 * sizeof(struct perftrace_slot));
 static_assert(offsetof(struct perftrace_buffer, tail) == 64);
 static_assert(offsetof(struct perftrace_buffer, lost) == 24);
@@ -204,8 +204,8 @@ void pt_thread_replace(s64 at, u64 was, u64 first, u64 second)
 }
 
 /*
- * Task work of a traced thread. With @parent 0 the task work calls pt_announce(). Otherwise the
- * thread shares the memory of the thread with the number @parent, and the task work calls
+ * Task work of a traced thread. With @parent 0 the task work calls pt_announce(). With another
+ * @parent, the thread shares the memory of the thread with that number, and the task work calls
  * pt_shared_thread().
  */
 struct pt_thread_work {
@@ -258,7 +258,7 @@ static atomic_t *traced_of(unsigned long mm)
 }
 
 /*
- * Adds an address space to the count of traced ones, or subtracts it if @is is false. Any context.
+ * Counts an address space as traced, or with @is false as no longer traced. Any context.
  */
 void pt_set_traced(unsigned long mm, bool is)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Task work: functions that a thread calls before it returns to user mode. Each queued task work
- * holds a reference to the module until it has run.
+ * holds a reference to the module until the task work has run.
  */
 #include <linux/module.h>
 #include <linux/rcupdate.h>
