@@ -21,7 +21,7 @@ module! {
     alias: ["perfmon-format-ring", "perfmon-format-flight-recorder", "perfmon-format-call-stack"],
 }
 
-/// `struct perfmon_ring_arg`, in words.
+/// `struct perfmon_ring_arg` as 64-bit words.
 type Arg = [u64; 8];
 
 /// The fields of `struct perfmon_ring_arg`.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! pfc_block: block I/O, by device and partition.
+//! pfc_block: counts block I/O by device and partition.
 //!
 //! The provider counts the same requests as /proc/diskstats, at the same points. A request to a
 //! partition is also counted for the whole disk. The instances of a device, `block/<name>/...`, are

@@ -22,7 +22,7 @@ pub(crate) struct ProcfsMount(());
 impl ProcfsMount {
     /// Mounts procfs. May sleep.
     pub(crate) fn mount() -> Result<Self> {
-        // SAFETY: Called once, before any check can be made.
+        // SAFETY: The callee is called once, before any check can be made.
         to_result(unsafe { shim::pfm_procfs_mount() })?;
         Ok(Self(()))
     }
@@ -30,7 +30,7 @@ impl ProcfsMount {
 
 impl Drop for ProcfsMount {
     fn drop(&mut self) {
-        // SAFETY: No check can be made any more: the module is being unloaded.
+        // SAFETY: The module is being unloaded, so that no access check can be made any more.
         unsafe { shim::pfm_procfs_unmount() }
     }
 }
@@ -59,7 +59,7 @@ pub(crate) fn may_watch(task: &Task) -> bool {
 /// Returns whether the caller may monitor the kernel, CPUs and threads of other users:
 /// `CAP_PERFMON` or `CAP_SYS_ADMIN`.
 pub(crate) fn is_perfmon_capable() -> bool {
-    // SAFETY: Checks capabilities of the current task; no requirements.
+    // SAFETY: The callee only checks capabilities of the current task.
     unsafe {
         bindings::capable(bindings::CAP_PERFMON as c_int)
             || bindings::capable(bindings::CAP_SYS_ADMIN as c_int)
@@ -76,11 +76,12 @@ pub(crate) fn has_perfmon_noaudit() -> bool {
 /// Returns whether the caller has a capability in the initial user namespace, without an audit
 /// record.
 fn has_capability_noaudit(capability: u32) -> bool {
-    // SAFETY: Checks a capability of the current task; the initial user namespace always exists.
+    // SAFETY: The callee checks a capability of the current task, and the initial user namespace
+    // always exists.
     unsafe { bindings::ns_capable_noaudit(&raw mut bindings::init_user_ns, capability as c_int) }
 }
 
-/// Returns the caller's credentials. Process context.
+/// Returns the caller's credentials. Called in process context.
 pub(crate) fn of_caller() -> ARef<Credential> {
     // SAFETY: The callee returns a reference, never null, which the result owns; `Credential` is a
     // transparent wrapper of the structure.
@@ -89,7 +90,7 @@ pub(crate) fn of_caller() -> ARef<Credential> {
 
 /// Returns whether the caller may load and unload modules (`CAP_SYS_MODULE`).
 pub(crate) fn may_unload() -> bool {
-    // SAFETY: Checks a capability of the current task; no requirements.
+    // SAFETY: The callee only checks a capability of the current task.
     unsafe { bindings::capable(bindings::CAP_SYS_MODULE as c_int) }
 }
 
@@ -197,7 +198,7 @@ unsafe impl Send for AccessSnapshot {}
 unsafe impl Sync for AccessSnapshot {}
 
 impl AccessSnapshot {
-    /// Takes the properties of a thread. `ESRCH` if it has exited.
+    /// Takes the properties of a thread. Returns `ESRCH` if the thread has exited.
     pub(crate) fn of(task: &Task) -> Result<Self> {
         let mut seen = shim::AccessSnapshot {
             cred: core::ptr::null(),

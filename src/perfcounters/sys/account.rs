@@ -27,13 +27,13 @@ pub(crate) struct Charge {
 
 impl Charge {
     /// Charges `bytes` to the caller. [`charge`](Self::charge) of the result charges the same user.
-    /// Process context.
+    /// Called in process context.
     ///
     /// # Errors
     ///
     /// `EDQUOT` if the limit (`user_kb`) would be exceeded, `ENOMEM`.
     pub(crate) fn of_caller(bytes: usize) -> Result<Self> {
-        // SAFETY: Checks a capability of the current task; no requirements.
+        // SAFETY: The callee only checks a capability of the current task.
         let free = unsafe { shim::pfm_account_is_unlimited() };
         let nothing = Self {
             user: access::of_caller(),
@@ -58,7 +58,7 @@ impl Charge {
     }
 
     /// Charges further bytes to the user of `self`, and returns these bytes as a separate charge.
-    /// Process context.
+    /// Called in process context.
     ///
     /// # Errors
     ///
@@ -67,7 +67,7 @@ impl Charge {
         let mut more = self.empty();
         let most = match self.unlimited {
             true => u64::MAX,
-            // SAFETY: Reads a module parameter and the size of memory; no requirements.
+            // SAFETY: The callee only reads a module parameter and the size of memory.
             false => unsafe { shim::pfm_account_bytes() },
         };
         add(&more.user, (Resource::Bytes, bytes as u64), most)?;
@@ -85,7 +85,8 @@ impl Charge {
         self.bytes = self.bytes.wrapping_add(core::mem::take(&mut other.bytes));
     }
 
-    /// Subtracts up to `bytes` from the charge and from the user's account. Process context.
+    /// Subtracts up to `bytes` from the charge and from the user's account. Called in process
+    /// context.
     pub(crate) fn uncharge(&mut self, bytes: usize) {
         let mut less = self.empty();
         less.bytes = self.bytes.min(bytes as u64);
@@ -110,13 +111,13 @@ pub(crate) struct ResourceCharge {
 
 impl ResourceCharge {
     /// Counts one more object in the account of the caller. Returns `error` if the caller would
-    /// have more than `most`, or `ENOMEM`. Process context.
+    /// have more than `most`, or `ENOMEM`. Called in process context.
     pub(crate) fn of_caller(thing: Resource, most: usize, error: Error) -> Result<Self> {
         Self::of(&access::of_caller(), thing, most, error)
     }
 
     /// Counts one more object in the account of a user. Returns `error` if the user would have more
-    /// than `most`, or `ENOMEM`. Process context.
+    /// than `most`, or `ENOMEM`. Called in process context.
     pub(crate) fn of(
         user: &ARef<Credential>,
         thing: Resource,

@@ -13,7 +13,7 @@ use kernel::types::Opaque;
 
 use super::keyed_counters::Key;
 
-/// `struct request`, valid during a probe.
+/// A request of the block layer (`struct request`), valid during a probe.
 #[repr(transparent)]
 pub struct Request(Opaque<bindings::request>);
 

@@ -41,7 +41,7 @@ impl File {
 /// Computes the scale from TSC ticks to nanoseconds. Called by module init, before any cost can be
 /// counted.
 pub(crate) fn init() {
-    // SAFETY: Called once, before anything reads the scale.
+    // SAFETY: The callee is called once, before anything reads the scale.
     unsafe { shim::pfc_costs_init() }
 }
 
@@ -52,7 +52,7 @@ pub(crate) fn publish(cost: SelfStat, counter: Counter) {
     unsafe { shim::pfc_costs[cost as usize] = counter.raw() }
 }
 
-/// Creates the debugfs files of a CPU, unless the files exist. Process context.
+/// Creates the debugfs files of a CPU, unless the files exist. Called in process context.
 pub(crate) fn show(cpu: u32, files: &'static [File]) {
     // SAFETY: The pointer and length are those of a static slice.
     unsafe { shim::pfc_costs_show(cpu, files.as_ptr(), files.len() as u32) }

@@ -48,7 +48,8 @@ pub fn core_type() -> u32 {
     }
 }
 
-/// Calls a function on each online CPU, one after the other, with interrupts off. Process context.
+/// Calls a function on each online CPU, one after the other, with interrupts off. Called in process
+/// context.
 #[inline]
 pub fn on_each_cpu(mut function: &mut dyn FnMut()) {
     /// # Safety

@@ -40,7 +40,7 @@ impl WakeFile {
     /// Takes a reference to the file of a descriptor of the caller. Returns `EBADF`, or `EINVAL`
     /// unless the file is a regular file that is open read-only, can be mapped and is large enough.
     pub(crate) fn get(fd: c_int) -> Result<Self> {
-        // SAFETY: Process context; the callee checks the descriptor.
+        // SAFETY: Called in process context; the callee checks the descriptor.
         let file = from_err_ptr(unsafe { shim::pt_wake_file_get(fd) })?;
         // INVARIANT: `pt_wake_file_get()` has returned a reference, which the new `WakeFile` owns.
         NonNull::new(file).map(Self).ok_or(EBADF)

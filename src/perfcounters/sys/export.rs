@@ -56,7 +56,7 @@ unsafe fn text<'a>(text: *const c_char) -> &'a [u8] {
     unsafe { core::slice::from_raw_parts(text.cast(), len) }
 }
 
-/// Adds a counter of events that belongs to module `owner`. Process context; may sleep.
+/// Adds a counter of events that belongs to module `owner`. Called in process context; may sleep.
 ///
 /// Returns the instance's number, or -EINVAL (empty name, atomic context), -ENAMETOOLONG, -EILSEQ
 /// (not UTF-8, control characters), -EEXIST (the name is live), -ENOSPC, -ENOMEM, -ENODEV (the
@@ -72,7 +72,7 @@ pub(crate) unsafe extern "C" fn __perf_add(name: *const c_char, owner: Owner) ->
     counters::add(&Spec::counter(unsafe { text(name) }), owner)
 }
 
-/// Adds an instance of any kind. Process context; may sleep.
+/// Adds an instance of any kind. Called in process context; may sleep.
 ///
 /// Returns what `__perf_add` returns, and -EINVAL for a size, kind, unit, exponent or number of
 /// slots that is not valid. A name that is dormant gets its old number if the old slots are enough,
@@ -109,7 +109,7 @@ pub(crate) unsafe extern "C" fn __perf_add_desc(spec: *const RawSpec, owner: Own
 }
 
 /// Makes an instance dormant: the number and the last values of the instance remain readable.
-/// Process context.
+/// Called in process context.
 ///
 /// The caller has stopped its updates of the instance through handles. A negative number, as
 /// perf_add() returns on failure, changes nothing; a number that is not live is also reported in

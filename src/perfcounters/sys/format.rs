@@ -398,7 +398,7 @@ impl Buffer {
         .wrapping_add(size_of::<SamplingMemory>());
 
     /// Creates a buffer. The format's argument `arg` has the size that the format expects and is
-    /// aligned to 8 bytes. Process context.
+    /// aligned to 8 bytes. Called in process context.
     ///
     /// # Errors
     ///
@@ -409,7 +409,7 @@ impl Buffer {
         let mut layout = Layout::default();
         let page = PAGE_SIZE as u64;
         let of = format.raw().layout.ok_or(EINVAL)?;
-        // SAFETY: Process context. The argument has the size that the format expects.
+        // SAFETY: Called in process context. The argument has the size that the format expects.
         to_result(unsafe { of(raw_arg, &mut layout) })?;
         let is_ring = layout.ring != 0;
         if layout.size == 0 || layout.size > MAX_BUFFER_SIZE {
@@ -544,8 +544,8 @@ impl Buffer {
     }
 }
 
-/// Registers a sampling format. Process context; may sleep. `include/linux/perfmon.h` lists the
-/// errors.
+/// Registers a sampling format. Called in process context; may sleep. `include/linux/perfmon.h`
+/// lists the errors.
 ///
 /// # Safety
 ///
@@ -564,7 +564,7 @@ unsafe extern "C" fn perfmon_format_register(raw: *const RawFormat) -> c_int {
     })
 }
 
-/// Unregisters a sampling format. Process context; may sleep.
+/// Unregisters a sampling format. Called in process context; may sleep.
 #[no_mangle]
 extern "C" fn perfmon_format_unregister(raw: *const RawFormat) {
     formats::unregister(raw);

@@ -8,7 +8,7 @@ use kernel::types::Opaque;
 use super::keyed_counters::Key;
 use super::shim;
 
-/// `struct irqaction`, valid during a probe.
+/// An interrupt handler (`struct irqaction`), valid during a probe.
 #[repr(transparent)]
 pub struct Action(Opaque<bindings::irqaction>);
 

@@ -58,7 +58,8 @@ const LOGGED: u32 = 2;
 /// Returns CLOCK_MONOTONIC in nanoseconds. Any context but NMI.
 #[inline]
 fn now_ns() -> u64 {
-    // SAFETY: Not called in an NMI, in which the seqlock of the clock could not be read.
+    // SAFETY: The function is not called in an NMI, in which the seqlock of the clock could not be
+    // read.
     (unsafe { bindings::ktime_get() }) as u64
 }
 
@@ -177,7 +178,7 @@ struct DeferredKey {
 struct RtnlLock(());
 
 impl RtnlLock {
-    /// Takes the RTNL mutex. Process context; the caller does not hold the mutex.
+    /// Takes the RTNL mutex. Called in process context; the caller does not hold the mutex.
     #[inline]
     fn lock() -> Self {
         // SAFETY: The caller is in process context and does not hold the mutex. Drop releases the
@@ -242,8 +243,8 @@ unsafe impl<R: Send + Sync> Send for KeyedCounters<R> {}
 unsafe impl<R: Send + Sync> Sync for KeyedCounters<R> {}
 
 impl<R: Send + Sync> KeyedCounters<R> {
-    /// Creates an empty table. `plural` names the things of the table in the plural, and `create`
-    /// adds the instances of a new entry. Process context.
+    /// Creates an empty table. `plural` names the things of the table in log lines, and `create`
+    /// adds the instances of a new entry. Called in process context.
     #[inline]
     pub fn new(plural: &'static str, create: fn(&Key) -> Result<R>) -> Result<Pin<KBox<Self>>> {
         let mut buckets = KVec::with_capacity(NR_BUCKETS, GFP_KERNEL)?;
@@ -486,8 +487,8 @@ impl<R: Send + Sync> KeyedCounters<R> {
         Err(ENOSPC)
     }
 
-    /// Removes an entry. The worker drops it after all probes that may use it have returned.
-    /// Process context, with the RTNL mutex held.
+    /// Removes an entry. The worker drops it after all probes that may use it have returned. Called
+    /// in process context, with the RTNL mutex held.
     #[inline]
     pub fn remove(&self, key: &Key) {
         if self.nr_deferred.load(Relaxed) != 0 {

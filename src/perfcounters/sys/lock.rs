@@ -82,8 +82,9 @@ kernel::sync::global_lock! {
 kernel::sync::global_lock! {
     // SAFETY: `init` initialises the mutex before a device or an exported symbol of this module can
     // be used.
-    /// User tracing. Page faults of traced processes take this mutex, so no user memory is accessed
-    /// under it. The locks of a file's mappings (`i_mmap_rwsem`) are taken under this mutex.
+    /// The state of user tracing. Page faults of traced processes take this mutex, so no user
+    /// memory is accessed under it. The locks of a file's mappings (`i_mmap_rwsem`) are taken under
+    /// this mutex.
     pub(crate) unsafe(uninit) static TRACING: Mutex<Tracing> = Tracing::NONE;
 }
 
@@ -97,7 +98,7 @@ kernel::sync::global_lock! {
 
 /// Initialises the mutexes. Called once, as the first step of module init.
 pub(crate) fn init() {
-    // SAFETY: Called once, in module init, before any of the mutexes is used.
+    // SAFETY: The callee is called once, in module init, before any of the mutexes is used.
     unsafe {
         REGISTRY.init();
         PMUS.init();

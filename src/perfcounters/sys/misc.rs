@@ -38,7 +38,7 @@ pub(crate) fn realtime_ns() -> u64 {
 /// Returns whether the caller may sleep. Without `CONFIG_PREEMPT_COUNT` only interrupt context and
 /// disabled interrupts are detected.
 pub(crate) fn may_sleep() -> bool {
-    // SAFETY: Reads the preemption count and the interrupt flag; no requirements.
+    // SAFETY: The callee only reads the preemption count and the interrupt flag.
     unsafe { shim::pfc_may_sleep() }
 }
 
@@ -62,9 +62,9 @@ pub(crate) fn may_log(line: LogKind) -> bool {
     unsafe { shim::pfc_may_log(line as u32) }
 }
 
-/// Returns whether the current system call is a 32-bit system call. Process context.
+/// Returns whether the current system call is a 32-bit system call. Called in process context.
 pub(crate) fn is_32bit() -> bool {
-    // SAFETY: Reads the state of the current task; no requirements.
+    // SAFETY: The callee only reads the state of the current task.
     unsafe { shim::pfc_is_32bit() }
 }
 
@@ -83,13 +83,13 @@ pub(crate) struct GracePeriod(usize);
 impl GracePeriod {
     /// Returns a cookie of RCU for the current time.
     pub(crate) fn now() -> Self {
-        // SAFETY: Reads the state of RCU, which can be done in any context.
+        // SAFETY: The callee reads the state of RCU, which is allowed in any context.
         Self(unsafe { bindings::get_state_synchronize_rcu() })
     }
 
     /// Returns a cookie of RCU for which a grace period has always elapsed.
     pub(crate) fn over() -> Self {
-        // SAFETY: Returns a constant of RCU; no requirements.
+        // SAFETY: The callee returns a constant of RCU, without requirements.
         Self(unsafe { bindings::get_completed_synchronize_rcu() })
     }
 

@@ -30,7 +30,7 @@ pub(crate) struct UnloadNotifier(());
 impl UnloadNotifier {
     /// Registers the notifier of module unload.
     pub(crate) fn register() -> Result<Self> {
-        // SAFETY: Called once, and drop unregisters the notifier.
+        // SAFETY: The callee is called once, and drop unregisters the notifier.
         to_result(unsafe { shim::pfc_module_notifier_register() })?;
         // INVARIANT: The notifier was just registered.
         Ok(Self(()))
@@ -48,7 +48,7 @@ impl Drop for UnloadNotifier {
 ///
 /// # Safety
 ///
-/// `name` is a C string. Process context.
+/// `name` is a C string. Called in process context.
 #[no_mangle]
 unsafe extern "C" fn pfc_module_gone(module: *const c_void, name: *const c_char) {
     // SAFETY: By the function's requirement `name` is a C string; it is used during this call only.

@@ -106,7 +106,8 @@ pub(crate) fn log_fault() {
     unsafe { shim::pfm_log_fault() }
 }
 
-/// Logs that this CPU, or every CPU (`None`), lacks registers of a context. Process context.
+/// Logs that this CPU, or every CPU (`None`), lacks registers of a context. Called in process
+/// context.
 pub(crate) fn log_lacking(cpu: Option<u32>) {
     let cpu = cpu.and_then(|cpu| i32::try_from(cpu).ok());
     // SAFETY: The callee only prints, which is allowed in process context.

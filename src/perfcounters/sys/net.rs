@@ -14,7 +14,7 @@ use kernel::types::Opaque;
 use super::keyed_counters::Key;
 use super::shim;
 
-/// `struct net_device`, valid during a probe or a notification.
+/// A network interface (`struct net_device`), valid during a probe or a notification.
 #[repr(transparent)]
 pub struct Interface(Opaque<bindings::net_device>);
 
@@ -40,7 +40,7 @@ impl Interface {
     }
 }
 
-/// `struct sk_buff`, valid during a probe.
+/// A packet (`struct sk_buff`), valid during a probe.
 #[repr(transparent)]
 pub struct Packet(Opaque<bindings::sk_buff>);
 

@@ -16,7 +16,7 @@ use crate::sampling;
 #[derive(Clone, Copy)]
 pub(crate) struct IrqRegs(*const bindings::pt_regs);
 
-/// The PMU registers that the NMI handler uses.
+/// The PMU's global registers that the NMI handler uses.
 pub(crate) use super::shim::NmiRegisters;
 
 /// Fills in the instruction address, the time, and the thread of an overflow.
@@ -76,10 +76,10 @@ pub(crate) fn may_be_stale() -> bool {
 }
 
 /// Announces that one NMI of this CPU, within 100 ms of the time stamp `since`, is for an overflow
-/// that was already handled. Preemption off.
+/// that was already handled. Called with preemption off.
 #[inline]
 pub(crate) fn expect_stale_nmi(since: u64) {
-    // SAFETY: Stores to a per-CPU word of this module, in one instruction that no NMI can split.
+    // SAFETY: The instruction stores to a per-CPU word of this module, and no NMI can split it.
     unsafe {
         asm!("movq {t}, %gs:{word}(%rip)", t = in(reg) since,
             word = sym shim::pfm_stale_nmi_since,
@@ -97,7 +97,8 @@ pub(crate) fn take_stale_nmi() -> bool {
 /// Accounts the time of sampling since the time stamp `began`. `interrupted` is the code that an
 /// NMI interrupted.
 ///
-/// Returns for how many nanoseconds the contexts that sampled must pause, or 0. Preemption off.
+/// Returns for how many nanoseconds the contexts that sampled must pause, or 0. Called with
+/// preemption off.
 #[inline]
 pub(crate) fn throttle_time(began: u64, interrupted: Option<IrqRegs>) -> u64 {
     let timed: u8;
@@ -132,7 +133,7 @@ pub(crate) fn unmask_lvtpc() {
 pub(crate) struct Handler(());
 
 impl Handler {
-    /// Registers the handler. Process context.
+    /// Registers the handler. Called in process context.
     pub(crate) fn register() -> Result<Self> {
         // SAFETY: Only one `Handler` exists at a time.
         to_result(unsafe { shim::pfm_nmi_register() })?;

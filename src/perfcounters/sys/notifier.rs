@@ -78,14 +78,16 @@ impl Notifier {
     }
 
     /// Starts the timer, which calls [`Context::deferred_work`] on this CPU after `nanoseconds`. A
-    /// timer that is already started gets the new expiry. Interrupts off; not in an NMI.
+    /// timer that is already started gets the new expiry. Called with interrupts off and not in an
+    /// NMI.
     #[inline]
     pub(crate) fn start_timer(&self, nanoseconds: u64) {
         // SAFETY: `raw` is valid by the type's invariant; the caller is not in an NMI.
         unsafe { shim::pfm_notifier_start_timer(self.raw.as_ptr(), nanoseconds) }
     }
 
-    /// Cancels the timer, without waiting for a callback that runs. Interrupts off; not in an NMI.
+    /// Cancels the timer, without waiting for a callback that runs. Called with interrupts off and
+    /// not in an NMI.
     #[inline]
     pub(crate) fn cancel_timer(&self) {
         // SAFETY: `raw` is valid by the type's invariant; the caller is not in an NMI.
@@ -119,7 +121,7 @@ impl Notifier {
     }
 
     /// Drops a reference to the context after an RCU grace period, when no lookup that found the
-    /// context is still using it. Process context.
+    /// context is still using it. Called in process context.
     ///
     /// # Safety
     ///
@@ -132,7 +134,7 @@ impl Notifier {
     }
 
     /// Sleeps until `ready` returns true. `ready` is called at once and at each wakeup of the
-    /// readers. Returns `ERESTARTSYS` if a signal is pending. Process context.
+    /// readers. Returns `ERESTARTSYS` if a signal is pending. Called in process context.
     pub(crate) fn wait(&self, mut ready: impl FnMut() -> bool) -> Result {
         let function = ready_callback(&ready);
         // SAFETY: `raw` is valid by the type's invariant. `function` takes a pointer to `ready`,

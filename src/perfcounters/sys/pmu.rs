@@ -150,7 +150,8 @@ impl Description {
         }
     }
 
-    /// Returns whether this CPU has the register, by the description's `here()`. Interrupts off.
+    /// Returns whether this CPU has the register, by the description's `here()`. Called with
+    /// interrupts off.
     pub(crate) fn exists_here(&self, row: &Register) -> bool {
         match self.raw().here {
             // SAFETY: The caller runs on the CPU to be checked, with interrupts off, as the C
@@ -207,7 +208,7 @@ pub(crate) struct Calls {
 
 impl Calls {
     /// Returns the value that is to be written to a PMC, given its row and the wanted value, or the
-    /// error of the description's check(). Process context.
+    /// error of the description's check(). Called in process context.
     pub(crate) fn check(&self, row: u16, mut value: u64) -> Result<u64> {
         if let Some(check) = self.check {
             // SAFETY: The module is pinned by the type's invariant; process context.
@@ -289,7 +290,7 @@ fn register(row: &Row) -> Register {
     }
 }
 
-/// Registers a PMU description. Process context; may sleep.
+/// Registers a PMU description. Called in process context; may sleep.
 ///
 /// Returns 0, -EINVAL (a size, name or row that is not valid; the log says which), -EEXIST
 /// (register numbers or the name are in use), -ENODEV (the registers do not exist), -ENOMEM, or the
@@ -314,7 +315,7 @@ pub(crate) unsafe extern "C" fn perfmon_pmu_register(raw: *const RawPmu) -> c_in
     })
 }
 
-/// Unregisters a PMU description. Process context; may sleep.
+/// Unregisters a PMU description. Called in process context; may sleep.
 #[no_mangle]
 pub(crate) extern "C" fn perfmon_pmu_unregister(raw: *const RawPmu) {
     pmu::unregister(raw);
@@ -324,7 +325,7 @@ pub(crate) extern "C" fn perfmon_pmu_unregister(raw: *const RawPmu) {
 ///
 /// # Safety
 ///
-/// Called only by seq_file.
+/// Only seq_file calls this function.
 unsafe extern "C" fn show(seq: *mut bindings::seq_file, _: *mut c_void) -> c_int {
     // SAFETY: seq_file passes its structure, which is valid during the call.
     pmu::show(unsafe { SeqFile::from_raw(seq) });
@@ -338,7 +339,7 @@ impl DebugfsTree {
     /// Creates the root directory of the debugfs tree. Without debugfs no directory is created,
     /// which is not an error.
     pub(crate) fn create() -> Self {
-        // SAFETY: Called once, and drop removes the tree.
+        // SAFETY: The callee is called once, and drop removes the tree.
         unsafe { shim::pfm_tree_create() };
         Self(())
     }
@@ -371,13 +372,14 @@ pub(crate) fn request_module(alias: &CStr) {
     let _ = unsafe { bindings::__request_module(true, c"%s".as_char_ptr(), alias.as_char_ptr()) };
 }
 
-/// The file /proc/perfmon_map; drop removes it.
+/// The file /proc/perfmon_map, which drop removes.
 pub(crate) struct MapFile(());
 
 impl MapFile {
     /// Creates the file /proc/perfmon_map.
     pub(crate) fn create() -> Result<Self> {
-        // SAFETY: Called once. `show` is a function of this module, and drop removes the file.
+        // SAFETY: The callee is called once. `show` is a function of this module, and drop removes
+        // the file.
         to_result(unsafe { shim::pfm_map_create(show) })?;
         Ok(Self(()))
     }

@@ -165,7 +165,7 @@ impl PerCpu {
         unsafe { (shim::ppa_percpu_of(cpu) as *const Self).as_ref() }
     }
 
-    /// Returns the record of the task that runs on this CPU. Preemption off.
+    /// Returns the record of the task that runs on this CPU. Called with preemption off.
     #[inline(always)]
     pub(crate) fn task<'a>(&self) -> Option<&'a TaskRecord> {
         // SAFETY: A record is freed a grace period after it was removed from the index: by the
@@ -174,14 +174,15 @@ impl PerCpu {
         unsafe { (self.task.load_relaxed() as *const TaskRecord).as_ref() }
     }
 
-    /// Returns whether the task that runs on this CPU is a ksoftirqd thread. Preemption off.
+    /// Returns whether the task that runs on this CPU is a ksoftirqd thread. Called with preemption
+    /// off.
     #[inline(always)]
     pub(crate) fn is_softirqd(&self) -> bool {
         self.task().is_some_and(|record| record.softirqd)
     }
 
     /// Sets the record of the task that runs on this CPU; `None` if the task is not accounted.
-    /// Interrupts off.
+    /// Called with interrupts off.
     #[inline(always)]
     pub(crate) fn set_task(&self, record: Option<&TaskRecord>) {
         let address = record.map_or(0, |r| core::ptr::from_ref(r) as u64);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tracepoint probes, for providers.
+//! Attaching of providers' handlers to kernel tracepoints.
 //!
 //! Each tracepoint is a type that carries its arguments. A provider's state implements [`Handler`]
 //! for the events that it uses, and is given to [`Probes`], which attaches the handlers. When a
@@ -89,16 +89,16 @@ macro_rules! event {
 }
 
 event! {
-    /// A CPU switches from one task to another. Run-queue lock held.
+    /// A CPU switches from one task to another, with the run-queue lock held.
     SchedSwitch(c"sched_switch", preempt: bool, prev: *mut bindings::task_struct,
                 next: *mut bindings::task_struct, prev_state: c_uint) {
         /// Whether the previous task is still runnable. False for the idle task.
         // SAFETY: The task is valid during the call.
         preempted: bool = (preempt || prev_state == 0) && unsafe { (*prev).pid } != 0,
-        /// The previous task.
+        /// The task from which the CPU switches.
         // SAFETY: The task is valid during the call.
         before: TaskRef<'a> = unsafe { TaskRef::new(prev) },
-        /// The next task.
+        /// The task to which the CPU switches.
         // SAFETY: The task is valid during the call.
         next: TaskRef<'a> = unsafe { TaskRef::new(next) },
         /// Whether the previous task blocks or exits.
@@ -108,14 +108,14 @@ event! {
     }
 }
 event! {
-    /// The scheduler function returns, and the current task continues. Preemption off.
+    /// The scheduler function returns with preemption off, and the current task continues.
     SchedExit(c"sched_exit_tp", switched: bool) {
         /// Whether the scheduler has switched to another task.
         is_switch: bool = switched,
     }
 }
 event! {
-    /// A task is about to be woken. Runs in the waker's context, interrupts off.
+    /// A task is about to be woken. The event runs in the waker's context with interrupts off.
     SchedWaking(c"sched_waking", task: *mut bindings::task_struct) {
         /// The task that is woken.
         // SAFETY: The task is valid during the call.
@@ -179,7 +179,7 @@ impl SysEnter<'_> {
     /// Returns whether the system call is a 32-bit or an x32 system call.
     #[inline]
     pub fn is_compat(&self) -> bool {
-        // SAFETY: Reads the state of the current task, which is the caller; no requirements.
+        // SAFETY: The callee only reads the state of the current task.
         unsafe { shim::pfc_in_compat_syscall() }
     }
 }
@@ -192,7 +192,7 @@ event! {
     }
 }
 event! {
-    /// A signal is delivered to the current task. Interrupts off.
+    /// A signal is delivered to the current task, with interrupts off.
     SignalDeliver(c"signal_deliver", sig: c_int, info: *mut c_void, action: *mut c_void) {
         /// The number of the signal.
         number: u32 = sig as u32,
@@ -207,11 +207,11 @@ event! {
     PageFaultKernel(c"page_fault_kernel", address: c_ulong, regs: *mut c_void, code: c_ulong) {}
 }
 event! {
-    /// A handler of a hard interrupt begins. Hard interrupt context.
+    /// A handler of a hard interrupt begins.
     IrqEntry(c"irq_handler_entry", irq: c_int, handler: *const bindings::irqaction) {
         /// The number of the interrupt line.
         irq: u32 = irq as u32,
-        /// The handler that begins.
+        /// The interrupt handler that begins.
         // SAFETY: The handler is installed while it runs.
         action: &'a Action = unsafe { &*handler.cast::<Action>() },
     }
@@ -306,17 +306,17 @@ vector_events! {
     CallFunctionSingle(c"call_function_single_entry");
     /// The interrupt that runs work queued by irq_work_queue().
     IrqWork(c"irq_work_entry");
-    /// A platform-specific interprocessor interrupt.
+    /// A platform-specific interprocessor interrupt has arrived.
     PlatformIpi(c"x86_platform_ipi_entry");
-    /// An error that the local APIC has detected.
+    /// The local APIC has detected an error.
     ErrorApic(c"error_apic_entry");
-    /// A spurious interrupt of the local APIC.
+    /// The local APIC has raised a spurious interrupt.
     SpuriousApic(c"spurious_apic_entry");
-    /// A thermal event.
+    /// A thermal event has happened.
     ThermalApic(c"thermal_apic_entry");
     /// The count of corrected machine-check errors has reached its threshold.
     ThresholdApic(c"threshold_apic_entry");
-    /// A deferred machine-check error.
+    /// A deferred machine-check error has happened.
     DeferredErrorApic(c"deferred_error_apic_entry");
 }
 
@@ -362,7 +362,7 @@ unsafe impl<T: Send + Sync> Send for Probes<T> {}
 unsafe impl<T: Send + Sync> Sync for Probes<T> {}
 
 impl<T> Probes<T> {
-    /// Creates a `Probes` with no probe attached. Process context.
+    /// Creates a `Probes` with no probe attached. Called in process context.
     #[inline]
     pub fn new(state: T) -> Result<Self> {
         Ok(Self {
@@ -377,7 +377,8 @@ impl<T> Probes<T> {
         &self.state
     }
 
-    /// Attaches the state's handler of event `E` to the tracepoint of the event. Process context.
+    /// Attaches the state's handler of event `E` to the tracepoint of the event. Called in process
+    /// context.
     ///
     /// # Errors
     ///
@@ -412,7 +413,7 @@ impl<T> Probes<T> {
 }
 
 impl<T: InterfaceListener> Probes<T> {
-    /// Registers the state for changes of network interfaces as well. Process context.
+    /// Registers the state for changes of network interfaces as well. Called in process context.
     #[inline]
     pub fn listen(self) -> Result<ListeningProbes<T>> {
         let state: *const T = &*self.state;

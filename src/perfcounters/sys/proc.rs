@@ -26,7 +26,7 @@ pub(crate) struct Files(());
 impl Files {
     /// Creates the `/proc` files of process accounting.
     pub(crate) fn create() -> Result<Self> {
-        // SAFETY: Called once, and drop removes the files.
+        // SAFETY: The callee is called once, and drop removes the files.
         let made = to_result(unsafe { shim::ppa_files_create() });
         // After an error no file is left that could turn accounting on, but a writer may have
         // turned it on before.
@@ -42,10 +42,10 @@ impl Drop for Files {
         unsafe { shim::ppa_files_close() };
         files::shutdown();
         per_task::remove_all();
-        // SAFETY: No task is selected any more. An exiting task can have queued the worker only
-        // before the probes were detached.
+        // SAFETY: No task is selected after `remove_all`. An exiting task can have queued the
+        // worker only before the probes were detached.
         unsafe { shim::ppa_wait_for_worker() };
-        // SAFETY: No task has files any more, and the worker does not run.
+        // SAFETY: The files of all tasks are removed, and the worker does not run any more.
         unsafe { shim::ppa_files_remove() };
     }
 }
@@ -116,7 +116,7 @@ extern "C" fn ppa_worker() {
 ///
 /// # Safety
 ///
-/// Called only by seq_file.
+/// Only seq_file calls this function.
 #[no_mangle]
 unsafe extern "C" fn ppa_show_cpus(seq: *mut bindings::seq_file, _: *mut c_void) -> c_int {
     from_result(|| {
@@ -139,7 +139,7 @@ unsafe extern "C" fn ppa_show_cpus(seq: *mut bindings::seq_file, _: *mut c_void)
 ///
 /// # Safety
 ///
-/// Called only by seq_file.
+/// Only seq_file calls this function.
 #[no_mangle]
 unsafe extern "C" fn ppa_show_users(seq: *mut bindings::seq_file) -> c_int {
     from_result(|| {
@@ -211,7 +211,7 @@ unsafe extern "C" fn ppa_set_entry(pid: u32, values: *const c_int) -> c_int {
 ///
 /// # Safety
 ///
-/// Called only by seq_file.
+/// Only seq_file calls this function.
 #[no_mangle]
 unsafe extern "C" fn ppa_show_text(seq: *mut bindings::seq_file, entry: c_ulong) -> c_int {
     // SAFETY: seq_file's structure is valid during the call.
@@ -223,7 +223,7 @@ unsafe extern "C" fn ppa_show_text(seq: *mut bindings::seq_file, entry: c_ulong)
 ///
 /// # Safety
 ///
-/// Called only by seq_file.
+/// Only seq_file calls this function.
 #[no_mangle]
 unsafe extern "C" fn ppa_show_raw(seq: *mut bindings::seq_file, entry: c_ulong) -> c_int {
     from_result(|| {
@@ -240,7 +240,7 @@ unsafe extern "C" fn ppa_show_raw(seq: *mut bindings::seq_file, entry: c_ulong) 
 ///
 /// # Safety
 ///
-/// Called only by seq_file.
+/// Only seq_file calls this function.
 #[no_mangle]
 unsafe extern "C" fn ppa_show_entries(seq: *mut bindings::seq_file) -> c_int {
     // SAFETY: seq_file's structure is valid during the call.

@@ -62,7 +62,8 @@ pub(crate) fn max_traced() -> usize {
     unsafe { shim::pt_max_traced() as usize }
 }
 
-/// Logs that the current process, or some of its markers, could not be traced. Process context.
+/// Logs that the current process, or some of its markers, could not be traced. Called in process
+/// context.
 pub(crate) fn log_refused(markers: bool, error: Error) {
     // SAFETY: The caller is in process context, as the callee requires.
     unsafe { shim::pt_log_refused(markers, error.to_errno()) }
@@ -84,7 +85,7 @@ pub(crate) fn time_offset() -> i64 {
 /// Converts a user id of the initial user namespace to one of the caller's namespace. Returns the
 /// overflow id if the id is not mapped.
 pub(crate) fn uid_of(uid: u32) -> u32 {
-    // SAFETY: Reads the current task's namespace; no requirements.
+    // SAFETY: The callee only reads the current task's user namespace.
     unsafe { shim::pt_uid(uid) }
 }
 

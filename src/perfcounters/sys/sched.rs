@@ -45,7 +45,8 @@ pub(crate) fn mm_of(task: &Task) -> usize {
     unsafe { (&raw const (*task.as_ptr()).mm).read_volatile() as usize }
 }
 
-/// Returns the thread pointer that the current task has in user mode. Interrupts or preemption off.
+/// Returns the thread pointer that the current task has in user mode. Called with interrupts or
+/// preemption off.
 #[inline]
 pub(crate) fn thread_pointer() -> u64 {
     // SAFETY: The caller stays on this CPU, whose FS base is that of the current task.
@@ -55,7 +56,7 @@ pub(crate) fn thread_pointer() -> u64 {
 /// Returns whether the caller runs in an NMI.
 #[inline]
 pub(crate) fn in_nmi() -> bool {
-    // SAFETY: Reads the preemption count; no requirements.
+    // SAFETY: The callee only reads the preemption count.
     unsafe { shim::pfm_in_nmi() }
 }
 
@@ -123,7 +124,7 @@ pub(crate) fn running_cpu(task: &Task) -> Option<u32> {
 pub(crate) struct CpusReadGuard(());
 
 impl CpusReadGuard {
-    /// Takes the CPU hotplug lock for reading. Process context.
+    /// Takes the CPU hotplug lock for reading. Called in process context.
     pub(crate) fn new() -> Self {
         // SAFETY: The caller is in process context, and drop releases the lock.
         unsafe { bindings::cpus_read_lock() };
@@ -163,8 +164,8 @@ pub(crate) fn call_on(cpu: u32, mut function: &mut dyn FnMut()) -> bool {
     }
 }
 
-/// Calls `function` on every online CPU, with interrupts off, and waits for all calls. Process
-/// context.
+/// Calls `function` on every online CPU, with interrupts off, and waits for all calls. Called in
+/// process context.
 pub(crate) fn call_on_all(mut function: &dyn Fn()) {
     /// # Safety
     ///
@@ -188,7 +189,7 @@ pub(crate) fn call_on_all(mut function: &dyn Fn()) {
 }
 
 /// Calls `function` on every online CPU that `which` selects, with interrupts off, and waits for
-/// all calls. CPUs that are not selected are not interrupted. Process context.
+/// all calls. CPUs that are not selected are not interrupted. Called in process context.
 pub(crate) fn call_on_selected(which: &dyn Fn(u32) -> bool, function: &dyn Fn()) {
     struct Call<'a> {
         which: &'a dyn Fn(u32) -> bool,
@@ -221,7 +222,7 @@ pub(crate) fn call_on_selected(which: &dyn Fn(u32) -> bool, function: &dyn Fn())
     }
 }
 
-/// Returns the [`CpuKind::id`] of this CPU. Interrupts off.
+/// Returns the [`CpuKind::id`] of this CPU. Called with interrupts off.
 #[inline]
 pub(crate) fn cpu_kind_id() -> u32 {
     let id;
@@ -256,7 +257,7 @@ pub(crate) fn run_time(task: &Task) -> u64 {
 }
 
 /// Returns the number of the PMU reservation (`session::RESERVATIONS`) for which this CPU's
-/// registers were last reset. Interrupts off.
+/// registers were last reset. Called with interrupts off.
 #[inline]
 pub(crate) fn pmu_reset_for() -> u64 {
     let taken;
@@ -268,7 +269,8 @@ pub(crate) fn pmu_reset_for() -> u64 {
     taken
 }
 
-/// Records that this CPU's registers were reset for the reservation `taken`. Interrupts off.
+/// Records that this CPU's registers were reset for the reservation `taken`. Called with interrupts
+/// off.
 pub(crate) fn set_pmu_reset_for(taken: u64) {
     // SAFETY: The instruction writes a per-CPU word that only this function writes.
     unsafe {
@@ -284,7 +286,7 @@ pub(crate) fn pmu_reset_for_of(cpu: u32) -> u64 {
 }
 
 /// Returns the context of scope `scope` on this CPU: the thread's context that is in the PMU, or
-/// the CPU's context that is attached to this CPU. Interrupts or preemption off.
+/// the CPU's context that is attached to this CPU. Called with interrupts or preemption off.
 #[inline]
 pub(crate) fn loaded<'a>(scope: Scope) -> Option<&'a Context> {
     let context: usize;
@@ -297,9 +299,9 @@ pub(crate) fn loaded<'a>(scope: Scope) -> Option<&'a Context> {
     }
 }
 
-/// Sets the context of scope `scope` on this CPU. Interrupts off. A context is removed before it is
-/// closed; [`Notifier::free_context`](super::notifier::Notifier::free_context) frees the context
-/// after an RCU grace period.
+/// Sets the context of scope `scope` on this CPU. Called with interrupts off. A context is removed
+/// before it is closed; [`Notifier::free_context`](super::notifier::Notifier::free_context) frees
+/// the context after an RCU grace period.
 #[inline]
 pub(crate) fn set_loaded(scope: Scope, context: Option<&Context>) {
     let context = context.map_or(core::ptr::null(), core::ptr::from_ref);
@@ -311,7 +313,7 @@ pub(crate) fn set_loaded(scope: Scope, context: Option<&Context>) {
 }
 
 /// Returns the counters that the context of scope `scope` uses on this CPU, as bits of the global
-/// control. Interrupts off.
+/// control. Called with interrupts off.
 #[inline]
 pub(crate) fn counting(scope: Scope) -> u64 {
     let bits: u64;
@@ -323,7 +325,8 @@ pub(crate) fn counting(scope: Scope) -> u64 {
     bits
 }
 
-/// Sets the counters that the context of scope `scope` uses on this CPU. Interrupts off.
+/// Sets the counters that the context of scope `scope` uses on this CPU. Called with interrupts
+/// off.
 #[inline]
 pub(crate) fn set_counting(scope: Scope, bits: u64) {
     // SAFETY: The instruction writes a per-CPU word that only this function writes.
@@ -354,7 +357,7 @@ impl NoPreempt {
             // decrements.
             unsafe { asm!(preempt_count!(inc), options(att_syntax, nostack)) };
         } else {
-            // SAFETY: Drop turns preemption on again.
+            // SAFETY: The drop of the guard turns preemption on again.
             unsafe { shim::pfm_preempt_disable() };
         }
         Self(())

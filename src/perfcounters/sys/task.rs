@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tasks, for probes. The kernel may write the fields of a task at any time, so each field is read
-//! once.
+//! Access to tasks in probes. The kernel may write the fields of a task at any time, so each field
+//! is read once.
 
 use core::marker::PhantomData;
 use core::ptr::NonNull;

@@ -18,7 +18,7 @@ pub(crate) struct ThreadTable(());
 impl ThreadTable {
     /// Creates an empty table. May sleep.
     pub(crate) fn create() -> Result<Self> {
-        // SAFETY: Called once, before anything uses the table.
+        // SAFETY: The callee is called once, before the table is used.
         to_result(unsafe { shim::pfm_threads_init() })?;
         Ok(Self(()))
     }

@@ -33,7 +33,7 @@ pub(crate) struct Workqueues(());
 impl Workqueues {
     /// Creates the workqueues. Returns `ENOMEM` without memory.
     pub(crate) fn create() -> Result<Self> {
-        // SAFETY: Called once, and drop destroys the workqueues.
+        // SAFETY: The callee is called once, and drop destroys the workqueues.
         to_result(unsafe { shim::pfm_work_start() })?;
         Ok(Self(()))
     }
@@ -85,8 +85,8 @@ pub(crate) struct Power(());
 impl Power {
     /// Registers the callbacks of suspend and resume.
     pub(crate) fn register() -> Self {
-        // SAFETY: Called once. `suspend_or_resume` is a function of this module, and drop
-        // unregisters the callback.
+        // SAFETY: The callee is called once. `suspend_or_resume` is a function of this module, and
+        // drop unregisters the callback.
         unsafe { shim::pfm_power_register(suspend_or_resume) };
         Self(())
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The end of traces and of processes.
+//! Ending and freeing traces and processes.
 //!
 //! A trace can have `max_traced` processes with 4,096 markers each, so `TRACING` is held for one
 //! process at a time, or for [`MAX_PER_HOLD`] processes that need no work.

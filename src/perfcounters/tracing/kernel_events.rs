@@ -35,7 +35,7 @@ pub(crate) struct KernelEvents {
     buffers: KVec<Option<Arc<Buffer>>>,
     /// The filter program; empty without a filter.
     filter: KVVec<u8>,
-    /// The clock of time stamps.
+    /// The clock of the events' time stamps.
     clock: Clock,
     /// Wakes the reader of the trace.
     signal: Arc<Signal>,
@@ -77,7 +77,7 @@ impl KernelEvents {
         self.paused.store_relaxed(pause.into());
     }
 
-    /// Writes an event into the buffer of this CPU. Preemption off.
+    /// Writes an event into the buffer of this CPU. Called with preemption off.
     ///
     /// The probes of the three markers do not interrupt each other on a CPU, so a buffer has one
     /// writer at a time.

@@ -263,13 +263,13 @@ pub(crate) struct Process {
     /// The numbers of the markers, sorted by names and fields. In the sorted list registering needs
     /// few comparisons with the lock held, although a process may have 4,096 markers.
     order: KVVec<u16>,
-    /// The control page. `control` and `words` are `None` after the process has ended, and in a
-    /// child of fork() that has not accessed its mappings yet.
+    /// The control page of the process. `control` and `words` are `None` after the process has
+    /// ended, and in a child of fork() that has not accessed its mappings yet.
     control: Option<Page>,
     /// The pages of marker words: bit t of a word is set if the trace in slot t wants the marker.
     words: [Option<Page>; PAGES],
-    /// The placeholder page. A child has a separate placeholder page, because data of the parent
-    /// must not be visible to the child.
+    /// The placeholder page of the process. A child has a separate placeholder page, because data
+    /// of the parent must not be visible to the child.
     placeholder: Option<Arc<PlaceholderPage>>,
     /// The memory that is charged for the process.
     charge: Charge,

@@ -263,7 +263,7 @@ pub(crate) struct Trace {
     pub(crate) name: [u8; trace::NAME_MAX],
     /// Globs of the markers that the trace wants.
     pub(crate) globs: [u8; trace::FIELDS_MAX],
-    /// The cache of the globs' matches.
+    /// The cache of marker names matched with `globs`.
     pub(crate) glob_cache: GlobCache,
     /// The filter program, in the page that processes map; `None` without a filter.
     pub(crate) filter: Option<Page>,
@@ -273,7 +273,7 @@ pub(crate) struct Trace {
     pub(crate) sets: KVVec<BufferSet>,
     /// Keeps the module loaded while the trace is kept without an open file (`KEEP`).
     pub(crate) module_ref: Option<ModuleRef>,
-    /// The probes of kernel events.
+    /// The probes of kernel events; `None` without them.
     pub(crate) kernel: Option<Probes<KernelEvents>>,
     /// Number of open files that refer to the trace.
     pub(crate) files: u64,

@@ -253,7 +253,7 @@ int pfm_check_access(struct task_struct *task, bool attach)
 /*
  * Applies ptrace's rule as if the caller had the credentials @cred, and were not a thread of the
  * process of @task. The rule is applied to the program in @snapshot, if given, even if the process
- * runs another program now. Process context.
+ * runs another program now. Called in process context.
  */
 bool pfm_ptrace_allows(const struct cred *cred, struct task_struct *task,
 		       const struct pfm_access_snapshot *snapshot)
@@ -469,7 +469,7 @@ struct pid *pfm_current_process(void)
 /*
  * Returns true if @process may still stop the current thread, by ptrace's rule and with the
  * credentials of the present leader of @process. A thread that executes a program becomes the
- * leader of its process. Process context.
+ * leader of its process. Called in process context.
  */
 bool pfm_may_stop_current(struct pid *process)
 {

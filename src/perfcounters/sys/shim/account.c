@@ -164,7 +164,8 @@ static void uncharge_all(const struct cred *cred, struct pfm_amount less,
 
 /*
  * Charges @more to the accounts of a user and of the owners of its namespaces. Returns -EDQUOT if
- * one of the accounts would exceed @most, or -ENOMEM; an error charges no account. Process context.
+ * one of the accounts would exceed @most, or -ENOMEM; an error charges no account. Called in
+ * process context.
  */
 int pfm_account_add(const struct cred *cred, struct pfm_amount more, u64 most)
 {
@@ -185,7 +186,7 @@ int pfm_account_add(const struct cred *cred, struct pfm_amount more, u64 most)
 	return error;
 }
 
-/* Undoes pfm_account_add() for the same credentials. Process context. */
+/* Undoes pfm_account_add() for the same credentials. Called in process context. */
 void pfm_account_sub(const struct cred *cred, struct pfm_amount less)
 {
 	spin_lock(&users_lock);

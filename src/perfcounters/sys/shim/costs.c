@@ -42,7 +42,7 @@ static int cost_get(void *data, u64 *value)
 
 DEFINE_DEBUGFS_ATTRIBUTE(cost_fops, cost_get, NULL, "%llu\n");
 
-/* Creates the debugfs files of a CPU, at the first call for that CPU. Process context. */
+/* Creates the debugfs files of a CPU, at the first call for that CPU. Called in process context. */
 void pfc_costs_show(unsigned int cpu, const struct pfc_cost_file *files, unsigned int nr)
 {
 	static struct cpumask shown;

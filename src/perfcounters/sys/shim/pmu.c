@@ -98,7 +98,7 @@ void pfm_log_fault(void)
 			      smp_processor_id());
 }
 
-/* Logs that a context cannot count on @cpu, or with -1 on any CPU. Process context. */
+/* Logs that a context cannot count on @cpu, or with -1 on any CPU. Called in process context. */
 void pfm_log_lacking(int cpu)
 {
 	if (cpu < 0)
@@ -173,7 +173,9 @@ int pfm_running_cpu(const struct task_struct *task)
 	return READ_ONCE(task->on_cpu) ? (int)task_cpu(task) : -1;
 }
 
-/* Returns the FS base of the current thread in user mode. Interrupts or preemption off. */
+/*
+ * Returns the FS base of the current thread in user mode. Called with interrupts or preemption off.
+ */
 u64 pfm_thread_pointer(void)
 {
 	return x86_fsbase_read_cpu();

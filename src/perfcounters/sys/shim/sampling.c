@@ -188,7 +188,7 @@ static void notifier_free_work(struct work_struct *work)
 
 /*
  * Frees the context in a worker, after a grace period, because code under RCU or with preemption
- * off may still use the context. Process context.
+ * off may still use the context. Called in process context.
  */
 void pfm_notifier_free_context(struct pfm_notifier *notifier)
 {
@@ -257,7 +257,7 @@ void pfm_notifier_queue_permission_check(struct pfm_notifier *notifier)
 	queue_work(pfm_work, &notifier->permission_work);
 }
 
-/* Starts the timer of the notifier on this CPU. Interrupts off, not in an NMI. */
+/* Starts the timer of the notifier on this CPU. Called with interrupts off and not in an NMI. */
 void pfm_notifier_start_timer(struct pfm_notifier *notifier, u64 nanoseconds)
 {
 	hrtimer_start(&notifier->timer, ns_to_ktime(min_t(u64, nanoseconds, KTIME_MAX / 2)),
@@ -266,7 +266,7 @@ void pfm_notifier_start_timer(struct pfm_notifier *notifier, u64 nanoseconds)
 
 /*
  * Cancels the timer, without waiting for the timer's callback. A callback that runs on another CPU
- * at the same time finds nothing to do. Interrupts off, not in an NMI.
+ * at the same time finds nothing to do. Called with interrupts off and not in an NMI.
  */
 void pfm_notifier_cancel_timer(struct pfm_notifier *notifier)
 {
