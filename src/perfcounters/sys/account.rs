@@ -80,7 +80,8 @@ impl Charge {
         self.bytes as usize
     }
 
-    /// Moves the bytes of `other`, which must be of the user of `self`, to `self`. Any context.
+    /// Moves the bytes of `other`, which must be of the user of `self`, to `self`. Callable in any
+    /// context.
     pub(crate) fn absorb(&mut self, other: &mut Self) {
         self.bytes = self.bytes.wrapping_add(core::mem::take(&mut other.bytes));
     }

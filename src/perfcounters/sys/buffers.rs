@@ -33,8 +33,8 @@ unsafe impl Send for Page {}
 unsafe impl Sync for Page {}
 
 impl Page {
-    /// Allocates a zeroed page, charged to the caller's control group. Returns `ENOMEM` without
-    /// memory. May sleep.
+    /// Allocates a zeroed page, charged to the caller's control group. Returns `ENOMEM` if memory
+    /// is short. May sleep.
     pub(crate) fn new() -> Result<Self> {
         // SAFETY: The callee may allocate, as the caller is in process context.
         let address = unsafe { shim::pt_page_new() };
@@ -126,7 +126,8 @@ pub(crate) struct Buffer {
 }
 
 impl Buffer {
-    /// Creates a buffer with the page of counts only. Returns `ENOMEM` without memory. May sleep.
+    /// Creates a buffer with the page of counts only. Returns `ENOMEM` if memory is short. May
+    /// sleep.
     pub(crate) fn new(bytes: u32, flight: bool) -> Result<Self> {
         let nr = (bytes as usize / PAGE).wrapping_add(1);
         let mut pages = KVVec::with_capacity(nr, GFP_KERNEL_ACCOUNT)?;
@@ -157,8 +158,8 @@ impl Buffer {
         Ok(buffer)
     }
 
-    /// Allocates all pages of the buffer, so that writing needs no page fault. Returns `ENOMEM`
-    /// without memory. May sleep.
+    /// Allocates all pages of the buffer, so that writing needs no page fault. Returns `ENOMEM` if
+    /// memory is short. May sleep.
     pub(crate) fn alloc_all(&self) -> Result {
         (0..self.pages.len()).try_for_each(|n| self.page(n).map(|_| ()).ok_or(ENOMEM))
     }
@@ -386,7 +387,7 @@ impl Buffer {
             let page = self.at((at / PAGE).wrapping_add(1));
             for (n, to) in part.iter_mut().enumerate() {
                 // SAFETY: `within + n` is below the number of words of a page, because `nr` is
-                // limited to the rest of the page. The page is kept as long as the buffer, by the
+                // limited to the rest of the page. The page lives as long as the buffer, by the
                 // type's invariant.
                 let word = page.map(|page| unsafe {
                     page.cast::<Word>().add(within.wrapping_add(n)).as_ref()

@@ -66,7 +66,7 @@ fn slot(cost: SelfStat) -> *mut i64 {
     unsafe { all.add(cost as usize).read() }
 }
 
-/// Adds one to the counter of a cost. Any context.
+/// Adds one to the counter of a cost. Callable in any context.
 #[inline(always)]
 pub(crate) fn count(cost: SelfStat) {
     // SAFETY: The slot is a per-CPU word of an instance that this module owns; one instruction
@@ -74,7 +74,7 @@ pub(crate) fn count(cost: SelfStat) {
     unsafe { asm!("incq %gs:({p})", p = in(reg) slot(cost), options(att_syntax, nostack)) }
 }
 
-/// Adds `delta` to the counter of a cost. Any context.
+/// Adds `delta` to the counter of a cost. Callable in any context.
 #[inline(always)]
 pub(crate) fn add(cost: SelfStat, delta: u64) {
     // SAFETY: The slot is a per-CPU word of an instance that this module owns; one instruction
@@ -95,8 +95,8 @@ pub(crate) fn add_elapsed(cost: SelfStat, began: u32) {
     add(cost, u64::from(ticks).wrapping_mul(u64::from(scale)) >> 24);
 }
 
-/// Counts an operation, and adds the duration of the operation when dropped. Any context; the
-/// thread may move to another CPU during the operation.
+/// Counts an operation, and adds the duration of the operation when dropped. Callable in any
+/// context; the thread may move to another CPU during the operation.
 pub(crate) struct CostTimer {
     time: SelfStat,
     began: u64,

@@ -10,7 +10,7 @@ use kernel::str::CStrExt as _;
 /// Returns the number of CPU blocks in a chunk: one more than the number of the highest possible
 /// CPU.
 pub(crate) fn nr_cpu_ids() -> u32 {
-    // SAFETY: The variable is constant after boot.
+    // SAFETY: `nr_cpu_ids` is constant after boot.
     unsafe { bindings::nr_cpu_ids }
 }
 

@@ -20,7 +20,8 @@ use super::trace_vma::VM_OPS;
 use crate::tracing::attached::PROCESS_SHIFT;
 use crate::tracing::detach;
 
-/// `struct pt_device_ops`: how the shim recognises the areas and files of `/dev/perftrace`.
+/// `struct pt_device_ops`: the operations by which the shim recognises areas and files of
+/// `/dev/perftrace`.
 #[repr(C)]
 pub(crate) struct DeviceOps {
     vm_ops: *const bindings::vm_operations_struct,

@@ -218,7 +218,7 @@ pub(crate) struct SamplingMemory {
     _charge: Charge,
 }
 
-// SAFETY: The memory belongs to no thread.
+// SAFETY: Any thread may use and free the memory.
 unsafe impl Send for SamplingMemory {}
 // SAFETY: The kernel writes the memory under the context's lock only, and reads words that user
 // space writes by atomic loads.

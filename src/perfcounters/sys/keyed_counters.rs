@@ -55,7 +55,7 @@ const REMOVED: u64 = 3;
 const LOG_DUE: u32 = 1;
 const LOGGED: u32 = 2;
 
-/// Returns CLOCK_MONOTONIC in nanoseconds. Any context but NMI.
+/// Returns CLOCK_MONOTONIC in nanoseconds. Callable in any context but NMI.
 #[inline]
 fn now_ns() -> u64 {
     // SAFETY: The function is not called in an NMI, in which the seqlock of the clock could not be
@@ -325,7 +325,8 @@ impl<R: Send + Sync> KeyedCounters<R> {
         (0..MAX_PROBES).filter_map(move |i| self.buckets.get(start.wrapping_add(i) % NR_BUCKETS))
     }
 
-    /// Returns whether the table has a free bucket for an entry of this key. Any context.
+    /// Returns whether the table has a free bucket for an entry of this key. Callable in any
+    /// context.
     #[inline]
     fn has_room(&self, key: &Key) -> bool {
         self.nr_entries.load(Relaxed) < MAX_ENTRIES
@@ -334,8 +335,8 @@ impl<R: Send + Sync> KeyedCounters<R> {
                 .any(|bucket| bucket.hash.load(Relaxed) <= DELETED)
     }
 
-    /// Requests the log line about a thing that found no bucket. Any context but NMI, and without a
-    /// run-queue lock.
+    /// Requests the log line about a thing that found no bucket. Callable in any context but NMI,
+    /// and without a run-queue lock.
     #[cold]
     fn note_full(&self) {
         if self.full.load(Relaxed) == 0 && self.full.cmpxchg(0, LOG_DUE, Relaxed).is_ok() {
@@ -344,7 +345,7 @@ impl<R: Send + Sync> KeyedCounters<R> {
         }
     }
 
-    /// Requests an entry. Any context but NMI, and without a run-queue lock.
+    /// Requests an entry. Callable in any context but NMI, and without a run-queue lock.
     #[inline]
     pub fn request(&self, key: &Key) {
         if self.find_entry(key).is_ok() || now_ns() < self.retry_after.load(Relaxed) {

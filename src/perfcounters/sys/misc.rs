@@ -15,7 +15,7 @@ pub(crate) fn random<const N: usize>() -> [u8; N] {
     bytes
 }
 
-/// Returns CLOCK_MONOTONIC in nanoseconds. Any context but NMI.
+/// Returns CLOCK_MONOTONIC in nanoseconds. Callable in any context but NMI.
 pub(crate) fn monotonic_ns() -> u64 {
     // SAFETY: The function is not called in an NMI, in which the seqlock of the clock could not be
     // read.
@@ -56,7 +56,7 @@ pub(crate) enum LogKind {
     Reader,
 }
 
-/// Returns whether the rate limit allows one more line of this kind. Any context.
+/// Returns whether the rate limit allows one more line of this kind. Callable in any context.
 pub(crate) fn may_log(line: LogKind) -> bool {
     // SAFETY: The enumeration has as many variants as the shim has limits.
     unsafe { shim::pfc_may_log(line as u32) }
@@ -93,7 +93,7 @@ impl GracePeriod {
         Self(unsafe { bindings::get_completed_synchronize_rcu() })
     }
 
-    /// Returns whether a grace period has elapsed since the point in time. Any context.
+    /// Returns whether a grace period has elapsed since the point in time. Callable in any context.
     pub(crate) fn is_over(self) -> bool {
         // SAFETY: `now` and `over` alone create a `GracePeriod`, so the value is one that RCU has
         // returned.

@@ -24,7 +24,7 @@ pub(crate) use super::shim::NmiRegisters;
 /// The address is that of the interrupted code. Without `interrupted` the address is that of the
 /// code which a deferred NMI ([`defer`]) interrupted, or else the one at which the thread left user
 /// mode. `kernel` permits addresses in the kernel. Process and thread ids are those of the PID
-/// namespace `ns`. Any context, preemption off.
+/// namespace `ns`. Callable in any context with preemption off.
 #[inline(always)]
 pub(crate) fn fill_overflow(
     overflow: &mut Overflow,
@@ -44,7 +44,7 @@ pub(crate) fn fill_overflow(
     }
 }
 
-/// Returns CLOCK_MONOTONIC in nanoseconds. Any context.
+/// Returns CLOCK_MONOTONIC in nanoseconds. Callable in any context.
 pub(crate) fn now() -> u64 {
     // SAFETY: The callee has no requirements.
     unsafe { shim::pfm_now() }

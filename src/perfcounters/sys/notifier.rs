@@ -34,7 +34,7 @@ unsafe impl Send for Notifier {}
 unsafe impl Sync for Notifier {}
 
 impl Notifier {
-    /// Creates a notifier without a context. Returns `ENOMEM` without memory. May sleep.
+    /// Creates a notifier without a context. Returns `ENOMEM` if memory is short. May sleep.
     pub(crate) fn new() -> Result<Self> {
         // SAFETY: The callee may allocate, as the caller is in process context.
         let raw = unsafe { shim::pfm_notifier_new() };
@@ -55,7 +55,7 @@ impl Notifier {
     }
 
     /// Wakes the readers, and a thread that [`block_thread`](Self::block_thread) made sleep, and
-    /// sends SIGIO, as soon as interrupts are on. Any context.
+    /// sends SIGIO, as soon as interrupts are on. Callable in any context.
     #[inline]
     pub(crate) fn wake_readers(&self) {
         // SAFETY: `raw` is valid by the type's invariant; an irq_work can be queued in any context.
@@ -63,15 +63,15 @@ impl Notifier {
     }
 
     /// Queues a call of [`Context::deferred_work`] on this CPU, in hard interrupt context, as soon
-    /// as interrupts are on. Any context.
+    /// as interrupts are on. Callable in any context.
     #[inline]
     pub(crate) fn queue_work(&self) {
         // SAFETY: `raw` is valid by the type's invariant; an irq_work can be queued in any context.
         unsafe { shim::pfm_notifier_queue_work(self.raw.as_ptr()) }
     }
 
-    /// Queues a worker that checks whether the user may still monitor the context's thread. Any
-    /// context but NMI; caller holds no lock of this module.
+    /// Queues a worker that checks whether the user may still monitor the context's thread.
+    /// Callable in any context but NMI; caller holds no lock of this module.
     pub(crate) fn queue_permission_check(&self) {
         // SAFETY: `raw` is valid by the type's invariant.
         unsafe { shim::pfm_notifier_queue_permission_check(self.raw.as_ptr()) }
@@ -95,7 +95,7 @@ impl Notifier {
     }
 
     /// Makes the current thread sleep on its way to user mode, until [`resume`](Self::resume) or a
-    /// signal. Any context.
+    /// signal. Callable in any context.
     ///
     /// At first, and then once a second, the thread checks that the process `asker` still may stop
     /// it. If `asker` may not stop the thread, the context ends and the thread continues.
@@ -107,7 +107,7 @@ impl Notifier {
 
     /// Allows a thread that [`block_thread`](Self::block_thread) made sleep to continue. The thread
     /// continues when [`wake_blocked`](Self::wake_blocked) or [`wake_readers`](Self::wake_readers)
-    /// wakes it, at the latest a second later. Any context.
+    /// wakes it, at the latest a second later. Callable in any context.
     pub(crate) fn resume(&self) {
         // SAFETY: `raw` is valid by the type's invariant; the callee only writes a flag.
         unsafe { shim::pfm_notifier_resume(self.raw.as_ptr()) }

@@ -94,7 +94,8 @@ impl Drop for Page {
     }
 }
 
-/// Returns the page frame of a [`Page`], given its address from the tables. Any context.
+/// Returns the page frame of a [`Page`], given its address from the tables. Callable in any
+/// context.
 pub(crate) fn frame(address: usize) -> usize {
     // SAFETY: The address is that of a `Page`, which is in the direct map.
     unsafe { shim::pfc_virt_pfn(address as *const _) }

@@ -74,7 +74,7 @@ pub(crate) fn set_seqflag(chunk: &Chunk) {
     unsafe { shim::perf_counter_seqflag = chunk.page(0) as *mut u64 }
 }
 
-/// Returns the page frame of a CPU's copy of a page. Any context.
+/// Returns the page frame of a CPU's copy of a page. Callable in any context.
 pub(crate) fn frame(page: usize, cpu: u32) -> usize {
     // SAFETY: `page` is a page of a chunk, which has a copy for every possible CPU, and the caller
     // has checked that the CPU is possible.

@@ -218,7 +218,7 @@ impl Calls {
     }
 
     /// Reads a virtual register of a thread, or of this CPU if `task` is `None`. A thread id that
-    /// the register contains is one of the PID namespace `ns`. Any context.
+    /// the register contains is one of the PID namespace `ns`. Callable in any context.
     #[inline]
     pub(crate) fn read(
         &self,

@@ -99,8 +99,8 @@ impl Clock {
         ms.wrapping_mul(1_000_000).wrapping_add(rest)
     }
 
-    /// Returns the time in ticks, read after all earlier loads and before all later loads. Any
-    /// context.
+    /// Returns the time in ticks, read after all earlier loads and before all later loads. Callable
+    /// in any context.
     pub(crate) fn now_ordered(&self) -> u64 {
         // SAFETY: `lfence` has no operands. Without it the TSC could be read before earlier loads
         // have completed.
@@ -113,14 +113,14 @@ impl Clock {
     }
 
     /// Returns the time in ticks if the clock is the TSC, which can be read without a function
-    /// call. Any context.
+    /// call. Callable in any context.
     #[inline(always)]
     pub(crate) fn now_fast(&self) -> Option<u64> {
         // SAFETY: Every 64-bit x86 processor has the RDTSC instruction.
         self.tsc.then(|| unsafe { core::arch::x86_64::_rdtsc() })
     }
 
-    /// Returns the time in ticks. Any context.
+    /// Returns the time in ticks. Callable in any context.
     #[inline(always)]
     pub(crate) fn now(&self) -> u64 {
         match self.tsc {

@@ -89,8 +89,8 @@ pub(crate) fn find(pid: u32) -> Option<ARef<Task>> {
 }
 
 /// Queues the worker that removes the files of tasks that have ended or are no longer selected. The
-/// worker also stops accounting if it is turned off and no selected task needs it. Any context that
-/// may wake a thread.
+/// worker also stops accounting if it is turned off and no selected task needs it. Callable in any
+/// context that may wake a thread.
 pub(crate) fn queue_worker() {
     // SAFETY: The work that is queued is a static variable.
     unsafe { shim::ppa_queue_worker() }

@@ -47,7 +47,7 @@ unsafe impl Sync for TaskRecord {}
 
 impl TaskRecord {
     /// Creates the record of a task, with values for each group of `scaling` CPUs. `calling` is set
-    /// if the task is in a system call. Returns `ENOMEM` without memory. May sleep.
+    /// if the task is in a system call. Returns `ENOMEM` if memory is short. May sleep.
     pub(crate) fn new(
         task: TaskRef<'_>,
         calling: bool,
@@ -61,7 +61,8 @@ impl TaskRecord {
         Ok(record)
     }
 
-    /// Creates a record that belongs to no task yet. Returns `ENOMEM` without memory. May sleep.
+    /// Creates a record that belongs to no task yet. Returns `ENOMEM` if memory is short. May
+    /// sleep.
     pub(crate) fn alloc(scaling: u32) -> Result<KBox<Self>> {
         let nr = Self::groups(scaling).wrapping_mul(NR_VALUES);
         Ok(KBox::new(
@@ -177,7 +178,7 @@ const NR_BUCKETS: usize = 1 << 14;
 pub(crate) struct TaskIndex(KVVec<Word>);
 
 impl TaskIndex {
-    /// Creates an empty index. Returns `ENOMEM` without memory. May sleep.
+    /// Creates an empty index. Returns `ENOMEM` if memory is short. May sleep.
     pub(crate) fn new() -> Result<Self> {
         // INVARIANT: The index has `NR_BUCKETS` heads, which are all 0.
         Ok(Self(words(NR_BUCKETS)?))
@@ -329,7 +330,7 @@ impl RetireList {
         }
     }
 
-    /// Adds a record to the front of the list. Any context.
+    /// Adds a record to the front of the list. Callable in any context.
     pub(crate) fn push(&self, record: RemovedRecord) {
         let record = record.0;
         loop {

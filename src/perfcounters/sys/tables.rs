@@ -26,7 +26,7 @@ impl<const N: usize> Table<N> {
         Self(UnsafeCell::new([0; N]))
     }
 
-    /// Returns the entry at `index`; 0 if the entry is not set. Any context.
+    /// Returns the entry at `index`; 0 if the entry is not set. Callable in any context.
     #[inline(always)]
     pub(crate) fn get(&self, index: usize) -> usize {
         let entry = self.0.get().cast::<usize>().wrapping_add(index & (N - 1));

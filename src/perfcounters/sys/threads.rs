@@ -52,9 +52,9 @@ pub(crate) struct UnlinkedEntry {
 }
 
 impl UnlinkedEntry {
-    /// Allocates an entry, charged to the caller's control group. Returns `ENOMEM` without memory.
-    /// May sleep, for long if the control group is full, so the caller holds no lock for which
-    /// other threads wait.
+    /// Allocates an entry, charged to the caller's control group. Returns `ENOMEM` if memory is
+    /// short. May sleep, for long if the control group is full, so the caller holds no lock for
+    /// which other threads wait.
     pub(crate) fn new() -> Result<Self> {
         // SAFETY: The callee may allocate, as the caller is in process context.
         let raw = unsafe { shim::pfm_thread_entry_new() };

@@ -31,7 +31,7 @@ pub(crate) fn queue_idle_work(milliseconds: u32) {
 pub(crate) struct Workqueues(());
 
 impl Workqueues {
-    /// Creates the workqueues. Returns `ENOMEM` without memory.
+    /// Creates the workqueues. Returns `ENOMEM` if memory is short.
     pub(crate) fn create() -> Result<Self> {
         // SAFETY: The callee is called once, and drop destroys the workqueues.
         to_result(unsafe { shim::pfm_work_start() })?;

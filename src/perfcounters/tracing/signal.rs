@@ -32,7 +32,7 @@ impl Signal {
         Ok(Arc::new(signal, GFP_KERNEL_ACCOUNT)?)
     }
 
-    /// Wakes the reader, as data are unread. Any context.
+    /// Wakes the reader, as data are unread. Callable in any context.
     pub(crate) fn notify(&self) {
         self.pending.store_relaxed(1);
         self.readers.wake_readers();

@@ -414,7 +414,7 @@ static void free_state(struct rcu_head *rcu)
 
 /*
  * Drops the references of a snapshot. Repeats the code of put_task_exec_state(), which is not
- * exported. Any context but NMI.
+ * exported. Callable in any context but NMI.
  */
 void pfm_snapshot_put(struct pfm_access_snapshot *snapshot)
 {

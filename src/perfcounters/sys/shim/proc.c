@@ -208,7 +208,7 @@ static void work(struct work_struct *unused)
 
 static DECLARE_WORK(worker, work);
 
-/* Queues ppa_worker(). Any context in which a thread may be woken. */
+/* Queues ppa_worker(). Callable in any context in which a thread may be woken. */
 void ppa_queue_worker(void)
 {
 	queue_work(system_dfl_wq, &worker);

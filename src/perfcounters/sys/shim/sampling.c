@@ -199,7 +199,7 @@ void pfm_notifier_free_context(struct pfm_notifier *notifier)
 
 /*
  * Makes the current thread sleep before it returns to user mode, on behalf of the process
- * @requester. Any context.
+ * @requester. Callable in any context.
  */
 void pfm_notifier_block_thread(struct pfm_notifier *notifier, struct pid *requester)
 {
@@ -221,8 +221,8 @@ void pfm_notifier_block_thread(struct pfm_notifier *notifier, struct pid *reques
 }
 
 /*
- * Allows the blocked thread to continue when pfm_notifier_wake_blocked() wakes the thread. Any
- * context, under the lock that also orders pfm_notifier_block_thread().
+ * Allows the blocked thread to continue when pfm_notifier_wake_blocked() wakes the thread. Callable
+ * in any context, under the lock that also orders pfm_notifier_block_thread().
  */
 void pfm_notifier_resume(struct pfm_notifier *notifier)
 {
@@ -548,7 +548,7 @@ void pfm_memory_free(void *memory)
 
 /*
  * Handles a page fault: maps a page again that the process has unmapped by MADV_DONTNEED. The area
- * is no longer than the memory, and cannot grow.
+ * is at most as long as the memory, and cannot grow.
  */
 static vm_fault_t memory_fault(struct vm_fault *vmf)
 {

@@ -258,7 +258,8 @@ static atomic_t *traced_of(unsigned long mm)
 }
 
 /*
- * Counts an address space as traced, or with @is false as no longer traced. Any context.
+ * Counts an address space as traced, or with @is false as no longer traced. Callable in any
+ * context.
  */
 void pt_set_traced(unsigned long mm, bool is)
 {

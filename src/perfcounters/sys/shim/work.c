@@ -10,8 +10,8 @@
 static bool has_worked;
 
 /*
- * Queues a task work. Returns false if the thread is exiting and runs no more task work. Any
- * context.
+ * Queues a task work. Returns false if the thread is exiting and runs no more task work. Callable
+ * in any context.
  */
 bool pfc_task_work_add(struct task_struct *thread, struct callback_head *work,
 		  enum task_work_notify_mode how)
