@@ -2,9 +2,9 @@
 
 //! pfm_ring: writes samples as records to a ring buffer (`include/uapi/linux/perfmon_ring.h`).
 //!
-//! The format has three names. The format "ring" takes all options from its argument. The format
-//! "flight-recorder" writes backward and overwrites old records. The format "call-stack" records
-//! the kernel stack and the user stack, unless the argument selects one of the two.
+//! The format has three names. The format "ring" takes all options from the argument of the format.
+//! The format "flight-recorder" writes backward and overwrites old records. The format "call-stack"
+//! records the kernel stack and the user stack, unless the argument selects one of the two.
 
 use kernel::prelude::*;
 use perfcounters::description::{

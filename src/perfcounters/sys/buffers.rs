@@ -304,8 +304,8 @@ impl Buffer {
     }
 
     /// Returns the range of bytes that can be read, or an empty range if only the number of lost
-    /// events has changed since the reader last got it. The empty range matters for a writer that
-    /// has ended, as no later records report the loss.
+    /// events has changed since it was last returned. The empty range matters for a writer that has
+    /// ended, as no later records report the loss.
     pub(crate) fn unread(&self) -> Option<BufferRange> {
         let position = self.read_position.load_relaxed();
         let nothing = BufferRange {
@@ -360,8 +360,8 @@ impl Buffer {
         self.stalled.store_relaxed(1);
     }
 
-    /// Records that the reader has read all bytes before `next`, and frees their room for the
-    /// writer.
+    /// Records that the reader has read all bytes before `next`, so that the writer can reuse the
+    /// room.
     pub(crate) fn advance(&self, next: u64) {
         self.stalled.store_relaxed(0);
         self.read_position.store_relaxed(next);

@@ -190,7 +190,7 @@ unsafe extern "C" fn names_release(_: *mut bindings::inode, file: *mut bindings:
     0
 }
 
-/// A registered misc device; drop removes it.
+/// A registered misc device, which drop removes.
 ///
 /// # Invariants
 ///

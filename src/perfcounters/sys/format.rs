@@ -268,7 +268,8 @@ impl SamplingMemory {
         let area = area
             .filter(|area| length as u64 <= area.size)
             .ok_or(EINVAL)?;
-        // SAFETY: By the function's requirement, and `length` was checked above.
+        // SAFETY: By the function's requirement `vma` is being set up, and `length` was checked
+        // above.
         unsafe { area.map(vma, tail) }
     }
 }
@@ -409,7 +410,8 @@ impl Buffer {
         let mut layout = Layout::default();
         let page = PAGE_SIZE as u64;
         let of = format.raw().layout.ok_or(EINVAL)?;
-        // SAFETY: Called in process context. The argument has the size that the format expects.
+        // SAFETY: The caller is in process context. The argument has the size that the format
+        // expects.
         to_result(unsafe { of(raw_arg, &mut layout) })?;
         let is_ring = layout.ring != 0;
         if layout.size == 0 || layout.size > MAX_BUFFER_SIZE {
@@ -488,7 +490,7 @@ impl Buffer {
     }
 
     /// Passes an overflow and the values of the sampled registers to the format. Returns the
-    /// actions that it requests (`DO_*`). Caller holds the context's lock.
+    /// actions that the format requests (`DO_*`). Caller holds the context's lock.
     #[inline]
     pub(crate) fn overflow(&mut self, overflow: &mut Overflow, values: &[u64]) -> u32 {
         overflow.values = values.as_ptr();

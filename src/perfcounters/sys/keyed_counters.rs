@@ -43,7 +43,7 @@ const MAX_PROBES: usize = 64;
 const MAX_PENDING: usize = 32;
 /// The time for which no entry is requested after a failed allocation, in nanoseconds.
 const PAUSE_NS: u64 = 1_000_000_000;
-/// State of a bucket whose entry was dropped; searches continue past it.
+/// State of a bucket whose entry was dropped. Searches continue past such a bucket.
 const DELETED: u64 = 1;
 /// States of a bucket whose entry was removed but not dropped. No search finds a removed entry, but
 /// a probe that found the entry before its removal may still use it. `remove` sets `REMOVING`; the
@@ -204,7 +204,7 @@ impl Drop for RtnlLock {
 ///   after the hash was replaced.
 /// - Only one thread at a time inserts and removes. In a table whose things are announced
 ///   ([`add`](Self::add)) that thread is the holder of the RTNL mutex; in a table whose entries are
-///   requested ([`request`](Self::request)) it is the worker.
+///   requested ([`request`](Self::request)) that thread is the worker.
 /// - Only the worker frees entries. The worker frees the entries of all buckets that it has found
 ///   in state [`REMOVING`], after one grace period.
 /// - `deferred` is accessed by the holder of the RTNL mutex only.
@@ -286,8 +286,8 @@ impl<R: Send + Sync> KeyedCounters<R> {
         Ok(this)
     }
 
-    /// Returns the entry of a key. Any context, but only in a tracepoint probe: a removed entry is
-    /// dropped after all probes that may use it have returned.
+    /// Returns the entry of a key. Callable in any context, but only in a tracepoint probe: a
+    /// removed entry is dropped after all probes that may use it have returned.
     #[inline]
     pub fn find(&self, key: &Key) -> Option<&R> {
         self.find_entry(key)
@@ -488,8 +488,8 @@ impl<R: Send + Sync> KeyedCounters<R> {
         Err(ENOSPC)
     }
 
-    /// Removes an entry. The worker drops it after all probes that may use it have returned. Called
-    /// in process context, with the RTNL mutex held.
+    /// Removes an entry. The worker drops the entry after all probes that may use it have returned.
+    /// Called in process context, with the RTNL mutex held.
     #[inline]
     pub fn remove(&self, key: &Key) {
         if self.nr_deferred.load(Relaxed) != 0 {
@@ -539,8 +539,8 @@ impl<R: Send + Sync> KeyedCounters<R> {
             // SAFETY: In state `REMOVED` only the worker accesses the entry.
             let entry = unsafe { bucket.entry.get().read() };
             if let Some(entry) = NonNull::new(entry) {
-                // SAFETY: The pointer is from `into_raw`. No search finds a removed entry, and the
-                // probes that had found the entry have returned.
+                // SAFETY: The pointer is from `into_raw` in `insert`. No search finds a removed
+                // entry, and the probes that had found the entry have returned.
                 drop(unsafe { KBox::from_raw(entry.as_ptr()) });
             }
             // Pairs with the acquire in `insert`: the worker has read the old entry.

@@ -93,7 +93,7 @@ struct NetdevNotifier<T> {
     state: *const T,
 }
 
-/// A registered [`InterfaceListener`]; drop unregisters it.
+/// A registered [`InterfaceListener`], which drop unregisters.
 ///
 /// # Invariants
 ///

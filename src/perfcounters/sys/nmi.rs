@@ -129,7 +129,7 @@ pub(crate) fn unmask_lvtpc() {
     unsafe { shim::pfm_unmask_lvtpc() }
 }
 
-/// The registered NMI handler. Dropping it unregisters the handler.
+/// The registered NMI handler. Drop of the value unregisters the handler.
 pub(crate) struct Handler(());
 
 impl Handler {

@@ -105,7 +105,7 @@ fn slot_on(address: usize, cpu: u32) -> *mut i64 {
 }
 
 /// Stores zero in a slot of any CPU. No update of the slot is running: the instance of the slot is
-/// not live, and the registry has waited for updates that began while it was live.
+/// not live, and the registry has waited for updates that began while the instance was live.
 pub(crate) fn zero(address: usize, cpu: u32) {
     let slot = slot_on(address, cpu);
     // SAFETY: The slot is within a chunk, and its CPU is possible. The access is volatile, as user

@@ -34,8 +34,8 @@ static PERFMON_OPS: Ops<bindings::file_operations> = Ops(bindings::file_operatio
     open: Some(open),
     release: Some(release),
     unlocked_ioctl: Some(ioctl),
-    // The structures have the same layout for 32-bit programs, because all fields have a fixed size
-    // and are naturally aligned.
+    // The structures have the same layout in 32-bit and 64-bit programs, because all fields have a
+    // fixed size and are naturally aligned.
     #[cfg(CONFIG_COMPAT)]
     compat_ioctl: bindings::compat_ptr_ioctl,
     read: Some(read_message),

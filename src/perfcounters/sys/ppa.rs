@@ -102,12 +102,12 @@ impl Clock {
     /// Returns the time in ticks, read after all earlier loads and before all later loads. Callable
     /// in any context.
     pub(crate) fn now_ordered(&self) -> u64 {
-        // SAFETY: `lfence` has no operands. Without it the TSC could be read before earlier loads
-        // have completed.
+        // SAFETY: `lfence` has no operands. Without `lfence` the TSC could be read before earlier
+        // loads have completed.
         unsafe { asm!("lfence", options(nostack, preserves_flags)) };
         let now = self.now();
-        // SAFETY: `lfence` has no operands. Without it later loads could be done before the TSC is
-        // read.
+        // SAFETY: `lfence` has no operands. Without `lfence` later loads could be done before the
+        // TSC is read.
         unsafe { asm!("lfence", options(nostack, preserves_flags)) };
         now
     }
@@ -143,7 +143,7 @@ pub(crate) struct PerCpu {
 
 impl PerCpu {
     /// Returns the accounting state of this CPU; `None` while accounting is off. Preemption is off
-    /// while the state is used, as it is freed after a grace period.
+    /// while the state is used, as the state is freed after a grace period.
     #[inline(always)]
     pub(crate) fn this_cpu<'a>() -> Option<&'a Self> {
         let here: usize;
@@ -199,7 +199,7 @@ impl PerCpu {
 pub(crate) struct PerCpuTable(KVVec<PerCpu>);
 
 impl PerCpuTable {
-    /// Allocates the accounting states of all CPUs. The probes do not use them before
+    /// Allocates the accounting states of all CPUs. The probes do not use the states before
     /// [`publish`](Self::publish). May sleep.
     pub(crate) fn new(clock: Clock) -> Result<Self> {
         let mut all = KVVec::with_capacity(cpu::nr_cpu_ids() as usize, GFP_KERNEL)?;
@@ -404,7 +404,7 @@ static PPA_OPS: Ops<bindings::file_operations> = Ops(bindings::file_operations {
     open: Some(open),
     read: Some(read_tasks),
     unlocked_ioctl: Some(ioctl),
-    // The structures of the calls have the same layout in 32-bit programs.
+    // The structures of the calls have the same layout in 32-bit and 64-bit programs.
     #[cfg(CONFIG_COMPAT)]
     compat_ioctl: bindings::compat_ptr_ioctl,
     llseek: Some(bindings::default_llseek),

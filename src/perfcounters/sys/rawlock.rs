@@ -52,8 +52,8 @@ impl<T> RawLock<T> {
 }
 
 impl<T> RawLock<T> {
-    /// Takes the lock if it is free. Called in an NMI or with interrupts off, which stay off when
-    /// the guard is dropped.
+    /// Takes the lock if no CPU holds it. Called in an NMI or with interrupts off, which stay off
+    /// when the guard is dropped.
     #[inline]
     pub(crate) fn try_lock(&self) -> Option<Guard<'_, T>> {
         // SAFETY: The lock is initialised, by the type's invariant.

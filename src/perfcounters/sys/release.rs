@@ -28,12 +28,10 @@ pub(crate) fn smp_wmb() {
     kernel::sync::barrier::smp_mb(kernel::sync::barrier::Write);
 }
 
-/// The last argument of `smp_call_function_single()` with which it waits for the call on the other
-/// CPU.
+/// The last argument of `smp_call_function_single()`: wait for the call on the other CPU.
 #[cfg(not(since_7_3))]
 pub(crate) const WAIT: i32 = 1;
-/// The last argument of `smp_call_function_single()` with which it waits for the call on the other
-/// CPU.
+/// The last argument of `smp_call_function_single()`: wait for the call on the other CPU.
 #[cfg(since_7_3)]
 pub(crate) const WAIT: bool = true;
 

@@ -107,7 +107,7 @@ unsafe fn set_key(vma: *mut bindings::vm_area_struct, key: u64) {
 /// `vma` is a mapping of this device.
 unsafe fn count_mapping(vma: *const bindings::vm_area_struct, key: u64, more: bool) {
     // SAFETY: By the function's requirement `vma` is valid. The bounds of an area do not change
-    // during its operations.
+    // during a call of one of its `vm_operations_struct`.
     let (pgoff, at, end) = unsafe {
         let bounds = &(*vma).__bindgen_anon_1.__bindgen_anon_1;
         (

@@ -163,9 +163,9 @@ static void uncharge_all(const struct cred *cred, struct pfm_amount less,
 }
 
 /*
- * Charges @more to the accounts of a user and of the owners of its namespaces. Returns -EDQUOT if
- * one of the accounts would exceed @most, or -ENOMEM; an error charges no account. Called in
- * process context.
+ * Charges @more to the accounts of a user and of the owners of the user's namespaces. Returns
+ * -EDQUOT if one of the accounts would exceed @most, or -ENOMEM; an error charges no account.
+ * Called in process context.
  */
 int pfm_account_add(const struct cred *cred, struct pfm_amount more, u64 most)
 {

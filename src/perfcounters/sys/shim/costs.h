@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* C functions and variables that sys/costs.rs uses. sys/shim.rs declares them for Rust. */
+/*
+ * C functions and variables that sys/costs.rs uses. sys/shim.rs declares the same functions and
+ * variables for Rust.
+ */
 #ifndef _PERFCOUNTERS_SHIM_COSTS_H
 #define _PERFCOUNTERS_SHIM_COSTS_H
 

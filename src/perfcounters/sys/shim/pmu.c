@@ -333,7 +333,7 @@ void pfm_work_end(void)
 
 /*
  * PMU registers lose their contents in suspend, so @power_callback unloads the contexts before
- * suspend and loads them again at resume.
+ * suspend and loads the contexts again at resume.
  */
 static void (*power_callback)(bool suspend);
 

@@ -453,7 +453,7 @@ static DEFINE_PER_CPU(struct deferred_nmi, deferred_nmi) = {
 static void deferred_nmi_work(struct irq_work *work)
 {
 	pfm_handle_deferred_nmi();
-	/* No overflow has used @ip, so it is cleared, because the next overflow must not use it. */
+	/* No overflow has used @ip. Clear it, because the next overflow must not use it. */
 	this_cpu_write(deferred_nmi.ip, 0);
 }
 

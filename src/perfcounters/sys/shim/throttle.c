@@ -25,7 +25,7 @@ module_param(max_sample_percent, uint, 0644);
 MODULE_PARM_DESC(max_sample_percent, "Of a CPU's time for samples, at most; 0: any");
 
 /*
- * Length of the windows in which the number of samples and their time are limited, in milliseconds.
+ * Length in milliseconds of the windows in which the number and the time of samples are limited.
  */
 #define WINDOW_MS	10
 
@@ -96,7 +96,7 @@ DEFINE_PER_CPU(u32, pfm_timed_sample_in) = 1;
  * An NMI that is due when the previous handler returns is delivered before the next instruction and
  * before any interrupt. If every NMI causes the next NMI, the interrupted code makes no progress,
  * and no tick sets need_resched(). Only the APIC then shows that something waits for the CPU. The
- * irq_work interrupt is ignored, because samples raise it.
+ * irq_work interrupt is ignored, because samples raise that interrupt.
  */
 static bool interrupt_waits(void)
 {
