@@ -61,8 +61,8 @@ const SAMPLE_WORDS: usize = 7;
 /// Maximum number of PMDs that a sample records.
 const MAX_VALUES: usize = 64;
 
-/// The options of a ring, and the record that is being built. The record is here because the stack
-/// of an NMI has no room for it.
+/// The options of a ring, and the record that is being built. The record is part of the state
+/// because the stack of an NMI has no room for a record.
 #[derive(Zeroable)]
 struct State {
     fields: u32,

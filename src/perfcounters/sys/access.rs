@@ -193,8 +193,8 @@ pub(crate) struct AccessSnapshot(shim::AccessSnapshot);
 
 // SAFETY: The structure holds references, which any thread may drop.
 unsafe impl Send for AccessSnapshot {}
-// SAFETY: The fields do not change. The structures to which the fields point are read with RCU or
-// READ_ONCE(), as the kernel does.
+// SAFETY: The fields of an `AccessSnapshot` do not change. The structures to which the fields point
+// are read with RCU or READ_ONCE(), as the kernel does.
 unsafe impl Sync for AccessSnapshot {}
 
 impl AccessSnapshot {

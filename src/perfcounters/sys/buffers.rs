@@ -96,7 +96,7 @@ impl Drop for Page {
 /// # Invariants
 ///
 /// A word of `pages` is 0 or the address of a page as in [`Page`]. A word that is set does not
-/// change until drop. The first word is set.
+/// change until drop. The first word of `pages` is set.
 pub(crate) struct Buffer {
     pages: KVVec<Word>,
     pub(crate) bytes: u32,
@@ -284,8 +284,8 @@ impl Buffer {
             return match trace::flight_range(self.counts(), self.bytes) {
                 Ok(span) => (span.bytes != 0).then_some(span),
                 Err(_) => {
-                    // The number is stored, not added, because a flight recorder is read again from
-                    // the same corrupt counts.
+                    // The number of bytes is stored, not added, because a flight recorder is read
+                    // again from the same corrupt counts.
                     self.cut.store_relaxed(self.bytes.into());
                     None
                 }
@@ -343,8 +343,8 @@ impl Buffer {
     }
 
     /// Returns the time since which threads wait for the reader to advance beyond `tail`, in
-    /// nanoseconds. The result is `now` if no thread has waited at that tail before. Caller holds
-    /// `TRACING`.
+    /// nanoseconds. The returned time is `now` if no thread has waited at that tail before. Caller
+    /// holds `TRACING`.
     pub(crate) fn awaited_since(&self, tail: u64, now: u64) -> u64 {
         let place = tail.wrapping_add(1);
         if self.awaited_tail.load_relaxed() != place {

@@ -112,7 +112,7 @@ impl Hotplug {
             )
         };
         to_result(state).inspect_err(|_| {
-            // SAFETY: The state was just registered, and nothing else removes it.
+            // SAFETY: The hotplug state was just registered, and nothing else removes the state.
             unsafe { bindings::__cpuhp_remove_state(gone, false) }
         })?;
         // INVARIANT: Both states were just registered.

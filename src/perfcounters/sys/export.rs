@@ -121,7 +121,7 @@ pub(crate) extern "C" fn perf_del(instance: c_int) {
 
 /// Returns the per-CPU address of a live instance's value, for the inline functions of the header.
 /// For a number that is not live the function returns `perf_counter_nowhere`, whose values are
-/// never read. Callable in any context. The address is valid until perf_del().
+/// never read. Callable in any context. The returned address is valid until perf_del().
 #[no_mangle]
 pub(crate) extern "C" fn perf_counter_handle(instance: c_int) -> *mut i64 {
     match u32::try_from(instance) {

@@ -164,8 +164,8 @@ impl MappableMemory {
     /// `vma` is an area that is being set up, and is not longer than the memory.
     unsafe fn map(&self, vma: *mut bindings::vm_area_struct, writable: bool) -> Result {
         // SAFETY: By the function's requirement `vma` is being set up and not longer than the
-        // memory. The memory is not freed before the file is closed, and every mapping holds the
-        // file.
+        // memory. The mapped memory is not freed before the file is closed, and every mapping holds
+        // the file.
         to_result(unsafe { shim::pfm_memory_map(vma, self.address.as_ptr(), writable) })
     }
 }

@@ -235,8 +235,8 @@ pub struct KeyedCounters<R> {
     _values: PhantomData<R>,
 }
 
-// SAFETY: Entries are shared as `&R` and dropped by the worker. The other fields change by the
-// protocol of the type's invariants.
+// SAFETY: Entries are shared as `&R` and dropped by the worker. All fields of a table change only
+// by the protocol of the type's invariants.
 unsafe impl<R: Send + Sync> Send for KeyedCounters<R> {}
 // SAFETY: Fields are changed by the protocol of the type's invariants only, and entries are shared
 // as `&R`.
@@ -255,8 +255,8 @@ impl<R: Send + Sync> KeyedCounters<R> {
             };
             buckets.push(bucket, GFP_KERNEL)?;
         }
-        // The memory is allocated before the table is built. If the allocation failed later, the
-        // table would be dropped, and drop uses the work, which is not initialised yet.
+        // The memory for the table is allocated before the table is built. If the allocation failed
+        // later, the table would be dropped, and drop uses the work, which is not initialised yet.
         let memory = KBox::new_uninit(GFP_KERNEL)?;
         let this = KBox::into_pin(KBox::write(
             memory,
@@ -377,7 +377,7 @@ impl<R: Send + Sync> KeyedCounters<R> {
     }
 
     /// Creates and publishes the entry of a thing that was announced, if the table has room. The
-    /// instances of the entry are named after `name`. The reason for a missing entry is logged
+    /// names of the entry's instances contain `name`. The reason for a missing entry is logged
     /// once. Returns `ENOMEM` if a later call may succeed.
     ///
     /// Context: process context. The caller holds the RTNL mutex, which serialises callers.

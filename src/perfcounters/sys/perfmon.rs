@@ -199,8 +199,8 @@ fn dispatch(opened: &Opened, command: u32, address: usize) -> Result {
         let create_arg: Create = read(arg)?;
         return create(opened, create_arg.ctx, Some(&create_arg));
     }
-    // The lock is released before the context is used, because a call may sleep and must not block
-    // other calls on the file.
+    // The file's lock is released before the context is used, because a call may sleep and must not
+    // block other calls on the file.
     let any = || opened.lock().clone().ok_or(EINVAL);
     let context = || any().and_then(|context| context.recheck_now().map(|()| context));
     match command {

@@ -250,7 +250,7 @@ pub(crate) fn is_online(cpu: u32) -> bool {
     unsafe { shim::ppa_cpu_online(cpu) }
 }
 
-/// Calls `function` with each task except the idle tasks. The function must not sleep.
+/// Calls `function` with each task except the idle tasks. `function` must not sleep.
 pub(crate) fn each_task(mut function: &mut dyn FnMut(TaskRef<'_>)) {
     /// # Safety
     ///

@@ -215,11 +215,11 @@ impl TaskIndex {
 
     /// Calls `change`, which changes the index, with `index_lock` held.
     fn with_lock<T>(change: impl FnOnce() -> T) -> T {
-        // SAFETY: The lock is released below. The lock is a raw spinlock that turns interrupts off,
-        // so that the scheduler's probes can take it.
+        // SAFETY: `index_lock` is released below. `index_lock` is a raw spinlock that turns
+        // interrupts off, so that the scheduler's probes can take it.
         let flags = unsafe { shim::ppa_index_lock() };
         let done = change();
-        // SAFETY: The lock was taken above, which has returned these flags.
+        // SAFETY: `index_lock` was taken above, and taking it has returned these flags.
         unsafe { shim::ppa_index_unlock(flags) };
         done
     }
@@ -246,8 +246,8 @@ impl TaskIndex {
             let mut place = self.head(address);
             loop {
                 let at = place.load_relaxed();
-                // SAFETY: The word is 0 or the address of a record, by the type's invariant. The
-                // lock is held, so that no other call removes a record during the search.
+                // SAFETY: The word is 0 or the address of a record, by the type's invariant.
+                // `index_lock` is held, so that no other call removes a record during the search.
                 let record = unsafe { (at as *const TaskRecord).as_ref()? };
                 if record.address == address {
                     // Release: pairs with the acquire in `get`, so that the next record is

@@ -34,14 +34,15 @@ pub(crate) fn current() -> usize {
 /// Returns the address of the current task's address space.
 #[inline]
 pub(crate) fn current_mm() -> usize {
-    // SAFETY: The current task is valid. Only the task itself changes the pointer, in exec and
-    // exit.
+    // SAFETY: The current task is valid. Only the task itself changes its pointer to the address
+    // space, in exec and exit.
     unsafe { (*Task::current_raw()).mm as usize }
 }
 
 /// Returns the address of a task's address space, which may change at any time.
 pub(crate) fn mm_of(task: &Task) -> usize {
-    // SAFETY: The reference keeps the task alive. The pointer is read once, and is only compared.
+    // SAFETY: The reference keeps the task alive. The pointer to the address space is read once,
+    // and is only compared.
     unsafe { (&raw const (*task.as_ptr()).mm).read_volatile() as usize }
 }
 
@@ -60,7 +61,7 @@ pub(crate) fn in_nmi() -> bool {
     unsafe { shim::pfm_in_nmi() }
 }
 
-/// Returns the number of this CPU. The number remains valid only while preemption is off.
+/// Returns the number of this CPU. The CPU number remains valid only while preemption is off.
 #[inline]
 pub(crate) fn this_cpu() -> u32 {
     let cpu;
@@ -93,8 +94,8 @@ pub(crate) fn address(task: &Task) -> usize {
 
 /// Returns whether the task is a thread of the caller's process.
 pub(crate) fn is_of_caller(task: &Task) -> bool {
-    // SAFETY: The reference keeps the task, and the current task is valid. The words are only
-    // compared; a task keeps its `signal` until it is released.
+    // SAFETY: The reference keeps the task, and the current task is valid. The `signal` pointers
+    // are only compared, and a task keeps its `signal` until the task is released.
     unsafe { (&raw const (*task.as_ptr()).signal).read_volatile() == (*Task::current_raw()).signal }
 }
 

@@ -122,8 +122,8 @@ unsafe extern "C" fn open(vma: *mut bindings::vm_area_struct) {
 ///
 /// Called only by the kernel, as `vm_operations_struct.close` of a mapping of the self page.
 unsafe extern "C" fn close(vma: *mut bindings::vm_area_struct) {
-    // SAFETY: The area is a mapping of the self page, and holds the file of the context. The
-    // permission of the area is dropped once.
+    // SAFETY: The area is a mapping of the self page, and holds the file of the context. The area's
+    // permission for RDPMC is dropped once.
     unsafe {
         if let Ok(context) = context_of((*vma).vm_file) {
             context.unmap_self_page();

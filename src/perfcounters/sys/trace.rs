@@ -426,7 +426,8 @@ fn register(key: u64, arg: UserPtr, on: bool) -> Result {
     }
     if on {
         if let Err(error) = write_all(UserPtr::from_addr(at), &markers) {
-            // The numbers could not be copied to the caller, so the markers are unregistered again.
+            // The marker numbers could not be copied to the caller, so the markers are unregistered
+            // again.
             for marker in markers.iter().filter(|m| m.number != NO_NUMBER) {
                 let _ = tracing::attached::unregister(key, marker.number);
             }

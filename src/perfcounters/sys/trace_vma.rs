@@ -29,9 +29,9 @@ pub(super) static VM_OPS: Ops<bindings::vm_operations_struct> =
         ..pin_init::zeroed()
     });
 
-/// Maps the read-only piece or the buffers. The offset selects the piece, and the length must be
-/// that of the whole piece. Returns `EINVAL` for any other offset or length, and if the file does
-/// not belong to a process that attached with this address space.
+/// Maps the read-only piece or the buffers. The file offset selects the piece, and the mapping must
+/// cover the whole piece. Returns `EINVAL` for any other offset or length, and if the file does not
+/// belong to a process that attached with this address space.
 ///
 /// # Safety
 ///

@@ -96,8 +96,8 @@ fn try_attach(mm: &Mm, mapping: Mapping, shared: bool) -> Result<AttachedProcess
     Ok(joined)
 }
 
-/// Calls `what` with `TRACING` held and with room in the lists for one more process. The room is
-/// allocated without `TRACING`.
+/// Calls `what` with `TRACING` held and with room in the lists for one more process. The room for
+/// the process is allocated without `TRACING`.
 pub(crate) fn with_capacity<T>(what: impl FnOnce(&mut Tracing) -> Result<T>) -> Result<T> {
     let mut room = (KVVec::new(), KVVec::new());
     loop {
@@ -236,7 +236,7 @@ pub(crate) fn end_process(all: &mut Tracing, key: u64) {
 /// Registers a marker of a process. Stores the number of the marker or the errno in `marker`. May
 /// sleep.
 pub(crate) fn register(key: u64, marker: &mut Marker) -> Result {
-    // The lock is taken for each marker, so that other threads can take it between two markers.
+    // `TRACING` is taken for each marker, so that other threads can take it between two markers.
     let linked = RegisteredMarker::new(marker).and_then(|known| {
         let known = Arc::new(known, GFP_KERNEL_ACCOUNT)?;
         let mut room = MarkerMemory::default();
@@ -345,8 +345,8 @@ pub(crate) fn wait_for_room(key: u64, slot: u32, cpu: u32, tail: u64) -> Result 
 /// thread.
 const RECHECK_NS: u64 = 1_000_000_000;
 
-/// Checks whether a trace may still stop threads of the calling process. The check is skipped if
-/// the process has not changed and `anyhow` is not set.
+/// Checks whether a trace may still stop threads of the calling process. The permission check is
+/// skipped if the process has not changed and `anyhow` is not set.
 ///
 /// # Errors
 ///

@@ -173,8 +173,8 @@ pub(crate) fn next(held: &TraceRef, key: u64, cpu: u32) -> Result<(u64, u32, Arc
 /// copied.
 ///
 /// If the process has changed since the permission was last checked, the permission is checked
-/// again, once. The result is more recent than the copy, so later changes do not matter. Returns
-/// `EINTR` or `ENOMEM` if the check could not be made.
+/// again, once. The permission check is more recent than the copy of the data, so later changes do
+/// not matter. Returns `EINTR` or `ENOMEM` if the check could not be made.
 pub(crate) fn may_read(held: &TraceRef, key: u64) -> Result<bool> {
     let mut after = 0u64;
     loop {

@@ -97,7 +97,7 @@ pub(crate) fn create_child(parent: u64, mm: usize) -> u64 {
             Ok(needs) => needs,
             Err(key) => return key,
         };
-        // The memory is allocated without `TRACING`.
+        // The memory for the child is allocated without `TRACING`.
         let room = ChildMemory::new(needs).and_then(|room| {
             let place = KBox::<Process>::new_uninit(GFP_KERNEL_ACCOUNT)?;
             Ok((room, place))

@@ -236,7 +236,8 @@ fn match_marker(wishes: &TraceGlobs, key: u64, number: usize, known: &Registered
 
 /// Sets or clears a marker's bit for a trace.
 fn set_wanted(trace: &Trace, process: &Process, wishes: &TraceGlobs, (number, has): (usize, bool)) {
-    // A call that has paused or resumed the trace since the globs were copied sets the bits itself.
+    // A call that has paused or resumed the trace since the globs were copied sets the bits of the
+    // markers itself.
     let same = wishes.is_paused() == trace.has_flag(flag::PAUSED);
     if let Some(slot) = trace.slot.filter(|_| same && trace.has_live(process)) {
         process.set_wanted(number, slot, has && !wishes.is_paused());

@@ -257,8 +257,8 @@ pub(crate) struct Process {
     pub(crate) pieces: [u64; 2],
     /// The markers of the process, by number.
     pub(crate) markers: KVVec<Arc<RegisteredMarker>>,
-    /// The number of registrations of each marker. The number is 0 after all were unregistered,
-    /// because records may still have the marker's number.
+    /// The number of registrations of each marker. A marker whose registrations were all removed
+    /// stays with 0, because records may still have its number.
     refs: KVVec<u32>,
     /// The numbers of the markers, sorted by names and fields. In the sorted list registering needs
     /// few comparisons with the lock held, although a process may have 4,096 markers.
@@ -274,7 +274,7 @@ pub(crate) struct Process {
     /// The memory that is charged for the process.
     charge: Charge,
     /// The count of the process in the quota of its user or, after its end, of the owner of the
-    /// trace that keeps it. The field is `None` if the process is about to be dropped.
+    /// trace that keeps it. `share` is `None` if the process is about to be dropped.
     share: Option<ResourceCharge>,
 }
 

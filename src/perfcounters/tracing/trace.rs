@@ -117,8 +117,7 @@ pub(crate) fn reserve_beyond<T>(nr: usize) -> Result<KVVec<T>> {
     Ok(KVVec::with_capacity(capacity, GFP_KERNEL_ACCOUNT)?)
 }
 
-/// Memory that a page fault lacks. The memory is allocated without the lock, and the fault is
-/// retried.
+/// Memory that a page fault lacks. It is allocated without `TRACING`, and the fault is retried.
 #[derive(Clone, Copy)]
 pub(crate) enum Allocation {
     /// A list with room for more than this number of sets.

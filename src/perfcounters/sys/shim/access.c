@@ -122,8 +122,9 @@ static int stable_ptrace_rule(struct task_struct *task)
 
 /*
  * Returns a copy of the caller's credentials for procfs, which checks the ids for file access and
- * the effective capabilities. The copy has the real ids and the permitted capabilities in their
- * place, because ptrace's rule checks the real ids and the permitted capabilities.
+ * the effective capabilities. The copy has the real ids and the permitted capabilities as ids for
+ * file access and effective capabilities, because ptrace's rule checks the real ids and the
+ * permitted capabilities.
  */
 static struct cred *procfs_cred(bool attach)
 {

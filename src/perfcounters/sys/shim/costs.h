@@ -11,7 +11,7 @@
 struct dentry;
 
 /*
- * Number of costs, which is NR in src/perfcounters/costs.rs. The number is at most 256, because
+ * Number of costs, which is NR in src/perfcounters/costs.rs. PFC_COSTS is at most 256, because
  * costs.c stores the number of a cost in a byte.
  */
 #define PFC_COSTS 26

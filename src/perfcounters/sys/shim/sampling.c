@@ -327,8 +327,8 @@ static u64 interrupted_at(struct pt_regs *regs)
 /*
  * Fills in time, instruction and task of an overflow. The instruction is the one that an interrupt
  * with the registers @regs interrupted, or @ip, which a deferred NMI has stored. Without @regs and
- * @ip, the instruction is the one at which the thread left user mode. The latter also replaces an
- * instruction in the kernel unless @kernel is set.
+ * @ip, the instruction is the one at which the thread left user mode. That instruction also
+ * replaces one in the kernel unless @kernel is set.
  */
 void pfm_fill_overflow(struct perfmon_overflow *overflow, struct pt_regs *regs, u64 ip, bool kernel,
 	      struct pid_namespace *ns)
@@ -547,8 +547,8 @@ void pfm_memory_free(void *memory)
 }
 
 /*
- * Handles a page fault: maps a page again that the process has unmapped by MADV_DONTNEED. The area
- * is at most as long as the memory, and cannot grow.
+ * Handles a page fault: maps a page again that the process has unmapped by MADV_DONTNEED. The
+ * mapping is at most as long as the memory, and cannot grow.
  */
 static vm_fault_t memory_fault(struct vm_fault *vmf)
 {

@@ -177,8 +177,8 @@ static __no_kcsan u64 starved_for(struct sample_window *window, u64 now, const s
  * call never continues. The interrupted call may therefore find time stamps later than @now, which
  * it takes for very old time stamps, and may lose or repeat counts. A wrong count can end a window
  * early or cause one pause of at most STARVED_PAUSE_MS. A wrong count ends with the window, as each
- * window begins at zero. The function has __no_kcsan because KCSAN would report the races of the
- * two calls.
+ * window begins at zero. pfm_throttle_time() has __no_kcsan because KCSAN would report the races of
+ * the two calls.
  */
 __no_kcsan u64 pfm_throttle_time(u64 began, const struct pt_regs *regs)
 {
