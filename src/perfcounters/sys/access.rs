@@ -84,7 +84,7 @@ fn has_capability_noaudit(capability: u32) -> bool {
 /// Returns the caller's credentials. Called in process context.
 pub(crate) fn of_caller() -> ARef<Credential> {
     // SAFETY: The callee returns a reference, never null, which the result owns; `Credential` is a
-    // transparent wrapper of the structure.
+    // transparent wrapper of `struct cred`.
     unsafe { ARef::from_raw(NonNull::new_unchecked(shim::pfm_get_current_cred()).cast()) }
 }
 

@@ -73,9 +73,9 @@ kernel::sync::global_lock! {
 kernel::sync::global_lock! {
     // SAFETY: `init` initialises the mutex before a device or an exported symbol of this module can
     // be used.
-    /// Serialises the selection of single tasks for accounting, which creates `/proc/ppa/PID`.
-    /// Taken before `ACCOUNTING`. The files in `/proc/ppa/PID` are created and removed without
-    /// `ACCOUNTING`, as their readers take `ACCOUNTING`.
+    /// Serialises the selection of single tasks for accounting, which creates `/proc/ppa/PID`. This
+    /// mutex is taken before `ACCOUNTING`. The files in `/proc/ppa/PID` are created and removed
+    /// without `ACCOUNTING`, as their readers take `ACCOUNTING`.
     pub(crate) unsafe(uninit) static TASK_FILES: Mutex<()> = ();
 }
 

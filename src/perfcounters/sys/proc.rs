@@ -81,7 +81,7 @@ impl Drop for Directory {
 /// Finds a thread by its id in the initial PID namespace.
 pub(crate) fn find(pid: u32) -> Option<ARef<Task>> {
     // SAFETY: The callee returns a reference, which the result owns; `Task` is a transparent
-    // wrapper of the structure.
+    // wrapper of `task_struct`.
     unsafe {
         let task = shim::ppa_get_task(pid);
         Some(ARef::from_raw(NonNull::new(task.cast::<Task>())?))

@@ -44,7 +44,7 @@ impl Identity {
 /// process.
 pub(crate) fn leader() -> ARef<Task> {
     // SAFETY: The caller is in process context. The callee returns a reference, which the result
-    // owns; `Task` is a transparent wrapper of the structure.
+    // owns; `Task` is a transparent wrapper of `task_struct`.
     unsafe { ARef::from_raw(NonNull::new_unchecked(shim::pt_leader_get()).cast()) }
 }
 

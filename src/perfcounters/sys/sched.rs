@@ -82,7 +82,7 @@ pub(crate) fn find(number: u32) -> Option<ARef<Task>> {
         let pid = bindings::find_get_pid(c_int::try_from(number).ok()?);
         let task = bindings::get_pid_task(pid, bindings::pid_type_PIDTYPE_PID);
         bindings::put_pid(pid);
-        // `Task` is a transparent wrapper of the structure.
+        // `Task` is a transparent wrapper of `task_struct`.
         Some(ARef::from_raw(NonNull::new(task.cast::<Task>())?))
     }
 }
