@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! pfm_nway: several buffers that are filled in turn, `include/uapi/linux/perfmon_formats.h`.
+//! pfm_nway: several buffers that are filled in turn (`include/uapi/linux/perfmon_formats.h`).
 //!
-//! While one buffer is read the next one is filled, so that no samples are missed. The context is
-//! masked only when all buffers are full.
+//! While one buffer is read the next buffer is filled, so that no samples are missed. The context
+//! is masked only when all buffers are full.
 
 use kernel::prelude::*;
 use perfcounters::description::{
@@ -20,7 +20,7 @@ module! {
     alias: ["perfmon-format-n-way"],
 }
 
-/// Words of `struct perfmon_nway_hdr`, and the indices of its fields.
+/// Size of `struct perfmon_nway_hdr` in words, and the word indices of its fields.
 const HEADER: usize = 24;
 const NR: usize = 0;
 const SIZE: usize = 1;
@@ -36,7 +36,7 @@ const MAX_BUFFERS: u64 = 16;
 struct Nway;
 
 impl Format for Nway {
-    /// `struct perfmon_nway_arg`: size and number of buffers; the rest is zero.
+    /// `struct perfmon_nway_arg`: size and number of buffers, then zeros.
     type Arg = [u64; 8];
     type State = [u64; 0];
     const NAME: &'static CStr = c"n-way";

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! pfm_ring: samples as records of a ring buffer, `include/uapi/linux/perfmon_ring.h`.
+//! pfm_ring: writes samples as records to a ring buffer (`include/uapi/linux/perfmon_ring.h`).
 //!
-//! The format has three names. The argument of "ring" selects all options. "flight-recorder" writes
-//! backward and overwrites old records. "call-stack" records the stacks of kernel and user space
-//! unless the argument selects one of them.
+//! The format has three names. The format "ring" takes all options from the argument of the format.
+//! The format "flight-recorder" writes backward and overwrites old records. The format "call-stack"
+//! records the kernel stack and the user stack, unless the argument selects one of the two.
 
 use kernel::prelude::*;
 use perfcounters::description::{
@@ -21,10 +21,10 @@ module! {
     alias: ["perfmon-format-ring", "perfmon-format-flight-recorder", "perfmon-format-call-stack"],
 }
 
-/// `struct perfmon_ring_arg`, in words.
+/// `struct perfmon_ring_arg` as 64-bit words.
 type Arg = [u64; 8];
 
-/// The fields of the argument.
+/// The fields of `struct perfmon_ring_arg`.
 struct RingConfig {
     size: u64,
     flags: u32,
@@ -46,22 +46,23 @@ fn config_of(arg: &Arg) -> RingConfig {
     }
 }
 
-/// `PERFMON_RING_*`.
+/// Values of `PERFMON_RING_*`.
 const BACKWARD: u32 = 0x01;
 const OVERWRITE: u32 = 0x02;
-/// `PERFMON_FIELD_*` are the same as `PERFMON_STACK_OF_*`.
+/// The bits `PERFMON_FIELD_*` of the two stacks are the same as `PERFMON_STACK_OF_*`.
 const STACKS: u32 = STACK_OF_KERNEL | STACK_OF_USER;
-/// `PERFMON_RECORD_SAMPLE`.
+/// Value of `PERFMON_RECORD_SAMPLE`.
 const SAMPLE: u16 = 1;
 /// Maximum number of frames of each stack.
 const MAX_FRAMES: usize = 127;
 
-/// Words of `struct perfmon_sample` after its header.
+/// Number of words of `struct perfmon_sample` after its header.
 const SAMPLE_WORDS: usize = 7;
 /// Maximum number of PMDs that a sample records.
 const MAX_VALUES: usize = 64;
 
-/// The options, and the record that is being built: an NMI's stack has no room for a record.
+/// The options of a ring, and the record that is being built. The record is part of the state
+/// because the stack of an NMI has no room for a record.
 #[derive(Zeroable)]
 struct State {
     fields: u32,

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! pfc_block: block I/O, by device and partition.
+//! pfc_block: counts block I/O by device and partition.
 //!
-//! Counts the same requests as /proc/diskstats, at the same points: a request to a partition also
-//! counts for the whole disk. The instances of a device, `block/<name>/...`, are added at its first
-//! request. They stay when the device is removed, and continue when a device with the same name
-//! appears. Devices that do not use requests (device mapper, md, brd, zram) are not counted; the
-//! devices below them are.
+//! The provider counts the same requests as /proc/diskstats, at the same points. A request to a
+//! partition is also counted for the whole disk. The instances of a device, `block/<name>/...`, are
+//! added at the first request to the device. The instances stay when the device is removed, and
+//! continue when a device with the same name appears. Devices that do not use requests (device
+//! mapper, md, brd, zram) are not counted, but their underlying devices are.
 
 use core::pin::Pin;
 
@@ -104,8 +104,8 @@ impl DiskCounters {
 }
 
 impl Counts {
-    /// Calls `count` for the disk and, if the request is for a partition, for the partition. If one
-    /// has no instances yet, requests them.
+    /// Calls `count` for the disk and, if the request is for a partition, for the partition.
+    /// Requests instances for a disk or partition that has none yet.
     fn each(&self, request: &Request, count: impl Fn(&DiskCounters)) {
         let whole = request.device().and_then(Device::disk_key);
         let part = request

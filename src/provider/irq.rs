@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! pfc_irq: hard interrupts by line and by x86 vector, and softirqs.
+//! pfc_irq: counts hard interrupts by line and by x86 vector, and softirqs.
 //!
-//! The instance of a line is `irq/<line>/<handler>`, with the names that /proc/interrupts shows. It
-//! is added at the first interrupt of the line. An interrupt of a shared line is counted once, for
-//! its first handler.
+//! The instance of a line is `irq/<line>/<handler>`, with the names that /proc/interrupts shows.
+//! The instance is added at the first interrupt of the line. An interrupt of a shared line is
+//! counted once, for the line's first handler.
 
 use core::pin::Pin;
 
@@ -20,7 +20,7 @@ module! {
     license: "GPL",
 }
 
-/// Softirqs by number, as in /proc/softirqs.
+/// The names of the softirqs by number, as in /proc/softirqs.
 const SOFTIRQS: [&str; 10] = [
     "hi", "timer", "net_tx", "net_rx", "block", "irq_poll", "tasklet", "sched", "hrtimer", "rcu",
 ];

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! pfc_net: network traffic, by interface.
+//! pfc_net: counts network traffic by interface.
 //!
-//! Counts interfaces of the initial network namespace. Their instances, `net/<name>/...`, are live
-//! as long as the interface exists, and again when an interface with the same name appears.
+//! The provider counts traffic of interfaces of the initial network namespace. The instances of an
+//! interface, `net/<name>/...`, are live as long as the interface exists, and again when an
+//! interface with the same name appears.
 //!
-//! Packets and bytes are counted where the stack passes them on: with the link header, and as one
-//! packet before the driver splits it (TSO) or after it was merged (GRO). The counts of the driver
-//! itself may differ.
+//! Packets and bytes are counted where the network stack and the driver exchange them. Bytes
+//! include the link header. A packet that the driver splits later (TSO) or that was merged before
+//! (GRO) counts as one. The driver's own counts may differ.
 
 use core::pin::Pin;
 
@@ -79,7 +80,8 @@ impl Traffic {
 impl kernel::Module for Provider {
     fn init(_module: &'static ThisModule) -> Result<Self> {
         let mut probes = Probes::new(Counts {
-            // Probes request no instances: `arrived()` adds them, with the interface's name.
+            // Probes request no instances, because `interface_added()` adds them with the
+            // interface's name.
             interfaces: KeyedCounters::new("interfaces", |name: &Key| {
                 Traffic::new(name.text())
                     .inspect_err(|error| {
@@ -110,7 +112,8 @@ impl InterfaceListener for Counts {
         let Some((name, key)) = interface.name() else {
             return;
         };
-        // If memory is short this is not repeated: the packets are then counted in `unnamed`.
+        // If memory is short, `add` is not called again, and the interface's packets are counted in
+        // `unnamed`.
         let _ = self.interfaces.add(&key, &Key::new(&name, 0));
     }
 

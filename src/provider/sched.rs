@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! pfc_sched: events of the scheduler.
+//! pfc_sched: counts events of the scheduler.
 //!
-//! The sum of `sched/context_switches` corresponds to `ctxt` in /proc/stat, and that of
+//! The sum of `sched/context_switches` corresponds to `ctxt` in /proc/stat, and the sum of
 //! `sched/forks` to `processes`.
 
 use kernel::prelude::*;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! pfc_syscalls: system calls, by number.
+//! pfc_syscalls: counts system calls by number.
 //!
-//! There is an instance for each 64-bit system call of this kernel, with its name.
-//! `syscalls/compat` counts calls of 32-bit and x32 programs, whose numbers mean other calls.
+//! Each 64-bit system call of this kernel has an instance with the name of the call.
+//! `syscalls/compat` counts calls of 32-bit and x32 programs, which use other call numbers.
 //! `syscalls/unknown` counts calls with invalid numbers.
 
 use kernel::prelude::*;
@@ -18,7 +18,7 @@ module! {
     license: "GPL",
 }
 
-/// The names of the system calls, by number; `None` for numbers without a call.
+/// The names of the system calls by number; `None` for a number without a call.
 static NAMES: &[Option<&str>] = include!(env!("PFC_SYSCALL_NAMES"));
 
 struct Provider {

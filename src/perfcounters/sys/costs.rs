@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Counters of the module's own overhead: updates in any context, and their debugfs files.
+//! Counters of the module's own overhead (costs): their updates, which are allowed in any context,
+//! and their debugfs files.
 
 use core::arch::asm;
 
@@ -18,16 +19,16 @@ pub(crate) struct File {
     second: u16,
 }
 
-// SAFETY: A constant with pointers to static strings only.
+// SAFETY: A `File` is a constant with pointers to static strings only.
 unsafe impl Sync for File {}
 
 impl File {
-    /// Creates a file that shows one cost.
+    /// Creates a debugfs file that shows one cost.
     pub(crate) const fn single(name: &'static CStr, cost: SelfStat) -> Self {
         Self::sum(name, cost, cost)
     }
 
-    /// Creates a file that shows the sum of two different costs.
+    /// Creates a debugfs file that shows the sum of two different costs.
     pub(crate) const fn sum(name: &'static CStr, first: SelfStat, second: SelfStat) -> Self {
         Self {
             name: name.to_bytes_with_nul().as_ptr().cast(),
@@ -40,18 +41,18 @@ impl File {
 /// Computes the scale from TSC ticks to nanoseconds. Called by module init, before any cost can be
 /// counted.
 pub(crate) fn init() {
-    // SAFETY: Called once, before anything reads the scale.
+    // SAFETY: The callee is called once, before anything reads the scale.
     unsafe { shim::pfc_costs_init() }
 }
 
-/// Sets the counter of a cost. Called by module init, before any cost can be counted.
+/// Sets the counter instance of a cost. Called by module init, before any cost can be counted.
 pub(crate) fn publish(cost: SelfStat, counter: Counter) {
     // SAFETY: `cost` is below the array's length, and nothing reads the array yet. The slots of the
     // counter are kept until module exit.
     unsafe { shim::pfc_costs[cost as usize] = counter.raw() }
 }
 
-/// Creates a CPU's files in debugfs, unless they exist. Process context.
+/// Creates the debugfs files of a CPU, unless the files exist. Called in process context.
 pub(crate) fn show(cpu: u32, files: &'static [File]) {
     // SAFETY: The pointer and length are those of a static slice.
     unsafe { shim::pfc_costs_show(cpu, files.as_ptr(), files.len() as u32) }
@@ -65,7 +66,7 @@ fn slot(cost: SelfStat) -> *mut i64 {
     unsafe { all.add(cost as usize).read() }
 }
 
-/// Adds one to a cost. Any context.
+/// Adds one to the counter of a cost. Callable in any context.
 #[inline(always)]
 pub(crate) fn count(cost: SelfStat) {
     // SAFETY: The slot is a per-CPU word of an instance that this module owns; one instruction
@@ -73,7 +74,7 @@ pub(crate) fn count(cost: SelfStat) {
     unsafe { asm!("incq %gs:({p})", p = in(reg) slot(cost), options(att_syntax, nostack)) }
 }
 
-/// Adds `delta` to a cost. Any context.
+/// Adds `delta` to the counter of a cost. Callable in any context.
 #[inline(always)]
 pub(crate) fn add(cost: SelfStat, delta: u64) {
     // SAFETY: The slot is a per-CPU word of an instance that this module owns; one instruction
@@ -84,8 +85,8 @@ pub(crate) fn add(cost: SelfStat, delta: u64) {
     }
 }
 
-/// Adds the time since the time stamp `began` (its low 32 bits) to a cost. Preemption must have
-/// been off since then, and less than 2^32 ticks have passed.
+/// Adds the time since the time stamp `began` (low 32 bits of the TSC) to a cost. Preemption must
+/// have been off since `began`, and less than 2^32 ticks have passed.
 #[inline(always)]
 pub(crate) fn add_elapsed(cost: SelfStat, began: u32) {
     let ticks = msr::time_stamp_low().wrapping_sub(began);
@@ -94,8 +95,8 @@ pub(crate) fn add_elapsed(cost: SelfStat, began: u32) {
     add(cost, u64::from(ticks).wrapping_mul(u64::from(scale)) >> 24);
 }
 
-/// Counts an operation, and adds its duration when dropped. Any context; the thread may move to
-/// another CPU meanwhile.
+/// Counts an operation, and adds the duration of the operation when dropped. Callable in any
+/// context; the thread may move to another CPU during the operation.
 pub(crate) struct CostTimer {
     time: SelfStat,
     began: u64,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Keyed counters: tables that give each device or interface its instances (an *entry*). An entry
-//! is found by key in any context, and created in process context.
+//! Keyed counters: tables that map the key of a *thing* (a device, an interface) to an *entry*, the
+//! instances of the thing. An entry is found by key in any context, and created in process context.
 //!
 //! ```text
 //!   probe (any context)                     worker (process context)
@@ -10,11 +10,11 @@
 //! ```
 //!
 //! The provider counts the events of a thing that has no entry yet as missed: no event is lost
-//! silently. If there is no memory for an entry, a later event requests it again.
+//! silently. If an entry cannot be allocated, a later event requests the entry again.
 //!
-//! The size of the table is fixed, so that creating devices cannot exhaust memory. A thing that
-//! finds no bucket in the table gets no instances: its events remain missed, and the log says so
-//! once.
+//! The size of the table is fixed, so that creating devices cannot exhaust memory. A thing for
+//! which the table has no free bucket gets no instances. The events of the thing are counted as
+//! missed, and a line is logged once.
 
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
@@ -32,37 +32,38 @@ use kernel::types::Opaque;
 
 use super::shim;
 
-/// The maximum number of entries.
+/// The maximum number of entries in a table.
 const MAX_ENTRIES: usize = 1024;
-/// Buckets in the table. At most one in four holds an entry, so that a free bucket is usually
-/// within [`MAX_PROBES`].
+/// Number of buckets in a table. At most one bucket in four holds an entry, so that a free bucket
+/// is usually within [`MAX_PROBES`].
 const NR_BUCKETS: usize = 4 * MAX_ENTRIES;
-/// Buckets that are searched for one key.
+/// Maximum number of buckets that are searched for one key.
 const MAX_PROBES: usize = 64;
-/// Requests for entries that may wait for the worker at the same time.
+/// Maximum number of requests for entries that wait for the worker at the same time.
 const MAX_PENDING: usize = 32;
 /// The time for which no entry is requested after a failed allocation, in nanoseconds.
 const PAUSE_NS: u64 = 1_000_000_000;
-/// State of a bucket whose entry was dropped; searches continue past it.
+/// State of a bucket whose entry was dropped. Searches continue past such a bucket.
 const DELETED: u64 = 1;
-/// States of a bucket whose entry was removed but not dropped. No search finds it any more, but a
-/// probe that found it before may still use it. `remove` sets the first state, the worker the
-/// second before it waits for the probes.
+/// States of a bucket whose entry was removed but not dropped. No search finds a removed entry, but
+/// a probe that found the entry before its removal may still use it. `remove` sets `REMOVING`; the
+/// worker sets `REMOVED` before it waits for the probes.
 const REMOVING: u64 = 2;
 const REMOVED: u64 = 3;
 /// States of [`KeyedCounters::full`] and [`KeyedCounters::refused`]: a log line is due, or was
-/// written.
+/// logged.
 const LOG_DUE: u32 = 1;
 const LOGGED: u32 = 2;
 
-/// Returns the monotonic time in nanoseconds. Any context but NMI.
+/// Returns CLOCK_MONOTONIC in nanoseconds. Callable in any context but NMI.
 #[inline]
 fn now_ns() -> u64 {
-    // SAFETY: Not called in an NMI, in which the seqlock of the clock could not be read.
+    // SAFETY: The function is not called in an NMI, in which the seqlock of the clock could not be
+    // read.
     (unsafe { bindings::ktime_get() }) as u64
 }
 
-/// Identifies a thing: a short text and a number.
+/// The key of a thing: a short text and a number.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Key {
     hash: u64,
@@ -94,7 +95,7 @@ impl Key {
         }
         key.hash = (key.hash ^ u64::from(number)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         key.hash ^= key.hash >> 29;
-        // The values 0 to 3 are states of a bucket and of a request, and no hashes.
+        // The values 0 to 3 are states of a bucket or a request, so a hash must not have them.
         key.hash |= 4;
         key
     }
@@ -105,13 +106,13 @@ impl Key {
         Self::new(&[0; 32], number)
     }
 
-    /// Returns the text, in a form that is valid in an instance's name.
+    /// Returns the text of the key, in a form that is valid in an instance's name.
     #[inline]
     pub fn text(&self) -> Text<'_> {
         Text(self.text.split(|b| *b == 0).next().unwrap_or(&[]))
     }
 
-    /// Returns the number.
+    /// Returns the number of the key.
     #[inline]
     pub fn number(&self) -> u32 {
         self.number
@@ -146,8 +147,8 @@ impl fmt::Display for Text<'_> {
     }
 }
 
-/// One bucket of the table. `hash` is 0 (free), one of the states above, or the hash of the entry's
-/// key.
+/// A bucket of the table. `hash` is 0 (free), `DELETED`, `REMOVING`, `REMOVED`, or the hash of the
+/// entry's key.
 struct Bucket<R> {
     hash: Atomic<u64>,
     entry: UnsafeCell<*mut Entry<R>>,
@@ -158,18 +159,18 @@ struct Entry<R> {
     value: R,
 }
 
-/// One request for an entry, on its way to the worker.
+/// A request to the worker to create an entry.
 struct PendingKey {
-    /// 0: free. 1: being written. Otherwise the hash of the key, which is complete.
+    /// 0 if the request is free, 1 while it is written, otherwise the hash of the complete key.
     state: Atomic<u64>,
     key: UnsafeCell<Key>,
 }
 
-/// A thing that was announced while entries of others were being removed. Its entry is created
-/// later.
+/// A thing that was announced while removed entries were not dropped yet, and whose entry is
+/// created later.
 struct DeferredKey {
     key: Key,
-    /// The text that is used in the names of its instances.
+    /// The text that is used in the names of the thing's instances.
     name: Key,
 }
 
@@ -177,10 +178,11 @@ struct DeferredKey {
 struct RtnlLock(());
 
 impl RtnlLock {
-    /// Takes the lock. Process context; the caller does not hold it.
+    /// Takes the RTNL mutex. Called in process context; the caller does not hold the mutex.
     #[inline]
     fn lock() -> Self {
-        // SAFETY: Process context, and the caller does not hold the lock. Drop releases it.
+        // SAFETY: The caller is in process context and does not hold the mutex. Drop releases the
+        // mutex.
         unsafe { shim::pfc_rtnl_lock() };
         Self(())
     }
@@ -189,7 +191,7 @@ impl RtnlLock {
 impl Drop for RtnlLock {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: `lock` has taken the lock, and it is released once.
+        // SAFETY: `lock` has taken the mutex, which is released once.
         unsafe { shim::pfc_rtnl_unlock() };
     }
 }
@@ -201,46 +203,48 @@ impl Drop for RtnlLock {
 /// - A bucket's `entry` is written before its `hash` is published, and is freed a grace period
 ///   after the hash was replaced.
 /// - Only one thread at a time inserts and removes. In a table whose things are announced
-///   ([`add`](Self::add)) it is the holder of the RTNL mutex; in another table
-///   ([`request`](Self::request)) it is the worker.
-/// - Only the worker frees entries: those of buckets that it has found in state [`REMOVING`], after
-///   one grace period for all of them.
+///   ([`add`](Self::add)) that thread is the holder of the RTNL mutex; in a table whose entries are
+///   requested ([`request`](Self::request)) that thread is the worker.
+/// - Only the worker frees entries. The worker frees the entries of all buckets that it has found
+///   in state [`REMOVING`], after one grace period.
 /// - `deferred` is accessed by the holder of the RTNL mutex only.
 #[repr(C)]
 pub struct KeyedCounters<R> {
-    // The first field: the worker gets its address, and casts it to the table.
+    // `work` is the first field, because the worker gets the address of `work` and casts it to the
+    // table.
     work: Opaque<bindings::work_struct>,
     create: fn(&Key) -> Result<R>,
-    /// The plural noun for the things, for log lines.
+    /// The plural noun that names the things in log lines.
     plural: &'static str,
     buckets: KVec<Bucket<R>>,
     pending: [PendingKey; MAX_PENDING],
     /// The number of buckets that hold a key.
     nr_entries: Atomic<usize>,
-    /// The number of these buckets that are in state [`REMOVING`] or [`REMOVED`].
+    /// The number of buckets that are in state [`REMOVING`] or [`REMOVED`].
     nr_removing: Atomic<usize>,
-    /// Things whose entries are created after the removed entries are dropped, in the order of
-    /// their announcements; and their number.
+    /// The things whose entries are created after the removed entries are dropped, in the order of
+    /// their announcements, and the number of these things.
     deferred: UnsafeCell<KVec<DeferredKey>>,
     nr_deferred: Atomic<usize>,
-    /// Log lines: whether a thing found no bucket, and whether an entry could not be created.
+    /// States of two log lines: a thing found no bucket, and an entry could not be created.
     full: Atomic<u32>,
     refused: Atomic<u32>,
-    /// The time before which no entry is requested, because there was no memory for the last one.
+    /// The time before which no entry is requested, because the last entry could not be allocated.
+    /// In nanoseconds of CLOCK_MONOTONIC.
     retry_after: Atomic<u64>,
     _values: PhantomData<R>,
 }
 
-// SAFETY: Entries are shared as `&R`, and dropped by the worker; the other fields change by the
-// protocol of the type's invariants.
+// SAFETY: Entries are shared as `&R` and dropped by the worker. All fields of a table change only
+// by the protocol of the type's invariants.
 unsafe impl<R: Send + Sync> Send for KeyedCounters<R> {}
 // SAFETY: Fields are changed by the protocol of the type's invariants only, and entries are shared
 // as `&R`.
 unsafe impl<R: Send + Sync> Sync for KeyedCounters<R> {}
 
 impl<R: Send + Sync> KeyedCounters<R> {
-    /// Creates an empty table. `plural` names its things in the plural, and `create` adds the
-    /// instances of a new entry. Process context.
+    /// Creates an empty table. `plural` names the things of the table in log lines, and `create`
+    /// adds the instances of a new entry. Called in process context.
     #[inline]
     pub fn new(plural: &'static str, create: fn(&Key) -> Result<R>) -> Result<Pin<KBox<Self>>> {
         let mut buckets = KVec::with_capacity(NR_BUCKETS, GFP_KERNEL)?;
@@ -251,8 +255,8 @@ impl<R: Send + Sync> KeyedCounters<R> {
             };
             buckets.push(bucket, GFP_KERNEL)?;
         }
-        // The memory is allocated first. If that failed with the table already built, it would be
-        // dropped, and drop uses the work, which is initialised later.
+        // The memory for the table is allocated before the table is built. If the allocation failed
+        // later, the table would be dropped, and drop uses the work, which is not initialised yet.
         let memory = KBox::new_uninit(GFP_KERNEL)?;
         let this = KBox::into_pin(KBox::write(
             memory,
@@ -282,8 +286,8 @@ impl<R: Send + Sync> KeyedCounters<R> {
         Ok(this)
     }
 
-    /// Returns the entry of a key. Any context. Call it in a tracepoint probe: a removed entry is
-    /// dropped after all probes that may use it have returned.
+    /// Returns the entry of a key. Callable in any context, but only in a tracepoint probe: a
+    /// removed entry is dropped after all probes that may use it have returned.
     #[inline]
     pub fn find(&self, key: &Key) -> Option<&R> {
         self.find_entry(key)
@@ -292,8 +296,8 @@ impl<R: Send + Sync> KeyedCounters<R> {
             .map(|entry| &entry.value)
     }
 
-    /// Returns `Err` if the key is not in the table, and `Ok(None)` if it is, but its entry could
-    /// not be created.
+    /// Returns the entry of a key, `Err` if the key is not in the table, or `Ok(None)` if the key
+    /// is in the table but its entry could not be created.
     #[inline]
     fn find_entry(&self, key: &Key) -> Result<Option<&Entry<R>>, ()> {
         for bucket in self.probe_sequence(key) {
@@ -321,7 +325,8 @@ impl<R: Send + Sync> KeyedCounters<R> {
         (0..MAX_PROBES).filter_map(move |i| self.buckets.get(start.wrapping_add(i) % NR_BUCKETS))
     }
 
-    /// Returns whether an entry of this key would find a bucket. Any context.
+    /// Returns whether the table has a free bucket for an entry of this key. Callable in any
+    /// context.
     #[inline]
     fn has_room(&self, key: &Key) -> bool {
         self.nr_entries.load(Relaxed) < MAX_ENTRIES
@@ -330,8 +335,8 @@ impl<R: Send + Sync> KeyedCounters<R> {
                 .any(|bucket| bucket.hash.load(Relaxed) <= DELETED)
     }
 
-    /// Records that a thing found no bucket, for a log line. Any context but NMI, and without a
-    /// run-queue lock.
+    /// Requests the log line about a thing that found no bucket. Callable in any context but NMI,
+    /// and without a run-queue lock.
     #[cold]
     fn note_full(&self) {
         if self.full.load(Relaxed) == 0 && self.full.cmpxchg(0, LOG_DUE, Relaxed).is_ok() {
@@ -340,23 +345,25 @@ impl<R: Send + Sync> KeyedCounters<R> {
         }
     }
 
-    /// Requests an entry. Any context but NMI, and without a run-queue lock.
+    /// Requests an entry. Callable in any context but NMI, and without a run-queue lock.
     #[inline]
     pub fn request(&self, key: &Key) {
         if self.find_entry(key).is_ok() || now_ns() < self.retry_after.load(Relaxed) {
             return;
         }
-        // Without a bucket, instances would be added only to be removed again.
+        // Without a free bucket for the entry, instances would be added only to be removed again.
         if !self.has_room(key) {
             return self.note_full();
         }
         for pending in &self.pending {
-            // Pairs with the release in `run`: the request is free, and its key was read.
+            // Pairs with the release in `run`: the worker has read the key of a request that is
+            // free.
             match pending.state.load(Acquire) {
                 hash if hash == key.hash => return,
-                // Full: pairs with itself in another call: only one of them takes the request.
+                // Full: pairs with itself in another call of `request`, so that only one call takes
+                // the request.
                 0 if pending.state.cmpxchg(0, 1, Full).is_ok() => {
-                    // SAFETY: In state 1 only the caller that has set it accesses the key.
+                    // SAFETY: In state 1 only the caller that has set the state accesses the key.
                     unsafe { pending.key.get().write(*key) };
                     // Pairs with the worker's acquire in `run`.
                     pending.state.store(key.hash, Release);
@@ -369,24 +376,23 @@ impl<R: Send + Sync> KeyedCounters<R> {
         }
     }
 
-    /// Creates and publishes the entry of a thing that was announced, if there is room for it. Its
-    /// instances are named after `name`. The log says once that a thing has no entry, and why.
-    /// `ENOMEM`: there may be memory later.
+    /// Creates and publishes the entry of a thing that was announced, if the table has room. The
+    /// names of the entry's instances contain `name`. The reason for a missing entry is logged
+    /// once. Returns `ENOMEM` if a later call may succeed.
     ///
-    /// Context: process context. The caller holds the RTNL mutex, by which callers exclude each
-    /// other.
+    /// Context: process context. The caller holds the RTNL mutex, which serialises callers.
     ///
-    /// While an entry is being removed, the worker creates the new one later, as the old one may
-    /// have the same names. This function must not wait for the worker. The worker waits for
-    /// probes, and a SCHED_FIFO thread that has preempted a probe prolongs that for as long as it
-    /// runs. All changes of interfaces on the machine would wait for the RTNL mutex meanwhile.
+    /// If removed entries are not dropped yet, the worker creates the new entry later, as a removed
+    /// entry may have the same instance names. `add` must not wait for the worker. The worker waits
+    /// for probes, and a SCHED_FIFO thread that has preempted a probe prolongs that wait. During
+    /// the wait all changes of interfaces on the machine would wait for the RTNL mutex.
     #[inline]
     pub fn add(&self, key: &Key, name: &Key) -> Result {
         if self.nr_removing.load(Relaxed) == 0 && self.nr_deferred.load(Relaxed) == 0 {
             return self.try_insert(key, || (self.create)(name));
         }
-        // SAFETY: The caller holds the RTNL mutex, under which alone `deferred` is accessed, by the
-        // type's invariant.
+        // SAFETY: The caller holds the RTNL mutex, and by the type's invariant only the holder of
+        // the mutex accesses `deferred`.
         let deferred = unsafe { &mut *self.deferred.get() };
         if deferred.len() >= MAX_ENTRIES {
             self.note_full();
@@ -395,17 +401,18 @@ impl<R: Send + Sync> KeyedCounters<R> {
         let (key, name) = (*key, *name);
         deferred.push(DeferredKey { key, name }, GFP_KERNEL)?;
         self.nr_deferred.store(deferred.len(), Relaxed);
-        // Queued here as well: the worker may have dropped the removed entries before it could see
-        // the new entry.
+        // The work is queued here as well as in `remove`, because the worker may have dropped the
+        // removed entries before the new entry was added to `deferred`.
         // SAFETY: `new` has initialised the work.
         unsafe { shim::pfc_work_queue(self.work.get()) };
         Ok(())
     }
 
-    /// Creates the entries that waited for removed ones to be dropped. If more entries were removed
-    /// meanwhile, this is left to the next run of the worker. Called by the worker.
+    /// Creates the deferred entries. If further entries were removed, the deferred entries are left
+    /// to the next run of the worker. Called by the worker.
     fn add_deferred(&self) {
-        // `add` counts before it queues the work, so that the run that follows sees the count.
+        // `add` increments `nr_deferred` before it queues the work, so that the next run of the
+        // worker sees the new count.
         if self.nr_deferred.load(Relaxed) == 0 {
             return;
         }
@@ -413,17 +420,18 @@ impl<R: Send + Sync> KeyedCounters<R> {
         if self.nr_removing.load(Relaxed) != 0 {
             return;
         }
-        // SAFETY: The RTNL mutex is held, under which alone `deferred` is accessed, by the type's
-        // invariant.
+        // SAFETY: The RTNL mutex is held, and by the type's invariant only the holder of the mutex
+        // accesses `deferred`.
         let deferred = unsafe { &mut *self.deferred.get() };
         for DeferredKey { key, name } in deferred.drain_all() {
-            // If there is no memory, the thing stays without an entry: it is announced only once.
+            // If the allocation fails, the thing stays without an entry, because it is announced
+            // only once.
             let _ = self.try_insert(&key, || (self.create)(&name));
         }
         self.nr_deferred.store(0, Relaxed);
     }
 
-    /// Creates and publishes an entry. No entry is being removed.
+    /// Creates and publishes an entry. The caller has checked that no entry is being removed.
     #[inline]
     fn try_insert(&self, key: &Key, create: impl FnOnce() -> Result<R>) -> Result {
         if !self.has_room(key) {
@@ -442,7 +450,7 @@ impl<R: Send + Sync> KeyedCounters<R> {
                         error.to_errno()
                     );
                 }
-                // ENOMEM may be temporary. Other errors are permanent: the key is entered without
+                // ENOMEM may be temporary. Other errors are permanent: the key is inserted without
                 // an entry.
                 match error {
                     ENOMEM => Err(ENOMEM),
@@ -452,8 +460,8 @@ impl<R: Send + Sync> KeyedCounters<R> {
         }
     }
 
-    /// Publishes an entry, or a key without one. `ENOSPC` if there is no room; callers check that
-    /// there is.
+    /// Publishes an entry, or a key without an entry. Returns `ENOSPC` if the table has no room;
+    /// callers check for room before.
     #[inline]
     fn insert(&self, key: &Key, value: Option<R>) -> Result {
         let entry = match value {
@@ -461,11 +469,11 @@ impl<R: Send + Sync> KeyedCounters<R> {
             None => null_mut(),
         };
         for bucket in self.probe_sequence(key) {
-            // Pairs with the worker's release in `drop_removed`: the old entry was read.
+            // Pairs with the worker's release in `drop_removed`: the worker has read the old entry.
             let hash = bucket.hash.load(Acquire);
             if hash <= DELETED {
-                // SAFETY: No hash is published here, so no search reads `entry`. For earlier
-                // readers the worker has waited.
+                // SAFETY: The bucket has no published hash, so no search reads `entry`, and the
+                // worker has waited for earlier readers.
                 unsafe { bucket.entry.get().write(entry) };
                 // Pairs with the acquire in `find_entry`.
                 bucket.hash.store(key.hash, Release);
@@ -480,13 +488,13 @@ impl<R: Send + Sync> KeyedCounters<R> {
         Err(ENOSPC)
     }
 
-    /// Removes an entry. The worker drops it after all probes that may use it have returned.
-    /// Process context, with the RTNL mutex held.
+    /// Removes an entry. The worker drops the entry after all probes that may use it have returned.
+    /// Called in process context, with the RTNL mutex held.
     #[inline]
     pub fn remove(&self, key: &Key) {
         if self.nr_deferred.load(Relaxed) != 0 {
-            // SAFETY: The caller holds the RTNL mutex, under which alone `deferred` is accessed, by
-            // the type's invariant.
+            // SAFETY: The caller holds the RTNL mutex, and by the type's invariant only the holder
+            // of the mutex accesses `deferred`.
             let deferred = unsafe { &mut *self.deferred.get() };
             if let Some(at) = deferred.iter().position(|deferred| deferred.key == *key) {
                 let _ = deferred.remove(at);
@@ -501,8 +509,8 @@ impl<R: Send + Sync> KeyedCounters<R> {
             // SAFETY: Only the holder of the RTNL mutex writes entries of this table, by the type's
             // invariant.
             let entry = unsafe { bucket.entry.get().read() };
-            // SAFETY: The pointer is null or to an entry that is not dropped: the worker drops
-            // entries of buckets in state `REMOVED` only.
+            // SAFETY: The pointer is null or to an entry that is not dropped, because the worker
+            // drops only entries of buckets in state `REMOVED`.
             if unsafe { entry.as_ref() }.is_some_and(|entry| entry.key != *key) {
                 continue;
             }
@@ -516,32 +524,34 @@ impl<R: Send + Sync> KeyedCounters<R> {
 
     /// Drops the entries that were removed, after one wait for the probes. Called by the worker.
     fn drop_removed(&self) {
-        // `remove` counts before it queues the work, so that the run that follows sees the count.
+        // `remove` increments `nr_removing` before it queues the work, so that the next run of the
+        // worker sees the new count.
         if self.nr_removing.load(Relaxed) == 0 {
             return;
         }
         for bucket in &self.buckets {
             let _ = bucket.hash.cmpxchg(REMOVING, REMOVED, Relaxed);
         }
-        // SAFETY: Process context; no lock is held that a probe could need.
+        // SAFETY: The worker is in process context and holds no lock that a probe could need.
         unsafe { shim::pfc_tracepoint_sync() };
         let is_removed = |bucket: &&Bucket<R>| bucket.hash.load(Relaxed) == REMOVED;
         for bucket in self.buckets.iter().filter(is_removed) {
             // SAFETY: In state `REMOVED` only the worker accesses the entry.
             let entry = unsafe { bucket.entry.get().read() };
             if let Some(entry) = NonNull::new(entry) {
-                // SAFETY: The pointer is from `into_raw`. No search finds the entry any more, and
-                // the probes that had found it have returned.
+                // SAFETY: The pointer is from `into_raw` in `insert`. No search finds a removed
+                // entry, and the probes that had found the entry have returned.
                 drop(unsafe { KBox::from_raw(entry.as_ptr()) });
             }
-            // Pairs with the acquire in `insert`: the entry was read.
+            // Pairs with the acquire in `insert`: the worker has read the old entry.
             bucket.hash.store(DELETED, Release);
             self.nr_entries.add(usize::MAX, Relaxed);
             self.nr_removing.add(usize::MAX, Relaxed);
         }
     }
 
-    /// The worker.
+    /// Runs the worker of a table: drops removed entries, and creates deferred and requested
+    /// entries.
     ///
     /// # Safety
     ///
@@ -557,7 +567,7 @@ impl<R: Send + Sync> KeyedCounters<R> {
             if pending.state.load(Acquire) <= 1 {
                 continue;
             }
-            // SAFETY: The request holds a complete key, which is not written before the state is 0
+            // SAFETY: The request holds a complete key, which is not written until the state is 0
             // again.
             let key = unsafe { pending.key.get().read() };
             if this.find_entry(&key).is_err() {
@@ -582,8 +592,8 @@ impl<R: Send + Sync> KeyedCounters<R> {
 impl<R> Drop for KeyedCounters<R> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: `new` has initialised the work. No probe queues it again, as a provider's probes
-        // are detached before its state is dropped.
+        // SAFETY: `new` has initialised the work. No probe queues the work again, as a provider's
+        // probes are detached before its state is dropped.
         unsafe { bindings::cancel_work_sync(self.work.get()) };
         for bucket in &self.buckets {
             // SAFETY: `&mut self` and the cancelled work exclude all other accesses.

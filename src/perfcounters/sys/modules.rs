@@ -9,14 +9,14 @@ use kernel::prelude::*;
 use super::shim;
 use crate::counters;
 
-/// A module, identified by its address. Another module can get the same address only after this one
-/// was unloaded.
+/// A module, identified by its address. An address can be that of another module only after the
+/// first module was unloaded.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct Owner(usize);
 
 impl Owner {
-    /// No module: built-in code, which is never unloaded.
+    /// The owner of instances that belong to no module: built-in code, which is never unloaded.
     pub(crate) const NONE: Self = Self(0);
 }
 
@@ -24,13 +24,13 @@ impl Owner {
 ///
 /// # Invariants
 ///
-/// The notifier is registered.
+/// The notifier of module unload is registered.
 pub(crate) struct UnloadNotifier(());
 
 impl UnloadNotifier {
-    /// Registers the notifier.
+    /// Registers the notifier of module unload.
     pub(crate) fn register() -> Result<Self> {
-        // SAFETY: Called once, and drop unregisters the notifier.
+        // SAFETY: The callee is called once, and drop unregisters the notifier.
         to_result(unsafe { shim::pfc_module_notifier_register() })?;
         // INVARIANT: The notifier was just registered.
         Ok(Self(()))
@@ -44,11 +44,11 @@ impl Drop for UnloadNotifier {
     }
 }
 
-/// Makes the instances dormant that a module has not deleted before its unload.
+/// Makes all instances dormant that an unloaded module has not deleted.
 ///
 /// # Safety
 ///
-/// `name` is a C string. Process context.
+/// `name` is a C string. Called in process context.
 #[no_mangle]
 unsafe extern "C" fn pfc_module_gone(module: *const c_void, name: *const c_char) {
     // SAFETY: By the function's requirement `name` is a C string; it is used during this call only.

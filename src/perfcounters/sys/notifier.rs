@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The notifier: wakes the readers of a context, and defers work of the context to interrupts, a
-//! timer, a worker or its thread's return to user mode.
+//! timer, a worker or the return of the context's thread to user mode.
 
 use core::ptr::NonNull;
 
@@ -16,27 +16,27 @@ use super::{sched, shim};
 use crate::contexts::Context;
 use crate::target::Target;
 
-/// A `struct pfm_notifier` (`sys/shim/sampling.c`). It belongs to a context, or to a trace, which
-/// only wakes and waits.
+/// A `struct pfm_notifier` (`sys/shim/sampling.c`), which belongs to a context or to a trace. A
+/// trace only uses the functions that wake and wait.
 ///
 /// # Invariants
 ///
-/// `raw` is a valid notifier that this owns. If a context is attached to it, the notifier is a
-/// field of that context.
+/// `raw` is a valid notifier that `self` owns. If a context is attached to the notifier, the
+/// notifier is a field of that context.
 pub(crate) struct Notifier {
     raw: NonNull<shim::Notifier>,
 }
 
-// SAFETY: The C functions do their own locking; the notifier is freed in process context, by any
-// thread.
+// SAFETY: The C functions of the notifier do their own locking, and any thread may free it in
+// process context.
 unsafe impl Send for Notifier {}
-// SAFETY: The C functions do their own locking for each call, from any thread.
+// SAFETY: The C functions of the notifier do their own locking, and any thread may call them.
 unsafe impl Sync for Notifier {}
 
 impl Notifier {
-    /// Creates a notifier without a context. `ENOMEM`. May sleep.
+    /// Creates a notifier without a context. Returns `ENOMEM` if memory is short. May sleep.
     pub(crate) fn new() -> Result<Self> {
-        // SAFETY: Allocates in process context; no requirements.
+        // SAFETY: The callee may allocate, as the caller is in process context.
         let raw = unsafe { shim::pfm_notifier_new() };
         // INVARIANT: `raw` was just created, and no context is attached.
         Ok(Self {
@@ -44,9 +44,9 @@ impl Notifier {
         })
     }
 
-    /// Attaches the context that the notifier is a field of: the deferred work below is done for
-    /// it. Called once, before any other thread can reach the context, which must not move
-    /// afterwards.
+    /// Attaches the context of which the notifier is a field: deferred work is done for this
+    /// context. Called once, before any other thread can reach the context. The context must not
+    /// move afterwards.
     pub(crate) fn attach(&self, context: &Context) {
         let context: *const Context = context;
         // SAFETY: `raw` is valid by the type's invariant. The notifier is dropped with its context,
@@ -55,37 +55,39 @@ impl Notifier {
     }
 
     /// Wakes the readers, and a thread that [`block_thread`](Self::block_thread) made sleep, and
-    /// sends SIGIO, as soon as interrupts are on. Any context.
+    /// sends SIGIO, as soon as interrupts are on. Callable in any context.
     #[inline]
     pub(crate) fn wake_readers(&self) {
         // SAFETY: `raw` is valid by the type's invariant; an irq_work can be queued in any context.
         unsafe { shim::pfm_notifier_wake_readers(self.raw.as_ptr()) }
     }
 
-    /// Has [`Context::deferred_work`] called on this CPU, in hard interrupt context, as soon as
-    /// interrupts are on. Any context.
+    /// Queues a call of [`Context::deferred_work`] on this CPU, in hard interrupt context, as soon
+    /// as interrupts are on. Callable in any context.
     #[inline]
     pub(crate) fn queue_work(&self) {
         // SAFETY: `raw` is valid by the type's invariant; an irq_work can be queued in any context.
         unsafe { shim::pfm_notifier_queue_work(self.raw.as_ptr()) }
     }
 
-    /// Has a worker check whether the user may still monitor the context's thread. Any context but
-    /// NMI; caller holds no lock of this module.
+    /// Queues a worker that checks whether the user may still monitor the context's thread.
+    /// Callable in any context but NMI; caller holds no lock of this module.
     pub(crate) fn queue_permission_check(&self) {
         // SAFETY: `raw` is valid by the type's invariant.
         unsafe { shim::pfm_notifier_queue_permission_check(self.raw.as_ptr()) }
     }
 
-    /// Starts the timer: [`Context::deferred_work`] is called on this CPU after `nanoseconds`.
-    /// Replaces an earlier expiry. Interrupts off; not in an NMI.
+    /// Starts the timer, which calls [`Context::deferred_work`] on this CPU after `nanoseconds`. A
+    /// timer that is already started gets the new expiry. Called with interrupts off and not in an
+    /// NMI.
     #[inline]
     pub(crate) fn start_timer(&self, nanoseconds: u64) {
         // SAFETY: `raw` is valid by the type's invariant; the caller is not in an NMI.
         unsafe { shim::pfm_notifier_start_timer(self.raw.as_ptr(), nanoseconds) }
     }
 
-    /// Cancels the timer, without waiting for a callback that runs. Interrupts off; not in an NMI.
+    /// Cancels the timer, without waiting for a callback that runs. Called with interrupts off and
+    /// not in an NMI.
     #[inline]
     pub(crate) fn cancel_timer(&self) {
         // SAFETY: `raw` is valid by the type's invariant; the caller is not in an NMI.
@@ -93,18 +95,19 @@ impl Notifier {
     }
 
     /// Makes the current thread sleep on its way to user mode, until [`resume`](Self::resume) or a
-    /// signal. Any context.
+    /// signal. Callable in any context.
     ///
     /// At first, and then once a second, the thread checks that the process `asker` still may stop
-    /// it. If it may not, the context ends and the thread continues.
+    /// it. If `asker` may not stop the thread, the context ends and the thread continues.
     pub(crate) fn block_thread(&self, asker: &Process) {
-        // SAFETY: `raw` is valid by the type's invariant; `asker` holds a reference to its number.
+        // SAFETY: `raw` is valid by the type's invariant; `asker` holds a reference to its `struct
+        // pid`.
         unsafe { shim::pfm_notifier_block_thread(self.raw.as_ptr(), asker.as_ptr()) }
     }
 
-    /// Allows a thread that [`block_thread`](Self::block_thread) made sleep to continue. It notices
-    /// when [`wake_blocked`](Self::wake_blocked) or [`wake_readers`](Self::wake_readers) wakes it,
-    /// at the latest a second later. Any context.
+    /// Allows a thread that [`block_thread`](Self::block_thread) made sleep to continue. The thread
+    /// continues when [`wake_blocked`](Self::wake_blocked) or [`wake_readers`](Self::wake_readers)
+    /// wakes it, at the latest a second later. Callable in any context.
     pub(crate) fn resume(&self) {
         // SAFETY: `raw` is valid by the type's invariant; the callee only writes a flag.
         unsafe { shim::pfm_notifier_resume(self.raw.as_ptr()) }
@@ -118,19 +121,20 @@ impl Notifier {
     }
 
     /// Drops a reference to the context after an RCU grace period, when no lookup that found the
-    /// context is still using it. Process context.
+    /// context is still using it. Called in process context.
     ///
     /// # Safety
     ///
-    /// A context is attached. The caller has given up one of its references by `Arc::into_raw`.
+    /// A context is attached to the notifier. The caller has given up one reference to the context
+    /// by `Arc::into_raw`.
     pub(crate) unsafe fn free_context(&self) {
-        // SAFETY: `raw` is valid by the type's invariant, and the reference is the callee's by the
-        // function's requirement.
+        // SAFETY: `raw` is valid by the type's invariant, and by the function's requirement the
+        // callee owns the reference.
         unsafe { shim::pfm_notifier_free_context(self.raw.as_ptr()) }
     }
 
-    /// Sleeps until `ready` returns true, which is checked at once and at each wakeup of the
-    /// readers. `ERESTARTSYS` if a signal is pending. Process context.
+    /// Sleeps until `ready` returns true. `ready` is called at once and at each wakeup of the
+    /// readers. Returns `ERESTARTSYS` if a signal is pending. Called in process context.
     pub(crate) fn wait(&self, mut ready: impl FnMut() -> bool) -> Result {
         let function = ready_callback(&ready);
         // SAFETY: `raw` is valid by the type's invariant. `function` takes a pointer to `ready`,
@@ -169,8 +173,8 @@ impl Notifier {
         file: *mut bindings::file,
         table: *mut bindings::poll_table_struct,
     ) {
-        // SAFETY: `raw` is valid by the type's invariant, the arguments are by the function's
-        // requirement.
+        // SAFETY: `raw` is valid by the type's invariant, and the arguments are valid by the
+        // function's requirement.
         unsafe { shim::pfm_notifier_poll(self.raw.as_ptr(), file, table) }
     }
 
@@ -180,8 +184,8 @@ impl Notifier {
     ///
     /// The arguments are those of `file_operations.fasync`.
     pub(super) unsafe fn fasync(&self, fd: c_int, file: *mut bindings::file, on: c_int) -> c_int {
-        // SAFETY: `raw` is valid by the type's invariant, the arguments are by the function's
-        // requirement.
+        // SAFETY: `raw` is valid by the type's invariant, and the arguments are valid by the
+        // function's requirement.
         unsafe { shim::pfm_notifier_fasync(self.raw.as_ptr(), fd, file, on) }
     }
 }
@@ -200,13 +204,13 @@ fn ready_callback<F: FnMut() -> bool>(_: &F) -> unsafe extern "C" fn(*mut c_void
 
 impl Drop for Notifier {
     fn drop(&mut self) {
-        // SAFETY: By the type's invariant `raw` is owned by this, which is no longer used. The
+        // SAFETY: By the type's invariant `self` owns `raw`, and `raw` is no longer used. The
         // callee waits for callbacks that run.
         unsafe { shim::pfm_notifier_free(self.raw.as_ptr()) }
     }
 }
 
-/// Drops the reference that [`Notifier::free_context`] was called for.
+/// Drops the reference that a call of [`Notifier::free_context`] has passed on.
 ///
 /// # Safety
 ///
@@ -219,22 +223,23 @@ unsafe extern "C" fn pfm_context_put(context: *const c_void) {
     drop(unsafe { Arc::from_raw(context.cast::<Context>()) });
 }
 
-/// Ends a context whose thread sleeps in [`Notifier::block_thread`], because its user may not stop
-/// that thread any more.
+/// Ends a context whose thread sleeps after [`Notifier::block_thread`], because the user of the
+/// context may not stop that thread any more.
 ///
 /// # Safety
 ///
-/// Called only by `sys/shim/sampling.c`, in that thread, inside an RCU read-side critical section,
-/// with the context that is attached to the notifier.
+/// Called only by `sys/shim/sampling.c`, in the sleeping thread, inside an RCU read-side critical
+/// section, with the context that is attached to the notifier.
 #[no_mangle]
 unsafe extern "C" fn pfm_end_refused(context: *const c_void) {
     let _preempt = sched::NoPreempt::new();
     // SAFETY: [`Notifier::free_context`] clears the pointer before it starts the grace period after
-    // which the context is freed. The caller read it inside an RCU read-side critical section.
+    // which the context is freed. The caller read the pointer inside an RCU read-side critical
+    // section.
     unsafe { (*context.cast::<Context>()).end(Target::Thread(sched::current())) };
 }
 
-/// Checks again whether the user of a context may monitor its thread.
+/// Checks again whether the user of a context may monitor the context's thread.
 ///
 /// # Safety
 ///
@@ -243,12 +248,11 @@ unsafe extern "C" fn pfm_end_refused(context: *const c_void) {
 #[no_mangle]
 unsafe extern "C" fn pfm_recheck_permission(context: *const c_void) {
     // SAFETY: The notifier is a field of the context, and its drop cancels this work and waits for
-    // it. An error means that the check could not be made; it is made again when the thread is next
-    // switched to.
+    // it. After an error the check is made again when the thread is next switched to.
     let _ = unsafe { (*context.cast::<Context>()).recheck_permission() };
 }
 
-/// Handles the notifier's irq_work, or its timer if `timer` is set.
+/// Handles the irq_work of a notifier, or the timer if `timer` is set.
 ///
 /// # Safety
 ///

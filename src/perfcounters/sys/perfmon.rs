@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `/dev/perfmon`: system calls on contexts. Copies structures from and to user space, and calls
-//! [`crate::contexts`].
+//! `/dev/perfmon`: system calls on contexts. The functions copy structures from and to user space,
+//! and call [`crate::contexts`].
 
 use core::mem::{offset_of, size_of};
 
@@ -34,8 +34,8 @@ static PERFMON_OPS: Ops<bindings::file_operations> = Ops(bindings::file_operatio
     open: Some(open),
     release: Some(release),
     unlocked_ioctl: Some(ioctl),
-    // The structures have the same layout for 32-bit programs: fields of fixed size, naturally
-    // aligned.
+    // The structures have the same layout in 32-bit and 64-bit programs, because all fields have a
+    // fixed size and are naturally aligned.
     #[cfg(CONFIG_COMPAT)]
     compat_ioctl: bindings::compat_ptr_ioctl,
     read: Some(read_message),
@@ -45,15 +45,15 @@ static PERFMON_OPS: Ops<bindings::file_operations> = Ops(bindings::file_operatio
     ..pin_init::zeroed()
 });
 
-/// Registers the device.
+/// Registers the device `/dev/perfmon`.
 pub(crate) fn register() -> Result<Device> {
     Device::register(c"perfmon", &PERFMON_OPS, 0o660)
 }
 
-/// The private data of an open file: its context, once that was created.
+/// The private data of an open file: the context of the file, `None` until it is created.
 type Opened = Mutex<Option<Arc<Context>>>;
 
-/// Opens the device; the file has no context yet.
+/// Opens `/dev/perfmon`. The new file has no context.
 ///
 /// # Safety
 ///
@@ -100,7 +100,7 @@ unsafe extern "C" fn ioctl(file: *mut bindings::file, command: c_uint, arg: c_ul
     }
 }
 
-/// Returns the next message of the context, waiting for one unless the file is nonblocking.
+/// Reads the next message of the context. Waits for a message unless the file is nonblocking.
 ///
 /// # Safety
 ///
@@ -112,7 +112,7 @@ unsafe extern "C" fn read_message(
     _: *mut bindings::loff_t,
 ) -> isize {
     let done = || -> Result<usize> {
-        // SAFETY: The operation is only called for files that `open` has set up.
+        // SAFETY: The kernel calls this operation only for files that `open` has set up.
         let context = unsafe { context_of(file)? };
         context.recheck_now()?;
         // SAFETY: The file is open, and valid during the call.
@@ -148,7 +148,7 @@ unsafe extern "C" fn poll(
     file: *mut bindings::file,
     table: *mut bindings::poll_table_struct,
 ) -> bindings::__poll_t {
-    // SAFETY: The operation is only called for files that `open` has set up.
+    // SAFETY: The kernel calls this operation only for files that `open` has set up.
     let Ok(context) = (unsafe { context_of(file) }) else {
         return bindings::POLLERR;
     };
@@ -167,17 +167,17 @@ unsafe extern "C" fn poll(
 ///
 /// Called only by the kernel, as `file_operations.fasync`.
 unsafe extern "C" fn fasync(fd: c_int, file: *mut bindings::file, on: c_int) -> c_int {
-    // SAFETY: The operation is only called for files that `open` has set up.
+    // SAFETY: The kernel calls this operation only for files that `open` has set up.
     match unsafe { context_of(file) } {
         // SAFETY: The arguments are those of fasync().
         Ok(context) => unsafe { context.notifier.fasync(fd, file, on) },
-        // Turning off succeeds without a context, as SIGIO cannot have been turned on.
+        // Turning SIGIO off succeeds without a context, as SIGIO cannot have been turned on.
         Err(_) if on == 0 => 0,
         Err(error) => error.to_errno(),
     }
 }
 
-/// Returns the context of a file. `EINVAL` if it has none yet.
+/// Returns the context of a file, or `EINVAL` if the file has no context yet.
 ///
 /// # Safety
 ///
@@ -199,8 +199,8 @@ fn dispatch(opened: &Opened, command: u32, address: usize) -> Result {
         let create_arg: Create = read(arg)?;
         return create(opened, create_arg.ctx, Some(&create_arg));
     }
-    // The context is taken out of the lock, because a call may sleep and must not block other calls
-    // on the file.
+    // The file's lock is released before the context is used, because a call may sleep and must not
+    // block other calls on the file.
     let any = || opened.lock().clone().ok_or(EINVAL);
     let context = || any().and_then(|context| context.recheck_now().map(|()| context));
     match command {
@@ -240,33 +240,45 @@ fn dispatch(opened: &Opened, command: u32, address: usize) -> Result {
     }
 }
 
-// SAFETY: Integers without padding: src/engine/sampling.rs asserts the size.
+// SAFETY: The structure consists of integers without padding: src/engine/sampling.rs asserts the
+// size.
 unsafe impl FromBytes for Message {}
-// SAFETY: Integers without padding: src/engine/calls.rs asserts the sizes.
+// SAFETY: The structure consists of integers without padding: src/engine/calls.rs asserts the
+// sizes.
 unsafe impl FromBytes for Ctx {}
-// SAFETY: Integers without padding: src/engine/calls.rs asserts the sizes.
+// SAFETY: The structure consists of integers without padding: src/engine/calls.rs asserts the
+// sizes.
 unsafe impl FromBytes for Create {}
-// SAFETY: Integers without padding: src/engine/calls.rs asserts the sizes.
+// SAFETY: The structure consists of integers without padding: src/engine/calls.rs asserts the
+// sizes.
 unsafe impl FromBytes for Load {}
-// SAFETY: Integers without padding: src/engine/calls.rs asserts the sizes.
+// SAFETY: The structure consists of integers without padding: src/engine/calls.rs asserts the
+// sizes.
 unsafe impl FromBytes for Start {}
-// SAFETY: Integers without padding: src/engine/calls.rs asserts the sizes.
+// SAFETY: The structure consists of integers without padding: src/engine/calls.rs asserts the
+// sizes.
 unsafe impl FromBytes for Vector {}
-// SAFETY: Integers without padding: src/engine/calls.rs asserts the sizes.
+// SAFETY: The structure consists of integers without padding: src/engine/calls.rs asserts the
+// sizes.
 unsafe impl FromBytes for Pmc {}
-// SAFETY: Integers without padding: src/engine/calls.rs asserts the sizes.
+// SAFETY: The structure consists of integers without padding: src/engine/calls.rs asserts the
+// sizes.
 unsafe impl FromBytes for Pmd {}
-// SAFETY: Integers without padding: src/engine/calls.rs asserts the sizes.
+// SAFETY: The structure consists of integers without padding: src/engine/calls.rs asserts the
+// sizes.
 unsafe impl FromBytes for SetDesc {}
-// SAFETY: Integers without padding: src/engine/calls.rs asserts the sizes.
+// SAFETY: The structure consists of integers without padding: src/engine/calls.rs asserts the
+// sizes.
 unsafe impl FromBytes for SetInfo {}
-// SAFETY: Integers without padding: src/engine/calls.rs asserts the sizes.
+// SAFETY: The structure consists of integers without padding: src/engine/calls.rs asserts the
+// sizes.
 unsafe impl FromBytes for Runs {}
-// SAFETY: Integers without padding: src/engine/calls.rs asserts the sizes.
+// SAFETY: The structure consists of integers without padding: src/engine/calls.rs asserts the
+// sizes.
 unsafe impl FromBytes for Status {}
 
-/// Copies the elements of a vector from user space. `EINVAL` if they have another size than `T`,
-/// `E2BIG` if there are too many.
+/// Copies the elements of a vector from user space. Returns `EINVAL` if the size of an element is
+/// not that of `T`, or `E2BIG` if the vector has too many elements.
 fn elements<T: FromBytes>(vector: &Vector) -> Result<KVVec<T>> {
     let nr = vector.nr as usize;
     if vector.size as usize != size_of::<T>() {
@@ -278,11 +290,11 @@ fn elements<T: FromBytes>(vector: &Vector) -> Result<KVVec<T>> {
     read_all(vector.items, nr)
 }
 
-/// Creates the sampling buffer of a new context, of the format that the caller selects by name or
-/// UUID.
+/// Creates the sampling buffer of a new context. The caller of the ioctl selects the format by name
+/// or UUID.
 fn buffer_of(create: &Create) -> Result<(Buffer, Arc<SamplingMemory>)> {
-    // One byte more than a valid name and its NUL, so that a longer name is refused rather than cut
-    // to a valid one.
+    // The array is one byte larger than a valid name and its NUL, so that a longer name is refused
+    // rather than cut to a valid name.
     let mut name = [0u8; calls::FORMAT_NAME + 1];
     let wanted = if create.name == 0 {
         FormatId::Uuid(create.uuid)
@@ -314,7 +326,7 @@ fn create(opened: &Opened, ctx: Ctx, format: Option<&Create>) -> Result {
     }
     pmu::request_modules();
     // Buffer and context are created before the file's lock is taken, so that no other lock is
-    // taken under it.
+    // taken under the file's lock.
     let buffer = format.map(buffer_of).transpose()?;
     let context = Context::new(ContextConfig {
         scope,
@@ -343,7 +355,8 @@ fn write_pmcs(context: &Context, vector: Vector) -> Result {
             check_pmc(&map, context.scope(), privileged, number, flags, value)
                 .map_err(to_kernel_error)
         };
-        // The description may change the value, so the result is checked like the caller's value.
+        // The PMU description may change the value, so the changed value is checked like the
+        // caller's value.
         pmc.reg_value = allowed(described.check(number, allowed(pmc.reg_value)?)?)?;
     }
     context.write_pmcs(&values)
@@ -429,8 +442,8 @@ fn create_sets(context: &Context, vector: Vector) -> Result {
         set.set_timeout = terms.timeout();
         wanted.push((set.set_id, terms), GFP_KERNEL)?;
     }
-    // Copied back before the sets are created: if the copy failed afterwards, the caller could not
-    // know which sets exist.
+    // The elements are copied back before the sets are created: if the copy failed after the
+    // creation, the caller could not know which sets exist.
     write_back(&vector, &given)?;
     context.create_sets(&wanted)
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Records of accounted tasks: an index by the tasks' addresses while they live, and lists of those
-//! that have ended.
+//! Records of accounted tasks: an index of the records of living tasks by task address, and lists
+//! of the records of tasks that have ended.
 
 use core::mem::size_of;
 use core::ptr::NonNull;
@@ -17,38 +17,37 @@ use kernel::types::Opaque;
 use super::task::{TaskIds, TaskRef};
 use super::{cpu, sched, shim};
 
-/// The record of a task: its values and its identity. `words` is the first field, at the address of
-/// the record.
+/// The record of a task: the values and the identity of the task. `words` is the first field, at
+/// the address of the record.
 #[repr(C)]
 pub(crate) struct TaskRecord {
     pub(crate) words: Task<KVVec<Word>>,
     pub(crate) address: usize,
     pub(crate) kernel: bool,
-    /// The task is a ksoftirqd thread, which runs softirqs on behalf of others.
+    /// The task is a ksoftirqd thread, which runs softirqs on behalf of other tasks.
     pub(crate) softirqd: bool,
-    /// The task is accounted individually, as selected in `/proc/ppa`, whether or not all tasks
-    /// are.
+    /// The task was selected in `/proc/ppa`, and is accounted even if other tasks are not.
     pub(crate) individually_accounted: bool,
     pub(super) began: u64,
     /// The ids and the name of the task when the record was filled or the task exited: user and
     /// parent process, thread and process, and the two halves of the name.
     saved: [Word; 4],
-    /// The next record of the same hash in the index.
+    /// The next record with the same hash in the index.
     hash_next: Word,
     /// The next record of a [`RetireList`].
     list_next: Word,
     rcu: Opaque<bindings::callback_head>,
 }
 
-// SAFETY: The fields are atomic words and numbers, and `rcu`, which only RCU accesses.
+// SAFETY: All fields are atomic words and numbers, except `rcu`, which only RCU accesses.
 unsafe impl Send for TaskRecord {}
-// SAFETY: The fields are atomic words, numbers that do not change while shared, and `rcu`, which
-// only RCU accesses.
+// SAFETY: All fields are atomic words and numbers that do not change while the record is shared,
+// except `rcu`, which only RCU accesses.
 unsafe impl Sync for TaskRecord {}
 
 impl TaskRecord {
-    /// Creates the record of a task, with values for each group of `cpus_per_group` CPUs.
-    /// `in_syscall` says whether the task is in a system call. `ENOMEM`. May sleep.
+    /// Creates the record of a task, with values for each group of `scaling` CPUs. `calling` is set
+    /// if the task is in a system call. Returns `ENOMEM` if memory is short. May sleep.
     pub(crate) fn new(
         task: TaskRef<'_>,
         calling: bool,
@@ -62,7 +61,8 @@ impl TaskRecord {
         Ok(record)
     }
 
-    /// Creates a record that is not yet that of a task. `ENOMEM`. May sleep.
+    /// Creates a record that belongs to no task yet. Returns `ENOMEM` if memory is short. May
+    /// sleep.
     pub(crate) fn alloc(scaling: u32) -> Result<KBox<Self>> {
         let nr = Self::groups(scaling).wrapping_mul(NR_VALUES);
         Ok(KBox::new(
@@ -82,14 +82,14 @@ impl TaskRecord {
         )?)
     }
 
-    /// Returns the number of groups of `cpus_per_group` CPUs.
+    /// Returns the number of groups of `scaling` CPUs on this machine.
     pub(crate) fn groups(scaling: u32) -> usize {
         let before = scaling.max(1).wrapping_sub(1);
         let cpus = cpu::nr_cpu_ids().wrapping_add(before);
         cpus.checked_div(scaling.max(1)).unwrap_or(1) as usize
     }
 
-    /// Returns the bytes of memory of the record.
+    /// Returns the size of the record in memory, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         let groups = self.words.nr_groups();
         groups
@@ -97,18 +97,18 @@ impl TaskRecord {
             .wrapping_add(size_of::<Self>()) as u64
     }
 
-    /// Makes this the record of a task.
+    /// Makes the record that of `task`.
     pub(crate) fn fill(&mut self, task: TaskRef<'_>) {
         self.address = task.address();
         self.kernel = task.is_kernel();
         self.softirqd = task.is_softirqd();
         self.began = task.start_time();
-        // Kept now, because the task may be exiting already: its `sched_process_exit` may have run
-        // before the record could be found.
+        // The ids are saved here, because the task may be exiting already: its `sched_process_exit`
+        // may have run before the record could be found.
         self.save_ids(task);
     }
 
-    /// Keeps the ids and the name of the task, which are needed after it has ended.
+    /// Saves the ids and the name of the task, which are needed after the task has ended.
     pub(crate) fn save_ids(&self, task: TaskRef<'_>) {
         let who = task.ids(true);
         let name = task.name();
@@ -123,13 +123,12 @@ impl TaskRecord {
         }
     }
 
-    /// Returns the user id in the initial user namespace, as it was when the record was filled or
-    /// the task exited.
+    /// Returns the saved user id of the task, which is one of the initial user namespace.
     pub(crate) fn user(&self) -> u32 {
         self.saved_ids().0.uid
     }
 
-    /// Returns the ids and the name that were kept.
+    /// Returns the ids and the name that `save_ids` has saved.
     pub(super) fn saved_ids(&self) -> (TaskIds, [u8; 16]) {
         let [ids, numbers, first, second] = &self.saved;
         let (ids, numbers) = (ids.load_relaxed(), numbers.load_relaxed());
@@ -148,48 +147,50 @@ impl TaskRecord {
     }
 }
 
-/// A record that was taken out of the index.
+/// A record that was removed from the index.
 ///
 /// # Invariants
 ///
-/// No new search finds the record. Only the owner of this value may free it, a grace period after
-/// it was taken out.
+/// No new search finds the record. Only the owner of the `RemovedRecord` may free the record, a
+/// grace period after its removal.
 pub(crate) struct RemovedRecord(NonNull<TaskRecord>);
 
 impl RemovedRecord {
     /// Returns the record.
     pub(crate) fn get(&self) -> &TaskRecord {
-        // SAFETY: The record is not freed while this owns it, by the type's invariant.
+        // SAFETY: The record is not freed while `self` owns it, by the type's invariant.
         unsafe { self.0.as_ref() }
     }
 }
 
-/// The number of hash values of the index; a power of two.
+/// The number of hash buckets of the index; a power of two.
 const NR_BUCKETS: usize = 1 << 14;
 
-/// The records of living tasks, found by the task's address, which unlike its id does not change
-/// while the task lives. Searched without a lock, changed under `index_lock`.
+/// The records of living tasks by task address. Unlike the id of a task, the address does not
+/// change while the task lives. The index is searched without a lock and changed under
+/// `index_lock`.
 ///
 /// # Invariants
 ///
-/// A head, and the `hash_next` of each record, is 0 or the address of a record. A record that is
-/// taken out is freed after a grace period, and its chain remains valid until then. There are
+/// A head, and the `hash_next` of each record, is 0 or the address of a record. A removed record is
+/// freed after a grace period, and its `hash_next` remains valid until then. The index has
 /// `NR_BUCKETS` heads.
 pub(crate) struct TaskIndex(KVVec<Word>);
 
 impl TaskIndex {
-    /// Creates an empty index. `ENOMEM`. May sleep.
+    /// Creates an empty index. Returns `ENOMEM` if memory is short. May sleep.
     pub(crate) fn new() -> Result<Self> {
-        // INVARIANT: There are `NR_BUCKETS` words, all 0.
+        // INVARIANT: The index has `NR_BUCKETS` heads, which are all 0.
         Ok(Self(words(NR_BUCKETS)?))
     }
 
     #[inline(always)]
     fn head(&self, address: usize) -> &Word {
-        // Task structures are at least 64 bytes apart; the multiplication spreads the other bits.
+        // Task structures are at least 64 bytes apart, so the low 6 bits are dropped; the
+        // multiplication spreads the other bits.
         let hash = ((address >> 6) as u32).wrapping_mul(0x9e37_79b9) >> (32 - NR_BUCKETS.ilog2());
-        // SAFETY: The hash is below `NR_BUCKETS`, a power of two, and there are as many heads, by
-        // the type's invariant.
+        // SAFETY: The hash is below `NR_BUCKETS`, a power of two, and the index has `NR_BUCKETS`
+        // heads by the type's invariant.
         unsafe { self.0.get_unchecked(hash as usize) }
     }
 
@@ -197,11 +198,12 @@ impl TaskIndex {
     /// used.
     #[inline(always)]
     pub(crate) fn get(&self, address: usize) -> Option<&TaskRecord> {
-        // Acquire: pairs with the release in `insert`: the record is complete.
+        // Acquire: pairs with the release in `insert`, so that the record is complete.
         let mut at = self.head(address).load_acquire();
         loop {
-            // SAFETY: The word is 0 or the address of a record, by the type's invariant. A record
-            // that was taken out is not freed while the caller is in this section.
+            // SAFETY: The word is 0 or the address of a record, by the type's invariant. A removed
+            // record is not freed while the caller is in a section with preemption off or under
+            // RCU.
             let record = unsafe { (at as *const TaskRecord).as_ref()? };
             if record.address == address {
                 return Some(record);
@@ -211,18 +213,19 @@ impl TaskIndex {
         }
     }
 
-    /// Runs a change of the index under its lock.
+    /// Calls `change`, which changes the index, with `index_lock` held.
     fn with_lock<T>(change: impl FnOnce() -> T) -> T {
-        // SAFETY: The lock is released below. It is a raw spinlock that turns interrupts off, so
-        // that the scheduler's probes can take it.
+        // SAFETY: `index_lock` is released below. `index_lock` is a raw spinlock that turns
+        // interrupts off, so that the scheduler's probes can take it.
         let flags = unsafe { shim::ppa_index_lock() };
         let done = change();
-        // SAFETY: The lock was taken above, which has returned these flags.
+        // SAFETY: `index_lock` was taken above, and taking it has returned these flags.
         unsafe { shim::ppa_index_unlock(flags) };
         done
     }
 
-    /// Inserts the record of a task. Returns the record to the caller if the task has one already.
+    /// Inserts the record of a task. Returns `record` to the caller if the task has a record
+    /// already.
     pub(crate) fn insert(&self, record: KBox<TaskRecord>) -> Option<KBox<TaskRecord>> {
         let head = self.head(record.address);
         Self::with_lock(|| {
@@ -236,18 +239,19 @@ impl TaskIndex {
         })
     }
 
-    /// Takes the record of a task out of the index. The caller owns it, but a search that found it
-    /// before may still use it.
+    /// Removes the record of a task from the index. The caller owns the record, but code that has
+    /// found the record before may still use it.
     pub(crate) fn take(&self, address: usize) -> Option<RemovedRecord> {
         Self::with_lock(|| {
             let mut place = self.head(address);
             loop {
                 let at = place.load_relaxed();
-                // SAFETY: The word is 0 or the address of a record, by the type's invariant. The
-                // lock is held, so that no record is taken out meanwhile.
+                // SAFETY: The word is 0 or the address of a record, by the type's invariant.
+                // `index_lock` is held, so that no other call removes a record during the search.
                 let record = unsafe { (at as *const TaskRecord).as_ref()? };
                 if record.address == address {
-                    // Release: pairs with the acquire in `get`, for the record that follows.
+                    // Release: pairs with the acquire in `get`, so that the next record is
+                    // complete.
                     place.store_release(record.hash_next.load_relaxed());
                     // INVARIANT: The record was unlinked under the lock, by this call only.
                     return NonNull::new(at as *mut TaskRecord).map(RemovedRecord);
@@ -257,17 +261,18 @@ impl TaskIndex {
         })
     }
 
-    /// Returns the first record after a position, and its own position; `None` after the last one.
-    /// Positions are ordered by hash and then by address, so that a walk misses no record that is
-    /// in the index all the time. Preemption is off, or RCU is read-locked, while the result is
-    /// used.
+    /// Returns the first record after position `place`, and the position of that record; `None`
+    /// after the last record. Positions are ordered by hash and then by address, so that a walk
+    /// misses no record that stays in the index during the walk. Preemption is off, or RCU is
+    /// read-locked, while the result is used.
     pub(crate) fn next_after(&self, place: u64) -> Option<(&TaskRecord, u64)> {
         let mut hash = place >> 48;
         while let Some(head) = self.0.get(hash as usize) {
             let mut first: Option<(&TaskRecord, u64)> = None;
             let mut at = head.load_acquire();
-            // SAFETY: The word is 0 or the address of a record, by the type's invariant. A record
-            // that was taken out is not freed while the caller is in this section.
+            // SAFETY: The word is 0 or the address of a record, by the type's invariant. A removed
+            // record is not freed while the caller is in a section with preemption off or under
+            // RCU.
             while let Some(record) = unsafe { (at as *const TaskRecord).as_ref() } {
                 // The upper 16 bits are the same in all addresses of task structures.
                 let own = hash << 48 | (record.address as u64 & (u64::MAX >> 16));
@@ -291,8 +296,8 @@ impl Drop for TaskIndex {
         for head in &self.0 {
             let mut at = head.load_relaxed();
             while let Some(record) = NonNull::new(at as *mut TaskRecord) {
-                // SAFETY: The pointer is from `into_raw` in `insert`. The probes were detached
-                // before, so that no search runs.
+                // SAFETY: The pointer is from `into_raw` in `insert`. The probes are already
+                // detached, so that no search runs.
                 let record = unsafe { KBox::from_raw(record.as_ptr()) };
                 at = record.hash_next.load_relaxed();
             }
@@ -308,11 +313,11 @@ fn words(nr: usize) -> Result<KVVec<Word>> {
     Ok(words)
 }
 
-/// A linked list of records that were taken out of the index. Records can be pushed in any context.
+/// A linked list of records that were removed from the index. Records can be pushed in any context.
 ///
 /// # Invariants
 ///
-/// The list owns each record from its push until it is taken or freed.
+/// The list owns a record from the push of the record until the record is taken or freed.
 pub(crate) struct RetireList {
     first: Word,
 }
@@ -325,14 +330,14 @@ impl RetireList {
         }
     }
 
-    /// Adds a record. Any context.
+    /// Adds a record to the front of the list. Callable in any context.
     pub(crate) fn push(&self, record: RemovedRecord) {
         let record = record.0;
         loop {
             let first = self.first.load_relaxed();
             // SAFETY: `RemovedRecord` has passed the record's ownership to this call.
             unsafe { record.as_ref() }.list_next.store_relaxed(first);
-            // Release: pairs with the acquires in `each` and `all`: the record is complete.
+            // Release: pairs with the acquires in `each` and `all`, so that the record is complete.
             if self
                 .first
                 .try_cmpxchg_release(first, record.as_ptr() as u64)
@@ -342,13 +347,14 @@ impl RetireList {
         }
     }
 
-    /// Calls a function with each record. The caller makes sure that no record is taken meanwhile.
+    /// Calls `look` with each record of the list. The caller makes sure that no record is taken
+    /// during the call.
     pub(crate) fn each(&self, mut look: impl FnMut(&TaskRecord)) {
-        // Acquire: pairs with the release in `push`: the records are complete.
+        // Acquire: pairs with the release in `push`, so that the records are complete.
         let mut next = self.first.load_acquire();
         // SAFETY: The list owns the record, by the type's invariant, and by the function's contract
-        // it is not taken meanwhile. Records that are pushed meanwhile are in front of the first
-        // one.
+        // no record is taken during the call. Records that are pushed during the call are in front
+        // of `first`, where the walk began.
         while let Some(record) = unsafe { (next as *const TaskRecord).as_ref() } {
             look(record);
             next = record.list_next.load_relaxed();
@@ -365,22 +371,22 @@ impl RetireList {
         }
     }
 
-    /// Empties the list, and has RCU free the records after a grace period. Not called under a
-    /// run-queue lock.
+    /// Empties the list. RCU frees the records after a grace period. Not called under a run-queue
+    /// lock.
     pub(crate) fn free_later(&self) {
         /// # Safety
         ///
         /// Called only by RCU, with the `rcu` field of a record.
         unsafe extern "C" fn free(rcu: *mut bindings::callback_head) {
             let record = rcu.wrapping_byte_sub(core::mem::offset_of!(TaskRecord, rcu));
-            // SAFETY: The record is from `into_raw`, and a grace period has elapsed since it was
-            // taken out of the index.
+            // SAFETY: The record is from `into_raw`, and a grace period has elapsed since the
+            // record was removed from the index.
             drop(unsafe { KBox::from_raw(record.cast::<TaskRecord>()) });
         }
         let mut next = self.all();
         while let Some(record) = NonNull::new(next as *mut TaskRecord) {
             // SAFETY: The list owns the record, by the type's invariant, and passes it to RCU.
-            // `list_next` is read before.
+            // `list_next` is read before RCU may free the record.
             unsafe {
                 next = record.as_ref().list_next.load_relaxed();
                 bindings::call_rcu(record.as_ref().rcu.get(), Some(free));
@@ -388,7 +394,7 @@ impl RetireList {
         }
     }
 
-    /// Empties the list, and passes the records on after a grace period. May sleep.
+    /// Empties the list, waits for a grace period, and passes each record to `each`. May sleep.
     pub(crate) fn take(&self, each: &mut dyn FnMut(KBox<TaskRecord>)) {
         let mut next = self.all();
         if next != 0 {
@@ -396,7 +402,7 @@ impl RetireList {
         }
         while let Some(record) = NonNull::new(next as *mut TaskRecord) {
             // SAFETY: The list owns the record, by the type's invariant. After the grace period no
-            // search uses it.
+            // search uses the record.
             let record = unsafe { KBox::from_raw(record.as_ptr()) };
             next = record.list_next.load_relaxed();
             each(record);

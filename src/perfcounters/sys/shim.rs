@@ -12,8 +12,8 @@ use crate::costs::NR_STATS;
 use crate::cpu_kinds::CpuKind;
 use crate::description::Overflow;
 
-/// Bits that [`pfc_netdev_change`] returns: the interface is removed, or is added. A rename sets
-/// both.
+/// Bits that [`pfc_netdev_change`] returns: the interface is removed, or the interface is added. A
+/// rename sets both bits.
 pub(crate) const PFC_NETDEV_REMOVED: c_uint = 1;
 pub(crate) const PFC_NETDEV_ADDED: c_uint = 2;
 
@@ -46,14 +46,14 @@ pub(crate) enum Resource {
     Processes,
     /// Traces that have not ended.
     Traces,
-    /// All traces, also those that have ended and that an open file still holds.
+    /// All traces, including traces that have ended and that an open file still holds.
     HeldTraces,
-    /// Calls of `PERFTRACE_OPEN` in progress that ask the security modules. Each uses a kernel
-    /// thread.
+    /// Calls of `PERFTRACE_OPEN` in progress that ask the security modules. Each call that asks the
+    /// security modules uses a kernel thread.
     PermissionChecks,
 }
 
-/// `struct pfm_amount`: a number of one resource.
+/// `struct pfm_amount`: an amount of one resource.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct Amount {
@@ -61,7 +61,7 @@ pub(crate) struct Amount {
     pub(crate) nr: u64,
 }
 
-/// `struct pfm_nmi_registers`: the PMU's global registers, as the NMI handler uses them.
+/// `struct pfm_nmi_registers`: the PMU's global registers that the NMI handler uses.
 #[repr(C)]
 pub(crate) struct NmiRegisters {
     pub(crate) control: u64,

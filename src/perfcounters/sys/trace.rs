@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `/dev/perftrace`: system calls on traces and of traced processes. Copies structures from and to
-//! user space, and calls [`crate::tracing`].
+//! `/dev/perftrace`: system calls on traces and of traced processes. The functions copy structures
+//! from and to user space, and call [`crate::tracing`].
 
 use core::mem::size_of;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -44,26 +44,28 @@ pub(super) static OPS: Ops<bindings::file_operations> = Ops(bindings::file_opera
     ..pin_init::zeroed()
 });
 
-/// The registered device. Drop removes it, and then all state of user tracing.
+/// The registered device `/dev/perftrace`. Drop removes the device, and then frees all state of
+/// user tracing.
 pub(crate) struct TraceDevice {
     _device: Device,
     _last: FreeOnDrop,
 }
 
-/// Frees the state of user tracing. Dropped after the device.
+/// Frees the state of user tracing when dropped, which is after the drop of the device.
 struct FreeOnDrop;
 
 impl Drop for FreeOnDrop {
     fn drop(&mut self) {
         children::detach_probe();
-        // SAFETY: Process context. The probe that queues this work was detached above.
+        // SAFETY: The caller is in process context. The probe that queues this work was detached
+        // above.
         unsafe { super::shim::pt_unreported_exit() };
         tracing::free_all();
     }
 }
 
 impl TraceDevice {
-    /// Registers the device.
+    /// Registers the device `/dev/perftrace`.
     pub(crate) fn register() -> Result<Self> {
         Ok(Self {
             _device: Device::register(c"perftrace", &OPS, 0o666)?,
@@ -72,11 +74,11 @@ impl TraceDevice {
     }
 }
 
-/// The use of an open file, once it has one.
+/// The role of an open file of `/dev/perftrace`. A new file has no role.
 pub(super) enum Role {
-    /// The file of a traced process.
+    /// The file belongs to a traced process.
     Process(Attached),
-    /// The file of a trace: the one that created it, or one that opened it.
+    /// The file has created or opened a trace.
     Trace(TraceRef),
 }
 
@@ -85,8 +87,8 @@ pub(super) struct Attached {
     pub(super) mm: Mm,
     /// The value of `perftrace_attach.thread`.
     thread: i64,
-    /// The page that the process writes to in the place of buffers of a trace that does not exist
-    /// or does not trace it. Children that cannot be traced use it as well.
+    /// The page to which the process writes in place of the buffers of a trace that does not exist
+    /// or does not trace the process. Children that cannot be traced use this page as well.
     pub(super) placeholder: Arc<PlaceholderPage>,
 }
 
@@ -94,11 +96,11 @@ pub(super) struct Attached {
 pub(super) struct Opened {
     #[pin]
     role: Mutex<Option<Arc<Role>>>,
-    /// Serialises readers of the file.
+    /// Serialises threads that read through the file.
     #[pin]
     reading: Mutex<()>,
-    /// Set while processes that this file has asked to detach (PERFTRACE_RELEASE) have not all done
-    /// so.
+    /// Set while a process that this file has asked to detach (PERFTRACE_RELEASE) is still
+    /// attached.
     is_releasing: AtomicBool,
 }
 
@@ -113,18 +115,18 @@ impl Opened {
         self.role.lock().clone()
     }
 
-    /// Gives the file its use, which it can get only once. If another call is faster, the new use
-    /// is given to `undo` and dropped.
+    /// Sets the role of the file, which can be set only once. If another call has set a role first,
+    /// the new role is passed to `undo` and dropped.
     ///
     /// # Errors
     ///
-    /// `EBUSY` if the file has a use; otherwise the error of `make`.
+    /// `EBUSY` if the file has a role already, or the error of `make`.
     fn set_role(&self, make: impl FnOnce() -> Result<Role>, undo: impl FnOnce(&Role)) -> Result {
         let room = UniqueArc::<Role>::new_uninit(GFP_KERNEL_ACCOUNT)?;
         if self.role().is_some() {
             return Err(EBUSY);
         }
-        // Made without the lock, which mmap() and page faults take.
+        // The role is created without the lock, which mmap() and page faults take.
         let made: Arc<Role> = room.write(make()?).into();
         let mut role = self.role.lock();
         if role.is_none() {
@@ -137,7 +139,7 @@ impl Opened {
     }
 }
 
-/// Returns the private data of a file.
+/// Returns the private data of a file of `/dev/perftrace`.
 ///
 /// # Safety
 ///
@@ -148,7 +150,7 @@ pub(super) unsafe fn opened<'a>(file: *mut bindings::file) -> &'a Opened {
     unsafe { &*(*file).private_data.cast::<Opened>() }
 }
 
-/// Opens the device; the file has no use yet.
+/// Opens `/dev/perftrace`. The new file has no role.
 ///
 /// # Safety
 ///
@@ -172,7 +174,7 @@ unsafe extern "C" fn open(_: *mut bindings::inode, file: *mut bindings::file) ->
     })
 }
 
-/// Detaches the process, or drops the hold of the trace.
+/// Closes the file: detaches the process of the file, or drops the file's reference to a trace.
 ///
 /// # Safety
 ///
@@ -180,7 +182,7 @@ unsafe extern "C" fn open(_: *mut bindings::inode, file: *mut bindings::file) ->
 unsafe extern "C" fn release(_: *mut bindings::inode, file: *mut bindings::file) -> c_int {
     // SAFETY: The pointer is from `into_raw` in `open`, and the file is no longer used.
     let opened = unsafe { KBox::from_raw((*file).private_data.cast::<Opened>()) };
-    // The caller of PERFTRACE_RELEASE has closed the file before all processes had detached:
+    // The caller of PERFTRACE_RELEASE has closed the file before all processes had detached, so
     // processes may attach again.
     if opened.is_releasing.load(Relaxed) {
         tracing::detach::resume();
@@ -194,15 +196,15 @@ unsafe extern "C" fn release(_: *mut bindings::inode, file: *mut bindings::file)
 ///
 /// Called only by the kernel, as `file_operations.unlocked_ioctl`.
 unsafe extern "C" fn ioctl(file: *mut bindings::file, command: c_uint, arg: c_ulong) -> c_long {
-    // SAFETY: The operation is only called for files that `open` has set up.
+    // SAFETY: The kernel calls this operation only for files that `open` has set up.
     match unsafe { dispatch(file, command, UserPtr::from_addr(arg)) } {
         Ok(()) => 0,
         Err(error) => error.to_errno() as c_long,
     }
 }
 
-/// Returns `EOPNOTSUPP` to a 32-bit program, and logs the reason once. Writers of buffers must be
-/// able to store 64 bits at once, and there is no library for 32 bits.
+/// Returns `EOPNOTSUPP` to a 32-bit program, and logs the reason once. Writers of buffers must
+/// store 64 bits at once, and the library does not support 32-bit programs.
 ///
 /// # Safety
 ///
@@ -224,12 +226,12 @@ unsafe extern "C" fn poll(
     file: *mut bindings::file,
     table: *mut bindings::poll_table_struct,
 ) -> bindings::__poll_t {
-    // SAFETY: The operation is only called for files that `open` has set up.
+    // SAFETY: The kernel calls this operation only for files that `open` has set up.
     let role = unsafe { opened(file) }.role();
     let Some(Role::Trace(held)) = role.as_deref() else {
         return bindings::POLLERR;
     };
-    // SAFETY: The arguments are those of poll(). The file holds its role and thereby the notifier,
+    // SAFETY: The arguments are those of poll(). The file holds its role, which holds the notifier,
     // and a waiter holds the file.
     unsafe { held.signal.notifier().poll(file, table) };
     let mut events = 0;
@@ -242,12 +244,13 @@ unsafe extern "C" fn poll(
     events
 }
 
-/// Implements `FromBytes` for structures of integers without padding, as src/engine/trace.rs
-/// asserts.
+/// Implements `FromBytes` for structures of integers without padding; src/engine/trace.rs asserts
+/// their sizes.
 macro_rules! given {
     ($($name:ident)*) => {
         $(
-            // SAFETY: Integers without padding: src/engine/trace.rs asserts the sizes.
+            // SAFETY: The structure consists of integers without padding: src/engine/trace.rs
+            // asserts the sizes.
             unsafe impl FromBytes for $name {}
         )*
     };
@@ -255,16 +258,16 @@ macro_rules! given {
 
 given! { Attach Control Create Describe Info Marker Markers Notify Process Read Release Room }
 
-/// Carries out a call.
+/// Carries out an ioctl of `/dev/perftrace`.
 ///
 /// # Safety
 ///
 /// `file` is an open file of `/dev/perftrace`.
 unsafe fn dispatch(file: *mut bindings::file, command: u32, arg: UserPtr) -> Result {
-    // SAFETY: By the function's requirement the file is open, and one of `/dev/perftrace`.
+    // SAFETY: By the function's requirement the file is an open file of `/dev/perftrace`.
     let opened = unsafe { opened(file) };
     match command {
-        // SAFETY: By the function's requirement the file is open, and one of `/dev/perftrace`.
+        // SAFETY: By the function's requirement the file is an open file of `/dev/perftrace`.
         call::ATTACH => return unsafe { attach(file, opened, arg) },
         call::CREATE => return create(opened, arg),
         call::OPEN => return open_trace(opened, arg),
@@ -287,7 +290,7 @@ unsafe fn dispatch(file: *mut bindings::file, command: u32, arg: UserPtr) -> Res
     let role = role.ok_or(EINVAL)?;
     match &*role {
         Role::Process(attached) => {
-            // A child of fork() uses its parent's file, but is a process of its own.
+            // A child of fork() uses its parent's file, but is a separate traced process.
             let key = match attached.mm.is_current() {
                 true => attached.key,
                 false => children::key_of_current(&Mm::of_current().ok_or(ESRCH)?)?,
@@ -345,13 +348,14 @@ fn release_all(opened: &Opened, arg: UserPtr) -> Result {
         (0, fd) => tracing::detach::release(Some(&WakeFile::get(fd)?))? as u32,
         _ => return Err(EINVAL),
     };
-    // Relaxed: only `release` reads it, when no other thread uses the file.
+    // Relaxed: only `release` reads the flag, when no other thread uses the file.
     opened.is_releasing.store(left != 0, Relaxed);
     given.left = left;
     write(arg, &given)
 }
 
-/// Copies a structure whose first field is its size. `EINVAL` if that is not the expected size.
+/// Copies a structure whose first field is its size from user space. Returns `EINVAL` if the size
+/// is not that of `T`.
 fn sized<T: FromBytes>(arg: UserPtr) -> Result<T> {
     match read::<u32>(arg)? as usize == size_of::<T>() {
         true => read(arg),
@@ -359,7 +363,7 @@ fn sized<T: FromBytes>(arg: UserPtr) -> Result<T> {
     }
 }
 
-/// Makes the file that of the calling process, which is traced from now on.
+/// Attaches the calling process by the file: the process is traced from now on.
 ///
 /// # Safety
 ///
@@ -422,7 +426,8 @@ fn register(key: u64, arg: UserPtr, on: bool) -> Result {
     }
     if on {
         if let Err(error) = write_all(UserPtr::from_addr(at), &markers) {
-            // The caller does not get the numbers, so the markers are unregistered again.
+            // The marker numbers could not be copied to the caller, so the markers are unregistered
+            // again.
             for marker in markers.iter().filter(|m| m.number != NO_NUMBER) {
                 let _ = tracing::attached::unregister(key, marker.number);
             }
@@ -456,7 +461,8 @@ fn create(opened: &Opened, arg: UserPtr) -> Result {
         create.slot = slot as u32;
         Ok(Role::Trace(held))
     };
-    // Closing the file would not end a trace with `KEEP`.
+    // After an error the trace is ended here, because closing the file does not end a trace with
+    // `KEEP`.
     opened.set_role(make, |role| {
         if let Role::Trace(held) = role {
             let _ = tracing::end(held.id);
@@ -477,17 +483,17 @@ fn open_trace(opened: &Opened, arg: UserPtr) -> Result {
         create.markers = info.markers;
         Ok(Role::Trace(held))
     };
-    // The trace is another file's as well: it does not end.
+    // `undo` does nothing, because another file holds the trace as well.
     opened.set_role(make, |_| ())?;
     write(arg, &create)
 }
 
-/// The number of bytes that are copied at a time, through a buffer of the kernel. A copy to user
-/// memory can take as long as its owner wants, if a page fault is handled in user space.
+/// The number of bytes that are copied at a time, through a kernel buffer. If user space handles
+/// its page faults (userfaultfd), a copy to user memory can take any time.
 const COPY_CHUNK: usize = 16 << 10;
 
 fn read_next(opened: &Opened, held: &TraceRef, arg: UserPtr) -> Result {
-    // Readers take turns, so that each byte is copied once, and in order.
+    // Threads that read are serialised, so that each byte is copied once and in order.
     let _others = opened.reading.lock();
     let mut given: Read = read(arg)?;
     let capacity = given.bytes;
@@ -497,7 +503,7 @@ fn read_next(opened: &Opened, held: &TraceRef, arg: UserPtr) -> Result {
         }
         let (key, cpu, buffer) = tracing::next(held, given.key, given.cpu)?;
         (given.key, given.cpu) = (key, cpu);
-        // The writer has corrupted the counts since the buffer was found: continue with the next
+        // The writer has corrupted the counts since the buffer was found, so continue with the next
         // buffer.
         let Some(span) = buffer.unread() else {
             continue;
@@ -530,9 +536,9 @@ fn read_next(opened: &Opened, held: &TraceRef, arg: UserPtr) -> Result {
 /// Copies a span of a process's buffer to user space. Returns the number of valid bytes, or `None`
 /// if the reader may not trace the process any more.
 ///
-/// The right is checked after each piece was copied to a buffer of the kernel. So nothing is
-/// returned that the process has written after the right was lost, however long the copy to user
-/// memory takes.
+/// The permission is checked after each chunk was copied to a kernel buffer. Data that the process
+/// has written after the loss of the permission are therefore never returned, however long the copy
+/// to user memory takes.
 fn copy_range(
     held: &TraceRef,
     key: u64,
@@ -555,7 +561,7 @@ fn copy_range(
         let good = good.saturating_sub(done).min(bytes);
         writer.write_slice(bytes_of(piece).get(..good).ok_or(EINVAL)?)?;
         done = done.wrapping_add(good);
-        // A flight recorder: the writer has overwritten the rest.
+        // The writer of a flight recorder has overwritten the other bytes.
         if good < bytes {
             break;
         }

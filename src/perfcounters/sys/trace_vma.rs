@@ -2,8 +2,8 @@
 
 //! Mappings of `/dev/perftrace` in traced processes.
 //!
-//! A process maps two pieces: the read-only one (control page, marker words, filters) and the
-//! buffers. The pages of both are inserted by page faults.
+//! A process maps two pieces: the read-only piece (control page, marker words, filters) and the
+//! buffers. Page faults insert the pages of both pieces.
 
 use kernel::bindings;
 use kernel::error::{from_result, to_result};
@@ -29,9 +29,9 @@ pub(super) static VM_OPS: Ops<bindings::vm_operations_struct> =
         ..pin_init::zeroed()
     });
 
-/// Maps one of the two pieces. The offset selects the piece, and the length must be that of the
-/// whole piece. `EINVAL` otherwise, and if the file is not that of a process that attached with
-/// this address space.
+/// Maps the read-only piece or the buffers. The file offset selects the piece, and the mapping must
+/// cover the whole piece. Returns `EINVAL` for any other offset or length, and if the file does not
+/// belong to a process that attached with this address space.
 ///
 /// # Safety
 ///
@@ -41,12 +41,12 @@ pub(super) unsafe extern "C" fn mmap(
     vma: *mut bindings::vm_area_struct,
 ) -> c_int {
     from_result(|| {
-        // SAFETY: The operation is only called for files that `open` has set up.
+        // SAFETY: The kernel calls this operation only for files that `open` has set up.
         let role = unsafe { opened(file) }.role();
         let Some(Role::Process(attached)) = role.as_deref() else {
             return Err(EINVAL);
         };
-        // SAFETY: The area is being set up; only this call uses it.
+        // SAFETY: The area is being set up, and only this call uses the area.
         let (pgoff, length, mm) = unsafe {
             let bounds = &(*vma).__bindgen_anon_1.__bindgen_anon_1;
             (
@@ -63,13 +63,13 @@ pub(super) unsafe extern "C" fn mmap(
         if !(writable || pgoff == 0) || length != bytes || !attached.mm.is_at(mm) {
             return Err(EINVAL);
         }
-        // SAFETY: The area is being set up; the operations are static.
+        // SAFETY: The area is being set up, and `VM_OPS` is static.
         to_result(unsafe { shim::pt_vma(vma, &VM_OPS.0, writable) })?;
         let first = tracing::attached::base(attached.key) / PAGE as u64;
         // SAFETY: The area is being set up and is in no tree yet, so its offset may be changed.
         unsafe { (*vma).vm_pgoff = (pgoff.wrapping_add(first)) as c_ulong };
-        // SAFETY: The area is one of this device, has its final bounds and offset, and is being set
-        // up.
+        // SAFETY: The area is a mapping of this device that is being set up, and has its final
+        // bounds and offset.
         unsafe {
             set_key(vma, attached.key);
             count_mapping(vma, attached.key, true);
@@ -99,15 +99,15 @@ unsafe fn set_key(vma: *mut bindings::vm_area_struct, key: u64) {
     unsafe { (*vma).vm_private_data = key as *mut c_void };
 }
 
-/// Counts an area that was added to a process (`more`) or removed from it, and updates the address
-/// of the piece.
+/// Counts an area that was added to a process (`more`) or removed from the process, and updates the
+/// address of the mapped piece.
 ///
 /// # Safety
 ///
 /// `vma` is a mapping of this device.
 unsafe fn count_mapping(vma: *const bindings::vm_area_struct, key: u64, more: bool) {
-    // SAFETY: By the function's requirement `vma` is valid; its bounds are stable in the operations
-    // of a mapping.
+    // SAFETY: By the function's requirement `vma` is valid. The bounds of an area do not change
+    // during a call of one of its `vm_operations_struct`.
     let (pgoff, at, end) = unsafe {
         let bounds = &(*vma).__bindgen_anon_1.__bindgen_anon_1;
         (
@@ -126,7 +126,7 @@ unsafe fn count_mapping(vma: *const bindings::vm_area_struct, key: u64, more: bo
     tracing::attached::count_mapping(key, piece, at, whole, more);
 }
 
-/// Counts a new area. A copy in another address space, made by fork(), gets the key of a new
+/// Counts a new area. A copy that fork() makes in another address space gets the key of a new
 /// process, which inherits the markers of its parent.
 ///
 /// # Safety
@@ -147,7 +147,7 @@ unsafe extern "C" fn vma_open(vma: *mut bindings::vm_area_struct) {
     }
 }
 
-/// Counts an area that is removed.
+/// Uncounts an area that is removed.
 ///
 /// # Safety
 ///
@@ -174,14 +174,14 @@ extern "C" fn pt_count_missed(mm: usize) {
     children::count_missed(mm);
 }
 
-/// Sets up the pages of a process that was created by fork() and touches its pages for the first
-/// time. Returns false if the pages were touched by another task than the process, such as a kernel
-/// thread. A process for which there is no memory is no longer traced.
+/// Sets up the pages of a process that was created by fork() and accesses its mappings for the
+/// first time. Returns false if a task other than the child, such as a kernel thread, accesses the
+/// mappings. If memory is short, the process is no longer traced.
 fn attach_child(key: u64) -> bool {
     match children::attach_child(key) {
         Ok(false) | Err(ESRCH) => {}
-        // SAFETY: Process context; `attach_child()` has refused kernel threads, so the current task
-        // returns to user mode.
+        // SAFETY: The caller is in process context, and `attach_child()` has refused kernel
+        // threads, so the current task returns to user mode.
         Ok(true) if unsafe { shim::pt_queue_announce() } == 0 => {}
         Err(EFAULT) => return false,
         _ => children::abandon(key),
@@ -189,19 +189,19 @@ fn attach_child(key: u64) -> bool {
     true
 }
 
-/// Inserts the page of the faulting address.
+/// Handles a page fault: inserts the page of the faulting address.
 ///
 /// # Safety
 ///
 /// Called only by the kernel, as `vm_operations_struct.fault` of a mapping of this device.
 unsafe extern "C" fn fault(vmf: *mut bindings::vm_fault) -> bindings::vm_fault_t {
     let _span = CostTimer::begin(SelfStat::Faults, SelfStat::FaultTime);
-    // SAFETY: The fault is the kernel's, and valid during the call.
+    // SAFETY: The kernel passes the fault, which is valid during the call.
     let (vma, pgoff) = unsafe {
         let at = &(*vmf).__bindgen_anon_1;
         (at.vma, at.pgoff)
     };
-    // SAFETY: The area is a mapping of this device; it holds its file.
+    // SAFETY: The area is a mapping of this device, and holds its file.
     let (role, key) = unsafe { (opened((*vma).vm_file).role(), key_of(vma)) };
     let Some(Role::Process(attached)) = role.as_deref() else {
         return bindings::vm_fault_reason_VM_FAULT_SIGBUS;
@@ -211,7 +211,7 @@ unsafe extern "C" fn fault(vmf: *mut bindings::vm_fault) -> bindings::vm_fault_t
     }
     let nobodys = attached.placeholder.address();
     // SAFETY: The fault is being handled. The page is a whole page in the direct map, and
-    // `pt_vma()` has made the area one that takes pages (`VM_MIXEDMAP`).
+    // `pt_vma()` has set `VM_MIXEDMAP`, so that pages can be inserted.
     let put = |page: usize| unsafe { shim::pt_insert(vmf, page) };
     let place =
         tracing::attached::offset_within((pgoff as u64).wrapping_mul(PAGE as u64)) / PAGE as u64;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Deferred work of perfmon as a whole: the periodic reading of counters before they wrap, the
-//! delayed detaching of probes, suspend and resume.
+//! Deferred work of perfmon that belongs to no single context: the periodic reading of counters
+//! before they wrap, the delayed detaching of probes, suspend and resume.
 
 use kernel::error::{to_result, Result};
 
@@ -19,9 +19,10 @@ extern "C" fn pfm_idle_work() {
 }
 
 /// Queues [`session::detach_idle_probes`], which detaches the scheduler's probes if no thread is
-/// monitored, after `milliseconds`. The delay saves the cost of attaching them again.
+/// monitored, after `milliseconds`. The delay saves the cost of attaching the probes again if a
+/// thread is soon monitored.
 pub(crate) fn queue_idle_work(milliseconds: u32) {
-    // SAFETY: [`Workqueues`] exists as long as there are contexts.
+    // SAFETY: [`Workqueues`] exists as long as a context exists.
     unsafe { shim::pfm_idle_queue(milliseconds) }
 }
 
@@ -30,9 +31,9 @@ pub(crate) fn queue_idle_work(milliseconds: u32) {
 pub(crate) struct Workqueues(());
 
 impl Workqueues {
-    /// Creates the workqueues. `ENOMEM`.
+    /// Creates the workqueues. Returns `ENOMEM` if memory is short.
     pub(crate) fn create() -> Result<Self> {
-        // SAFETY: Called once, and drop destroys the workqueues.
+        // SAFETY: The callee is called once, and drop destroys the workqueues.
         to_result(unsafe { shim::pfm_work_start() })?;
         Ok(Self(()))
     }
@@ -47,8 +48,8 @@ impl Drop for Workqueues {
     }
 }
 
-/// Unloads the contexts of this CPU before the machine suspends (`suspend`), and loads them again
-/// when it resumes.
+/// Unloads the contexts of this CPU before the machine suspends (`suspend`), and loads the contexts
+/// again when the machine resumes.
 ///
 /// # Safety
 ///
@@ -57,14 +58,14 @@ unsafe extern "C" fn suspend_or_resume(suspend: bool) {
     session::suspend_or_resume(suspend);
 }
 
-/// The periodic work that reads all counters before they wrap. There is at most one. Drop stops it,
-/// but does not wait for a run in progress.
+/// The periodic work that reads all counters before they wrap. At most one `WrapTimer` exists. Drop
+/// stops the work, but does not wait for a call in progress.
 pub(crate) struct WrapTimer(());
 
 impl WrapTimer {
-    /// Starts the work, with this period.
+    /// Starts the periodic work, with a period of `milliseconds`.
     pub(crate) fn start(milliseconds: u32) -> Self {
-        // SAFETY: [`Workqueues`] exists as long as there are contexts, and drop stops the periodic
+        // SAFETY: [`Workqueues`] exists as long as a context exists, and drop stops the periodic
         // work.
         unsafe { shim::pfm_wrap_timer_start(milliseconds) }
         Self(())
@@ -73,7 +74,7 @@ impl WrapTimer {
 
 impl Drop for WrapTimer {
     fn drop(&mut self) {
-        // SAFETY: `start` has started the work.
+        // SAFETY: `start` has started the periodic work.
         unsafe { shim::pfm_wrap_timer_stop() }
     }
 }
@@ -82,10 +83,10 @@ impl Drop for WrapTimer {
 pub(crate) struct Power(());
 
 impl Power {
-    /// Registers the callbacks.
+    /// Registers the callbacks of suspend and resume.
     pub(crate) fn register() -> Self {
-        // SAFETY: Called once. `suspend_or_resume` is a function of this module, and drop
-        // unregisters it.
+        // SAFETY: The callee is called once. `suspend_or_resume` is a function of this module, and
+        // drop unregisters the callback.
         unsafe { shim::pfm_power_register(suspend_or_resume) };
         Self(())
     }
@@ -93,7 +94,7 @@ impl Power {
 
 impl Drop for Power {
     fn drop(&mut self) {
-        // SAFETY: `register` has registered the callbacks.
+        // SAFETY: `register` has registered the callbacks, which are unregistered once.
         unsafe { shim::pfm_power_unregister() }
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Calls and page faults of traced processes: attaching, registering markers, and the pages that
-//! they access.
+//! System calls and page faults of traced processes: attaching, registering markers, and the pages
+//! that the processes access.
 
 use engine::trace::{self, flag, map, Marker, KEY_SHARED, NO_NUMBER, NR_TRACES};
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
@@ -23,19 +23,22 @@ use crate::tracing::process::{MarkerMemory, Process};
 use crate::tracing::trace::{move_to, reserve_beyond, search, Prealloc, Trace};
 use crate::tracing::Tracing;
 
-/// Maximum number of files by which one process is attached: one for each copy of the library.
+/// Maximum number of files by which one process is attached. Each copy of the library in the
+/// process has one file.
 const MAX_FILES: u32 = 256;
 
-/// A process that was attached: its key, the addresses of its mappings, and its placeholder page.
+/// The result of attaching: the key, the addresses of the mappings, and the placeholder page of the
+/// process.
 pub(crate) type AttachedProcess = (u64, [u64; 2], Arc<PlaceholderPage>);
 
-/// Attaches the calling process, or adds a file to it if it is attached. May sleep.
+/// Attaches the calling process, or adds a file to the process if it is already attached. May
+/// sleep.
 ///
 /// # Errors
 ///
-/// `EBUSY` if the file is of another device node than the first one; `ENODEV` if the module is
-/// about to be unloaded; `ENOSPC`, `EDQUOT` and `ENOMEM` for limits. The latter are counted in the
-/// traces that the process would be in, and logged.
+/// `EBUSY` if the device node of the file is not that of the process's first file; `ENODEV` if the
+/// module is about to be unloaded; `ENOSPC`, `EDQUOT` and `ENOMEM` for limits. Errors about limits
+/// are logged, and counted in the traces that the process would be in.
 pub(crate) fn attach(mm: &Mm, mapping: Mapping, shared: bool) -> Result<AttachedProcess> {
     let attached = try_attach(mm, mapping, shared);
     if let Some(error) = attached.as_ref().err().filter(|error| is_limit(**error)) {
@@ -64,7 +67,7 @@ fn try_attach(mm: &Mm, mapping: Mapping, shared: bool) -> Result<AttachedProcess
         }
         own => {
             let joined = join(&mut TRACING.lock(), own?, mapping, shared)?;
-            // The flag may be new for the process, which may then belong to more traces.
+            // `shared` may be new for the process, which then may join further traces.
             if shared {
                 join_traces(joined.0);
             }
@@ -72,7 +75,7 @@ fn try_attach(mm: &Mm, mapping: Mapping, shared: bool) -> Result<AttachedProcess
         }
     };
     children::attach_probe()?;
-    // Allocated without the lock, because waiting for memory may take long.
+    // The page is allocated without the lock, because waiting for memory may take long.
     let mut zeroes = Some(Page::new()?);
     let process = Process::new(key, mm, mapping, shared)?;
     let nobodys = process.placeholder().ok_or(ESRCH)?.clone();
@@ -93,8 +96,8 @@ fn try_attach(mm: &Mm, mapping: Mapping, shared: bool) -> Result<AttachedProcess
     Ok(joined)
 }
 
-/// Calls `what` with the lock held and with room in the lists for one more process. The room is
-/// allocated without the lock.
+/// Calls `what` with `TRACING` held and with room in the lists for one more process. The room for
+/// the process is allocated without `TRACING`.
 pub(crate) fn with_capacity<T>(what: impl FnOnce(&mut Tracing) -> Result<T>) -> Result<T> {
     let mut room = (KVVec::new(), KVVec::new());
     loop {
@@ -130,13 +133,13 @@ pub(crate) fn add(all: &mut Tracing, process: KBox<Process>) -> Result {
 ///
 /// # Errors
 ///
-/// `EBUSY` if the file is of another device node, `ENOSPC` beyond [`MAX_FILES`], `ENODEV` if the
-/// module is about to be unloaded.
+/// `EBUSY` if the device node of the file is not that of the process's first file, `ENOSPC` beyond
+/// [`MAX_FILES`], `ENODEV` if the module is about to be unloaded.
 fn join(all: &mut Tracing, key: u64, mapping: Mapping, shared: bool) -> Result<AttachedProcess> {
     all.check_open()?;
     let process = all.live_process(key)?;
     // Pages are unmapped through the device node of `mapping`, also after the first file is closed.
-    // All files must therefore be of that node.
+    // All files of a process must therefore have the same device node.
     if process.mapping != Some(mapping) {
         return Err(EBUSY);
     }
@@ -149,8 +152,8 @@ fn join(all: &mut Tracing, key: u64, mapping: Mapping, shared: bool) -> Result<A
     Ok((process.key, process.pieces, nobodys))
 }
 
-/// Returns `ENOSPC` if the limit of all processes is reached. The limit of each user is checked
-/// when a [`Process`] is created.
+/// Returns `ENOSPC` if the limit for all users is reached. The limit per user is checked when a
+/// [`Process`] is created.
 pub(crate) fn may_attach(all: &Tracing) -> Result {
     match all.processes.len() >= max_traced() {
         true => Err(ENOSPC),
@@ -158,7 +161,7 @@ pub(crate) fn may_attach(all: &Tracing) -> Result {
     }
 }
 
-/// Returns whether a process has this address space.
+/// Returns whether the address space of the process `key` is `mm`.
 pub(crate) fn is_of(key: u64, mm: usize) -> bool {
     TRACING
         .lock()
@@ -166,8 +169,8 @@ pub(crate) fn is_of(key: u64, mm: usize) -> bool {
         .is_ok_and(|process| process.mm == mm)
 }
 
-/// Notes that a mapping of a piece was added (`one_more`) or removed, at the address `at`. `whole`:
-/// it maps the whole piece. A process without mappings has ended.
+/// Records that a mapping of a piece was added (`one_more`) or removed, at the address `at`.
+/// `whole` is set if the mapping covers the whole piece. A process without mappings has ended.
 pub(crate) fn count_mapping(key: u64, piece: usize, at: u64, whole: bool, one_more: bool) {
     let mut all = TRACING.lock();
     let Ok(process) = all.process(key) else {
@@ -179,7 +182,7 @@ pub(crate) fn count_mapping(key: u64, piece: usize, at: u64, whole: bool, one_mo
     };
     if let Some(known) = process.pieces.get_mut(piece) {
         match one_more {
-            // Only a part of the piece: the mapping was split.
+            // A mapping of a part of the piece, without `whole`, comes from a split.
             true => *known = if whole { at } else { 0 },
             false if *known == at => *known = 0,
             false => {}
@@ -190,16 +193,16 @@ pub(crate) fn count_mapping(key: u64, piece: usize, at: u64, whole: bool, one_mo
     }
 }
 
-/// Notes where a copy of the library has its `struct perftrace_thread`, as an offset from the
-/// thread pointer.
+/// Records the offset from the thread pointer to the `struct perftrace_thread` of a copy of the
+/// library.
 pub(crate) fn set_thread(key: u64, at: i64) {
     if let Ok(process) = TRACING.lock().live_process(key) {
         process.set_thread(at, true);
     }
 }
 
-/// Notes that a file of the process was closed, and with it the copy of the library that has its
-/// `struct perftrace_thread` at the offset `thread`. Without files the process has ended.
+/// Records that a file of the process was closed by the copy of the library whose `struct
+/// perftrace_thread` is at the offset `thread`. A process without files has ended.
 pub(crate) fn detach(key: u64, thread: i64) {
     let mut all = TRACING.lock();
     let Ok(process) = all.process(key) else {
@@ -212,7 +215,7 @@ pub(crate) fn detach(key: u64, thread: i64) {
     }
 }
 
-/// Ends a process: frees its pages, and decides which traces keep it.
+/// Ends a process: frees its pages, and decides which traces keep the process.
 pub(crate) fn end_process(all: &mut Tracing, key: u64) {
     let Ok(process) = all.process(key) else {
         return;
@@ -230,9 +233,10 @@ pub(crate) fn end_process(all: &mut Tracing, key: u64) {
     all.take_unreferenced(key);
 }
 
-/// Registers a marker of a process. Fills in its number, or the reason for the failure. May sleep.
+/// Registers a marker of a process. Stores the number of the marker or the errno in `marker`. May
+/// sleep.
 pub(crate) fn register(key: u64, marker: &mut Marker) -> Result {
-    // The lock is taken for each marker, so that others get it in between.
+    // `TRACING` is taken for each marker, so that other threads can take it between two markers.
     let linked = RegisteredMarker::new(marker).and_then(|known| {
         let known = Arc::new(known, GFP_KERNEL_ACCOUNT)?;
         let mut room = MarkerMemory::default();
@@ -254,7 +258,7 @@ pub(crate) fn register(key: u64, marker: &mut Marker) -> Result {
         Ok(number)
     });
     if linked.as_ref().is_err_and(|error| is_limit(*error)) {
-        // Counts the failure in the traces that would have had the marker's events.
+        // The failure is counted in the traces that would have had the marker's events.
         TRACING.lock().count_missed(key);
     }
     (marker.number, marker.error) = match &linked {
@@ -264,7 +268,7 @@ pub(crate) fn register(key: u64, marker: &mut Marker) -> Result {
     linked.map(|_| ())
 }
 
-/// Unregisters a marker. `EINVAL` if the number is not registered.
+/// Unregisters a marker. Returns `EINVAL` if the number is not registered.
 pub(crate) fn unregister(key: u64, number: u32) -> Result {
     TRACING
         .lock()
@@ -272,8 +276,8 @@ pub(crate) fn unregister(key: u64, number: u32) -> Result {
         .unregister(number as usize)
 }
 
-/// Wakes the reader of a buffer. `ENOENT` if there is no such buffer, for example for lack of
-/// memory.
+/// Wakes the reader of a buffer. Returns `ENOENT` if the buffer does not exist, for example for
+/// lack of memory.
 pub(crate) fn notify(key: u64, slot: u32, cpu: u32) -> Result {
     let mut all = TRACING.lock();
     if cpu >= cpu::nr_cpu_ids() {
@@ -294,13 +298,13 @@ pub(crate) fn notify(key: u64, slot: u32, cpu: u32) -> Result {
 
 /// Waits until a buffer has room.
 ///
-/// The time limit of the trace counts from the first call for this room on: a signal interrupts a
-/// call, but does not extend the time.
+/// The time limit of the trace begins with the first call that waits at this tail. A signal
+/// interrupts a call, but does not extend the time.
 ///
 /// # Errors
 ///
-/// `EINVAL` if threads do not wait in this trace, `ENOENT` if there is no such buffer or the trace
-/// may not stop the process any more, `ETIMEDOUT`, `EINTR`, `ENOMEM`.
+/// `EINVAL` if threads do not wait in this trace, `ENOENT` if the buffer does not exist or the
+/// trace may not stop the process any more, `ETIMEDOUT`, `EINTR`, `ENOMEM`.
 pub(crate) fn wait_for_room(key: u64, slot: u32, cpu: u32, tail: u64) -> Result {
     let (buffer, signal, end, id) = {
         let mut all = TRACING.lock();
@@ -337,15 +341,17 @@ pub(crate) fn wait_for_room(key: u64, slot: u32, cpu: u32, tail: u64) -> Result 
     }
 }
 
-/// Interval at which a waiting thread checks again whether the trace may still stop it.
+/// Interval in nanoseconds at which a waiting thread checks whether the trace may still stop the
+/// thread.
 const RECHECK_NS: u64 = 1_000_000_000;
 
-/// Checks whether a trace may still stop threads of the calling process, if the process has changed
-/// or `anyhow` is set.
+/// Checks whether a trace may still stop threads of the calling process. The permission check is
+/// skipped if the process has not changed and `anyhow` is not set.
 ///
 /// # Errors
 ///
-/// `ENOENT` if it may not: the process is then removed from the trace. `EINTR`, `ENOMEM`.
+/// `ENOENT` if the trace may not stop the threads any more (the process is then removed from the
+/// trace), `EINTR`, `ENOMEM`.
 fn may_stop(key: u64, id: u64, anyhow: bool) -> Result {
     let (asks, leader) = {
         let mut all = TRACING.lock();
@@ -368,17 +374,17 @@ fn may_stop(key: u64, id: u64, anyhow: bool) -> Result {
     Err(ENOENT)
 }
 
-/// Returns the bytes of the mapping that a process writes to.
+/// Returns the size of the mapping of buffers in a process, in bytes.
 pub(crate) fn mapped_bytes() -> u64 {
     (u64::from(cpu::nr_cpu_ids()) << trace::STRIDE).wrapping_mul(NR_TRACES as u64)
 }
 
-/// Handles a page fault: finds the page for a place in the mappings of a process, and calls `put`
-/// with its address.
+/// Handles a page fault: finds the page for the offset `place` in the mappings of a process, and
+/// calls `put` with the address of the page.
 ///
-/// `put` is called with the lock held, so that no page is mapped after it was unmapped by
-/// [`Process::unmap_slot`]. If no trace has a buffer there, a placeholder page is used: that of the
-/// process or, if it has none, `placeholder`. Returns `None` if the place is outside of all
+/// `put` is called with the lock held, so that no page is mapped after [`Process::unmap_slot`] has
+/// unmapped it. If no trace has a buffer at `place`, the page is the placeholder page of the
+/// process or, if the process has none, `placeholder`. Returns `None` if `place` is outside of all
 /// buffers.
 pub(crate) fn fault<T>(
     key: Option<u64>,
@@ -409,7 +415,7 @@ pub(crate) fn fault<T>(
         else {
             return Some(put(nobodys));
         };
-        // The slot may have another trace by now, which the allocations are not for.
+        // The slot may have another trace now, for which the allocations cannot be used.
         if !spare.is_for(trace.id) {
             drop(all);
             spare = Prealloc::default();
@@ -430,21 +436,22 @@ pub(crate) fn fault<T>(
     }
 }
 
-/// Returns the trace in a slot if the process is in it.
+/// Returns the trace in a slot if the process is in that trace.
 fn joined_trace(all: &mut Tracing, key: u64, slot: usize) -> Option<(u64, &mut KBox<Trace>)> {
     let at = all.index_of(key)?;
     let Tracing {
         traces, processes, ..
     } = all;
     let process = processes.get_mut(at)?;
-    // Also noted if there is no trace: the placeholder page is unmapped when one begins.
+    // The slot is marked even without a trace, so that the placeholder page is unmapped when a
+    // trace begins.
     process.mark_mapped(slot);
     let mut traces = traces.iter_mut();
     let trace = traces.find(|trace| trace.slot == Some(slot))?;
     trace.has_live(process).then_some((key, trace))
 }
 
-/// Returns the address of the page for a place that a process only reads: its control page, its
+/// Returns the address of a page that a process only reads: its control page, a page of its marker
 /// words, or the filter of a trace.
 fn read_page(all: &mut Tracing, key: u64, place: usize) -> Option<usize> {
     let filters = map::FILTERS as usize / PAGE;

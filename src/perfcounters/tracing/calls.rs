@@ -26,12 +26,13 @@ use crate::sys::process::uid_of;
 /// Limit for concurrent calls of [`open`] by one user without CAP_PERFMON.
 const MAX_PERMISSION_CHECKS: usize = 8;
 
-/// Opens a trace by its name: the caller's own or, with `CAP_PERFMON`, that of any user.
+/// Opens a trace by its name: a trace of the caller or, with `CAP_PERFMON`, of any user.
 ///
 /// # Errors
 ///
-/// `ENOENT` if there is none; `EPERM` if the security modules do not let the caller inspect a task
-/// with the maker's credentials; `EBUSY` beyond [`MAX_PERMISSION_CHECKS`] concurrent calls.
+/// `ENOENT` if no such trace exists; `EPERM` if the security modules do not let the caller inspect
+/// a task with the credentials of the trace's maker; `EBUSY` beyond [`MAX_PERMISSION_CHECKS`]
+/// concurrent calls.
 pub(crate) fn open(name: &[u8]) -> Result<(TraceRef, Info)> {
     let caller = Caller::new();
     let all = TRACING.lock();
@@ -42,7 +43,8 @@ pub(crate) fn open(name: &[u8]) -> Result<(TraceRef, Info)> {
     let (id, maker) = (found.id, found.maker());
     drop(all);
     if !caller.capable {
-        // check_cred_access() creates a kernel thread for the time of the call: limit them by user.
+        // check_cred_access() creates a kernel thread for the time of the call, so calls are
+        // limited by user.
         let _asks =
             ResourceCharge::of_caller(Resource::PermissionChecks, MAX_PERMISSION_CHECKS, EBUSY)?;
         access::check_cred_access(&maker)?;
@@ -59,7 +61,7 @@ pub(crate) fn open(name: &[u8]) -> Result<(TraceRef, Info)> {
     Ok((all.new_ref(id, signal), info))
 }
 
-/// Ends a trace, which can still be read. `ENOENT` if it has ended.
+/// Ends a trace, which can still be read. Returns `ENOENT` if the trace has already ended.
 pub(crate) fn end(id: u64) -> Result {
     let mut all = TRACING.lock();
     all.trace(id)?;
@@ -74,13 +76,13 @@ pub(crate) fn end(id: u64) -> Result {
     Ok(())
 }
 
-/// Pauses a trace, or resumes it. While it is paused no event is wanted.
+/// Pauses a trace, or resumes it. A paused trace wants no events.
 pub(crate) fn pause(id: u64, pause: bool) -> Result {
     let mut all = TRACING.lock();
     let trace = all.trace(id)?;
     if trace.has_flag(flag::PAUSED) == pause {
-        // Otherwise resuming a running trace would clear the markers' bits for a moment and lose
-        // events.
+        // Without this return, resuming a trace that is not paused would clear the markers' bits
+        // for a moment and lose events.
         return Ok(());
     }
     trace.flags = match pause {
@@ -93,7 +95,8 @@ pub(crate) fn pause(id: u64, pause: bool) -> Result {
     let slot = trace.slot.unwrap_or(NR_TRACES);
     drop(all);
     if pause {
-        // A call that resumes or ends the trace meanwhile updates its processes itself.
+        // A concurrent call that resumes or ends the trace updates the processes of the trace
+        // itself.
         each_member(slot, |all, key| {
             let trace = all.traces.iter().find(|trace| trace.id == id);
             let paused = trace.is_some_and(|t| t.slot == Some(slot) && t.has_flag(flag::PAUSED));
@@ -126,8 +129,8 @@ pub(crate) fn info(id: u64) -> Result<Info> {
     Ok(all.info(trace))
 }
 
-/// Returns the data of the first trace from a slot on that the caller may open. `ENOENT` if there
-/// is none.
+/// Returns the data of the first trace at or after a slot that the caller may open. Returns
+/// `ENOENT` if no such trace exists.
 pub(crate) fn next_trace(slot: u32) -> Result<Info> {
     let caller = Caller::new();
     let all = TRACING.lock();
@@ -140,7 +143,8 @@ pub(crate) fn next_trace(slot: u32) -> Result<Info> {
     .ok_or(ENOENT)
 }
 
-/// Returns the next buffer with unread data. A call with the key 0 begins a new pass.
+/// Returns the next buffer with unread data. A call with the key 0 begins a new pass over all
+/// buffers.
 ///
 /// # Errors
 ///
@@ -157,18 +161,20 @@ pub(crate) fn next(held: &TraceRef, key: u64, cpu: u32) -> Result<(u64, u32, Arc
     }
     if key == 0 {
         trace.signal.clear_pending();
-        // In this trace only: readers of other traces may still ask for the processes and markers
-        // of what they have read.
+        // Ended processes are removed from this trace only, because readers of other traces may
+        // still ask for the processes and markers of records that they have read.
         all.reap(id);
         all.free_unreferenced();
     }
     all.trace(id)?.next(key, cpu).ok_or(ENOENT)
 }
 
-/// Returns whether the reader of a trace may have the data of a process that it has just copied.
+/// Returns whether the reader of a trace may have the data of a process that the reader has just
+/// copied.
 ///
-/// If the process has changed since permission was last checked, it is checked again, once. The
-/// answer is more recent than the copy, so later changes do not matter. `EINTR`, `ENOMEM`.
+/// If the process has changed since the permission was last checked, the permission is checked
+/// again, once. The permission check is more recent than the copy of the data, so later changes do
+/// not matter. Returns `EINTR` or `ENOMEM` if the check could not be made.
 pub(crate) fn may_read(held: &TraceRef, key: u64) -> Result<bool> {
     let mut after = 0u64;
     loop {
@@ -185,11 +191,11 @@ pub(crate) fn may_read(held: &TraceRef, key: u64) -> Result<bool> {
     Ok(TRACING.lock().trace(held.id)?.set(key).is_some())
 }
 
-/// Checks permission to trace a process that has changed, for the makers of all traces that it is
-/// in. Data that it has written since the change need the new permission. The lock is not held.
-/// `EINTR`, `ENOMEM`.
+/// Checks the permission to trace a changed process, for the makers of all traces that the process
+/// is in. Data that the process has written since the change need the new permission. `TRACING` is
+/// not held. Returns `EINTR` or `ENOMEM` if the check could not be made.
 fn recheck_permission(key: u64, leader: &Task) -> Result {
-    // Recorded before the check, so that a later change is noticed.
+    // The snapshot is taken before the check, so that a change during the check is noticed.
     let seen = AccessSnapshot::of(leader)?;
     let mut after = 0u64;
     loop {
@@ -214,7 +220,7 @@ pub(crate) fn has_ended(id: u64) -> bool {
     trace.is_none_or(|trace| trace.slot.is_none())
 }
 
-/// Returns the data of a process in a trace. `ENOENT` if it is not in the trace.
+/// Returns the data of a process in a trace, or `ENOENT` if the process is not in the trace.
 pub(crate) fn process(id: u64, key: u64) -> Result<abi::Process> {
     let mut all = TRACING.lock();
     let nobody = abi::Process {
@@ -235,7 +241,8 @@ pub(crate) fn process(id: u64, key: u64) -> Result<abi::Process> {
     Ok(process_info(all.process(key).map_err(|_| ENOENT)?))
 }
 
-/// Returns the data of a process that the caller may trace. `ENOENT` if there is none.
+/// Returns the data of a live process that the caller may trace, whatever trace it is in, or
+/// `ENOENT`.
 pub(crate) fn any_process(key: u64) -> Result<abi::Process> {
     let caller = Caller::new();
     let (told, leader) = {
@@ -255,7 +262,7 @@ pub(crate) fn any_process(key: u64) -> Result<abi::Process> {
     }
 }
 
-/// Returns the data of a process in the form of the interface.
+/// Returns the data of a process as `struct perftrace_process`.
 fn process_info(process: &Process) -> abi::Process {
     abi::Process {
         key: process.key,
@@ -268,7 +275,7 @@ fn process_info(process: &Process) -> abi::Process {
     }
 }
 
-/// Returns a marker of a process in a trace. `ENOENT` if there is none.
+/// Returns a marker of a process in a trace, or `ENOENT` if no such marker exists.
 pub(crate) fn describe(id: u64, key: u64, number: u32) -> Result<Describe> {
     let mut all = TRACING.lock();
     all.trace(id)?.set(key).ok_or(ENOENT)?;
@@ -291,8 +298,8 @@ pub(crate) fn describe(id: u64, key: u64, number: u32) -> Result<Describe> {
     })
 }
 
-/// Returns the first marker from `number` on, of a process or of one with a higher key, that the
-/// caller may trace. `ENOENT` if there is none, `EINTR`.
+/// Returns the first marker that the caller may trace, from marker `number` of process `key` on,
+/// continuing with higher keys. Returns `ENOENT` if no such marker exists, or `EINTR`.
 pub(crate) fn next_marker(key: u64, number: u32) -> Result<Describe> {
     let caller = Caller::new();
     let (mut key, mut number) = (key, number as usize);
@@ -309,8 +316,8 @@ pub(crate) fn next_marker(key: u64, number: u32) -> Result<Describe> {
     }
 }
 
-/// Frees all traces and processes when the module is unloaded. No file is open and no trace is
-/// kept.
+/// Frees all traces and processes when the module is unloaded. At that time no file is open and no
+/// trace is kept.
 pub(crate) fn free_all() {
     let mut all = TRACING.lock();
     let was = core::mem::replace(&mut *all, Tracing::NONE);

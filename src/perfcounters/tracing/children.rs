@@ -3,13 +3,13 @@
 //! Child processes of traced processes.
 //!
 //! A child of fork() inherits its parent's mappings, which are empty in the child
-//! (`VM_WIPEONFORK`), and its parent's markers. It becomes a traced process of its own when it
-//! first accesses a page or makes a call. It needs no file and no name of the device, which may be
-//! missing in its mount namespace.
+//! (`VM_WIPEONFORK`), and its parent's markers. The child becomes a separate traced process when it
+//! first accesses a page of its mappings or makes an ioctl. The child does not open the device,
+//! whose node may be missing in the child's mount namespace.
 //!
 //! A child of vfork(), or of clone() with `CLONE_VM` but without `CLONE_THREAD`, shares its
-//! parent's memory, including the `struct perftrace_thread` of the parent's thread. It has no
-//! restartable sequence, so that structure is marked as shared before the child runs.
+//! parent's memory, including the `struct perftrace_thread` of the parent's thread. The child has
+//! no restartable sequence registered, so that structure is marked as shared before the child runs.
 
 use engine::trace::THREAD_SHARED;
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
@@ -26,8 +26,8 @@ use crate::tracing::attached::{add, end_process, may_attach, with_capacity};
 use crate::tracing::membership::join_traces;
 use crate::tracing::process::{ChildMemory, ChildPages, Process};
 
-/// The probe that finds processes that share another process's memory. Attached when the first
-/// process is traced.
+/// The probe that finds new processes that share another process's memory. The probe is attached
+/// when the first process is traced.
 pub(crate) struct SharedMemoryProbe;
 
 impl Handler<TaskNew<'_>> for SharedMemoryProbe {
@@ -54,8 +54,8 @@ pub(crate) fn detach_probe() {
     *SHARED_MEMORY_PROBE.lock() = None;
 }
 
-/// Counts a child that shares the memory of a traced process and is taken for a thread of it,
-/// because memory for its task work was short.
+/// Counts a child that shares the memory of a traced process and whose task work could not be
+/// allocated. The events of the child appear as events of a thread of the traced process.
 pub(crate) fn count_missed(mm: usize) {
     let mut all = TRACING.lock();
     if let Some(key) = all.key_of_mm(mm) {
@@ -64,7 +64,7 @@ pub(crate) fn count_missed(mm: usize) {
 }
 
 /// Marks the `struct perftrace_thread` that the calling process shares with its parent. `parent` is
-/// the number of the thread that created it. Called in the child before it runs.
+/// the number of the thread that created the child. Called in the child before it enters user mode.
 pub(crate) fn mark_shared_thread(parent: u32) {
     let Some(mm) = Mm::of_current() else { return };
     let mut all = TRACING.lock();
@@ -82,10 +82,10 @@ pub(crate) fn mark_shared_thread(parent: u32) {
 }
 
 /// Creates the child of a traced process when fork() copies one of its mappings. Returns the
-/// child's key, or 0 if it cannot be traced. Called by the parent; may sleep.
+/// child's key, or 0 if the child cannot be traced. Called by the parent; may sleep.
 pub(crate) fn create_child(parent: u64, mm: usize) -> u64 {
-    // The child may exist already, from the mapping of the other piece. Without a living parent
-    // there is no child.
+    // The child may exist already, created for the mapping of the other piece. No child is created
+    // if the parent has ended.
     let known = || {
         let mut all = TRACING.lock();
         let other = all.key_of_mm(mm);
@@ -97,13 +97,13 @@ pub(crate) fn create_child(parent: u64, mm: usize) -> u64 {
             Ok(needs) => needs,
             Err(key) => return key,
         };
-        // Allocated without the lock.
+        // The memory for the child is allocated without `TRACING`.
         let room = ChildMemory::new(needs).and_then(|room| {
             let place = KBox::<Process>::new_uninit(GFP_KERNEL_ACCOUNT)?;
             Ok((room, place))
         });
         match room.and_then(|(room, place)| insert_child(parent, mm, room, place)) {
-            // The parent has registered more markers meanwhile.
+            // The parent has registered more markers since `needs` was read, so try again.
             Err(EAGAIN) => {}
             Err(_) => {
                 TRACING.lock().count_missed(parent);
@@ -135,14 +135,14 @@ fn insert_child(
     })
 }
 
-/// Makes a child of fork() a traced process of its own, when it first accesses a page or makes a
-/// call. Returns true if it did so: the caller then has to call [`announce`]. Called by the process
-/// itself; may sleep.
+/// Makes a child of fork() a separate traced process, when the child first accesses a page or makes
+/// an ioctl. Returns true if the child was made a traced process: the caller then has to call
+/// [`announce`]. Called by the child itself; may sleep.
 ///
 /// # Errors
 ///
-/// `EFAULT` if a kernel thread accesses the page on its behalf, `ESRCH` if it has ended, `ENOMEM`,
-/// `EDQUOT`.
+/// `EFAULT` if a kernel thread accesses the page on behalf of the child, `ESRCH` if the child has
+/// ended, `ENOMEM`, `EDQUOT`.
 pub(crate) fn attach_child(key: u64) -> Result<bool> {
     let markers = {
         let mut all = TRACING.lock();
@@ -159,15 +159,16 @@ pub(crate) fn attach_child(key: u64) -> Result<bool> {
     Ok(TRACING.lock().live_process(key)?.attach_child(awake))
 }
 
-/// Ends a child that cannot be traced, and counts the failure in traces.
+/// Ends a child that cannot be traced, and counts the failure in the traces that would have had its
+/// events.
 pub(crate) fn abandon(key: u64) {
     let mut all = TRACING.lock();
     all.count_missed(key);
     end_process(&mut all, key);
 }
 
-/// Returns the key of the calling process, also if it is a child that makes its first call. `ESRCH`
-/// if it is not traced.
+/// Returns the key of the calling process. A child of fork() that makes its first ioctl becomes a
+/// traced process first. Returns `ESRCH` if the process is not traced.
 pub(crate) fn key_of_current(mm: &Mm) -> Result<u64> {
     let key = TRACING.lock().key_of_mm(mm.address()).ok_or(ESRCH)?;
     if attach_child(key)? {
@@ -176,8 +177,8 @@ pub(crate) fn key_of_current(mm: &Mm) -> Result<u64> {
     Ok(key)
 }
 
-/// Announces the calling process to traces, after [`attach_child`]. Its thread data are first
-/// separated from those that it has inherited. May sleep, and access user memory.
+/// Announces the calling process to traces, after [`attach_child`]. The thread data of the process
+/// are first separated from the data that it has inherited. May sleep, and accesses user memory.
 pub(crate) fn announce(mm: &Mm) {
     let mut all = TRACING.lock();
     let Some(key) = all.key_of_mm(mm.address()) else {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Detaching processes from the module before it is unloaded.
+//! Detaching processes from the module before the module is unloaded.
 //!
 //! A traced process has the device open and mapped for as long as it runs, even if it writes no
-//! event. Without this, the module could not be unloaded while a daemon with markers runs.
+//! event. Without detaching, the module could not be unloaded while a daemon with markers runs.
 //!
 //! Each process detaches itself, in a task work, because its mappings can be replaced only in its
 //! own context.
@@ -14,8 +14,8 @@ use crate::sys::detach::{detach_later, WakeFile};
 use crate::sys::lock::TRACING;
 use crate::sys::process::{is_dying, Mm};
 
-/// Lets no more processes attach, and asks those that are attached to detach. Returns how many are
-/// still attached. May sleep.
+/// Lets no more processes attach, and asks all attached processes to detach. Returns the number of
+/// processes that are still attached. May sleep.
 ///
 /// # Errors
 ///
@@ -40,7 +40,7 @@ pub(crate) fn release(wake: Option<&WakeFile>) -> Result<usize> {
         if is_dying() {
             return Ok(left);
         }
-        // The next call repeats the request if memory was short.
+        // If memory was short for a process, the next call of `release` asks the process again.
         if !told && detach_later(&leader, wake).is_ok() {
             if let Ok(process) = TRACING.lock().live_process(key) {
                 process.is_detaching = true;
@@ -49,7 +49,8 @@ pub(crate) fn release(wake: Option<&WakeFile>) -> Result<usize> {
     }
 }
 
-/// Cancels [`release`]: processes can attach, and those that have not detached yet need not.
+/// Cancels [`release`]: processes can attach again, and processes that have not detached yet stay
+/// attached.
 pub(crate) fn resume() {
     let mut all = TRACING.lock();
     all.closed = false;
@@ -58,7 +59,8 @@ pub(crate) fn resume() {
     }
 }
 
-/// Notes that the calling process could not detach now, so that the next [`release`] asks it again.
+/// Records that the calling process could not detach, so that the next [`release`] asks the process
+/// again.
 pub(crate) fn detach_failed(mm: &Mm) {
     let mut all = TRACING.lock();
     let key = all.key_of_mm(mm.address());

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The end of traces and of processes.
+//! Ending and freeing traces and processes.
 //!
-//! A trace can have `max_traced` processes with 4,096 markers each, so `TRACING` is held for one of
-//! them at a time, or for [`MAX_PER_HOLD`] that need no work.
+//! A trace can have `max_traced` processes with 4,096 markers each, so `TRACING` is held for one
+//! process at a time, or for [`MAX_PER_HOLD`] processes that need no work.
 
 use kernel::alloc::KBox;
 
@@ -12,18 +12,19 @@ use super::trace::{search, Trace};
 use super::{DropAfterUnlock, Tracing};
 use crate::sys::lock::TRACING;
 
-/// Processes or markers per hold of `TRACING`.
+/// Maximum number of processes or markers that are visited without releasing `TRACING`.
 pub(super) const MAX_PER_HOLD: usize = 64;
 
-/// The result of [`Tracing::next_member`].
+/// The result of [`Tracing::next_member`]: the key of a member, the key to continue from, or the
+/// end.
 pub(super) enum Member {
     Found(u64),
     From(u64),
     None,
 }
 
-/// Calls `what` for each process in the trace of a slot, until it returns false. `TRACING` is
-/// dropped and retaken between the processes.
+/// Calls `what` for each process in the trace of a slot, until `what` returns false. `TRACING` is
+/// released and taken again between two processes.
 pub(super) fn each_member(slot: usize, mut what: impl FnMut(&mut Tracing, u64) -> bool) {
     let mut from = 0u64;
     loop {
@@ -40,7 +41,7 @@ pub(super) fn each_member(slot: usize, mut what: impl FnMut(&mut Tracing, u64) -
 }
 
 /// Removes a trace that has ended and that no file holds, and the ended processes that are in no
-/// other trace. The trace's memory is freed after `TRACING` was dropped.
+/// other trace. The trace's memory is freed without `TRACING`.
 pub(super) fn free_trace(id: u64) {
     let mut all = TRACING.lock();
     let needless = |t: &KBox<Trace>| t.id == id && t.files == 0 && t.slot.is_none();
@@ -60,10 +61,10 @@ pub(super) fn free_trace(id: u64) {
 }
 
 impl Tracing {
-    /// Begins to end a trace: no process can join it after this, and the generation of its slot is
-    /// even. The caller then takes out each process with
+    /// Begins to end a trace: no process can join the trace any more, and the generation of its
+    /// slot is even. The caller then removes each process with
     /// [`remove_from_slot`](Self::remove_from_slot) and calls [`finish_end`](Self::finish_end).
-    /// Returns `None` if the trace has ended or another call ends it.
+    /// Returns `None` if the trace has ended or another call is ending it.
     pub(super) fn begin_end(&mut self, id: u64) -> Option<(usize, DropAfterUnlock)> {
         let trace = self.trace(id).ok()?;
         let slot = trace.slot.filter(|_| !trace.is_ending)?;
@@ -76,8 +77,8 @@ impl Tracing {
         Some((slot, kernel))
     }
 
-    /// Takes a process out of the trace of a slot: clears its markers' bits, ends the slot in its
-    /// control page and unmaps the buffers. These stay with the trace.
+    /// Removes a process from the trace of a slot: clears the bits of the process's markers, ends
+    /// the slot in its control page and unmaps the buffers. The buffers stay with the trace.
     pub(super) fn remove_from_slot(&mut self, key: u64, slot: usize) {
         let generation = self.generation(slot);
         let Ok(process) = self.process(key) else {
@@ -89,7 +90,8 @@ impl Tracing {
         process.unmap_slot(slot);
     }
 
-    /// Frees the slot of a trace after all processes were taken out, and wakes its readers.
+    /// Frees the slot of a trace after all processes were removed, and wakes the readers of the
+    /// trace.
     pub(super) fn finish_end(&mut self, id: u64, slot: usize) {
         if let Some(place) = self.slots.get_mut(slot) {
             *place = 0;
@@ -103,8 +105,8 @@ impl Tracing {
         }
     }
 
-    /// Finds the first process from a key on that is in the trace of a slot. Looks at
-    /// [`MAX_PER_HOLD`] processes and then returns the key to continue from.
+    /// Finds the first process with the key `from` or a higher one that is in the trace of a slot.
+    /// After [`MAX_PER_HOLD`] processes without a match the result is the key to continue from.
     pub(super) fn next_member(&self, from: u64, slot: usize) -> Member {
         let (Ok(place) | Err(place)) = search(&self.processes, from, |process| process.key);
         let mut rest = self.processes.iter().skip(place);
@@ -119,7 +121,8 @@ impl Tracing {
         }
     }
 
-    /// Removes a process that has ended if it is in no trace.
+    /// Removes an ended process from the list if the process is in no trace, and returns the
+    /// process.
     pub(super) fn take_unreferenced(&mut self, key: u64) -> Option<KBox<Process>> {
         let at = self.index_of(key)?;
         let ended = self.processes.get(at)?.has_ended();

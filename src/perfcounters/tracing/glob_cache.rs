@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A cache of glob matches, one for each trace: marker name to wanted or not.
+//! The cache of a trace's glob matches: it maps a marker name to whether the trace wants the
+//! marker.
 //!
-//! Processes that run the same program register the same names, and each name is matched once.
+//! Processes that run the same program register the same names. With the cache each name is matched
+//! once.
 
 use engine::filter;
 use engine::trace::{flag, FIELDS_MAX, NAME_MAX, NR_MARKERS};
@@ -29,26 +31,28 @@ impl TraceGlobs {
         }
     }
 
-    /// Returns whether the trace was paused when this was copied.
+    /// Returns whether the trace was paused when the copy was made.
     pub(crate) fn is_paused(&self) -> bool {
         self.paused
     }
 
-    /// Matches a name with the globs. A paused trace wants none of the markers that match.
+    /// Returns whether a name matches the globs. A paused trace does not want a marker even if its
+    /// name matches.
     pub(crate) fn matches(&self, marker: &[u8]) -> bool {
         filter::globs(filter::text(&self.globs).unwrap_or(b""), marker)
     }
 }
 
-/// Most names in the cache: as many as a process can register. Further names are matched each time.
+/// Maximum number of names in the cache, as many as a process can register. Names that are not in
+/// the cache are matched each time.
 const MAX_ENTRIES: usize = NR_MARKERS;
-/// Size of the first table, and the factor by which it grows.
+/// Number of buckets of the first table, and the factor by which the table grows.
 const INITIAL_BUCKETS: usize = 64;
 const GROWTH_FACTOR: usize = 4;
-/// Places that a lookup probes.
+/// Maximum number of buckets that a lookup probes.
 const MAX_PROBES: usize = 16;
 
-/// An entry of the table. The place is free if the length is 0.
+/// A bucket of the table, which is free if `length` is 0.
 #[derive(Clone, Copy)]
 struct Bucket {
     length: u8,
@@ -68,19 +72,20 @@ impl Bucket {
     }
 }
 
-/// The cache: a hash table of 2^n places, at most half of them used. Charged to the trace's user.
+/// The cache of glob matches: a hash table of 2^n buckets, of which at most half are used. Its
+/// memory is charged to the trace's user.
 #[derive(Default)]
 pub(crate) struct GlobCache {
     buckets: KVVec<Bucket>,
     used: usize,
-    /// A larger table could not be allocated, so the table keeps its size.
+    /// Set if a larger table could not be allocated, so that the table keeps its size.
     is_fixed: bool,
-    /// Returned when the cache is dropped.
+    /// The charge for the memory of the table, which drop of the cache subtracts.
     _charge: Option<Charge>,
 }
 
 impl GlobCache {
-    /// Allocates an empty table of `buckets`. May sleep.
+    /// Allocates an empty table of `places` buckets. May sleep.
     ///
     /// # Errors
     ///
@@ -96,7 +101,7 @@ impl GlobCache {
         })
     }
 
-    /// Returns the places to probe for a name.
+    /// Returns the indices of the buckets to probe for a name.
     fn probes(&self, name: &[u8]) -> impl Iterator<Item = usize> {
         let start = name.iter().fold(0x811c_9dc5u32, |hash, byte| {
             (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193)
@@ -106,14 +111,15 @@ impl GlobCache {
         (0..nr).map(move |n| (start as usize).wrapping_add(n) & mask)
     }
 
-    /// Looks up a name.
+    /// Returns whether the trace wants the markers of this name; `None` if the name is not in the
+    /// cache.
     pub(crate) fn find(&self, name: &[u8]) -> Option<bool> {
         let mut places = self.probes(name).filter_map(|at| self.buckets.get(at));
         let found = places.find(|place| place.length == 0 || place.name() == name)?;
         (found.length != 0).then_some(found.wanted)
     }
 
-    /// Adds a name. Returns the size of the next table if this one is too small.
+    /// Adds a name. Returns the size of the next table if the present table is too small.
     pub(crate) fn put(&mut self, name: &[u8], wanted: bool) -> Option<usize> {
         if self.used.wrapping_mul(2) >= self.buckets.len() {
             let larger = match self.buckets.len() {
@@ -125,7 +131,7 @@ impl GlobCache {
             return (!self.is_fixed && larger > self.buckets.len()).then_some(larger);
         }
         if self.find(name).is_some() {
-            // Another call has matched the same name at the same time.
+            // A concurrent call has already added the same name.
             return None;
         }
         let free = |at: &usize| self.buckets.get(*at).is_some_and(|place| place.length == 0);
@@ -140,8 +146,8 @@ impl GlobCache {
         None
     }
 
-    /// Moves all entries to a larger table. Returns the old one, which the caller frees after it
-    /// has dropped `TRACING`.
+    /// Moves all entries to a larger table. Returns the old table, which the caller frees after it
+    /// has released `TRACING`.
     pub(crate) fn grow(&mut self, larger: Self) -> Self {
         if larger.buckets.len() <= self.buckets.len() {
             return larger;
@@ -153,7 +159,7 @@ impl GlobCache {
         before
     }
 
-    /// Keeps the table at its size.
+    /// Keeps the table at its size, after a larger table could not be allocated.
     pub(crate) fn fix_size(&mut self) {
         self.is_fixed = true;
     }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Announcing new traces, processes and markers to each other.
+//! Adding processes to traces and setting the bits of their markers, for new traces, processes and
+//! markers.
 //!
-//! Permission is checked, and names are matched with globs, without the lock.
+//! Permission is checked, and names are matched with globs, without holding `TRACING`.
 
 use engine::trace::flag;
 use kernel::sync::aref::ARef;
@@ -19,18 +20,19 @@ use crate::sys::account::Charge;
 use crate::sys::lock::TRACING;
 use crate::sys::process::is_dying;
 
-/// The result of [`Tracing::set_cached_bits`]: the next marker, the marker to match, or the end.
+/// The result of [`Tracing::set_cached_bits`]: the marker to continue from, the marker whose name
+/// must be matched, or the end.
 enum CacheScan {
     Pending(usize),
     Unmatched(usize, Arc<RegisteredMarker>),
     Done,
 }
 
-/// The question whether a trace's maker may trace a process, and the leader of that process.
+/// A permission check of a trace, and the leader of the process to check.
 type PermissionQuery = (PermissionCheck, ARef<Task>);
 
 impl Tracing {
-    /// Adds a process to a trace, after the permission was checked.
+    /// Adds a process to a trace. The caller has checked the permission.
     fn join(&mut self, id: u64, key: u64) {
         let generations = self.generations;
         let Some((trace, process)) = self.trace_and_process(id, key) else {
@@ -40,20 +42,20 @@ impl Tracing {
             return;
         };
         let generation = generations.get(slot).copied().unwrap_or(0);
-        // Unmap the placeholder pages of writers that touched the slot before.
+        // Unmap the placeholder pages of writers that have accessed the slot before.
         process.unmap_slot(slot);
         process.set_in(slot, true);
         process.begin_slot(slot, trace.process_view(generation));
     }
 
-    /// Returns a trace's globs; `None` if the process is not in the trace.
+    /// Returns a copy of a trace's globs; `None` if the process is not in the trace.
     fn globs_of(&mut self, id: u64, key: u64) -> Option<TraceGlobs> {
         let (trace, process) = self.trace_and_process(id, key)?;
         trace.has_live(process).then(|| trace.trace_globs())
     }
 
-    /// Sets the bits of a process's markers, from a number on, from the cache. Stops at the first
-    /// name that is not in the cache.
+    /// Sets the bits of a process's markers by the cache, beginning with marker `from`. Stops at
+    /// the first name that is not in the cache.
     fn set_cached_bits(&mut self, wishes: &TraceGlobs, key: u64, from: usize) -> CacheScan {
         let Some((trace, process)) = self.trace_and_process(wishes.id, key) else {
             return CacheScan::Done;
@@ -72,8 +74,8 @@ impl Tracing {
         CacheScan::Done
     }
 
-    /// Sets a marker's bit and adds the answer to the cache. If the cache is too small, returns the
-    /// size of a larger table and the user to charge.
+    /// Sets a marker's bit and adds the result of the match to the cache. If the cache is too
+    /// small, returns the size of a larger table and an empty charge of the user.
     fn store_match(
         &mut self,
         wishes: &TraceGlobs,
@@ -87,8 +89,8 @@ impl Tracing {
         Some((larger, trace.payer().empty()))
     }
 
-    /// Returns the key of the next process and, if that can join the trace, the question of
-    /// permission.
+    /// Returns the key of the next process and, if that process can join the trace, the permission
+    /// check to make.
     fn next_process(&self, id: u64, after: u64) -> Option<(u64, Option<PermissionQuery>)> {
         let trace = self.traces.iter().find(|trace| trace.id == id)?;
         if !trace.is_on() {
@@ -118,7 +120,7 @@ impl Tracing {
 }
 
 /// Adds a new process, or a child after its first access, to all traces whose makers have
-/// permission. The lock is not held.
+/// permission. `TRACING` is not held.
 pub(crate) fn join_traces(key: u64) {
     let mut after = 0u64;
     loop {
@@ -138,12 +140,12 @@ pub(crate) fn join_traces(key: u64) {
     }
 }
 
-/// Returns the question of permission for a trace and a process.
+/// Returns the permission check to make for a trace and a process; `None` if the process has ended.
 fn permission_query((trace, process): (&Trace, &Process)) -> Option<PermissionQuery> {
     Some((trace.permission_check(), process.leader()?.clone()))
 }
 
-/// Sets the bits of a new marker for all traces that the process is in. The lock is not held.
+/// Sets the bits of a new marker for all traces that the process is in. `TRACING` is not held.
 pub(crate) fn set_marker_bits(key: u64, number: usize, known: &RegisteredMarker) {
     let mut after = 0u64;
     loop {
@@ -167,9 +169,9 @@ pub(crate) fn set_marker_bits(key: u64, number: usize, known: &RegisteredMarker)
     }
 }
 
-/// Adds processes to a new trace, one at a time, until the caller is killed. The lock is not held.
-/// No process is missed for lack of memory: only the cache of matches is allocated, which can do
-/// without.
+/// Adds processes to a new trace, one at a time, until the caller is killed. `TRACING` is not held.
+/// No process is missed for lack of memory: only the cache of matches is allocated, and matching
+/// works without the cache.
 pub(super) fn add_processes(id: u64) {
     let mut after = 0u64;
     loop {
@@ -204,7 +206,7 @@ pub(super) fn set_all_marker_bits(id: u64, key: u64) {
     }
 }
 
-/// Matches a marker's name with a trace's globs, without `TRACING`, and adds the answer to the
+/// Matches a marker's name with a trace's globs, without `TRACING`, and adds the result to the
 /// cache.
 fn match_marker(wishes: &TraceGlobs, key: u64, number: usize, known: &RegisteredMarker) {
     let answer = (number, wishes.matches(&known.name));
@@ -234,7 +236,8 @@ fn match_marker(wishes: &TraceGlobs, key: u64, number: usize, known: &Registered
 
 /// Sets or clears a marker's bit for a trace.
 fn set_wanted(trace: &Trace, process: &Process, wishes: &TraceGlobs, (number, has): (usize, bool)) {
-    // A call that has paused or resumed the trace meanwhile tells its processes itself.
+    // A call that has paused or resumed the trace since the globs were copied sets the bits of the
+    // markers itself.
     let same = wishes.is_paused() == trace.has_flag(flag::PAUSED);
     if let Some(slot) = trace.slot.filter(|_| same && trace.has_live(process)) {
         process.set_wanted(number, slot, has && !wishes.is_paused());

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Traced processes: their markers, and the pages by which they learn which events are wanted.
+//! Traced processes: their markers, and the pages in which a process reads which events traces
+//! want.
 
 use core::cmp::Ordering;
 
@@ -22,55 +23,58 @@ use crate::sys::user::bytes_of;
 use crate::tracing::marker::RegisteredMarker;
 use crate::tracing::trace::{move_to, reserve_beyond};
 
-/// 32-bit words in a page.
+/// Number of 32-bit words in a page.
 const WORDS: usize = PAGE / 4;
-/// Pages of marker words in a process's mapping.
+/// Number of pages of marker words in a process's mapping.
 const PAGES: usize = NR_MARKERS / WORDS;
-/// The first word of the slots in the control page, and the number of words of each.
+/// The first word of the slots in the control page, and the number of words of each slot.
 const SLOTS_OFFSET: usize = size_of::<Control>() / 4;
 const SLOT_WORDS: usize = 4;
 
 /// A slot of the control page.
 #[derive(Clone, Copy)]
 pub(crate) struct Slot {
-    /// Odd while a trace is in the slot. Changes with each trace.
+    /// Generation of the slot: odd while the slot has a trace, and different for each trace.
     pub(crate) generation: u32,
-    /// Flags of the trace; the process sees those in `PROCESS_VISIBLE`.
+    /// Flags of the trace; the process sees only the flags in `PROCESS_VISIBLE`.
     pub(crate) flags: u32,
-    /// Bytes of a buffer's records, minus 1.
+    /// Size of the records in a buffer, in bytes, minus 1.
     pub(crate) mask: u32,
-    /// Milliseconds that threads wait for room; 0 if they do not wait.
+    /// Time in milliseconds for which threads wait for room; 0 if threads do not wait.
     pub(crate) wait_ms: u32,
 }
 
-/// log2 of the bytes that each process has in the device file, and log2 of the number of processes
-/// that have bytes of their own. The first is enough for the buffers of 8,192 CPUs; the sum of both
-/// fits into a file offset.
+/// log2 of the size of a process's range in the device file, and log2 of the number of ranges. A
+/// range is large enough for the buffers of 8,192 CPUs. The sum of both constants fits into a file
+/// offset.
 pub(crate) const PROCESS_SHIFT: u32 = 41;
 const NR_PROCESSES_SHIFT: u32 = 20;
 
-/// Returns the offset in the device file at which the bytes of a process begin. Unmapping a range
-/// of one process then does not search the mappings of others. Processes whose keys are equal
-/// modulo 2^20 share an offset, which only makes some searches useless.
+/// Returns the offset in the device file at which the range of a process begins. With separate
+/// ranges, unmapping pages of one process does not search the mappings of other processes.
+/// Processes whose keys are equal modulo 2^20 share a range, which only makes some searches
+/// useless.
 pub(crate) fn base(key: u64) -> u64 {
     (key & ((1 << NR_PROCESSES_SHIFT) - 1)) << PROCESS_SHIFT
 }
 
-/// Maximum number of copies of the library in a process whose thread data are known.
+/// Maximum number of copies of the library in a process whose offset of the thread data is
+/// recorded.
 const MAX_COPIES: usize = 4;
 /// The offset from the thread pointer to the `struct perftrace_thread` of each copy of the library;
-/// 0 if there is none.
+/// 0 for an unused element.
 pub(crate) type Threads = [i64; MAX_COPIES];
 
-/// A process's placeholder page: it writes there where no trace has a buffer. Charged to its user,
-/// for as long as a file or the process refers to it.
+/// The placeholder page to which a process writes where no trace has a buffer. The page is charged
+/// to the user for as long as a file or the process refers to it.
 pub(crate) struct PlaceholderPage {
     page: Page,
     _charge: Charge,
 }
 
 impl PlaceholderPage {
-    /// Creates the page for the calling process. May sleep. `EDQUOT`, `ENOMEM`.
+    /// Creates the placeholder page for the calling process, or returns `EDQUOT` or `ENOMEM`. May
+    /// sleep.
     fn new() -> Result<Arc<Self>> {
         let nobodys = Self {
             _charge: Charge::of_caller(PAGE.wrapping_add(size_of::<Self>()))?,
@@ -79,7 +83,7 @@ impl PlaceholderPage {
         Ok(Arc::new(nobodys, GFP_KERNEL_ACCOUNT)?)
     }
 
-    /// Returns the address of the page.
+    /// Returns the address of the placeholder page.
     pub(crate) fn address(&self) -> usize {
         self.page.address()
     }
@@ -93,7 +97,7 @@ pub(crate) struct LiveProcess {
 }
 
 impl LiveProcess {
-    /// Returns the leader of the calling process and its current state.
+    /// Returns the leader of the calling process and its present state.
     fn new() -> Result<Self> {
         let leader = process::leader();
         let seen = AccessSnapshot::of(&leader)?;
@@ -113,8 +117,8 @@ pub(crate) struct ChildPages {
 }
 
 impl ChildPages {
-    /// Creates the pages for the calling process: with room for the markers of a child of fork(),
-    /// or without markers. May sleep.
+    /// Creates the pages for the calling process. A child of fork() gets pages for `child` markers.
+    /// May sleep.
     pub(crate) fn new(key: u64, child: Option<usize>, clock: Clock) -> Result<Self> {
         let markers = child.unwrap_or(0);
         let alive = LiveProcess::new()?;
@@ -134,7 +138,7 @@ impl ChildPages {
         control.fill(bytes_of(core::slice::from_ref(&first)));
         let mut words = [const { None }; PAGES];
         // Most processes need the first page of words only. Further pages are added when markers
-        // are registered, where a page of zeros may be mapped by then.
+        // are registered, and replace a page of zeros that may be mapped.
         for place in words.iter_mut().take(markers.div_ceil(WORDS).max(1)) {
             *place = Some(Page::new()?);
         }
@@ -150,7 +154,7 @@ impl ChildPages {
     }
 }
 
-/// Memory that registering a marker may need, allocated without the lock.
+/// Memory that registering a marker may need, allocated without `TRACING`.
 #[derive(Default)]
 pub(crate) struct MarkerMemory {
     markers: KVVec<Arc<RegisteredMarker>>,
@@ -171,7 +175,8 @@ impl MarkerMemory {
     }
 }
 
-/// Memory for a child of fork(), allocated before the child exists. Charged to the parent's user.
+/// Memory for a child of fork(), allocated before the child exists and charged to the parent's
+/// user.
 pub(crate) struct ChildMemory {
     markers: KVVec<Arc<RegisteredMarker>>,
     refs: KVVec<u32>,
@@ -183,7 +188,7 @@ pub(crate) struct ChildMemory {
 }
 
 impl ChildMemory {
-    /// Allocates room for this many markers, and charges this many bytes. May sleep.
+    /// Allocates room for `markers` markers, and charges `bytes` bytes. May sleep.
     pub(crate) fn new((markers, bytes): (usize, usize)) -> Result<Self> {
         let alive = LiveProcess::new()?;
         Ok(Self {
@@ -197,7 +202,7 @@ impl ChildMemory {
         })
     }
 
-    /// Returns whether the memory is enough for a child of this parent.
+    /// Returns whether the memory is enough for a child of `parent`.
     pub(crate) fn fits(&self, parent: &Process) -> bool {
         let (markers, bytes) = parent.needs();
         let least = self.refs.capacity().min(self.order.capacity());
@@ -205,71 +210,71 @@ impl ChildMemory {
     }
 }
 
-/// Returns the offset within the bytes of a process, for an offset in the device file.
+/// Returns the offset within the range of a process for an offset in the device file.
 pub(crate) fn offset_within(at: u64) -> u64 {
     at & ((1 << PROCESS_SHIFT) - 1)
 }
 
 /// A process that is traced, or was traced and is still in a trace.
 pub(crate) struct Process {
-    /// The number of the process. No number is used twice.
+    /// The unique number of the process, which is never used again.
     pub(crate) key: u64,
-    /// The user and the name.
+    /// The user and the name of the process.
     pub(crate) who: Identity,
-    /// The thread-group ID.
+    /// The thread-group ID of the process.
     pub(crate) pid: Pid,
-    /// The address of its `mm_struct`, only used for comparison.
+    /// The address of the process's `mm_struct`, only used for comparison.
     pub(crate) mm: usize,
-    /// The key by which the file offsets of its mappings were chosen: its own or, after fork(),
-    /// that of its first ancestor that attached.
+    /// The key that selects the range of the process in the device file: its own key or, after
+    /// fork(), that of its first ancestor that attached.
     base_key: u64,
     /// The offsets of the `struct perftrace_thread` of copies of the library.
     pub(crate) threads: Threads,
-    /// The number of the thread that created the process by fork(), in its own namespace; 0 if the
-    /// process was not created by a traced one.
+    /// The number of the thread that created the process by fork(), in its own namespace; 0 if no
+    /// traced process created this process.
     pub(crate) forked_by: u32,
     /// The leader; `None` after the process has ended and `Tracing::keep_ended` has checked the
-    /// traces that keep it. Dropped then, because a task with its signals and credentials needs
-    /// more memory than all other fields.
+    /// traces that keep it. The leader is then dropped, because a task with its signals and
+    /// credentials needs more memory than all other fields.
     live: Option<LiveProcess>,
-    /// The slots of the traces that it is in, a bit each.
+    /// The slots of the traces that the process is in, a bit each.
     slots: u32,
-    /// The slots for which pages may be in its mappings, a bit each.
+    /// The slots for which pages may be in the process's mappings, a bit each.
     mapped_slots: u32,
-    /// The device node whose pages it maps; `None` after it has ended.
+    /// The device node whose pages the process maps; `None` after the process has ended.
     pub(crate) mapping: Option<Mapping>,
     /// The process also takes part in shared traces.
     pub(crate) shared: bool,
     /// The process was asked to detach from the module.
     pub(crate) is_detaching: bool,
-    /// The time at which it was first traced, in ticks of the clock of traces.
+    /// The time at which the process was first traced, in ticks of the clock of traces.
     pub(crate) began: u64,
-    /// Number of files by which it is attached.
+    /// Number of files by which the process is attached.
     pub(crate) files: u32,
-    /// Number of its mappings.
+    /// Number of mappings of the device in the process.
     pub(crate) nr_mappings: u32,
-    /// The addresses at which it has mapped each piece whole, or 0.
+    /// The address at which the process has mapped each whole piece, or 0.
     pub(crate) pieces: [u64; 2],
-    /// The markers, by number.
+    /// The markers of the process, by number.
     pub(crate) markers: KVVec<Arc<RegisteredMarker>>,
-    /// The number of registrations of each marker. 0 if all were taken back: records may still have
-    /// the marker's number.
+    /// The number of registrations of each marker. A marker whose registrations were all removed
+    /// stays with 0, because records may still have its number.
     refs: KVVec<u32>,
-    /// The numbers of the markers, sorted by names and fields. Registering needs few comparisons
-    /// that way; the lock is held meanwhile, and a process may have 4,096 markers.
+    /// The numbers of the markers, sorted by names and fields. In the sorted list registering needs
+    /// few comparisons with the lock held, although a process may have 4,096 markers.
     order: KVVec<u16>,
-    /// The control page. `None`, as are the words, after the process has ended, and for a child of
-    /// fork() that has not accessed its mappings yet.
+    /// The control page of the process. `control` and `words` are `None` after the process has
+    /// ended, and in a child of fork() that has not accessed its mappings yet.
     control: Option<Page>,
     /// The pages of marker words: bit t of a word is set if the trace in slot t wants the marker.
     words: [Option<Page>; PAGES],
-    /// The placeholder page. A child has its own, because data of the parent must not be visible to
-    /// the child.
+    /// The placeholder page of the process. A child has a separate placeholder page, because data
+    /// of the parent must not be visible to the child.
     placeholder: Option<Arc<PlaceholderPage>>,
-    /// The memory that is charged for it.
+    /// The memory that is charged for the process.
     charge: Charge,
-    /// The process's place in the quota of its user or, after its end, of the owner of the trace
-    /// that keeps it. `None`: the process is about to be dropped.
+    /// The count of the process in the quota of its user or, after its end, of the owner of the
+    /// trace that keeps it. `share` is `None` if the process is about to be dropped.
     share: Option<ResourceCharge>,
 }
 
@@ -278,16 +283,17 @@ fn max_per_user() -> usize {
     max_traced() / 4
 }
 
-/// Counts a process for the caller's user. `ENOSPC`, `ENOMEM`.
+/// Counts a process for the caller's user, or returns `ENOSPC` or `ENOMEM`.
 fn share_of_caller() -> Result<ResourceCharge> {
     ResourceCharge::of_caller(Resource::Processes, max_per_user(), ENOSPC)
 }
 
 impl Process {
-    /// Bytes of a process without markers.
+    /// Number of bytes that are charged for a process without markers.
     const BYTES: usize = size_of::<Self>().saturating_add(2 * PAGE);
 
-    /// Creates the state of the calling process. May sleep. `ENOSPC`, `EDQUOT`, `ESRCH`, `ENOMEM`.
+    /// Creates the state of the calling process, or returns `ENOSPC`, `EDQUOT`, `ESRCH` or
+    /// `ENOMEM`. May sleep.
     pub(crate) fn new(key: u64, mm: &Mm, mapping: Mapping, shared: bool) -> Result<Self> {
         let share = share_of_caller()?;
         let awake = ChildPages::new(key, None, Clock::of_traces())?;
@@ -321,13 +327,13 @@ impl Process {
         })
     }
 
-    /// Returns the number of markers and the bytes that a child inherits.
+    /// Returns the number of markers and of charged bytes that a child inherits.
     pub(crate) fn needs(&self) -> (usize, usize) {
         (self.markers.len(), self.charge.bytes())
     }
 
-    /// Creates a child by fork() in `room`, which fits, with the current markers. The child has no
-    /// pages until it accesses its mappings.
+    /// Creates a child of fork() with the current markers, in `room`, which is large enough. The
+    /// child has no pages until it accesses its mappings.
     pub(crate) fn child(&self, key: u64, mm: usize, room: ChildMemory) -> Self {
         let mut child = Self {
             key,
@@ -368,13 +374,13 @@ impl Process {
         child
     }
 
-    /// Returns whether this is a child of fork() that has not accessed its mappings yet.
+    /// Returns whether the process is a child of fork() that has not accessed its mappings yet.
     pub(crate) fn is_unattached(&self) -> bool {
         !self.has_ended() && self.control.is_none()
     }
 
-    /// Gives a child its own identity and pages when it accesses its mappings for the first time.
-    /// Returns false if it has them already.
+    /// Gives a child of fork() its identity and pages when it first accesses its mappings. Returns
+    /// false if the child already has both.
     pub(crate) fn attach_child(&mut self, awake: ChildPages) -> bool {
         if !self.is_unattached() {
             return false;
@@ -389,7 +395,7 @@ impl Process {
         true
     }
 
-    /// Notes whether a copy of the library has its `struct perftrace_thread` at the offset `at`
+    /// Records whether a copy of the library has its `struct perftrace_thread` at the offset `at`
     /// from the thread pointer.
     pub(crate) fn set_thread(&mut self, at: i64, there: bool) {
         let known = self.threads.iter_mut().find(|known| **known == at);
@@ -419,12 +425,12 @@ impl Process {
         };
     }
 
-    /// Notes that a page is put into the mappings for a slot, also if no trace is in it.
+    /// Records that a page is mapped for a slot, even if no trace is in the slot.
     pub(crate) fn mark_mapped(&mut self, slot: usize) {
         self.mapped_slots |= 1u32.wrapping_shl(slot as u32);
     }
 
-    /// Unmaps the pages for a slot, if there may be any.
+    /// Unmaps the pages for a slot, if any page may be mapped.
     pub(crate) fn unmap_slot(&mut self, slot: usize) {
         let bit = 1u32.wrapping_shl(slot as u32);
         let Some(mapping) = self.mapping.filter(|_| self.mapped_slots & bit != 0) else {
@@ -447,19 +453,19 @@ impl Process {
         alive.is_some_and(|alive| !alive.seen.was_unchanged(&alive.leader))
     }
 
-    /// Returns the leader and its last checked state; `None` after
+    /// Returns the leader and the state last checked; `None` after
     /// [`drop_leader`](Self::drop_leader).
     pub(crate) fn live(&self) -> Option<&LiveProcess> {
         self.live.as_ref()
     }
 
-    /// Returns the leader; `None` after [`drop_leader`](Self::drop_leader).
+    /// Returns the leader of the process; `None` after [`drop_leader`](Self::drop_leader).
     pub(crate) fn leader(&self) -> Option<&ARef<Task>> {
         self.live.as_ref().map(|alive| &alive.leader)
     }
 
     /// Records the state for which permission was checked. Returns false if the process has
-    /// executed another program since then: the state is then of no use.
+    /// executed another program since then, so that the state is not recorded.
     pub(crate) fn set_seen(&mut self, seen: AccessSnapshot) -> bool {
         let Some(alive) = &mut self.live else {
             return true;
@@ -476,7 +482,7 @@ impl Process {
         self.live = None;
     }
 
-    /// Returns how often a marker is registered.
+    /// Returns the number of registrations of a marker.
     pub(crate) fn refs(&self, number: usize) -> u32 {
         self.refs.get(number).copied().unwrap_or(0)
     }
@@ -486,7 +492,8 @@ impl Process {
         self.mapping.is_none()
     }
 
-    /// Notes that the process has ended, and frees its pages. Returns false if it had ended before.
+    /// Records that the process has ended, and frees its pages. Returns false if the end was
+    /// already recorded.
     pub(crate) fn end(&mut self) -> bool {
         if self.mapping.take().is_none() {
             return false;
@@ -501,17 +508,18 @@ impl Process {
         true
     }
 
-    /// Returns the bytes that are charged for it.
+    /// Returns the number of bytes that are charged for the process.
     pub(crate) fn memory(&self) -> u64 {
         self.charge.bytes() as u64
     }
 
-    /// Moves an ended process, its memory and its place in the quota, to the owner of a trace that
-    /// keeps it. `EDQUOT`, `ENOSPC`: the owner has too much. After an error the process may be
-    /// counted for no user: the caller offers it to the next trace, or drops it.
+    /// Moves the memory charge and the quota count of an ended process to the owner of a trace that
+    /// keeps it. Returns `EDQUOT` or `ENOSPC` if the owner exceeds a limit. After an error the
+    /// process may be counted for no user, and the caller tries the next trace or drops the
+    /// process.
     pub(crate) fn pay(&mut self, payer: &Charge) -> Result {
         let charge = payer.charge(self.charge.bytes())?;
-        // First given back: the owner of the trace may be its user, at the limit.
+        // Dropped first, because the owner of the trace may be the process's user, at the limit.
         self.share = None;
         self.share = Some(ResourceCharge::of(
             payer.user(),
@@ -523,13 +531,14 @@ impl Process {
         Ok(())
     }
 
-    /// Returns the placeholder page; `None` before the first access and after the end.
+    /// Returns the placeholder page; `None` before the first access and after the end of the
+    /// process.
     pub(crate) fn placeholder(&self) -> Option<&Arc<PlaceholderPage>> {
         self.placeholder.as_ref()
     }
 
-    /// Returns the address of a page that the process reads: 0 is its control page, the pages of
-    /// words follow. `None` if the page does not exist.
+    /// Returns the address of a page that the process reads, or `None` if the page does not exist.
+    /// Page 0 is the control page, and the pages of marker words follow.
     pub(crate) fn page(&self, number: usize) -> Option<usize> {
         match number.checked_sub(1) {
             None => Some(self.control.as_ref()?.address()),
@@ -544,13 +553,13 @@ impl Process {
         control.put(at.wrapping_add(1), slot.flags & flag::PROCESS_VISIBLE);
         control.put(at.wrapping_add(2), slot.mask);
         control.put(at.wrapping_add(3), slot.wait_ms);
-        // Stored last, with release: a process that sees the new generation sees the words above.
+        // The generation is stored last, with release: a process that sees it sees the words above.
         control.put(at, slot.generation);
     }
 
     /// Announces the end of the trace in a slot to the process, after none of its markers is
-    /// wanted. Only the generation changes: threads may still use the other words if they have read
-    /// a marker's word before.
+    /// wanted. Only the generation changes, because threads that have read a marker's word before
+    /// may still use the other words.
     pub(crate) fn end_slot(&self, number: usize, generation: u32) {
         let Some(control) = &self.control else { return };
         let at = SLOTS_OFFSET.wrapping_add(number.min(NR_TRACES).wrapping_mul(SLOT_WORDS));
@@ -577,8 +586,8 @@ impl Process {
         }
     }
 
-    /// Registers a marker, or counts one more registration of it. Returns its number, and whether
-    /// its bits have to be set, as it was not registered before.
+    /// Registers a marker, or counts one more registration of a registered marker. Returns the
+    /// number of the marker, and whether the marker is new, so that its bits have to be set.
     ///
     /// # Errors
     ///
@@ -662,7 +671,7 @@ impl Process {
         true
     }
 
-    /// Takes back one registration of a marker. `EINVAL` if it is not registered.
+    /// Removes one registration of a marker. Returns `EINVAL` if the marker is not registered.
     pub(crate) fn unregister(&mut self, number: usize) -> Result {
         let refs = self.refs.get_mut(number).ok_or(EINVAL)?;
         *refs = refs.checked_sub(1).ok_or(EINVAL)?;

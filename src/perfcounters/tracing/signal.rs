@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Notification of a trace's reader, and of threads that wait until it has read.
+//! Notification of a trace's reader, and of the threads that wait until the reader has read.
 
 use engine::sync::Word;
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
@@ -11,13 +11,13 @@ use crate::sys::notifier::Notifier;
 
 /// Wakes the reader of a trace, and the threads that wait for room.
 pub(crate) struct Signal {
-    /// Wakes the reader.
+    /// Wakes the reader of the trace.
     readers: Notifier,
-    /// Data may be unread.
+    /// Nonzero if data may be unread.
     pending: Word,
-    /// Wakes threads that wait until the reader has read.
+    /// Wakes threads that wait for room until the reader has read.
     writers: Notifier,
-    /// The trace has ended.
+    /// Nonzero after the trace has ended.
     ended: Word,
 }
 
@@ -32,18 +32,18 @@ impl Signal {
         Ok(Arc::new(signal, GFP_KERNEL_ACCOUNT)?)
     }
 
-    /// Wakes the reader, as data are unread. Any context.
+    /// Wakes the reader, as data are unread. Callable in any context.
     pub(crate) fn notify(&self) {
         self.pending.store_relaxed(1);
         self.readers.wake_readers();
     }
 
-    /// Clears the notification, when the reader begins a pass.
+    /// Clears the notification when the reader begins a pass over all buffers.
     pub(crate) fn clear_pending(&self) {
         self.pending.store_relaxed(0);
     }
 
-    /// Returns whether the reader was notified since it last began a pass.
+    /// Returns whether the reader was notified since it last began a pass over all buffers.
     pub(crate) fn has_data(&self) -> bool {
         self.pending.load_relaxed() != 0
     }
@@ -61,7 +61,7 @@ impl Signal {
     }
 
     /// Waits until `read` returns true, the trace has ended or the time is over. Returns false if
-    /// the time is over. `EINTR`.
+    /// the time is over, or `EINTR`.
     pub(crate) fn wait_for_room(
         &self,
         mut read: impl FnMut() -> bool,

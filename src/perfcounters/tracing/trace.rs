@@ -24,12 +24,12 @@ use crate::tracing::process::{LiveProcess, Process, Slot};
 use crate::tracing::signal::Signal;
 use crate::tracing::TraceQuota;
 
-/// Limits for ended processes that were not read, beyond which the oldest are dropped.
+/// Limits for ended processes that were not read. Beyond a limit the oldest processes are dropped.
 const MAX_ENDED_BYTES: u64 = 64 << 20;
 const MAX_ENDED: u64 = 4096;
 
-/// Flags that exclude `WAIT`. A flight recorder is never full. A trace that is kept may have no
-/// reader. In a shared trace another process could make a thread wait for ever.
+/// Flags that exclude `WAIT`: a flight recorder is never full, a trace that is kept may have no
+/// reader, and in a shared trace another process could make a thread wait for ever.
 const NO_WAIT: u32 = flag::FLIGHT | flag::KEEP | flag::SHARED;
 
 /// Default time that threads wait for room, in milliseconds.
@@ -38,8 +38,8 @@ const WAIT_MS: u32 = 10_000;
 /// Flags that exclude each other: processes of different users must not write into one buffer.
 const EXCLUSIVE_FLAGS: u32 = flag::SHARED | flag::ALL_USERS;
 
-/// Searches a list that is sorted by key. Returns the index of the element, or where it would be
-/// inserted. Unlike the search of `core` it has no panic path, so page faults can use it.
+/// Searches a list that is sorted by key. Returns the index of the element, or the index at which
+/// to insert it. Unlike `binary_search`, `search` has no panic path for page faults.
 pub(crate) fn search<T>(all: &[T], key: u64, key_of: impl Fn(&T) -> u64) -> Result<usize, usize> {
     let (mut from, mut to) = (0usize, all.len());
     while from < to {
@@ -53,19 +53,19 @@ pub(crate) fn search<T>(all: &[T], key: u64, key_of: impl Fn(&T) -> u64) -> Resu
     Err(from)
 }
 
-/// The buffers of a process in a trace, by CPU. A buffer is created by the first write to it.
+/// The buffers of a process in a trace, by CPU. The first write to a buffer creates the buffer.
 pub(crate) struct BufferSet {
     /// The key of the process, [`KEY_KERNEL`] or [`KEY_SHARED`].
     pub(crate) key: u64,
-    /// The bytes of the process without its buffers, if it has ended. Constant from then on, as are
-    /// the buffers' bytes.
+    /// The size of the process without its buffers in bytes, if the process has ended. After the
+    /// end this size and the size of the buffers are constant.
     ended: Option<u64>,
     /// The buffer of each CPU.
     pub(crate) buffers: KVec<Option<Arc<Buffer>>>,
 }
 
 impl BufferSet {
-    /// Returns the bytes of a set without buffers.
+    /// Returns the size of a set without buffers, in bytes.
     fn empty_bytes(nr: u32) -> usize {
         (nr as usize)
             .wrapping_mul(size_of::<Option<Arc<Buffer>>>())
@@ -90,20 +90,20 @@ impl BufferSet {
         self.buffers.iter().flatten()
     }
 
-    /// Returns the bytes of the set and its buffers.
+    /// Returns the size of the set and its buffers, in bytes.
     fn memory(&self) -> u64 {
         let empty = Self::empty_bytes(self.buffers.len() as u32) as u64;
         self.iter()
             .fold(empty, |sum: u64, buffer| sum.wrapping_add(buffer.memory()))
     }
 
-    /// Returns the bytes of the buffers and of the process, if that has ended.
+    /// Returns the size in bytes of the buffers and the process; `None` before the process ends.
     fn ended(&self) -> Option<u64> {
         Some(self.memory().wrapping_add(self.ended?))
     }
 }
 
-/// Moves a list into larger memory with room for it, which was allocated without the list's lock.
+/// Moves a list into the larger memory `room`, which was allocated without the list's lock.
 pub(crate) fn move_to<T>(all: &mut KVVec<T>, room: KVVec<T>) {
     let before = core::mem::replace(all, room);
     for one in before {
@@ -111,18 +111,18 @@ pub(crate) fn move_to<T>(all: &mut KVVec<T>, room: KVVec<T>) {
     }
 }
 
-/// Allocates a list with room for more than `nr` elements. `ENOMEM`.
+/// Allocates a list with room for more than `nr` elements, or returns `ENOMEM`.
 pub(crate) fn reserve_beyond<T>(nr: usize) -> Result<KVVec<T>> {
     let capacity = nr.wrapping_add(nr / 2).wrapping_add(8);
     Ok(KVVec::with_capacity(capacity, GFP_KERNEL_ACCOUNT)?)
 }
 
-/// Memory that a page fault needs. It is allocated without the lock, and the fault is tried again.
+/// Memory that a page fault lacks. It is allocated without `TRACING`, and the fault is retried.
 #[derive(Clone, Copy)]
 pub(crate) enum Allocation {
-    /// Room for more than this many sets.
+    /// A list with room for more than this number of sets.
     SetList(usize),
-    /// A set without buffers.
+    /// A [`BufferSet`] without buffers.
     BufferSet,
     /// A buffer with its first page.
     Buffer,
@@ -138,7 +138,7 @@ pub(crate) struct Prealloc {
     buffer: Option<(Arc<Buffer>, Charge)>,
     page: Option<Page>,
     page_charge: Option<Charge>,
-    /// The id of the trace that it is for; 0 before anything is allocated.
+    /// The id of the trace that may use the memory; 0 before anything is allocated.
     trace: u64,
 }
 
@@ -156,7 +156,7 @@ impl Prealloc {
         self.trace == 0 || self.trace == trace
     }
 
-    /// Allocates the memory that is needed. May sleep. `EDQUOT`, `ENOMEM`.
+    /// Allocates the memory `need`, or returns `EDQUOT` or `ENOMEM`. May sleep.
     pub(crate) fn make(&mut self, need: Allocation, terms: &BufferParams) -> Result {
         self.trace = terms.trace;
         match need {
@@ -183,11 +183,11 @@ impl Prealloc {
 /// Counts of lost data, in buffers that exist or have been freed.
 #[derive(Clone, Copy, Default)]
 struct LostStats {
-    /// Events that found no room.
+    /// Number of events that found no room.
     lost: u64,
-    /// Bytes that were skipped because the counts of a buffer were corrupt.
+    /// Number of bytes that were skipped because the counts of a buffer were corrupt.
     cut: u64,
-    /// Page faults for which there was no memory.
+    /// Number of page faults that could not allocate memory.
     no_memory: u64,
 }
 
@@ -203,25 +203,25 @@ impl LostStats {
     }
 }
 
-/// The question whether the maker of a trace may trace a process.
+/// A check whether the maker of a trace may trace a process.
 pub(crate) struct PermissionCheck {
     pub(crate) id: u64,
     /// The credentials of the trace's maker.
     maker: ARef<Credential>,
-    /// The answer is yes for all processes.
+    /// The maker may trace all processes.
     allows_all: bool,
     /// The permission to stop the process (ptrace attach) is needed: its threads wait for room.
     attach: bool,
 }
 
 impl PermissionCheck {
-    /// Like [`check`](Self::check), with errors counted as no. Sleeps; the lock is not held.
+    /// Returns the result of [`check`](Self::check), false on error. Sleeps; `TRACING` is not held.
     pub(crate) fn allows(&self, leader: &Task) -> bool {
         self.check(leader) == Ok(true)
     }
 
-    /// Returns whether the maker may trace the process, and stop it if it waits. `EINTR` or
-    /// `ENOMEM` if that could not be determined. Sleeps; the lock is not held.
+    /// Returns whether the maker may trace the process and, with `attach`, stop it. Returns `EINTR`
+    /// or `ENOMEM` if the check could not be made. Sleeps; the lock is not held.
     pub(crate) fn check(&self, leader: &Task) -> Result<bool> {
         if self.allows_all {
             return Ok(true);
@@ -233,72 +233,72 @@ impl PermissionCheck {
         }
     }
 
-    /// Returns whether the maker may trace the process as it was when it was last checked, by the
-    /// rule of ptrace alone. For a process that has ended or has executed another program.
+    /// Returns whether the maker may trace the process in the state last checked, by the rule of
+    /// ptrace alone. Used for a process that has ended or has executed another program.
     pub(crate) fn may_still_allow(&self, alive: &LiveProcess) -> bool {
         self.allows_all || access::ptrace_allows(&self.maker, &alive.leader, &alive.seen)
     }
 }
 
-/// A trace.
+/// A trace that exists: it is active, is ending, or has ended and is not freed yet.
 pub(crate) struct Trace {
-    /// The number of the trace. No number is used twice.
+    /// The unique number of the trace, which is never used again.
     pub(crate) id: u64,
-    /// The slot; `None` after the trace has ended.
+    /// The slot of the trace; `None` after the trace has ended.
     pub(crate) slot: Option<usize>,
-    /// Set while `calls::end` removes the processes one by one: none can join.
+    /// Set while `calls::end` removes the processes one by one, so that no process can join.
     pub(crate) is_ending: bool,
-    /// The number and the bytes of the sets of processes that have ended.
+    /// The number and the size in bytes of the sets of processes that have ended.
     ended_nr: u64,
     ended_bytes: u64,
     /// Flags of `PERFTRACE_CREATE`, and `FILTERED`.
     pub(crate) flags: u32,
-    /// Bytes of the records of a buffer.
+    /// Size of the records in a buffer, in bytes.
     pub(crate) bytes: u32,
-    /// The user that created it, in the initial namespace.
+    /// The id, in the initial namespace, of the user that created the trace.
     pub(crate) owner: u32,
-    /// Milliseconds that threads wait for room.
+    /// Time in milliseconds for which threads wait for room.
     pub(crate) wait_ms: u32,
     pub(crate) name: [u8; trace::NAME_MAX],
-    /// Globs of the markers that it wants.
+    /// Globs of the markers that the trace wants.
     pub(crate) globs: [u8; trace::FIELDS_MAX],
-    /// The cache of the globs' matches.
+    /// The cache of marker names matched with `globs`.
     pub(crate) glob_cache: GlobCache,
     /// The filter program, in the page that processes map; `None` without a filter.
     pub(crate) filter: Option<Page>,
-    /// The time at which it was created, in ticks.
+    /// The time at which the trace was created, in ticks of the clock of traces.
     pub(crate) began: u64,
     /// The buffers of each process, sorted by key.
     pub(crate) sets: KVVec<BufferSet>,
-    /// Keeps the module loaded while the trace goes on without a file (`KEEP`).
+    /// Keeps the module loaded while the trace is kept without an open file (`KEEP`).
     pub(crate) module_ref: Option<ModuleRef>,
-    /// The probes of kernel events.
+    /// The probes of kernel events; `None` without them.
     pub(crate) kernel: Option<Probes<KernelEvents>>,
-    /// Number of open files that refer to it.
+    /// Number of open files that refer to the trace.
     pub(crate) files: u64,
-    /// The number of the file that reads it; 0 if there is none.
+    /// The number of the file that reads the trace; 0 if no file reads it.
     pub(crate) reader: u64,
-    /// Wakes its readers, and threads that wait for room.
+    /// Wakes the trace's reader, and the threads that wait for room.
     pub(crate) signal: Arc<Signal>,
     /// The losses of buffers that were freed.
     freed_losses: LostStats,
     /// Number of ended processes that were dropped unread.
     dropped: u64,
-    /// Sets were removed since this was last checked: processes may be in no trace now.
+    /// True if a set was removed since the last search for processes in no trace.
     pub(crate) sets_removed: bool,
     /// Number of processes that were removed because the maker has no permission to trace them.
     denied: u64,
     /// Number of failures for lack of memory outside of existing buffers.
     no_memory: u64,
-    /// The memory that is charged for it.
+    /// The memory that is charged for the trace.
     charge: Charge,
-    /// The trace's part of the user's quotas, set when it gets a slot.
+    /// The count of the trace in the user's quotas, set when the trace gets a slot.
     pub(crate) quota: Option<TraceQuota>,
 }
 
 impl Trace {
-    /// Creates a trace of the caller, without a slot. May sleep. `EINVAL`, `EPERM` for all users
-    /// without `CAP_PERFMON`, `EDQUOT`, `ENOMEM`.
+    /// Creates a trace of the caller, without a slot. Returns `EINVAL`, `EPERM` (`ALL_USERS`
+    /// without `CAP_PERFMON`), `EDQUOT` or `ENOMEM`. May sleep.
     pub(crate) fn new(id: u64, create: &Create, filter: Option<Page>, began: u64) -> Result<Self> {
         let name = filter::text(&create.name).ok_or(EINVAL)?;
         let globs = filter::text(&create.markers).ok_or(EINVAL)?;
@@ -364,8 +364,8 @@ impl Trace {
         self.flags & flag != 0
     }
 
-    /// Returns whether the caller may use the trace without `CAP_PERFMON`: it has all rights of the
-    /// maker, and the trace has neither processes of all users nor kernel events.
+    /// Returns whether the caller may use the trace without `CAP_PERFMON`: the caller has all
+    /// rights of the maker, and the trace has neither processes of all users nor kernel events.
     pub(crate) fn is_own(&self) -> bool {
         access::has_rights_of(self.charge.user())
             && !self.has_flag(flag::ALL_USERS)
@@ -377,7 +377,7 @@ impl Trace {
         self.charge.user().clone()
     }
 
-    /// Returns whether the trace has this name.
+    /// Returns whether `name` is the name of the trace.
     pub(crate) fn has_name(&self, name: &[u8]) -> bool {
         filter::text(&self.name) == Some(name)
     }
@@ -387,23 +387,24 @@ impl Trace {
         self.slot.is_some_and(|slot| process.is_in(slot)) && !process.has_ended()
     }
 
-    /// Returns whether a process can join if the maker has permission, which is not checked here.
+    /// Returns whether a process can join if the maker has permission, which the caller checks.
     pub(crate) fn may_join(&self, process: &Process) -> bool {
         self.could_join(process) && !process.is_unattached()
     }
 
-    /// Returns whether a process can join, now or when it first accesses its mappings.
+    /// Returns whether a process can join the trace now or at its first access to its mappings.
     pub(crate) fn could_join(&self, process: &Process) -> bool {
         self.is_for(process.who.uid, process.shared) && !process.has_ended()
     }
 
-    /// Returns whether processes of this user can join. `shared`: they take part in shared traces.
+    /// Returns whether a process of user `uid` can join, which joins shared traces if `shared` is
+    /// set.
     pub(crate) fn is_for(&self, uid: u32, shared: bool) -> bool {
         let user = self.has_flag(flag::ALL_USERS) || uid == self.owner;
         self.is_on() && user && (shared || !self.has_flag(flag::SHARED))
     }
 
-    /// Returns whether processes can join.
+    /// Returns whether processes can join the trace.
     pub(crate) fn is_on(&self) -> bool {
         self.slot.is_some() && !self.is_ending
     }
@@ -413,23 +414,23 @@ impl Trace {
         self.no_memory = self.no_memory.wrapping_add(1);
     }
 
-    /// Returns the question of permission for this trace.
+    /// Returns the permission check of the trace.
     pub(crate) fn permission_check(&self) -> PermissionCheck {
         PermissionCheck {
             id: self.id,
             maker: self.maker(),
-            // `CAP_PERFMON` is the right to monitor, not to make other processes wait.
+            // `CAP_PERFMON` does not include the right to make other processes wait.
             allows_all: self.has_flag(flag::ALL_USERS) && !self.has_flag(flag::WAIT),
             attach: self.has_flag(flag::WAIT),
         }
     }
 
-    /// Returns a copy of the globs.
+    /// Returns a copy of the globs of the trace.
     pub(crate) fn trace_globs(&self) -> TraceGlobs {
         TraceGlobs::of(self)
     }
 
-    /// Removes a process, with unread data, that the maker has no permission to trace any more.
+    /// Removes a process, with its unread data, that the maker may not trace any more.
     pub(crate) fn deny(&mut self, key: u64) {
         if let Some(place) = self.find(key) {
             self.remove(place);
@@ -437,7 +438,7 @@ impl Trace {
         self.denied = self.denied.wrapping_add(1);
     }
 
-    /// Returns the slot as a process in the trace sees it.
+    /// Returns the contents of the slot for the control page of a process in the trace.
     pub(crate) fn process_view(&self, generation: u32) -> Slot {
         Slot {
             generation,
@@ -450,7 +451,7 @@ impl Trace {
         }
     }
 
-    /// Creates all buffers for kernel events at once, because probes cannot allocate. May sleep.
+    /// Creates all buffers for kernel events, because probes cannot allocate. May sleep.
     pub(crate) fn add_kernel(&mut self) -> Result {
         let mut set = BufferSet::new(KEY_KERNEL, cpu::nr_cpu_ids())?;
         for (place, cpu) in set.buffers.iter_mut().zip(0u32..u32::MAX) {
@@ -466,7 +467,7 @@ impl Trace {
         Ok(())
     }
 
-    /// Returns the parameters for allocating buffers.
+    /// Returns the parameters for allocating buffers of the trace.
     pub(crate) fn buffer_params(&self) -> BufferParams {
         BufferParams {
             trace: self.id,
@@ -476,22 +477,23 @@ impl Trace {
         }
     }
 
-    /// Returns the user that is charged for the trace's memory.
+    /// Returns the charge whose user pays for the trace's memory.
     pub(crate) fn payer(&self) -> &Charge {
         &self.charge
     }
 
-    /// Returns the index of the set with this key.
+    /// Returns the index of the set with key `key`.
     fn find(&self, key: u64) -> Option<usize> {
         search(&self.sets, key, |set| set.key).ok()
     }
 
-    /// Returns the buffers of a process.
+    /// Returns the buffers of a process in the trace.
     pub(crate) fn set(&self, key: u64) -> Option<&BufferSet> {
         self.sets.get(self.find(key)?)
     }
 
-    /// Adds a set for this key from `spare` if there is none. Returns what `spare` lacks.
+    /// Adds a set for `key` from `spare` if the trace has none. Returns an error for memory that
+    /// `spare` lacks.
     fn ensure_set(&mut self, key: u64, spare: &mut Prealloc) -> Result<(), Allocation> {
         match search(&self.sets, key, |set| set.key) {
             Ok(_) => Ok(()),
@@ -518,7 +520,7 @@ impl Trace {
     }
 
     /// Returns a page of a buffer of a process in the trace. Missing parts are taken from `spare`.
-    /// Returns `None` if there can be no such page, and an error if `spare` lacks something.
+    /// Returns `None` if no such page can exist, and an error for memory that `spare` lacks.
     pub(crate) fn page(
         &mut self,
         key: u64,
@@ -531,8 +533,8 @@ impl Trace {
         }
         let shared = self.has_flag(flag::SHARED);
         if shared {
-            // An empty set of its own keeps the process, with its markers, for as long as the
-            // shared buffer may have its records.
+            // A separate empty set keeps the process, with its markers, for as long as the shared
+            // buffer may have records of the process.
             self.ensure_set(key, spare)?;
         }
         let key = if shared { KEY_SHARED } else { key };
@@ -543,8 +545,8 @@ impl Trace {
             return Ok(None);
         };
         if place.is_none() {
-            // Writers access the page of counts first. If there was no memory for it, no other page
-            // is needed, as the records could not be found.
+            // Writers access the page of counts first. If that page could not be allocated, no
+            // other page is needed, as the records could not be found.
             if number != 0 {
                 return Ok(None);
             }
@@ -563,7 +565,7 @@ impl Trace {
         page.map(Some).ok_or(Allocation::Page)
     }
 
-    /// Counts events that are lost because there was no memory for a page of a buffer.
+    /// Counts events that are lost because a page of a buffer could not be allocated.
     pub(crate) fn count_alloc_failure(&mut self, key: u64, cpu: usize) {
         let key = if self.has_flag(flag::SHARED) {
             KEY_SHARED
@@ -577,7 +579,7 @@ impl Trace {
         }
     }
 
-    /// Returns the next buffer with unread data after the one of this process and CPU.
+    /// Returns the next buffer with unread data after the buffer of process `key` and CPU `cpu`.
     pub(crate) fn next(&self, key: u64, cpu: u32) -> Option<(u64, u32, Arc<Buffer>)> {
         for set in self.sets.iter().filter(|set| set.key >= key) {
             for (place, number) in set.buffers.iter().zip(0u32..u32::MAX) {
@@ -644,12 +646,12 @@ impl Trace {
         }
     }
 
-    /// Removes the oldest ended process if a limit is exceeded. Returns its key.
+    /// Removes the oldest ended process if a limit is exceeded, and returns its key.
     pub(crate) fn drop_oldest(&mut self) -> Option<u64> {
         if self.ended_bytes <= MAX_ENDED_BYTES && self.ended_nr <= MAX_ENDED {
             return None;
         }
-        // The sets are sorted by key, so the oldest come first.
+        // The sets are sorted by key, so the sets of the oldest processes come first.
         let at = self.sets.iter().position(|set| set.ended.is_some())?;
         let key = self.sets.get(at)?.key;
         self.remove(at);
@@ -657,7 +659,7 @@ impl Trace {
         Some(key)
     }
 
-    /// Removes an ended process, with unread data, that the trace's user cannot pay for.
+    /// Removes an ended process, with unread data, that would exceed a limit of the trace's user.
     pub(crate) fn drop_process(&mut self, key: u64) {
         if let Some(place) = self.find(key) {
             self.remove(place);

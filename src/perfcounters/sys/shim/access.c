@@ -3,8 +3,8 @@
  * Permission to monitor other tasks: ptrace's access rule, and the security modules.
  *
  * ptrace_may_access() is not exported to modules, but procfs calls it whenever a file about the
- * memory of a process is opened. The functions here therefore open such a file, in a mount of
- * procfs that no other code uses.
+ * memory of a process is opened. The functions in this file therefore open a file about the memory
+ * of a process, in a mount of procfs that no other code uses.
  */
 #include <linux/binfmts.h>
 #include <linux/capability.h>
@@ -34,8 +34,8 @@ struct mount_request {
 };
 
 /*
- * Runs in a worker, whose pid namespace is the initial one. The task that loads the module may be
- * in another one, which the mount would then show.
+ * Mounts procfs in a worker, whose pid namespace is the initial one. If the task that loads the
+ * module mounted procfs, the mount would show the pid namespace of that task.
  */
 static void mount_proc(struct work_struct *work)
 {
@@ -61,16 +61,16 @@ int pfm_procfs_mount(void)
 
 void pfm_procfs_unmount(void)
 {
-	/* Wait for pending callbacks: free_state() is code of this module. */
+	/* Wait for pending RCU callbacks, because free_state() is code of this module. */
 	rcu_barrier();
 	kern_unmount(proc);
 }
 
 /*
  * The rule of __ptrace_may_access(PTRACE_MODE_READ_REALCREDS), with the check of the capability
- * module, for a caller that is not a thread of that process. It is repeated here because procfs
- * applies it with other flags, and cannot be called in every context. @state: the state of a
- * program that the process ran before; NULL for the program that it runs now.
+ * module, for a caller that is not a thread of the process of @task. The rule is repeated here
+ * because procfs applies it with other flags, and cannot be called in every context. @state is the
+ * state of a program that the process ran before, or NULL for its present program.
  */
 static bool ptrace_rule(struct task_struct *task, const struct task_exec_state *state)
 {
@@ -95,8 +95,8 @@ static bool ptrace_rule(struct task_struct *task, const struct task_exec_state *
 }
 
 /*
- * Returns true if the caller may read the memory of that thread by ptrace's rule. Security modules
- * are not asked.
+ * Returns true if the caller may read the memory of @task by ptrace's rule. Security modules are
+ * not asked.
  */
 bool pfm_may_watch(struct task_struct *task)
 {
@@ -105,8 +105,8 @@ bool pfm_may_watch(struct task_struct *task)
 
 /*
  * Applies ptrace's rule while the process executes no new program. During exec a process is not
- * dumpable for a moment, whatever it will be afterwards; mm_access() waits for that in the same
- * way. Returns 0, -EPERM or -EINTR. May sleep. Caller holds none of the module's locks.
+ * dumpable for a moment, even if it is dumpable afterwards. mm_access() also waits until exec is
+ * over. Returns 0, -EPERM or -EINTR. May sleep. Caller holds none of the module's locks.
  */
 static int stable_ptrace_rule(struct task_struct *task)
 {
@@ -122,8 +122,9 @@ static int stable_ptrace_rule(struct task_struct *task)
 
 /*
  * Returns a copy of the caller's credentials for procfs, which checks the ids for file access and
- * the effective capabilities. In the copy these are the real ids and the permitted capabilities,
- * because ptrace's rule is about those.
+ * the effective capabilities. The copy has the real ids and the permitted capabilities as ids for
+ * file access and effective capabilities, because ptrace's rule checks the real ids and the
+ * permitted capabilities.
  */
 static struct cred *procfs_cred(bool attach)
 {
@@ -135,7 +136,7 @@ static struct cred *procfs_cred(bool attach)
 	cred->fsgid = cred->gid;
 	cred->cap_effective = cred->cap_permitted;
 	if (attach) {
-		/* Only ptrace's check is wanted, not that of the mode of the file "mem". */
+		/* Skip the check of the mode of the file "mem": only ptrace's check is wanted. */
 		cap_raise(cred->cap_effective, CAP_DAC_OVERRIDE);
 		cap_raise(cred->cap_effective, CAP_DAC_READ_SEARCH);
 	}
@@ -143,8 +144,8 @@ static struct cred *procfs_cred(bool attach)
 }
 
 /*
- * Opens a file of a thread of another process in procfs, and closes it again. Returns 0 if procfs
- * allows that, otherwise -EPERM, -ESRCH, -EINTR or -ENOMEM.
+ * Opens a file of a thread of another process in procfs, and closes the file again. Returns 0 if
+ * procfs allows the open, otherwise -EPERM, -ESRCH, -EINTR or -ENOMEM.
  */
 static int open_file_of(struct task_struct *task, const char *what, bool attach)
 {
@@ -168,7 +169,10 @@ static int open_file_of(struct task_struct *task, const char *what, bool attach)
 		fput(file);
 	switch (error) {
 	case 0:
-		/* If the task is alive, its number was not reused before the file was opened. */
+		/*
+		 * If the task is alive now, its pid number was not reused before the file was
+		 * opened.
+		 */
 		return pid_alive(task) ? 0 : -ESRCH;
 	case -ENOENT:
 	case -ESRCH:
@@ -177,7 +181,7 @@ static int open_file_of(struct task_struct *task, const char *what, bool attach)
 	case -ENOMEM:
 		return error;
 	case -ENFILE:
-		/* The system has too many open files. That says nothing about this task. */
+		/* The system has too many open files, which is no answer about this task. */
 		return -ENOMEM;
 	default:
 		return -EPERM;
@@ -205,8 +209,8 @@ static struct task_struct *with_memory(struct task_struct *task)
 #define MAX_THREADS_ASKED	8
 
 /*
- * Returns what procfs answers to the caller, which is not a thread of that process. -ESRCH if the
- * process is exiting.
+ * Returns the result of procfs's check for the caller, which is not a thread of the process of
+ * @task, or -ESRCH if the process is exiting.
  */
 static int ask_procfs(struct task_struct *task, bool attach)
 {
@@ -220,7 +224,10 @@ static int ask_procfs(struct task_struct *task, bool attach)
 		if (!thread)
 			return -ESRCH;
 		error = open_file_of(thread, attach ? "mem" : "maps", attach);
-		/* If the thread has its memory now, it also had it when the file was opened. */
+		/*
+		 * If the thread has its memory now, it also had its memory when the file was
+		 * opened.
+		 */
 		asked = READ_ONCE(thread->mm);
 		put_task_struct(thread);
 		if (asked || (error && error != -ESRCH))
@@ -230,9 +237,9 @@ static int ask_procfs(struct task_struct *task, bool attach)
 }
 
 /*
- * Checks whether the caller may read the memory of that thread, or with @attach whether it may stop
- * it, by ptrace's rule and by the security modules. Returns 0, -EPERM, -EINTR, -ENOMEM, or -ESRCH
- * if the process is exiting. May sleep. Caller holds none of the module's locks.
+ * Checks whether the caller may read the memory of @task, or with @attach whether the caller may
+ * stop @task, by ptrace's rule and by the security modules. Returns 0, -EPERM, -EINTR, -ENOMEM, or
+ * -ESRCH if the process is exiting. May sleep. Caller holds none of the module's locks.
  */
 int pfm_check_access(struct task_struct *task, bool attach)
 {
@@ -245,9 +252,9 @@ int pfm_check_access(struct task_struct *task, bool attach)
 }
 
 /*
- * Applies ptrace's rule as if the caller had the credentials @cred, and were not a thread of that
- * process. With @snapshot, the rule is applied to the program of that snapshot, even if the process
- * runs another one by now. Process context.
+ * Applies ptrace's rule as if the caller had the credentials @cred, and were not a thread of the
+ * process of @task. The rule is applied to the program in @snapshot, if given, even if the process
+ * runs another program now. Called in process context.
  */
 bool pfm_ptrace_allows(const struct cred *cred, struct task_struct *task,
 		       const struct pfm_access_snapshot *snapshot)
@@ -277,11 +284,11 @@ static void access_check_work(struct work_struct *work)
 }
 
 /*
- * Checks whether a task with the credentials @cred may read the memory of that process, or with
- * @attach stop it, by ptrace's rule and by the security modules. The caller may be a thread of the
- * process itself. Security modules allow such a thread everything, so a worker asks in its place.
- * Returns the same errors as pfm_check_access(). May sleep. Caller holds none of the module's
- * locks.
+ * Checks whether a task with the credentials @cred may read the memory of the process of @task, or
+ * with @attach stop the process, by ptrace's rule and by the security modules. The caller may be a
+ * thread of the process itself. Security modules allow a process any access to itself, so a worker
+ * makes the check. Returns the same errors as pfm_check_access(). May sleep. Caller holds none of
+ * the module's locks.
  */
 int pfm_check_access_as(const struct cred *cred, struct task_struct *task, bool attach)
 {
@@ -303,7 +310,10 @@ int pfm_check_access_as(const struct cred *cred, struct task_struct *task, bool 
 	return check.result;
 }
 
-/* A kernel thread that takes given credentials, so that procfs can be asked about them. */
+/*
+ * A kernel thread that takes given credentials, so that procfs can check access to a task that has
+ * them.
+ */
 struct cred_thread {
 	const struct cred *cred;
 	struct completion ready;
@@ -329,11 +339,11 @@ static int cred_thread_fn(void *data)
 }
 
 /*
- * Checks whether the caller may access a task with the credentials @cred. Such a task may not
- * exist any more, and procfs answers for tasks only, so a kernel thread takes the credentials for
- * the duration of the check. The file that is opened is a link in the directory "ns", because that
- * does not require the task to have memory. Returns 0, -EPERM, -EINTR or -ENOMEM. May sleep. Caller
- * holds none of the module's locks.
+ * Checks whether the caller may access a task with the credentials @cred. A task with these
+ * credentials may not exist any more, and procfs checks access to tasks only, so a kernel thread
+ * takes the credentials for the duration of the check. The file that is opened is a link in the
+ * directory "ns", because opening such a link does not require the task to have memory. Returns 0,
+ * -EPERM, -EINTR or -ENOMEM. May sleep. Caller holds none of the module's locks.
  */
 int pfm_check_cred_access(const struct cred *cred)
 {
@@ -355,7 +365,7 @@ int pfm_check_cred_access(const struct cred *cred)
 	return error == -ESRCH ? -EPERM : error;
 }
 
-/* Returns true if the caller has all rights that these credentials have. */
+/* Returns true if the caller has all rights of the credentials @cred. */
 bool pfm_has_rights_of(const struct cred *cred)
 {
 	const struct cred *mine = current_cred();
@@ -371,8 +381,9 @@ const struct cred *pfm_get_current_cred(void)
 }
 
 /*
- * Takes a snapshot of what decides who may access a thread: its program, the dumpability of that,
- * and its credentials. Returns -ESRCH if the thread has released them.
+ * Takes a snapshot of the properties of a thread that decide about access to the thread: its
+ * program, the program's dumpability, and the thread's credentials. Returns -ESRCH if the thread
+ * has released its program.
  */
 int pfm_snapshot_take(struct pfm_access_snapshot *snapshot, struct task_struct *task)
 {
@@ -385,7 +396,10 @@ int pfm_snapshot_take(struct pfm_access_snapshot *snapshot, struct task_struct *
 	}
 	snapshot->state = state;
 	snapshot->dumpable = READ_ONCE(state->dumpable);
-	/* Read last: commit_creds() makes a task undumpable before it changes its credentials. */
+	/*
+	 * The credentials are read last, because commit_creds() makes a task undumpable before it
+	 * changes the credentials.
+	 */
 	snapshot->cred = get_task_cred(task);
 	return 0;
 }
@@ -395,13 +409,13 @@ static void free_state(struct rcu_head *rcu)
 	struct task_exec_state *state = container_of(rcu, struct task_exec_state, rcu);
 
 	put_user_ns(state->user_ns);
-	/* It is from a slab cache of the kernel, which kfree() finds from the address. */
+	/* @state is from a slab cache of the kernel, which kfree() finds from the address. */
 	kfree(state);
 }
 
 /*
- * Drops the references of a snapshot. Contains put_task_exec_state(), which is not exported. Any
- * context but NMI.
+ * Drops the references of a snapshot. Repeats the code of put_task_exec_state(), which is not
+ * exported. Callable in any context but NMI.
  */
 void pfm_snapshot_put(struct pfm_access_snapshot *snapshot)
 {
@@ -411,8 +425,8 @@ void pfm_snapshot_put(struct pfm_access_snapshot *snapshot)
 }
 
 /*
- * Returns true if the thread's credentials and dumpability are those of the snapshot, whatever
- * program it runs.
+ * Returns true if the thread's credentials and dumpability are those of the snapshot, even if the
+ * thread runs another program.
  */
 bool pfm_snapshot_is_unchanged(const struct pfm_access_snapshot *snapshot, struct task_struct *task)
 {
@@ -426,8 +440,8 @@ bool pfm_snapshot_is_unchanged(const struct pfm_access_snapshot *snapshot, struc
 
 /*
  * Returns true if the thread's credentials and the dumpability of the program in the snapshot are
- * unchanged. If the thread is executing another program, it still has the dumpability of the old
- * one read here; once exec has changed the credentials, the result is false.
+ * unchanged. While the thread is in exec, the dumpability read here is that of the old program;
+ * after exec has changed the credentials, the result is false.
  */
 bool pfm_snapshot_was_unchanged(const struct pfm_access_snapshot *snapshot,
 				struct task_struct *task)
@@ -445,8 +459,8 @@ bool pfm_snapshot_same_program(const struct pfm_access_snapshot *snapshot, struc
 }
 
 /*
- * Returns the process of the caller as a struct pid, with a reference. It stays the same when
- * another thread becomes the leader.
+ * Returns the process of the caller as a struct pid, with a reference. The struct pid stays the
+ * same when another thread becomes the leader.
  */
 struct pid *pfm_current_process(void)
 {
@@ -454,9 +468,9 @@ struct pid *pfm_current_process(void)
 }
 
 /*
- * Returns true if that process may still stop the current thread, by ptrace's rule and with the
- * credentials of its present leader. If another thread of it executes a program, that thread
- * becomes the leader. Process context.
+ * Returns true if @process may still stop the current thread, by ptrace's rule and with the
+ * credentials of the present leader of @process. A thread that executes a program becomes the
+ * leader of its process. Called in process context.
  */
 bool pfm_may_stop_current(struct pid *process)
 {
@@ -489,7 +503,10 @@ bool pfm_is_exiting(const struct task_struct *task)
 	return READ_ONCE(task->flags) & PF_EXITING;
 }
 
-/* Returns true if the new program has more rights than its user, or may not be read by its user. */
+/*
+ * Returns true if the new program has more rights than its user, or if its user may not read the
+ * program's file.
+ */
 bool pfm_exec_is_secret(const struct linux_binprm *bprm)
 {
 	return bprm->secureexec || bprm->interp_flags & BINPRM_FLAGS_ENFORCE_NONDUMP;
@@ -498,8 +515,8 @@ EXPORT_SYMBOL_GPL(pfm_exec_is_secret);
 
 /*
  * Returns true if perf's policy and the lockdown of the kernel allow the caller to monitor the
- * kernel. A function in C because security_locked_down() is inline in a kernel without security
- * modules.
+ * kernel. The function is in C because security_locked_down() is inline in a kernel without
+ * security modules.
  */
 bool pfm_may_monitor_kernel(void)
 {

@@ -2,11 +2,11 @@
 /*
  * Limits per user: kernel memory, traced processes and traces (sys/account.rs).
  *
- * The table works like that of ucounts, which modules cannot use. An amount is charged to the
- * account of the user, and to the accounts of the owners of its user namespace and of the parents
- * of that, without the initial one. A user therefore cannot exceed a limit by creating user
- * namespaces with many uids. A user namespace that root owns (root creates those of other people's
- * containers) has an account of its own.
+ * The table of accounts works like the table of ucounts, which modules cannot use. An amount is
+ * charged to the account of the user, and to the accounts of the owners of the user's namespace and
+ * of its parents, except the initial namespace. A user therefore cannot exceed a limit by creating
+ * user namespaces with many uids. A user namespace that root owns (such as one of a container of
+ * another user) has a separate account.
  */
 #include <linux/capability.h>
 #include <linux/cred.h>
@@ -29,7 +29,8 @@ module_param(user_kb, uint, 0644);
 MODULE_PARM_DESC(user_kb, "Kilobytes of memory that contexts and traces of one user may have; 0: a 64th of all, 32 MB at least");
 
 /*
- * An account: of a user, with @space 0, or of a user namespace that root owns, by its inode number.
+ * An account of the user @uid with @space 0, or of the user namespace that root owns and that has
+ * the inode number @space.
  */
 struct account {
 	kuid_t uid;
@@ -60,7 +61,9 @@ static struct account account_of_user(const struct cred *cred)
 	return (struct account) { cred->euid, 0 };
 }
 
-/* Returns the account that is charged for the users of @ns, besides their own accounts. */
+/*
+ * Returns the account that is charged for the users of @ns in addition to the users' own accounts.
+ */
 static struct account account_of_owner(const struct user_namespace *ns)
 {
 	if (uid_eq(ns->owner, GLOBAL_ROOT_UID))
@@ -142,8 +145,8 @@ static void uncharge_account(struct account account, struct pfm_amount less)
 }
 
 /*
- * Subtracts @less from the accounts that pfm_account_add() charges, once each. With @last, undoes
- * only the steps of the walk before that of the namespace @last. Caller holds users_lock.
+ * Subtracts @less once from each account that pfm_account_add() charges. With @last, only the steps
+ * of the walk before the step of the namespace @last are undone. Caller holds users_lock.
  */
 static void uncharge_all(const struct cred *cred, struct pfm_amount less,
 		       const struct user_namespace *last)
@@ -160,8 +163,9 @@ static void uncharge_all(const struct cred *cred, struct pfm_amount less,
 }
 
 /*
- * Charges @more to a user, see the top of this file. Returns -EDQUOT if one of the accounts would
- * exceed @most, or -ENOMEM; then no account is charged. Process context.
+ * Charges @more to the accounts of a user and of the owners of the user's namespaces. Returns
+ * -EDQUOT if one of the accounts would exceed @most, or -ENOMEM; an error charges no account.
+ * Called in process context.
  */
 int pfm_account_add(const struct cred *cred, struct pfm_amount more, u64 most)
 {
@@ -182,7 +186,7 @@ int pfm_account_add(const struct cred *cred, struct pfm_amount more, u64 most)
 	return error;
 }
 
-/* Undoes pfm_account_add() for the same credentials. Process context. */
+/* Undoes pfm_account_add() for the same credentials. Called in process context. */
 void pfm_account_sub(const struct cred *cred, struct pfm_amount less)
 {
 	spin_lock(&users_lock);
@@ -197,8 +201,8 @@ bool pfm_account_is_unlimited(void)
 }
 
 /*
- * Returns the limit of memory of one account, in bytes: the parameter user_kb, or if that is 0,
- * 1/64 of the machine's memory and 32 MB at least.
+ * Returns the memory limit of one account in bytes: the parameter user_kb or, if user_kb is 0, 1/64
+ * of the machine's memory and 32 MB at least.
  */
 u64 pfm_account_bytes(void)
 {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * PERFTRACE_RELEASE: traced processes replace their mappings of the device and close their files of
- * it. Each process does so in a task work, before one of its threads returns to user mode.
+ * PERFTRACE_RELEASE: traced processes replace their mappings of /dev/perftrace and close their
+ * files of the device. A task work of one thread of the process does both before the thread returns
+ * to user mode.
  */
 #include <linux/anon_inodes.h>
 #include <linux/err.h>
@@ -18,7 +19,7 @@
 #include "trace.h"
 #include "work.h"
 
-/* Release in src/engine/trace.rs has the same layout. */
+/* Release in src/engine/trace.rs has the layout of struct perftrace_release. */
 static_assert(sizeof(struct perftrace_release) == 16);
 
 struct pt_detach_work {
@@ -28,11 +29,11 @@ struct pt_detach_work {
 };
 
 /*
- * A temporary file that is mapped with MAP_FIXED over a VMA of the device. do_mmap() calls its
- * get_unmapped_area() with the mmap lock held for writing and before it unmaps anything: an error
- * from there leaves the address space as it was. Its mmap() replaces the file of the new VMA by
- * @wake, or by @memory if there is no @wake or it cannot be mapped, so that no VMA holds a
- * reference to the module.
+ * A temporary file that is mapped with MAP_FIXED over a VMA of the device. do_mmap() calls the
+ * file's get_unmapped_area() with the mmap lock held for writing and before it unmaps anything, so
+ * an error of get_unmapped_area() leaves the address space unchanged. The file's mmap() replaces
+ * the file of the new VMA by @wake, or by @memory if @wake is NULL or cannot be mapped. No VMA then
+ * holds a reference to the module.
  */
 struct pt_stand_in {
 	const struct vm_operations_struct *vm_ops;
@@ -57,7 +58,10 @@ static int stand_in_mmap(struct file *file, struct vm_area_struct *vma)
 {
 	const struct pt_stand_in *in = file->private_data;
 
-	/* The pages of the old VMA are unmapped by now, and an error would leave a hole. */
+	/*
+	 * The pages of the old VMA are already unmapped, so an error would leave a hole in the
+	 * address space.
+	 */
 	if (in->wake) {
 		vma_set_file(vma, in->wake);
 		if (!vfs_mmap(in->wake, vma))
@@ -74,9 +78,9 @@ static const struct file_operations stand_in_ops = {
 };
 
 /*
- * Maps @wake or empty memory over the VMA that @in describes. The memory is shared and not
- * reserved, because late writers touch only a few pages of it. Returns -EAGAIN if the VMA has
- * changed.
+ * Maps @wake or empty memory over the VMA that @in describes. The memory is shared, and no memory
+ * is reserved for it, because late writers touch only a few of its pages. Returns -EAGAIN if the
+ * VMA has changed.
  */
 static int replace_vma(const struct pt_device_ops *ops, struct file *wake, struct pt_stand_in *in)
 {
@@ -98,11 +102,16 @@ static int replace_vma(const struct pt_device_ops *ops, struct file *wake, struc
 		return PTR_ERR(file);
 	}
 	at = vm_mmap(file, in->from, bytes, prot, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, within);
-	/* mmap() may leave a hole when it runs out of memory: fill it unless another thread has. */
+	/*
+	 * mmap() may leave a hole when memory runs out. Fill the hole unless another thread has
+	 * mapped it.
+	 */
 	if (IS_ERR_VALUE(at) && at != -EAGAIN)
 		vm_mmap(in->memory, in->from, bytes, prot,
 			MAP_SHARED | MAP_FIXED_NOREPLACE | MAP_NORESERVE, within);
-	/* No VMA refers to this file, so its operations are not called after this. */
+	/*
+	 * No VMA refers to this file, so the kernel calls none of its operations after the fput().
+	 */
 	fput(file);
 	fput(in->memory);
 	return IS_ERR_VALUE(at) ? (int)at : 0;
@@ -126,12 +135,12 @@ static bool find_device_vma(const struct pt_device_ops *ops, unsigned long after
 	return vma;
 }
 
-/* Passes over the address space: other threads may move VMAs during one. */
+/* Maximum number of passes over the address space, as other threads may move VMAs during a pass. */
 #define MAX_DETACH_PASSES	8
 
 /*
- * Replaces all VMAs of the device. Returns -ENOENT if there was none, and -EAGAIN if some are left
- * because other threads move them or memory is short.
+ * Replaces all VMAs of the device. Returns -ENOENT if the process has no VMA of the device, and
+ * -EAGAIN if VMAs are left because other threads move them or memory is short.
  */
 static int replace_vmas(const struct pt_device_ops *ops, struct file *wake)
 {
@@ -178,14 +187,14 @@ static void detach(struct callback_head *head)
 
 	/*
 	 * The thread may have been stopped since the work was queued, and PERFTRACE_RESUME may have
-	 * cancelled the release meanwhile. With VM_LOCKED, mmap() would populate the new mappings
-	 * with pages in full, so such a process keeps the device.
+	 * cancelled the release since then. With VM_LOCKED, mmap() would populate the new mappings
+	 * with pages in full, so a process with VM_LOCKED is not detached.
 	 */
 	if (pt_is_detaching() && current->mm && !(current->mm->def_flags & VM_LOCKED)) {
 		/*
-		 * -ENOENT: no VMA yet, because the process is attaching and another thread is about
-		 * to use the descriptor to map the device. -EAGAIN: some VMAs are left. In both
-		 * cases the next PERFTRACE_RELEASE queues this work again.
+		 * -ENOENT means that the process is attaching and another thread is about to map
+		 * the device. -EAGAIN means that some VMAs are left. In both cases the next
+		 * PERFTRACE_RELEASE queues this work again.
 		 */
 		if (replace_vmas(&work->ops, work->wake))
 			pt_detach_failed();
@@ -226,9 +235,9 @@ int pt_detach_later(struct task_struct *leader, const struct pt_device_ops *ops,
 }
 
 /*
- * Returns the file of @fd, with a reference, if it can be mapped in place of the first, read-only
- * piece of the device: a regular file of at least PERFTRACE_READ_BYTES that is open for reading
- * only. Otherwise returns -EBADF or -EINVAL.
+ * Returns the file of @fd, with a reference, if the file can be mapped in place of the read-only
+ * part of a process's mapping: a regular file of at least PERFTRACE_READ_BYTES that is open for
+ * reading only. Otherwise returns -EBADF or -EINVAL.
  */
 struct file *pt_wake_file_get(int fd)
 {

@@ -27,28 +27,28 @@
 #include "pmu.h"
 #include "shim.h"
 
-/* perfmon_register and perfmon_pmu in include/linux/perfmon.rs have the same layout. */
+/* The structures in include/linux/perfmon.rs have the layout of the C structures. */
 static_assert(sizeof(struct perfmon_register) == 72);
 static_assert(offsetof(struct perfmon_register, pmcs) == 56);
 static_assert(sizeof(struct perfmon_pmu) == 112);
-/* SelfPage in src/engine/selfpage.rs has the same layout. */
+/* SelfPage in src/engine/selfpage.rs has the layout of struct perfmon_self. */
 static_assert(sizeof(struct perfmon_self) == 48 + PERFMON_SELF_COUNTERS * 24);
 
-/* Defined in Rust: sys/pmu.rs. */
+/* Exports of functions that sys/pmu.rs defines in Rust. */
 EXPORT_SYMBOL_GPL(perfmon_pmu_register);
 EXPORT_SYMBOL_GPL(perfmon_pmu_unregister);
 
 /*
- * The contexts on each CPU, of the current thread [0] and of the CPU [1], and the global-control
- * bits of their counters that count: sys/sched.rs.
+ * The contexts on each CPU, that of the current thread [0] and that of the CPU [1], and the
+ * global-control bits of the counters in use by each context. sys/sched.rs accesses both variables.
  */
 DEFINE_PER_CPU(unsigned long[2], pfm_loaded);
 DEFINE_PER_CPU(u64[2], pfm_counting);
 
-/* Core type and registers of each CPU: src/perfcounters/cpu_kinds.rs. */
+/* Core type and registers of each CPU, which src/perfcounters/cpu_kinds.rs sets. */
 DEFINE_PER_CPU(struct pfm_kind, pfm_kind);
 
-/* Copies the description of a CPU. Leaves @kind unchanged if there cannot be such a CPU. */
+/* Copies the kind of a CPU. Leaves @kind unchanged if @cpu is not a possible CPU. */
 void pfm_kind_of(u32 cpu, struct pfm_kind *kind)
 {
 	if (cpu < nr_cpu_ids && cpu_possible(cpu))
@@ -68,8 +68,8 @@ u64 pfm_run_time(const struct task_struct *task)
 }
 
 /*
- * The number of the reservation of the PMU for which a CPU's registers were last reset:
- * src/perfcounters/session.rs.
+ * The number of the PMU reservation for which a CPU's registers were last reset. See RESERVATIONS
+ * in src/perfcounters/session.rs.
  */
 DEFINE_PER_CPU(u64, pfm_reset_for);
 
@@ -83,7 +83,9 @@ void pfm_lock_init(raw_spinlock_t *lock)
 	raw_spin_lock_init(lock);
 }
 
-/* sys/msr.rs uses the same exception type: a fault of rdpmc, rdmsr or wrmsr sets ecx to -1. */
+/*
+ * sys/msr.rs uses this exception type, with which a fault of rdpmc, rdmsr or wrmsr sets ecx to -1.
+ */
 static_assert((EX_TYPE_IMM_REG | EX_DATA_REG(1)) == (17 | 1 << 8) && EX_DATA_IMM_SHIFT == 16);
 
 /*
@@ -96,7 +98,7 @@ void pfm_log_fault(void)
 			      smp_processor_id());
 }
 
-/* Logs that a context cannot count on @cpu, or with -1 on any CPU. Process context. */
+/* Logs that a context cannot count on @cpu, or with -1 on any CPU. Called in process context. */
 void pfm_log_lacking(int cpu)
 {
 	if (cpu < 0)
@@ -114,8 +116,9 @@ bool pfm_msr_exists(u32 msr)
 }
 
 /*
- * Returns true if a register exists and keeps what is written to it. Some virtual machines claim a
- * PMU that they do not have. The caller has reserved the register. Its old value is restored.
+ * Returns true if a register exists and keeps a value that is written to it. Some virtual machines
+ * report a PMU that does not work. The caller has reserved the register. The old value of the
+ * register is restored.
  */
 bool pfm_msr_keeps_value(u32 msr)
 {
@@ -134,7 +137,7 @@ bool pfm_msr_keeps_value(u32 msr)
 
 /*
  * Reserves an event select register, by the interface that perf and the NMI watchdog use as well.
- * Returns false if it is in use.
+ * Returns false if the register is in use.
  */
 bool pfm_reserve_msr(u32 msr)
 {
@@ -160,8 +163,8 @@ void pfm_map_remove(void)
  * Returns the CPU on which @task runs, or -1.
  *
  * Either this function finds the thread on a CPU, or the probe of the thread's next sched_exit_tp
- * sees what the caller wrote before. The scheduler sets on_cpu, then the probe takes the lock of
- * the context, which is a full barrier.
+ * sees the stores that the caller made before the call. The scheduler sets on_cpu, then the probe
+ * takes the lock of the context, which is a full barrier.
  */
 int pfm_running_cpu(const struct task_struct *task)
 {
@@ -170,7 +173,9 @@ int pfm_running_cpu(const struct task_struct *task)
 	return READ_ONCE(task->on_cpu) ? (int)task_cpu(task) : -1;
 }
 
-/* Returns the FS base of the current thread in user mode. Interrupts or preemption off. */
+/*
+ * Returns the FS base of the current thread in user mode. Called with interrupts or preemption off.
+ */
 u64 pfm_thread_pointer(void)
 {
 	return x86_fsbase_read_cpu();
@@ -187,8 +192,8 @@ void pfm_preempt_enable(void)
 }
 
 /*
- * debugfs perfmon/NAME/pmcN and pmdN show the rows of the PMU descriptions. A file refers to a
- * field of the row, which must stay until pfm_tree_remove_pmu().
+ * The debugfs files perfmon/NAME/pmcN and pmdN show the registers of the PMU descriptions. A file
+ * refers to the row of its register, which must stay until pfm_tree_remove_pmu().
  */
 static struct dentry *tree;
 
@@ -243,16 +248,18 @@ void pfm_tree_remove_pmu(const struct perfmon_pmu *pmu)
 }
 
 /*
- * Unbound work queue, so that a task that occupies a CPU cannot delay the work: freeing of
- * contexts, questions about permissions, periodic reading of counters, and detaching of unused
- * probes.
+ * Unbound work queue, so that a task that occupies a CPU cannot delay the work. The work is freeing
+ * contexts, checking permissions, reading counters periodically, and detaching unused probes.
  */
 struct workqueue_struct *pfm_work;
-/* Work that has to run on a certain CPU. A task that occupies this CPU can delay it. */
+/*
+ * Work queue for work that has to run on a certain CPU, which a task that occupies the CPU can
+ * delay.
+ */
 static struct workqueue_struct *cpu_work;
 
 /*
- * Periodic work that reads the counters of all CPUs before they can wrap: sync_all_cpus() in
+ * Periodic work that reads the counters of all CPUs before they can wrap, by sync_all_cpus() in
  * src/perfcounters/session.rs.
  */
 static unsigned int wrap_timer_ms;
@@ -275,8 +282,8 @@ void pfm_wrap_timer_start(unsigned int milliseconds)
 }
 
 /*
- * Stops the periodic work without waiting for it. A run in progress may queue one more, which is
- * the last; a late run only brings the values of loaded contexts up to date.
+ * Stops the periodic work without waiting for its end. A work function in progress may queue the
+ * work one last time. A late call only updates the values of loaded contexts.
  */
 void pfm_wrap_timer_stop(void)
 {
@@ -291,7 +298,7 @@ static void idle_work(struct work_struct *work)
 
 static DECLARE_DELAYED_WORK(idle, idle_work);
 
-/* Calls pfm_idle_work() after @milliseconds. A further call in between restarts the time. */
+/* Calls pfm_idle_work() after @milliseconds. A further call before that time restarts the delay. */
 void pfm_idle_queue(unsigned int milliseconds)
 {
 	mod_delayed_work(pfm_work, &idle, msecs_to_jiffies(milliseconds));
@@ -310,7 +317,10 @@ int pfm_work_start(void)
 	return -ENOMEM;
 }
 
-/* Cancels or waits for all work, and destroys the work queues. Nothing may queue work any more. */
+/*
+ * Cancels or waits for all work, and destroys the work queues. After this call no work may be
+ * queued.
+ */
 void pfm_work_end(void)
 {
 	WRITE_ONCE(wrap_timer_ms, 0);
@@ -322,8 +332,8 @@ void pfm_work_end(void)
 }
 
 /*
- * PMU registers lose their contents in suspend: @power_callback unloads the contexts before and
- * loads them afterwards.
+ * PMU registers lose their contents in suspend, so @power_callback unloads the contexts before
+ * suspend and loads the contexts again at resume.
  */
 static void (*power_callback)(bool suspend);
 
@@ -367,11 +377,11 @@ int pfm_vma_self_page(struct vm_area_struct *vma, const struct vm_operations_str
 }
 
 /*
- * Permission to execute RDPMC, per address space and in the same way as perf:
+ * Permission to execute RDPMC, which is given per address space. As in perf,
  * mm->context.perf_rdpmc_allowed counts the permissions. Each switch to another address space sets
- * CR4.PCE from it; if RDPMC is allowed, the switch also has perf clear the counters that it has
- * used. Modules cannot write CR4. To make a CPU switch, a worker takes another address space, then
- * the caller's, then the other one again.
+ * CR4.PCE from mm->context.perf_rdpmc_allowed. If RDPMC is allowed, perf also clears the counters
+ * that it has used at the switch. Modules cannot write CR4. To make a CPU switch, a worker on the
+ * CPU uses another address space, then the caller's, then the first one again.
  */
 struct rdpmc_switches {
 	struct mm_struct *other, *mine;
@@ -421,12 +431,12 @@ static struct mm_struct *mm_of_init(void)
 	return mm;
 }
 
-/* Longest wait for the worker of a CPU that a task of higher priority occupies. */
+/* Maximum wait for the worker of a CPU that a task of higher priority occupies, in milliseconds. */
 #define RDPMC_WAIT_MS	100
 
 /*
- * Makes these CPUs switch to the caller's address space and to another one. Returns -ENOMEM, or
- * -EBUSY if a CPU did not switch in time; it still does so later. May sleep.
+ * Makes the CPUs in @cpus switch to the caller's address space and to another one. Returns -ENOMEM,
+ * or -EBUSY if a CPU did not switch in time; such a CPU still switches later. May sleep.
  */
 static int rdpmc_switch_on(const struct cpumask *cpus)
 {
@@ -476,18 +486,19 @@ static bool rdpmc_works(void)
 }
 
 /*
- * Allows RDPMC in the caller's address space. Returns false if that is impossible. CPUs that do not
- * use this address space now set CR4.PCE when they switch to it. May sleep.
+ * Allows RDPMC in the caller's address space. Returns false if RDPMC cannot be allowed. A CPU that
+ * does not use this address space yet sets CR4.PCE when it switches to this address space. May
+ * sleep.
  */
 bool pfm_rdpmc_allow(void)
 {
 	bool done = true;
 
-	/* CR4 of this CPU is representative of the others only if RDPMC was allowed before. */
+	/* CR4 of this CPU tells about the other CPUs only if RDPMC was already allowed. */
 	if (atomic_inc_return(&current->mm->context.perf_rdpmc_allowed) == 1 || !rdpmc_works()) {
 		/*
-		 * Barrier between the increment and the read of the mask: a CPU that is not in the
-		 * mask yet sees the increment when it switches to this address space.
+		 * Barrier between the increment and the read of the mask: a CPU that is not in
+		 * mm_cpumask() yet sees the increment when it switches to this address space.
 		 */
 		smp_mb();
 		done = !rdpmc_switch_on(mm_cpumask(current->mm));
@@ -499,9 +510,10 @@ bool pfm_rdpmc_allow(void)
 }
 
 /*
- * Makes perf clear the counters that it has used on this CPU. perf does that only when the CPU
- * switches to an address space that may use RDPMC, hence the temporary permission. Returns -ENOMEM,
- * or -EBUSY if the worker did not run in time. The caller is bound to this CPU. May sleep.
+ * Makes perf clear the counters that it has used on this CPU. perf clears them only when the CPU
+ * switches to an address space that may use RDPMC, so RDPMC is permitted for the duration of the
+ * call. Returns -ENOMEM, or -EBUSY if the worker did not run in time. The caller is bound to this
+ * CPU. May sleep.
  */
 int pfm_flush_perf_dirty_counters(void)
 {
@@ -515,15 +527,15 @@ int pfm_flush_perf_dirty_counters(void)
 	return error;
 }
 
-/* Adds a permission, for the copy of a mapping that mremap() moves. */
+/* Adds a permission for RDPMC, for the copy of a mapping that mremap() moves. */
 void pfm_rdpmc_keep(struct mm_struct *mm)
 {
 	atomic_inc(&mm->context.perf_rdpmc_allowed);
 }
 
 /*
- * Removes a permission. After the last one, CR4.PCE is cleared at the next switch to another
- * address space.
+ * Removes a permission for RDPMC. After the last permission is removed, CR4.PCE is cleared at the
+ * next switch to another address space.
  */
 void pfm_rdpmc_forbid(struct mm_struct *mm)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * C functions that sys/{msr,rawlock,sched,pmu,threads,rights,account,wake}.rs call. sys/shim.rs
- * declares them for Rust.
+ * C functions that sys/{access,account,msr,pmu,rawlock,sched,selfpage,threads,wrap_timer}.rs call.
+ * sys/shim.rs declares these functions for Rust.
  */
 #ifndef _PERFCOUNTERS_SHIM_PMU_H
 #define _PERFCOUNTERS_SHIM_PMU_H
@@ -25,7 +25,8 @@ struct vm_operations_struct;
 DECLARE_PER_CPU(unsigned long[2], pfm_loaded);
 DECLARE_PER_CPU(u64[2], pfm_counting);
 /*
- * Registers and core type of a CPU. CpuKind in src/perfcounters/cpu_kinds.rs has the same layout.
+ * Registers and core type of a CPU. CpuKind in src/perfcounters/cpu_kinds.rs has the layout of this
+ * structure.
  */
 struct pfm_kind {
 	u32 id;
@@ -50,15 +51,18 @@ bool pfm_msr_keeps_value(u32 msr);
 bool pfm_reserve_msr(u32 msr);
 void pfm_release_msr(u32 msr);
 
-/* Resources that are counted for each user. Resource in sys/shim.rs has the same values. */
+/*
+ * Resources that are counted for each user. Resource in sys/shim.rs has the values of this
+ * enumeration.
+ */
 enum pfm_resource {
 	PFM_BYTES,
-	/* Processes that are traced, or have ended and are not read yet. */
+	/* Processes that are traced, or that have ended and are not read yet. */
 	PFM_PROCESSES,
 	/* PFM_TRACES: traces that have not ended. PFM_HELD_TRACES: all traces that exist. */
 	PFM_TRACES,
 	PFM_HELD_TRACES,
-	/* Concurrent calls of PERFTRACE_OPEN; not shown in debugfs. */
+	/* Concurrent calls of PERFTRACE_OPEN, which debugfs does not show. */
 	PFM_PERMISSION_CHECKS,
 	PFM_NR_RESOURCES,
 };
@@ -113,7 +117,7 @@ const struct cred *pfm_get_current_cred(void);
 
 /*
  * Snapshot of a thread's credentials and program, with references. AccessSnapshot in sys/shim.rs
- * has the same layout.
+ * has the layout of this structure.
  */
 struct pfm_access_snapshot {
 	const struct cred *cred;
@@ -140,7 +144,7 @@ bool pfm_exec_is_secret(const struct linux_binprm *bprm);
 void pfm_preempt_disable(void);
 void pfm_preempt_enable(void);
 
-/* Defined in Rust: sys/wrap_timer.rs. */
+/* Functions that sys/wrap_timer.rs defines in Rust. */
 void pfm_wrap_timer_work(void);
 void pfm_idle_work(void);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Sampling: the overflow interrupt, the wakeup of readers, the interrupted instruction and its
- * call stack, and memory that user space maps.
+ * Sampling: the overflow interrupt, the wakeup of readers, the interrupted instruction and the call
+ * stack, and memory that user space maps.
  */
 #include <linux/fs.h>
 #include <linux/hrtimer.h>
@@ -35,25 +35,25 @@
 #include "work.h"
 #include "shim.h"
 
-/* Structures in include/linux/perfmon.rs have the same layout. */
+/* The structures in include/linux/perfmon.rs have the layout of the C structures. */
 static_assert(sizeof(struct perfmon_format) == 88);
 static_assert(sizeof(struct perfmon_overflow) == 80);
 static_assert(sizeof(struct perfmon_layout) == 24);
-/* Page in src/engine/ring.rs has the same layout. */
+/* Page in src/engine/ring.rs has the layout of struct perfmon_ring_page. */
 static_assert(sizeof(struct perfmon_ring_page) == 56);
 
-/* Defined in Rust: sys/format.rs. */
+/* Exports of functions that sys/format.rs defines in Rust. */
 EXPORT_SYMBOL_GPL(perfmon_format_register);
 EXPORT_SYMBOL_GPL(perfmon_format_unregister);
 EXPORT_SYMBOL_GPL(perfmon_ring_write);
 
 /*
- * The notifier of a context or of a trace. It can be used in any context, NMIs included,
- * and defers its work to where that is possible:
+ * The notifier of a context or of a trace. A notifier can be used in any context, NMIs included,
+ * and defers work to a context in which the work is allowed:
  *
- * - @wake_work wakes readers and pollers, and sends SIGIO;
+ * - @wake_work wakes readers and pollers, and sends SIGIO, as soon as interrupts are on;
  * - @deferred_work calls pfm_deferred_work() on the same CPU, as soon as interrupts are on;
- * - @timer calls pfm_deferred_work() on the same CPU when it expires;
+ * - @timer calls pfm_deferred_work() on the same CPU when the timer expires;
  * - @permission_work calls pfm_recheck_permission() in a worker;
  * - @free_work frees the context in a worker, after a grace period;
  * - @block_work makes the monitored thread sleep before it returns to user mode.
@@ -67,7 +67,7 @@ struct pfm_notifier {
 	struct fasync_struct *fasync;
 	const void *context;
 	struct rcu_work free_work;
-	/* Where the monitored thread sleeps until PERFMON_RESTART. */
+	/* The wait queue on which the monitored thread sleeps until PERFMON_RESTART. */
 	wait_queue_head_t restart_waiters;
 	struct callback_head block_work;
 	atomic_t is_blocking;
@@ -87,8 +87,8 @@ static void notifier_put(struct pfm_notifier *notifier)
 
 /*
  * Task work of the monitored thread: sleeps until @may_continue is set. A signal ends the sleep, as
- * in perfmon2. So does the exit of the process on whose behalf the thread sleeps, or the loss of
- * its permission to stop the thread, which is checked every second.
+ * in perfmon2. The sleep also ends if the process on whose behalf the thread sleeps exits or may
+ * not stop the thread any more, which is checked every second.
  */
 static void notifier_block_work(struct callback_head *head)
 {
@@ -97,14 +97,14 @@ static void notifier_block_work(struct callback_head *head)
 	bool may = pfm_may_stop_current(requester);
 	const void *context;
 
-	/* From here on another overflow can queue this task work again. */
+	/* After this store another overflow can queue this task work again. */
 	atomic_set(&notifier->is_blocking, 0);
 	while (may && !wait_event_interruptible_timeout(notifier->restart_waiters,
 							READ_ONCE(notifier->may_continue), HZ))
 		may = pfm_may_stop_current(requester);
 	put_pid(requester);
 	if (!may) {
-		/* The context is freed only after a grace period that begins once this is NULL. */
+		/* The context is freed a grace period after @live_context was set to NULL. */
 		rcu_read_lock();
 		context = READ_ONCE(notifier->live_context);
 		if (context)
@@ -134,11 +134,11 @@ static enum hrtimer_restart notifier_timer(struct hrtimer *timer)
 	struct pfm_notifier *notifier = container_of(timer, struct pfm_notifier, timer);
 
 	pfm_deferred_work(notifier->context, true);
-	/* pfm_deferred_work() has started the timer again if it is needed. */
+	/* pfm_deferred_work() has started the timer again if the timer is still needed. */
 	return HRTIMER_NORESTART;
 }
 
-/* A worker, because pfm_recheck_permission() may wait for an exec of the monitored thread. */
+/* Runs in a worker, as pfm_recheck_permission() may wait for an exec of the monitored thread. */
 static void notifier_permission_work(struct work_struct *work)
 {
 	pfm_recheck_permission(container_of(work, struct pfm_notifier, permission_work)->context);
@@ -164,7 +164,8 @@ struct pfm_notifier *pfm_notifier_new(void)
 
 /*
  * Frees the notifier. A thread that sleeps in notifier_block_work() is woken, and drops the last
- * reference. No other function of the notifier may run meanwhile or later. May sleep.
+ * reference. The caller makes sure that no other function of the notifier runs during or after this
+ * call. May sleep.
  */
 void pfm_notifier_free(struct pfm_notifier *notifier)
 {
@@ -186,8 +187,8 @@ static void notifier_free_work(struct work_struct *work)
 }
 
 /*
- * Frees the context in a worker, after a grace period: others may have found it under RCU, or with
- * preemption off. Process context.
+ * Frees the context in a worker, after a grace period, because code under RCU or with preemption
+ * off may still use the context. Called in process context.
  */
 void pfm_notifier_free_context(struct pfm_notifier *notifier)
 {
@@ -198,7 +199,7 @@ void pfm_notifier_free_context(struct pfm_notifier *notifier)
 
 /*
  * Makes the current thread sleep before it returns to user mode, on behalf of the process
- * @requester. Any context.
+ * @requester. Callable in any context.
  */
 void pfm_notifier_block_thread(struct pfm_notifier *notifier, struct pid *requester)
 {
@@ -210,8 +211,8 @@ void pfm_notifier_block_thread(struct pfm_notifier *notifier, struct pid *reques
 	if (!pfc_task_work_add(current, &notifier->block_work,
 			       in_nmi() ? TWA_NMI_CURRENT : TWA_RESUME)) {
 		/*
-		 * The thread is exiting. Neither reference is the last one, because the context
-		 * holds both the notifier and the pid.
+		 * The thread is exiting. Neither reference is the last reference, because the
+		 * context holds both the notifier and the pid.
 		 */
 		refcount_dec(&notifier->refs);
 		put_pid(requester);
@@ -220,8 +221,8 @@ void pfm_notifier_block_thread(struct pfm_notifier *notifier, struct pid *reques
 }
 
 /*
- * Allows the blocked thread to continue, when pfm_notifier_wake_blocked() wakes it. Any context,
- * under the lock that also orders pfm_notifier_block_thread().
+ * Allows the blocked thread to continue when pfm_notifier_wake_blocked() wakes the thread. Callable
+ * in any context, under the lock that also orders pfm_notifier_block_thread().
  */
 void pfm_notifier_resume(struct pfm_notifier *notifier)
 {
@@ -250,13 +251,13 @@ void pfm_notifier_queue_work(struct pfm_notifier *notifier)
 	irq_work_queue(&notifier->deferred_work);
 }
 
-/* Context: not in an NMI; no lock of the module held, as a worker is woken. */
+/* Wakes a worker. Context: not in an NMI, and without a lock of the module. */
 void pfm_notifier_queue_permission_check(struct pfm_notifier *notifier)
 {
 	queue_work(pfm_work, &notifier->permission_work);
 }
 
-/* Starts the timer on this CPU. Interrupts off, not in an NMI. */
+/* Starts the timer of the notifier on this CPU. Called with interrupts off and not in an NMI. */
 void pfm_notifier_start_timer(struct pfm_notifier *notifier, u64 nanoseconds)
 {
 	hrtimer_start(&notifier->timer, ns_to_ktime(min_t(u64, nanoseconds, KTIME_MAX / 2)),
@@ -264,8 +265,8 @@ void pfm_notifier_start_timer(struct pfm_notifier *notifier, u64 nanoseconds)
 }
 
 /*
- * Cancels the timer, without waiting for its callback. A callback that runs on another CPU at the
- * same time finds nothing to do. Interrupts off, not in an NMI.
+ * Cancels the timer, without waiting for the timer's callback. A callback that runs on another CPU
+ * at the same time finds nothing to do. Called with interrupts off and not in an NMI.
  */
 void pfm_notifier_cancel_timer(struct pfm_notifier *notifier)
 {
@@ -283,8 +284,8 @@ int pfm_notifier_wait(struct pfm_notifier *notifier, bool (*ready)(void *arg), v
 }
 
 /*
- * Waits as pfm_notifier_wait() does, for at most @nanoseconds. Returns 1 if ready, 0 if the time is
- * over, or -ERESTARTSYS.
+ * Waits as pfm_notifier_wait() does, but for at most @nanoseconds. Returns 1 if @ready returned
+ * true, 0 if the time is over, or -ERESTARTSYS.
  */
 int pfm_notifier_wait_for(struct pfm_notifier *notifier, bool (*ready)(void *arg), void *arg,
 			  u64 nanoseconds)
@@ -303,8 +304,8 @@ int pfm_notifier_fasync(struct pfm_notifier *notifier, int fd, struct file *file
 }
 
 /*
- * Returns true if the current task has registers of its program. During exec the memory is that of
- * the new program already, but the registers are those of the old one.
+ * Returns true if the current task has user registers of its present program. During exec the
+ * memory is already that of the new program, but the registers are those of the old program.
  */
 static bool has_user_mode(void)
 {
@@ -312,8 +313,9 @@ static bool has_user_mode(void)
 }
 
 /*
- * Returns the instruction that was interrupted, if it is known. KVM leaves a guest before it
- * handles the interrupt: the registers are those of the host, at the VM exit.
+ * Returns the address of the interrupted instruction, or PERFMON_IN_GUEST in a guest of KVM. KVM
+ * leaves the guest before it handles the interrupt, so the registers are those of the host at the
+ * VM exit.
  */
 static u64 interrupted_at(struct pt_regs *regs)
 {
@@ -324,16 +326,16 @@ static u64 interrupted_at(struct pt_regs *regs)
 
 /*
  * Fills in time, instruction and task of an overflow. The instruction is the one that an interrupt
- * with the registers @regs interrupted, or @ip, which a deferred NMI has stored. With neither, it
- * is where the thread left user mode. This is also used instead of an instruction in the kernel,
- * unless @kernel is set.
+ * with the registers @regs interrupted, or @ip, which a deferred NMI has stored. Without @regs and
+ * @ip, the instruction is the one at which the thread left user mode. That instruction also
+ * replaces one in the kernel unless @kernel is set.
  */
 void pfm_fill_overflow(struct perfmon_overflow *overflow, struct pt_regs *regs, u64 ip, bool kernel,
 	      struct pid_namespace *ns)
 {
 	overflow->regs = regs;
 	overflow->ip = regs ? interrupted_at(regs) : ip;
-	/* The registers are those of the host, not of the guest. */
+	/* @regs are the registers of the host, not of the guest. */
 	if (overflow->ip == PERFMON_IN_GUEST)
 		overflow->regs = NULL;
 	else if (!kernel && !(regs ? user_mode(regs) : overflow->ip < TASK_SIZE_MAX))
@@ -342,7 +344,7 @@ void pfm_fill_overflow(struct perfmon_overflow *overflow, struct pt_regs *regs, 
 		overflow->ip = instruction_pointer(task_pt_regs(current));
 	overflow->time = ktime_get_mono_fast_ns();
 	/*
-	 * The numbers of the initial namespace are in the task itself, so no lookup and no RCU
+	 * The ids of the initial namespace are in the task structure, so no lookup and no RCU
 	 * read-side section are needed.
 	 */
 	if (ns == &init_pid_ns) {
@@ -376,8 +378,8 @@ bool pfm_in_nmi(void)
 }
 
 /*
- * Unmasks the performance counter interrupt, which the processor masks whenever it delivers one.
- * Called in each NMI.
+ * Unmasks the performance counter interrupt in the local APIC, which masks the interrupt at each
+ * delivery. Called in each NMI.
  */
 void pfm_unmask_lvtpc(void)
 {
@@ -386,8 +388,8 @@ void pfm_unmask_lvtpc(void)
 }
 
 /*
- * The registers of the PMU. Written only while the PMU is not reserved, and after a grace period if
- * they change.
+ * The registers of the PMU for the NMI handler. Written only while the PMU is not reserved, and
+ * after a grace period if the registers change.
  */
 static struct pfm_nmi_registers global;
 static bool handles_overflows;
@@ -395,8 +397,8 @@ static bool handles_overflows;
 static int nmi_handler(unsigned int command, struct pt_regs *regs)
 {
 	/*
-	 * An NMI of an overflow that was already handled may arrive a moment later, when the PMU is
-	 * not reserved any more. Pairs with the release in pfm_nmi_set_registers().
+	 * An NMI of an overflow that was already handled may arrive after the PMU was released.
+	 * Pairs with the release in pfm_nmi_set_registers().
 	 */
 	if (!smp_load_acquire(&handles_overflows))
 		return pfm_take_stale_nmi();
@@ -409,8 +411,8 @@ int pfm_nmi_register(void)
 }
 
 /*
- * Makes the NMI handler process overflows of these registers, once the PMU is reserved, or with
- * NULL makes it stop that. Caller holds the mutex of the session. May sleep.
+ * Makes the NMI handler process overflows of the PMU with the registers @of, or with NULL makes it
+ * ignore overflows. Caller holds SESSION. May sleep.
  */
 void pfm_nmi_set_registers(const struct pfm_nmi_registers *of)
 {
@@ -435,11 +437,11 @@ void pfm_nmi_unregister(void)
 	unregister_nmi_handler(NMI_LOCAL, "perfcounters");
 }
 
-/* An NMI that found the context's lock held. It is handled as soon as interrupts are on again. */
+/* An NMI that found the context's lock held, and is handled as soon as interrupts are on again. */
 struct deferred_nmi {
 	struct irq_work work;
 	u64 ip;
-	/* Time stamp counter at the first of the deferred NMIs. */
+	/* Time stamp counter at the first NMI that is deferred now. */
 	u64 since;
 };
 
@@ -451,7 +453,7 @@ static DEFINE_PER_CPU(struct deferred_nmi, deferred_nmi) = {
 static void deferred_nmi_work(struct irq_work *work)
 {
 	pfm_handle_deferred_nmi();
-	/* No overflow has used the address, and it must not be used for the next one. */
+	/* No overflow has used @ip. Clear it, because the next overflow must not use it. */
 	this_cpu_write(deferred_nmi.ip, 0);
 }
 
@@ -465,7 +467,7 @@ void pfm_defer_nmi(struct pt_regs *regs)
 	irq_work_queue(&deferred->work);
 }
 
-/* Returns and clears the instruction that the last deferred NMI interrupted; 0 if there is none. */
+/* Returns and clears the address that the last deferred NMI interrupted, or 0. */
 u64 pfm_deferred_ip(void)
 {
 	return this_cpu_xchg(deferred_nmi.ip, 0);
@@ -478,8 +480,8 @@ u64 pfm_deferred_since(void)
 }
 
 /*
- * Returns true if an NMI may arrive after its overflow was handled: AMD's processors raise a second
- * one while the first is handled (arch/x86/events/amd/core.c, perf_nmi_window).
+ * Returns true if an NMI may arrive after its overflow was handled: AMD's processors may raise a
+ * second NMI while the first NMI is handled (perf_nmi_window in arch/x86/events/amd/core.c).
  */
 bool pfm_may_be_stale(void)
 {
@@ -488,12 +490,12 @@ bool pfm_may_be_stale(void)
 }
 
 /*
- * Within 100 ms after an overflow was handled, one late NMI of this CPU belongs to it. A second one
- * does not, so at most one NMI of another source is claimed by mistake.
+ * Within 100 ms after an overflow was handled, one late NMI of this CPU is taken for an NMI of that
+ * overflow. A second late NMI is not, so at most one NMI of another source is claimed by mistake.
  */
 #define STALE_NMI_MS	100
 
-/* Time stamp counter when that overflow was handled; 0 if no late NMI is expected. */
+/* Time stamp counter when the last overflow was handled; 0 if no late NMI is expected. */
 DEFINE_PER_CPU(u64, pfm_stale_nmi_since);
 
 bool pfm_take_stale_nmi(void)
@@ -505,7 +507,7 @@ bool pfm_take_stale_nmi(void)
 
 /*
  * Allocates zeroed pages for user space, charged to the caller's memory cgroup. Returns NULL if
- * memory is short; no process is killed for it.
+ * memory is short, without invoking the OOM killer.
  */
 void *pfm_memory_new(u64 size)
 {
@@ -526,7 +528,7 @@ void *pfm_memory_new(u64 size)
 			break;
 		cond_resched();
 	}
-	/* vfree() frees the pages and their list. */
+	/* With VM_MAP_PUT_PAGES vfree() frees the pages and the array @pages. */
 	if (i == nr)
 		memory = vmap(pages, nr, VM_MAP | VM_MAP_PUT_PAGES, PAGE_KERNEL);
 	if (memory)
@@ -545,8 +547,8 @@ void pfm_memory_free(void *memory)
 }
 
 /*
- * Maps a page again that the process gave back by MADV_DONTNEED. The area is no longer than the
- * memory, and cannot grow.
+ * Handles a page fault: maps a page again that the process has unmapped by MADV_DONTNEED. The
+ * mapping is at most as long as the memory, and cannot grow.
  */
 static vm_fault_t memory_fault(struct vm_fault *vmf)
 {
@@ -576,13 +578,14 @@ int pfm_memory_map(struct vm_area_struct *vma, void *memory, bool writable)
 			return -EACCES;
 		vm_flags_clear(vma, VM_MAYWRITE);
 	}
-	/* The copy of a child would keep the context attached. */
+	/* VM_DONTCOPY: a copy of the mapping in a child would keep the context attached. */
 	vm_flags_set(vma, VM_DONTCOPY | VM_DONTEXPAND | VM_DONTDUMP);
 	vma->vm_private_data = memory;
 	vma->vm_ops = &memory_ops;
 	/*
-	 * Map all pages now, so that readers do not wait for page faults. This can be 1 GiB, with
-	 * the mmap lock held: give up if the process is killed, and let other tasks run.
+	 * Map all pages now, so that readers do not wait for page faults. The mapping can have 1
+	 * GiB, and the mmap lock is held, so give up if the process is killed, and let other tasks
+	 * run.
 	 */
 	for (at = vma->vm_start; at < vma->vm_end; at += PAGE_SIZE, memory += PAGE_SIZE) {
 		if (fatal_signal_pending(current))
@@ -597,7 +600,7 @@ int pfm_memory_map(struct vm_area_struct *vma, void *memory, bool writable)
 
 /*
  * Charges locked memory to the caller's user, in the same counter as perf. Returns NULL if the user
- * would exceed RLIMIT_MEMLOCK.
+ * would exceed RLIMIT_MEMLOCK and the caller lacks CAP_IPC_LOCK.
  */
 struct user_struct *pfm_charge(u64 pages)
 {
@@ -641,10 +644,10 @@ static u32 user_frames(struct pt_regs *regs, u64 *frames, u32 most)
 
 	if (nr < most)
 		frames[nr++] = regs->ip;
-	/* Only the instruction of a 32-bit program is recorded. */
+	/* For a 32-bit program only the interrupted instruction is recorded. */
 	if (!user_64bit_mode(regs))
 		return nr;
-	/* Each frame must be above the one before, so the loop ends whatever is on the stack. */
+	/* Frame addresses must increase, so that the loop ends whatever the stack contains. */
 	while (nr < most && at >= last && !(at & 7)) {
 		if (copy_from_user_nmi(&frame, (const void __user *)at, sizeof(frame)))
 			break;

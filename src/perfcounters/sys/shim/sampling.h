@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* C functions that sys/{notifier,nmi,format}.rs call. sys/shim.rs declares them for Rust. */
+/*
+ * C functions that sys/{notifier,nmi,format}.rs call. sys/shim.rs declares
+ * these functions for Rust.
+ */
 #ifndef _PERFCOUNTERS_SHIM_SAMPLING_H
 #define _PERFCOUNTERS_SHIM_SAMPLING_H
 
@@ -17,10 +20,11 @@ struct vm_area_struct;
 
 /**
  * struct pfm_nmi_registers - registers of the PMU, for the NMI handler
- * @control: MSR that enables counters; 0 if there is none
- * @status: MSR with the overflow status of the counters; 0 if there is none
+ * @control: MSR that enables counters; 0 if the PMU has no such MSR
+ * @status: MSR with the overflow status of the counters; 0 if the PMU has no
+ *	such MSR
  * @clear: MSR that resets @status
- * @bits: bits of all counters in these MSRs
+ * @bits: bits of all counters in @control, @status and @clear
  * @may_be_stale: not 0 if an NMI may arrive after its overflow was handled
  */
 struct pfm_nmi_registers {
@@ -72,7 +76,7 @@ int pfm_memory_map(struct vm_area_struct *vma, void *memory, bool writable);
 struct user_struct *pfm_charge(u64 pages);
 void pfm_uncharge(struct user_struct *user, u64 pages);
 
-/* Defined in Rust: sys/nmi.rs and sys/notifier.rs. */
+/* Functions that sys/nmi.rs and sys/notifier.rs define in Rust. */
 u32 pfm_handle_nmi(struct pt_regs *regs, const struct pfm_nmi_registers *global);
 void pfm_handle_deferred_nmi(void);
 void pfm_deferred_work(const void *context, bool timer);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * C functions that Rust code calls: wrappers of macros and inline functions, and symbols that it
- * cannot reach. sys/shim.rs declares the same functions.
+ * C functions that Rust code calls: wrappers of macros, of inline functions and of symbols that
+ * Rust code cannot use. sys/shim.rs declares the same functions.
  */
 #ifndef _PERFCOUNTERS_SHIM_H
 #define _PERFCOUNTERS_SHIM_H
@@ -20,7 +20,7 @@ unsigned long pfc_percpu_pfn(void __percpu *p, unsigned int cpu);
 unsigned long pfc_virt_pfn(const void *p);
 bool pfc_may_sleep(void);
 u32 pfc_tsc_khz(void);
-/* Kinds of log lines: LogKind in src/perfcounters/sys/misc.rs. */
+/* Number of kinds of log lines, which LogKind in src/perfcounters/sys/misc.rs lists. */
 #define PFC_LOG_KINDS	4
 bool pfc_may_log(unsigned int kind);
 bool pfc_is_32bit(void);
@@ -29,7 +29,7 @@ int pfc_vma_readonly(struct vm_area_struct *vma,
 		     const struct vm_operations_struct *ops);
 int pfc_module_notifier_register(void);
 void pfc_module_notifier_unregister(void);
-/* Defined in Rust: sys/modules.rs. */
+/* Function that sys/modules.rs defines in Rust. */
 void pfc_module_gone(const void *module, const char *name);
 struct tracepoint *pfc_tracepoint_find(const char *name);
 void pfc_tracepoint_sync(void);

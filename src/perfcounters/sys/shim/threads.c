@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Hash table of monitored threads, from task to context. It is searched at each switch to a thread.
- * sys/threads.rs has the Rust side.
+ * Hash table of monitored threads, from task to context. The table is searched at each switch to a
+ * thread. sys/threads.rs has the Rust side.
  */
 #include <linux/hash.h>
 #include <linux/rhashtable.h>
@@ -18,7 +18,10 @@ struct pfm_thread_entry {
 
 static u32 hash_of(const void *task, u32 length, u32 seed)
 {
-	/* task_struct objects lie at least 64 bytes apart, so the low 6 bits do not matter. */
+	/*
+	 * task_struct objects lie at least 64 bytes apart, so the low 6 bits of an address are
+	 * dropped.
+	 */
 	return ((*(const unsigned long *)task >> 6) ^ seed) * GOLDEN_RATIO_64 >> 32;
 }
 
@@ -28,7 +31,9 @@ static const struct rhashtable_params params = {
 	.head_offset = offsetof(struct pfm_thread_entry, node),
 	.hashfn = hash_of,
 	.automatic_shrinking = true,
-	/* User space cannot choose the addresses of tasks, hence cannot make them collide. */
+	/*
+	 * User space cannot choose the addresses of tasks, and so cannot make their hashes collide.
+	 */
 	.insecure_elasticity = true,
 };
 
@@ -39,15 +44,15 @@ int pfm_threads_init(void)
 	return rhashtable_init(&threads, &params);
 }
 
-/* Frees the table, which must be empty. May sleep. */
+/* Frees the table of monitored threads, which must be empty. May sleep. */
 void pfm_threads_destroy(void)
 {
 	rhashtable_destroy(&threads);
 }
 
 /*
- * Allocates an entry that is not in the table yet, charged to the caller's memory cgroup. Returns
- * NULL if out of memory. May sleep.
+ * Allocates an entry without inserting it into the table, charged to the caller's memory cgroup.
+ * Returns NULL if out of memory. May sleep.
  */
 struct pfm_thread_entry *pfm_thread_entry_new(void)
 {
@@ -62,8 +67,8 @@ void pfm_thread_entry_free(struct pfm_thread_entry *entry)
 
 /*
  * Inserts an entry. Returns -EEXIST if the task has a context already, or another error of
- * rhashtable_lookup_insert_fast(). @task and @context are stored and compared, but neither is
- * dereferenced here.
+ * rhashtable_lookup_insert_fast(). @task and @context are stored, and @task is compared, but
+ * neither is dereferenced.
  */
 int pfm_thread_add(struct pfm_thread_entry *entry, unsigned long task, const void *context)
 {
@@ -74,7 +79,7 @@ int pfm_thread_add(struct pfm_thread_entry *entry, unsigned long task, const voi
 
 /*
  * Removes an entry and frees it after a grace period. Caller holds no raw spinlock, because the
- * removal may queue work that shrinks the table.
+ * removal may queue a work that shrinks the table.
  */
 void pfm_thread_remove(struct pfm_thread_entry *entry)
 {
@@ -82,7 +87,10 @@ void pfm_thread_remove(struct pfm_thread_entry *entry)
 	kfree_rcu(entry, rcu);
 }
 
-/* Returns the context of a task, or NULL. Caller keeps preemption off while it uses the context. */
+/*
+ * Returns the context of a task, or NULL. The caller keeps preemption off while it uses the
+ * context.
+ */
 const void *pfm_thread_find(unsigned long task)
 {
 	const struct pfm_thread_entry *entry;

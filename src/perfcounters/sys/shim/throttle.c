@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Limits the rate and the time of a CPU's samples, and detects samples that leave the CPU
- * no time for anything else. Documentation/sampling.md describes both.
+ * Limits the rate and the time of a CPU's samples, and detects samples that leave the CPU no time
+ * for other code. Documentation/sampling.md describes both mechanisms.
  */
 #include <linux/hash.h>
 #include <linux/module.h>
@@ -24,28 +24,34 @@ static uint max_sample_percent = 25;
 module_param(max_sample_percent, uint, 0644);
 MODULE_PARM_DESC(max_sample_percent, "Of a CPU's time for samples, at most; 0: any");
 
-/* Length of the windows in which samples and their time are limited. */
+/*
+ * Length in milliseconds of the windows in which the number and the time of samples are limited.
+ */
 #define WINDOW_MS	10
 
-/* Distance of timed samples: 9 to 24, 16.5 on average. */
+/*
+ * One in 9 to 24 samples is timed: MIN_TIMED_INTERVAL plus a random number of TIMED_INTERVAL_BITS
+ * bits.
+ */
 #define MIN_TIMED_INTERVAL	9
 #define TIMED_INTERVAL_BITS	4
 
 /*
- * Every sample is timed while samples are further apart than this on average. A few expensive NMIs
- * can take all of a CPU's time. If every 16th were timed, STARVED_TIMED of them would take seconds.
+ * Every sample is timed while samples are more than RARE_MS apart on average. A few expensive NMIs
+ * can take all of a CPU's time. If only every 16th expensive NMI were timed, STARVED_TIMED timed
+ * samples would take seconds.
  */
 #define RARE_MS	1
 
 /*
  * A CPU starves if, of STARVED_TIMED or more successive timed samples over at least STARVED_MS, all
- * but one in STARVED_MISSES found something waiting for the CPU. Samples that take more than
- * MAX_STARVED_MS for that are too rare to starve it. The pause is three times as long as the
- * samples took, but at least four windows and at most STARVED_PAUSE_MS.
+ * but one in STARVED_MISSES found something waiting for the CPU. If that many timed samples take
+ * more than MAX_STARVED_MS, samples are too rare to starve the CPU. Sampling then pauses for three
+ * times as long as the CPU has starved, but for at least four windows and at most STARVED_PAUSE_MS.
  *
  * STARVED_TIMED is a compromise. A CPU that spends 60 % of its time in softirqs or interrupts is
- * taken for a starved one in 2 % of the cases with 16 samples, and in 11 % with 8. With 16, NMIs of
- * 3 ms are found after 48 ms.
+ * taken for a starved CPU in 2 % of the cases with 16 samples, and in 11 % with 8 samples. With 16
+ * samples, a CPU that NMIs of 3 ms starve is detected after 48 ms.
  */
 #define STARVED_TIMED		16
 #define STARVED_MISSES		8
@@ -54,17 +60,20 @@ MODULE_PARM_DESC(max_sample_percent, "Of a CPU's time for samples, at most; 0: a
 #define STARVED_PAUSE_MS	400
 
 struct sample_window {
-	/* The current window: when it began, the time of its samples and their number. */
+	/*
+	 * The current window: its start (TSC), the time of its samples in ticks, and the number of
+	 * its samples.
+	 */
 	u64 began;
 	u64 sample_ticks;
 	u32 samples;
-	/* Number of samples that the next timed one stands for, itself included. */
+	/* Number of samples that the next timed sample represents, itself included. */
 	u32 timed_interval;
-	/* When the last sample was timed. */
+	/* Time stamp counter when the last sample was timed. */
 	u64 last;
 	/*
-	 * Evidence of starvation: when it began, how many samples were timed since, and how many of
-	 * those found something waiting for the CPU.
+	 * Evidence of starvation: the time at which its collection began, the number of samples
+	 * timed since then, and how many of the timed samples found something waiting for the CPU.
 	 */
 	u64 timed_since;
 	u32 timed;
@@ -75,8 +84,8 @@ struct sample_window {
 
 static DEFINE_PER_CPU(struct sample_window, sample_windows) = { .timed_interval = 1 };
 /*
- * Samples until the next timed one. 0 or negative while a pfm_throttle_time() has not yet written
- * it.
+ * Number of samples until the next timed sample; 0 or negative while a call of pfm_throttle_time()
+ * in progress has not written the variable yet.
  */
 DEFINE_PER_CPU(u32, pfm_timed_sample_in) = 1;
 
@@ -85,9 +94,9 @@ DEFINE_PER_CPU(u32, pfm_timed_sample_in) = 1;
  * APIC.
  *
  * An NMI that is due when the previous handler returns is delivered before the next instruction and
- * before any interrupt. If every NMI causes the next one, the interrupted code makes no progress,
- * and no tick sets need_resched(): only the APIC shows that something waits. The irq_work interrupt
- * is ignored, because samples raise it.
+ * before any interrupt. If every NMI causes the next NMI, the interrupted code makes no progress,
+ * and no tick sets need_resched(). Only the APIC then shows that something waits for the CPU. The
+ * irq_work interrupt is ignored, because samples raise that interrupt.
  */
 static bool interrupt_waits(void)
 {
@@ -96,13 +105,13 @@ static bool interrupt_waits(void)
 }
 
 /*
- * Returns true if the NMI interrupted the same instruction as the last timed one, with the same
- * registers, and interrupts are off there.
+ * Returns true if the NMI interrupted the same instruction as the last timed NMI, with the same
+ * registers and with interrupts off.
  *
- * If every NMI causes the next one, that can be in the entry of the timer's interrupt, before
- * irq_enter(), or at its end after irq_exit(), where the kernel programs the timer. Then no
- * interrupt is pending or counted, and none becomes pending. A guest of KVM makes progress while
- * the registers of its host stay the same.
+ * If every NMI causes the next NMI, the interrupted instruction can be in the entry of the timer's
+ * interrupt, before irq_enter(), or at the end of that interrupt after irq_exit(), where the kernel
+ * programs the timer. At these places no interrupt is pending or counted, and no interrupt becomes
+ * pending. A guest of KVM makes progress while the registers of its host stay the same.
  */
 static bool makes_no_progress(struct sample_window *window, const struct pt_regs *regs)
 {
@@ -116,13 +125,14 @@ static bool makes_no_progress(struct sample_window *window, const struct pt_regs
 }
 
 /*
- * Records whether something waits for the CPU at this timed sample. Returns for how long the CPU
- * has starved, in cycles of the TSC; 0 if it makes progress, or if samples are too few to decide.
+ * Records whether something waits for the CPU at this timed sample. Returns how long the CPU has
+ * starved, in cycles of the TSC; 0 if the CPU makes progress, or if too few samples were timed to
+ * decide.
  *
- * The time of a sample includes neither the NMI itself nor the handlers of others. These may take
- * longer than our handler, under a hypervisor or on a busy host. Samples may then leave a CPU
- * time for its ticks only, or leave a thread so few instructions between two samples that it does
- * not finish a system call while other threads wait.
+ * The time of a sample includes neither the delivery of the NMI nor other NMI handlers. The
+ * delivery and other handlers may take longer than the handler of this module, under a hypervisor
+ * or on a busy host. Samples may then leave a CPU time for its ticks only, or leave a thread so few
+ * instructions between two samples that it does not finish a system call while other threads wait.
  */
 static __no_kcsan u64 starved_for(struct sample_window *window, u64 now, const struct pt_regs *regs)
 {
@@ -137,8 +147,8 @@ static __no_kcsan u64 starved_for(struct sample_window *window, u64 now, const s
 		window->timed_since = now;
 	/*
 	 * The NMI or interrupt of the sample counts once in hardirq_count(). A softirq in a thread
-	 * other than ksoftirqd may be the end of an interrupt: if each tick is followed by the
-	 * next one, softirqs and ticks are all that the CPU executes.
+	 * other than ksoftirqd may be the end of an interrupt: if the next tick follows each tick
+	 * at once, the CPU executes only softirqs and ticks.
 	 */
 	if (hardirq_count() >= 2 * HARDIRQ_OFFSET || need_resched() ||
 	    (in_serving_softirq() && !(current->flags & PF_KTHREAD)) || interrupt_waits() ||
@@ -155,19 +165,20 @@ static __no_kcsan u64 starved_for(struct sample_window *window, u64 now, const s
 
 /*
  * Accounts a timed sample that began at @began, and the samples before it that were not timed.
- * @regs are those that an NMI interrupted; NULL for samples that an interrupt takes. Returns for
- * how many nanoseconds the contexts that sample must pause, or 0.
+ * @regs are the registers of the code that an NMI interrupted; NULL for samples that an interrupt
+ * takes. Returns for how many nanoseconds the contexts that sample must pause, or 0.
  *
- * Unless samples are rare, the next timed one is drawn at random. With a fixed distance, NMIs in
- * step with the code that they interrupt would time the same kind of sample each time: short ones,
- * those of one of two contexts, or those that hit no interrupt.
+ * Unless samples are rare, the next timed sample is drawn at random. With a fixed distance, NMIs in
+ * step with the code that they interrupt would time the same kind of sample each time: only short
+ * samples, only samples of one of two contexts, or only samples that hit no interrupt.
  *
  * Context: preemption off. An NMI may call this function while a call from an interrupt is at any
- * point. It must not wait for that call: if every NMI causes the next one, the interrupted call
- * never continues. The price is that the interrupted call may find time stamps later than @now,
- * which it takes for very old ones, and may lose or repeat counts. This can end a window early or
- * cause one pause, of STARVED_PAUSE_MS at most. It does not last, as each window begins at zero.
- * KCSAN would report these races.
+ * point. The NMI must not wait for that call: if every NMI causes the next NMI, the interrupted
+ * call never continues. The interrupted call may therefore find time stamps later than @now, which
+ * it takes for very old time stamps, and may lose or repeat counts. A wrong count can end a window
+ * early or cause one pause of at most STARVED_PAUSE_MS. A wrong count ends with the window, as each
+ * window begins at zero. pfm_throttle_time() has __no_kcsan because KCSAN would report the races of
+ * the two calls.
  */
 __no_kcsan u64 pfm_throttle_time(u64 began, const struct pt_regs *regs)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* C functions of user tracing: for sys/{trace,buffers,areas,process,leave,task}.rs. */
+/* C functions of user tracing, which sys/{buffers,detach,process,task,trace,trace_vma}.rs call. */
 #ifndef _PERFCOUNTERS_TRACE_H
 #define _PERFCOUNTERS_TRACE_H
 
@@ -14,14 +14,15 @@ struct vm_operations_struct;
 
 /* Identity of a process that attaches, or that creates a trace. */
 struct pt_identity {
-	/* In the initial user namespace. */
+	/* The effective user id in the initial user namespace. */
 	u32 uid;
 	char comm[16];
 };
 
 /*
- * Identifies mappings and files of the device: the operations of its mappings (@vm_ops) and of its
- * files (@file_ops), and a mask of the page offset within the range of one process (@offset_mask).
+ * Identifies mappings and files of /dev/perftrace: the operations of mappings (@vm_ops) and of
+ * files (@file_ops) of the device, and a mask of the page offset within the range of one process
+ * (@offset_mask).
  */
 struct pt_device_ops {
 	const struct vm_operations_struct *vm_ops;
@@ -56,7 +57,7 @@ int pt_detach_later(struct task_struct *leader, const struct pt_device_ops *ops,
 struct file *pt_wake_file_get(int fd);
 void pt_wake_file_put(struct file *wake);
 
-/* Defined in Rust: sys/trace_vma.rs and sys/detach.rs. */
+/* Functions that sys/trace_vma.rs and sys/detach.rs define in Rust. */
 void pt_announce(void);
 void pt_shared_thread(u32 parent);
 void pt_count_missed(unsigned long mm);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Task work, which threads run before they return to user mode: work.c. */
+/*
+ * Task work, which threads run before they return to user mode. Defined in
+ * work.c.
+ */
 #ifndef _PERFCOUNTERS_WORK_H
 #define _PERFCOUNTERS_WORK_H
 
