@@ -408,9 +408,16 @@ pub(crate) fn register(new: Description) -> Result {
     if all.iter().any(taken) {
         return Err(EEXIST);
     }
-    all.reserve(1, GFP_KERNEL)?;
     if new.first() == 0 {
         detect_cpu_kinds(&new, last_kind).inspect_err(|_| clear_cpu_kinds())?;
+    }
+    // Nothing fails after this line: an empty `all` would keep the memory, which `unregister` frees.
+    all.reserve(1, GFP_KERNEL).inspect_err(|_| {
+        if new.first() == 0 {
+            clear_cpu_kinds();
+        }
+    })?;
+    if new.first() == 0 {
         log_cpu_kinds(&new);
     }
     let before = all.iter().take_while(|d| d.first() < new.first());
